@@ -1,0 +1,150 @@
+// Installs what the build and the tests lack, and nothing else; quick when nothing lacks.
+// `--browser` adds Chromium for the tests that need one.
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import {
+  BINDGEN_HOME, ROOT, WASM_PACK_HOME, WASM_PACK_VERSION,
+  bindgenVersion, findChromium, hasBindgen, hasWasmPack, output, run, toolEnv,
+} from './tools.mjs';
+
+const MIN_NODE = [20, 19];
+
+class SetupError extends Error {}
+
+function say(line) {
+  process.stdout.write(`setup: ${line}\n`);
+}
+
+function checkNode() {
+  const [major, minor] = process.versions.node.split('.').map(Number);
+  if (major < MIN_NODE[0] || (major === MIN_NODE[0] && minor < MIN_NODE[1])) {
+    throw new SetupError(`Node ${MIN_NODE.join('.')} or later is needed, this is ${process.versions.node}: https://nodejs.org`);
+  }
+}
+
+function readJson(path) {
+  return JSON.parse(readFileSync(path, 'utf8'));
+}
+
+/** npm records what it has installed in a hidden lock file; both must name the same versions. */
+function npmPackagesAreCurrent() {
+  const installedPath = join(ROOT, 'node_modules', '.package-lock.json');
+  if (!existsSync(installedPath)) return false;
+  const installed = readJson(installedPath).packages;
+  const wanted = readJson(join(ROOT, 'package-lock.json')).packages;
+  return Object.entries(wanted).every(([path, entry]) => {
+    if (!path.includes('node_modules/')) return true;
+    const found = installed[path];
+    // An optional package that is not there was built for another machine.
+    if (found === undefined) return entry.optional === true;
+    return found.version === entry.version && existsSync(join(ROOT, path));
+  });
+}
+
+function installNpmPackages() {
+  if (npmPackagesAreCurrent()) return;
+  say('installing npm packages');
+  run('npm', ['ci', '--no-audit', '--no-fund']);
+}
+
+/** What rust-toolchain.toml asks for. */
+function wantedToolchain() {
+  const toml = readFileSync(join(ROOT, 'rust-toolchain.toml'), 'utf8');
+  const list = (name) => [...(new RegExp(`${name} = \\[([^\\]]*)\\]`).exec(toml)?.[1] ?? '').matchAll(/"([^"]+)"/g)].map((m) => m[1]);
+  const channel = /channel = "([^"]+)"/.exec(toml)?.[1];
+  if (!channel) throw new SetupError('rust-toolchain.toml names no channel');
+  return { channel, components: list('components'), targets: list('targets') };
+}
+
+function toolchainIsComplete({ channel, targets }, env) {
+  // Without the variable the question itself would install the toolchain, with half of what is wanted.
+  const sysroot = output('rustc', ['--print', 'sysroot'], { ...env, RUSTUP_AUTO_INSTALL: '0' });
+  if (sysroot === undefined) return false;
+  return output('rustc', ['--version'], env)?.split(' ')[1] === channel
+    && ['cargo', 'cargo-clippy', 'cargo-fmt'].every((name) => existsSync(join(sysroot, 'bin', name)))
+    && targets.every((target) => existsSync(join(sysroot, 'lib', 'rustlib', target)));
+}
+
+function installRust() {
+  const env = toolEnv();
+  const wanted = wantedToolchain();
+  if (toolchainIsComplete(wanted, env)) return;
+  if (output('rustup', ['--version'], env) === undefined) {
+    throw new SetupError('rustup is needed for the Rust toolchain: https://rustup.rs');
+  }
+  say(`installing Rust ${wanted.channel} with ${wanted.targets.join(', ')}`);
+  const args = ['toolchain', 'install', wanted.channel, '--profile', 'minimal', '--no-self-update'];
+  run('rustup', [...args, ...wanted.components.flatMap((name) => ['--component', name]), ...wanted.targets.flatMap((name) => ['--target', name])]);
+}
+
+function checkCompiler() {
+  if (output('cc', ['--version']) === undefined) {
+    throw new SetupError('a C compiler is needed to link Rust programs: apt-get install gcc libc6-dev');
+  }
+}
+
+/** wasm-pack would build the whole wasm-bindgen command line where it cannot download it. */
+function installBindgen() {
+  const source = join(ROOT, 'bindings-js', 'tools', 'wasm-bindgen');
+  const hash = createHash('sha256');
+  for (const file of ['Cargo.toml', 'src/main.rs']) hash.update(readFileSync(join(source, file)));
+  const stamp = `${bindgenVersion()} ${hash.digest('hex')}\n`;
+  const stampPath = join(BINDGEN_HOME, 'bin', '.stamp');
+  const isOurs = existsSync(stampPath);
+  if (isOurs ? readFileSync(stampPath, 'utf8') === stamp : hasBindgen()) return;
+  say(`building wasm-bindgen ${bindgenVersion()}`);
+  run('cargo', ['build', '--quiet', '--package', 'mangrove-wasm-bindgen', '--profile', 'tools', '--target-dir', BINDGEN_HOME]);
+  const name = process.platform === 'win32' ? 'wasm-bindgen.exe' : 'wasm-bindgen';
+  mkdirSync(join(BINDGEN_HOME, 'bin'), { recursive: true });
+  copyFileSync(join(BINDGEN_HOME, 'tools', name), join(BINDGEN_HOME, 'bin', name));
+  rmSync(join(BINDGEN_HOME, 'tools'), { recursive: true });
+  if (!hasBindgen()) {
+    throw new SetupError('bindings-js/tools/wasm-bindgen and Cargo.lock disagree on the version of wasm-bindgen');
+  }
+  writeFileSync(stampPath, stamp);
+}
+
+function installWasmPack() {
+  if (hasWasmPack()) return;
+  say(`building wasm-pack ${WASM_PACK_VERSION} (a minute or two)`);
+  // Unoptimised: it only starts other programs.
+  run('cargo', ['install', 'wasm-pack', '--version', WASM_PACK_VERSION, '--locked', '--debug', '--quiet', '--root', WASM_PACK_HOME]);
+}
+
+function installChromium() {
+  if (process.env.CHROMIUM_PATH && !existsSync(process.env.CHROMIUM_PATH)) {
+    throw new SetupError(`CHROMIUM_PATH is ${process.env.CHROMIUM_PATH}, where nothing is`);
+  }
+  if (findChromium() !== undefined) return;
+  const advice = 'install Chromium or Chrome and set CHROMIUM_PATH to its executable';
+  if (!existsSync('/usr/bin/apt-get')) throw new SetupError(`no Chromium found: ${advice}`);
+  say('installing chromium with apt-get');
+  const isRoot = process.getuid?.() === 0;
+  const aptGet = (...args) => {
+    const command = ['apt-get', '-qq', '-y', ...args];
+    const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+    run(isRoot ? command[0] : 'sudo', isRoot ? command.slice(1) : command, { env, stdio: ['inherit', 'ignore', 'inherit'] });
+  };
+  try {
+    aptGet('update');
+    aptGet('install', '--no-install-recommends', 'chromium');
+  } catch (error) {
+    throw new SetupError(`apt-get could not install chromium (${error.message}): ${advice}`);
+  }
+  if (findChromium() === undefined) throw new SetupError(`apt-get brought no Chromium to a known place: ${advice}`);
+}
+
+try {
+  checkNode();
+  installNpmPackages();
+  checkCompiler();
+  installRust();
+  installBindgen();
+  installWasmPack();
+  if (process.argv.includes('--browser')) installChromium();
+} catch (error) {
+  if (!(error instanceof SetupError) && error.status === undefined) throw error;
+  process.stderr.write(`setup: ${error.message}\n`);
+  process.exitCode = 1;
+}

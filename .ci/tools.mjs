@@ -1,0 +1,72 @@
+// Where the tools of the build live. Node built-ins only: this runs before anything is installed.
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+export const ROOT = fileURLToPath(new URL('..', import.meta.url));
+export const WASM_PACK_VERSION = '0.15.1';
+
+const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
+
+/** Shared by all clones, as it takes a minute or more to build. */
+export const WASM_PACK_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-pack-${WASM_PACK_VERSION}`);
+export const BINDGEN_HOME = join(ROOT, 'target', 'tools');
+
+const CHROMIUM_PATHS = [
+  '/usr/bin/chromium',
+  '/usr/bin/chromium-browser',
+  '/usr/bin/google-chrome-stable',
+  '/usr/bin/google-chrome',
+  '/snap/bin/chromium',
+  '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
+];
+
+/** The version that wasm-pack will ask for: the one the bindings are compiled with. */
+export function bindgenVersion() {
+  const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8');
+  const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
+  const found = /name = "wasm-bindgen"\nversion = "([^"]+)"/.exec(lock) ?? /wasm-bindgen = "=([^"]+)"/.exec(manifest);
+  if (!found) throw new Error('no version of wasm-bindgen in Cargo.lock');
+  return found[1];
+}
+
+/** Standard output of a command, or undefined when it is missing or fails. */
+export function output(command, args, env = process.env) {
+  const result = spawnSync(command, args, { cwd: ROOT, env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
+  return result.status === 0 ? result.stdout.trim() : undefined;
+}
+
+/** Runs a command with its output shown; throws when it fails. */
+export function run(command, args, options = {}) {
+  execFileSync(command, args, { cwd: ROOT, stdio: 'inherit', env: toolEnv(), ...options });
+}
+
+function installedVersion(command) {
+  return output(command, ['--version'], toolEnv())?.split(' ')[1];
+}
+
+export function hasBindgen() {
+  return installedVersion('wasm-bindgen') === bindgenVersion();
+}
+
+/** Any wasm-pack from the pinned minor version on knows the options that the build uses. */
+export function hasWasmPack() {
+  const version = installedVersion('wasm-pack');
+  if (version === undefined) return false;
+  const [major, minor] = version.split('.').map(Number);
+  const [wantedMajor, wantedMinor] = WASM_PACK_VERSION.split('.').map(Number);
+  return major > wantedMajor || (major === wantedMajor && minor >= wantedMinor);
+}
+
+/** The environment with our tools on PATH, before the user's: what is in our directories is of the right version. */
+export function toolEnv() {
+  const own = [join(BINDGEN_HOME, 'bin'), join(WASM_PACK_HOME, 'bin'), join(ROOT, 'node_modules', '.bin'), join(CARGO_HOME, 'bin')];
+  return { ...process.env, PATH: [...own, process.env.PATH].join(delimiter) };
+}
+
+export function findChromium() {
+  const candidates = [process.env.CHROMIUM_PATH, ...CHROMIUM_PATHS];
+  return candidates.find((path) => path !== undefined && path !== '' && existsSync(path));
+}
