@@ -1,0 +1,58 @@
+// Runs every check in order and stops at the first that fails. Names as arguments select steps:
+// `node .ci/test.mjs node deno`.
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT, findChromium, output, toolEnv } from './tools.mjs';
+
+const BINDINGS = join(ROOT, 'bindings-js');
+
+const STEPS = [
+  { name: 'build', command: ['npm', 'run', '--silent', 'build:package'] },
+  { name: 'fmt', command: ['cargo', 'fmt', '--all', '--check'] },
+  { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
+  // The stand-in for the wasm-bindgen command has no tests and much to compile.
+  { name: 'rust', command: ['cargo', 'test', '--workspace', '--exclude', 'mangrove-wasm-bindgen'] },
+  ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
+  { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
+  { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
+  { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
+  { name: 'e2e', command: ['npm', 'run', '--silent', 'test', '--workspace', 'tests-e2e'] },
+];
+
+function typeScriptProjects() {
+  const workspaces = JSON.parse(output('npm', ['query', '.workspace']) ?? '[]').map((workspace) => workspace.location);
+  return workspaces.filter((location) => existsSync(join(ROOT, location, 'tsconfig.json')));
+}
+
+function select(names) {
+  const unknown = names.filter((name) => !STEPS.some((step) => step.name.split(' ').includes(name)));
+  if (unknown.length > 0) throw new Error(`no such step: ${unknown.join(', ')}; there are ${STEPS.map((step) => step.name).join(', ')}`);
+  return names.length === 0 ? STEPS : STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
+}
+
+function runStep({ name, command: [program, ...args], cwd = ROOT }, env) {
+  process.stdout.write(`\n==> ${name}: ${program} ${args.join(' ')}\n`);
+  const start = performance.now();
+  const result = spawnSync(program, args, { cwd, env, stdio: 'inherit' });
+  const seconds = ((performance.now() - start) / 1000).toFixed(1);
+  const passed = result.status === 0;
+  const reason = result.error?.message ?? result.signal ?? `exit ${result.status}`;
+  process.stdout.write(`<== ${name}: ${passed ? 'passed' : `failed (${reason})`} in ${seconds} s\n`);
+  return passed;
+}
+
+const env = { ...toolEnv(), DENO_NO_UPDATE_CHECK: '1' };
+const chromium = findChromium();
+if (chromium !== undefined) env.CHROMIUM_PATH = chromium;
+
+const steps = select(process.argv.slice(2));
+let passed = 0;
+for (const step of steps) {
+  if (!runStep(step, env)) break;
+  passed += 1;
+}
+const failed = passed === steps.length ? 0 : 1;
+const skipped = steps.length - passed - failed;
+process.stdout.write(`\n${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} not run` : ''}\n`);
+process.exitCode = failed;

@@ -1,0 +1,41 @@
+// Measures what users download and fails the build when it grows past the budget.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+
+const FILES = ['index.js', 'worker.js', 'mangrove_bg.wasm', 'node.js'];
+
+/** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
+const BUDGETS = [
+  { what: 'main thread', files: ['index.js'], maxGzipBytes: 20 * 1024 },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 120 * 1024 },
+];
+
+function sizesOf(path) {
+  const bytes = readFileSync(path);
+  return { raw: bytes.length, gzip: gzipSync(bytes, { level: 9 }).length, brotli: brotliCompressSync(bytes).length };
+}
+
+function row(what, { raw, gzip, brotli }) {
+  const kib = (bytes) => (bytes / 1024).toFixed(1).padStart(9);
+  return `${what.padEnd(18)}${kib(raw)}${kib(gzip)}${kib(brotli)}\n`;
+}
+
+function sum(parts) {
+  const total = { raw: 0, gzip: 0, brotli: 0 };
+  for (const part of parts) for (const key of Object.keys(total)) total[key] += part[key];
+  return total;
+}
+
+export function checkSizes(dist) {
+  const sizes = new Map(FILES.map((file) => [file, sizesOf(join(dist, file))]));
+  process.stdout.write(`${'KiB'.padEnd(18)}${'raw'.padStart(9)}${'gzip'.padStart(9)}${'brotli'.padStart(9)}\n`);
+  for (const [file, size] of sizes) process.stdout.write(row(file, size));
+  for (const { what, files, maxGzipBytes } of BUDGETS) {
+    const total = sum(files.map((file) => sizes.get(file)));
+    process.stdout.write(row(what, total));
+    if (total.gzip > maxGzipBytes) {
+      throw new Error(`${what}: ${total.gzip} bytes after gzip, the budget is ${maxGzipBytes} (${files.join(', ')})`);
+    }
+  }
+}

@@ -1,0 +1,123 @@
+// Builds the npm package into dist/: the engine as WebAssembly, three bundles, and the types.
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+import { ROOT, run } from '../.ci/tools.mjs';
+import { checkSizes } from './build-sizes.mjs';
+
+const HERE = fileURLToPath(new URL('.', import.meta.url));
+const DIST = join(HERE, 'dist');
+/** What wasm-pack writes; the TypeScript imports the glue from here. */
+const WASM = join(HERE, 'build', 'wasm');
+const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
+
+const WASM_INPUTS = [
+  'Cargo.lock',
+  'Cargo.toml',
+  'rust-toolchain.toml',
+  'engine/Cargo.toml',
+  'engine/src',
+  'bindings-js/crate/Cargo.toml',
+  'bindings-js/crate/src',
+  'bindings-js/tools/wasm-bindgen/src',
+  'node_modules/binaryen/package.json',
+];
+
+const ENTRIES = [
+  { name: 'index', platform: 'browser' },
+  { name: 'worker', platform: 'browser' },
+  { name: 'node', platform: 'node' },
+];
+
+function filesUnder(path) {
+  const absolute = join(ROOT, path);
+  if (!existsSync(absolute)) return [];
+  const entries = readdirSync(absolute, { withFileTypes: true, recursive: true });
+  return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name)).sort();
+}
+
+function hashOfInputs() {
+  const hash = createHash('sha256');
+  for (const input of WASM_INPUTS) {
+    const files = /\.\w+$/.test(input) ? [join(ROOT, input)] : filesUnder(input);
+    for (const file of files) hash.update(`${relative(ROOT, file)}\0`).update(readFileSync(file)).update('\0');
+  }
+  return hash.digest('hex');
+}
+
+function buildWasm() {
+  const hash = hashOfInputs();
+  const isCurrent = existsSync(WASM_STAMP) && readFileSync(WASM_STAMP, 'utf8') === hash
+    && existsSync(join(WASM, 'mangrove_bg.wasm'));
+  if (isCurrent) return;
+  rmSync(WASM_STAMP, { force: true });
+  rmSync(WASM, { recursive: true, force: true });
+  // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
+  run('wasm-pack', [
+    '--quiet', 'build', join(HERE, 'crate'), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
+    '--no-pack', '--out-dir', WASM, '--out-name', 'mangrove',
+  ]);
+  writeFileSync(WASM_STAMP, hash);
+}
+
+async function bundle() {
+  const results = await Promise.all(ENTRIES.map(({ name, platform }) => build({
+    entryPoints: [join(HERE, 'src', `${name}.ts`)],
+    outfile: join(DIST, `${name}.js`),
+    absWorkingDir: HERE,
+    bundle: true,
+    format: 'esm',
+    platform,
+    target: 'es2022',
+    minify: true,
+    sourcemap: true,
+    metafile: true,
+    legalComments: 'none',
+    // The glue of wasm-bindgen warns on the console; a library has no business there.
+    drop: ['console'],
+    logLevel: 'warning',
+  })));
+  const inputs = Object.keys(results[0].metafile.inputs);
+  if (inputs.some((input) => input.startsWith('build/wasm/'))) {
+    throw new Error('dist/index.js contains the WebAssembly glue: something in src/index.ts imports it');
+  }
+}
+
+/** Bundlers find the worker and the module by exactly these expressions. */
+function checkAssetReferences() {
+  const code = readFileSync(join(DIST, 'index.js'), 'utf8');
+  const worker = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
+  const module = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
+  for (const [what, pattern] of [['worker.js', worker], ['mangrove_bg.wasm', module]]) {
+    if (!pattern.test(code)) throw new Error(`dist/index.js has no reference to ${what} that bundlers understand: ${pattern}`);
+  }
+}
+
+function emitTypes() {
+  run('tsc', ['--project', join(HERE, 'tsconfig.build.json')]);
+}
+
+function copyAssets() {
+  copyFileSync(join(WASM, 'mangrove_bg.wasm'), join(DIST, 'mangrove_bg.wasm'));
+  // npm packs what lies beside package.json only.
+  for (const name of ['README.md', 'LICENSE-MIT', 'LICENSE-APACHE']) {
+    if (existsSync(join(ROOT, name))) copyFileSync(join(ROOT, name), join(HERE, name));
+  }
+}
+
+try {
+  buildWasm();
+  rmSync(DIST, { recursive: true, force: true });
+  mkdirSync(DIST, { recursive: true });
+  await bundle();
+  checkAssetReferences();
+  emitTypes();
+  copyAssets();
+  checkSizes(DIST);
+} catch (error) {
+  // What failed has already said why; the trace would only bury it.
+  process.stderr.write(`build: ${error.message}\n`);
+  process.exitCode = 1;
+}
