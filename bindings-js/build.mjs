@@ -5,6 +5,7 @@ import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
+import { writeNotices } from './build-licenses.mjs';
 import { checkSizes } from './build-sizes.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
@@ -115,6 +116,7 @@ try {
   checkAssetReferences();
   emitTypes();
   copyAssets();
+  writeNotices(join(DIST, 'THIRD-PARTY.txt'));
   checkSizes(DIST);
 } catch (error) {
   // What failed has already said why; the trace would only bury it.
