@@ -24,7 +24,10 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
-    if arguments.iter().any(|argument| argument == "--version" || argument == "-V") {
+    if arguments
+        .iter()
+        .any(|argument| argument == "--version" || argument == "-V")
+    {
         return Ok(format!("wasm-bindgen {}", env!("CARGO_PKG_VERSION")));
     }
     let mut bindgen = Bindgen::new();
