@@ -1,0 +1,274 @@
+//! Checksummed, optionally LZ4-compressed blocks in whole allocation units.
+//!
+//! ```text
+//! block header, 32 bytes, little endian; the payload follows, then zeros up to the next unit
+//!  0  u32  magic "MGBK"
+//!  4  u8   kind: 1 leaf, 2 inner, 3 value chunk, 4 value index, 5 free map
+//!  5  u8   codec: 0 raw, 1 LZ4 block; 2..15 reserved for encryption (nonce and tag travel in the payload)
+//!  6  u8   level of the node, 0 otherwise
+//!  7  u8   flags, 0
+//!  8  u32  stored length of the payload
+//! 12  u32  raw length of the payload
+//! 16  u64  generation: number of the checkpoint that wrote it
+//! 24  u32  owner: id of the collection, 0 for catalog and free map
+//! 28  u32  CRC32 of bytes 0..28 and the stored payload
+//! ```
+//! The reference to a block repeats its CRC, so that a lost or misdirected write is found by the parent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::storage::StorageFile;
+
+pub(crate) mod reference;
+
+pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, Pointer, REF_BYTES};
+
+pub(crate) const HEADER_BYTES: usize = 32;
+const MAGIC: u32 = u32::from_le_bytes(*b"MGBK");
+const CODEC_RAW: u8 = 0;
+const CODEC_LZ4: u8 = 1;
+
+/// What a block holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    Leaf = 1,
+    Inner = 2,
+    ValueChunk = 3,
+    ValueIndex = 4,
+    FreeMap = 5,
+}
+
+/// Block compression, fixed when a database is created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    /// Blocks are stored as they are.
+    None,
+    /// LZ4 where it saves at least one allocation unit.
+    #[default]
+    Lz4,
+}
+
+/// What a writer says about a block.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockInfo {
+    pub kind: Kind,
+    pub level: u8,
+    pub owner: u32,
+    pub generation: u64,
+}
+
+/// The data file seen as an array of allocation units.
+pub(crate) struct BlockFile {
+    file: Arc<dyn StorageFile>,
+    unit_shift: u32,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+}
+
+impl BlockFile {
+    pub(crate) fn new(file: Arc<dyn StorageFile>, unit_shift: u32) -> Self {
+        Self {
+            file,
+            unit_shift,
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn file(&self) -> &dyn StorageFile {
+        &*self.file
+    }
+
+    pub(crate) fn unit_bytes(&self) -> usize {
+        1 << self.unit_shift
+    }
+
+    /// Units that hold `bytes`.
+    pub(crate) fn units_for(&self, bytes: usize) -> u64 {
+        (bytes as u64).div_ceil(self.unit_bytes() as u64)
+    }
+
+    pub(crate) fn write_units(&self, unit: u64, bytes: &[u8]) -> Result<()> {
+        self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.file.write_at(unit << self.unit_shift, bytes)
+    }
+
+    /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
+    pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
+        let mut block = vec![0; (reference.units as usize) << self.unit_shift];
+        self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
+        let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
+        let end = (reference.unit + u64::from(reference.units)) << self.unit_shift;
+        if end > self.file.len()? {
+            return Err(damaged("a block lies beyond the end of the file"));
+        }
+        self.file.read_at(reference.unit << self.unit_shift, &mut block)?;
+        decode(block, reference, kind, owner)
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// Appends a block of `payload` (its parts in order) to `out`, padded to whole units. Returns the reference with the
+/// address still missing.
+pub(crate) fn encode(
+    info: BlockInfo,
+    payload: &[&[u8]],
+    compression: Compression,
+    unit_bytes: usize,
+    out: &mut Vec<u8>,
+) -> BlockRef {
+    let start = out.len();
+    let raw_len: usize = payload.iter().map(|part| part.len()).sum();
+    out.resize(start + HEADER_BYTES, 0);
+    let units = |len: usize| (HEADER_BYTES + len).div_ceil(unit_bytes);
+    let mut codec = CODEC_RAW;
+    if compression == Compression::Lz4 && units(raw_len) > 1 {
+        let joined;
+        let input = if let [single] = payload {
+            *single
+        } else {
+            joined = payload.concat();
+            &joined
+        };
+        out.resize(
+            start + HEADER_BYTES + lz4_flex::block::get_maximum_output_size(raw_len),
+            0,
+        );
+        let written = lz4_flex::block::compress_into(input, &mut out[start + HEADER_BYTES..]).unwrap_or(usize::MAX);
+        if written < raw_len && units(written) < units(raw_len) {
+            codec = CODEC_LZ4;
+            out.truncate(start + HEADER_BYTES + written);
+        } else {
+            out.truncate(start + HEADER_BYTES);
+        }
+    }
+    if codec == CODEC_RAW {
+        for part in payload {
+            out.extend_from_slice(part);
+        }
+    }
+    let stored_len = out.len() - start - HEADER_BYTES;
+    let header = &mut out[start..start + HEADER_BYTES];
+    header[..4].copy_from_slice(&MAGIC.to_le_bytes());
+    header[4..8].copy_from_slice(&[info.kind as u8, codec, info.level, 0]);
+    header[8..12].copy_from_slice(&(stored_len as u32).to_le_bytes());
+    header[12..16].copy_from_slice(&(raw_len as u32).to_le_bytes());
+    header[16..24].copy_from_slice(&info.generation.to_le_bytes());
+    header[24..28].copy_from_slice(&info.owner.to_le_bytes());
+    let crc = checksum(&out[start..]);
+    out[start + 28..start + 32].copy_from_slice(&crc.to_le_bytes());
+    let units = units(stored_len);
+    out.resize(start + units * unit_bytes, 0);
+    BlockRef {
+        unit: 0,
+        units: units as u16,
+        crc,
+        raw_len: raw_len as u32,
+    }
+}
+
+/// CRC32 over header (without its own field) and payload.
+fn checksum(block: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&block[..28]);
+    hasher.update(&block[HEADER_BYTES..]);
+    hasher.finalize()
+}
+
+fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
+    let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
+    if word(&block, 0) != MAGIC {
+        return Err(damaged("a block does not begin with the block magic"));
+    }
+    let stored_len = word(&block, 8) as usize;
+    let raw_len = word(&block, 12);
+    if stored_len > block.len() - HEADER_BYTES {
+        return Err(damaged("a block's length exceeds its extent"));
+    }
+    block.truncate(HEADER_BYTES + stored_len);
+    let crc = checksum(&block);
+    if crc != word(&block, 28) {
+        return Err(damaged("a block's checksum does not match its content"));
+    }
+    if crc != reference.crc || raw_len != reference.raw_len {
+        return Err(damaged("a block is not the one its parent refers to"));
+    }
+    if !kinds.iter().any(|kind| *kind as u8 == block[4]) || word(&block, 24) != owner {
+        return Err(damaged("a block has another kind or owner than its parent says"));
+    }
+    match block[5] {
+        CODEC_RAW if stored_len == raw_len as usize => {
+            block.drain(..HEADER_BYTES);
+            Ok(block)
+        }
+        CODEC_LZ4 => {
+            // LZ4 expands at most 255 times, so a hostile length cannot claim much more memory than the block has.
+            if raw_len as usize > stored_len.saturating_mul(255).saturating_add(64) {
+                return Err(damaged("a compressed block claims an impossible length"));
+            }
+            let mut raw = vec![0; raw_len as usize];
+            match lz4_flex::block::decompress_into(&block[HEADER_BYTES..], &mut raw) {
+                Ok(written) if written == raw.len() => Ok(raw),
+                _ => Err(damaged("a compressed block cannot be expanded")),
+            }
+        }
+        CODEC_RAW => Err(damaged("a raw block's lengths differ")),
+        codec => Err(damaged(&format!("a block has the unknown codec {codec}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INFO: BlockInfo = BlockInfo {
+        kind: Kind::Leaf,
+        level: 0,
+        owner: 9,
+        generation: 5,
+    };
+
+    fn round_trip(payload: &[u8], compression: Compression) -> (BlockRef, Vec<u8>) {
+        let mut out = Vec::new();
+        let reference = encode(INFO, &[payload], compression, 512, &mut out);
+        assert_eq!(out.len(), usize::from(reference.units) * 512);
+        assert_eq!(decode(out.clone(), &reference, &[Kind::Leaf], 9).unwrap(), payload);
+        (reference, out)
+    }
+
+    #[test]
+    fn blocks_round_trip_raw_and_compressed() {
+        let text = b"mangrove ".repeat(300);
+        let (raw, _) = round_trip(&text, Compression::None);
+        let (packed, _) = round_trip(&text, Compression::Lz4);
+        assert_eq!(raw.units, 6);
+        assert_eq!(packed.units, 1);
+        round_trip(b"", Compression::Lz4);
+    }
+
+    #[test]
+    fn header_has_golden_bytes() {
+        let (reference, block) = round_trip(b"abc", Compression::None);
+        assert_eq!(&block[..8], b"MGBK\x01\x00\x00\x00");
+        assert_eq!(&block[8..28], [3, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(word(&block, 28), reference.crc);
+        assert_eq!(&block[32..36], b"abc\0");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let (reference, block) = round_trip(&b"payload ".repeat(20), Compression::None);
+        for bit in 0..(HEADER_BYTES + 160) * 8 {
+            let mut damaged = block.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(damaged, &reference, &[Kind::Leaf], 9).is_err(), "bit {bit}");
+        }
+        assert!(decode(block.clone(), &reference, &[Kind::Inner], 9).is_err());
+        assert!(decode(block, &reference, &[Kind::Leaf], 8).is_err());
+    }
+}

@@ -1,0 +1,243 @@
+//! The page table: a byte-bounded cache of clean pages together with the set of dirty ones.
+//!
+//! A published page never changes (invariant I3); a writer works on copies and publishes those. Clean pages leave by
+//! second chance in insertion order; dirty pages stay until a checkpoint has written them. After a checkpoint, snapshots that still name a page by
+//! its memory number find its block through a redirection.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
+use crate::error::Result;
+use crate::node::Node;
+
+const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
+
+/// What a parent says about the node it refers to.
+#[derive(Clone, Copy)]
+pub(crate) struct Expected<'a> {
+    pub owner: u32,
+    /// Level of the node; `None` for a root.
+    pub level: Option<u8>,
+    pub lower: &'a [u8],
+    pub upper: Option<&'a [u8]>,
+}
+
+/// How a page that is not in memory should be treated.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Keep it.
+    Point,
+    /// Keep it only while there is free room: a scan must not empty the cache.
+    Scan,
+}
+
+enum Entry {
+    Clean { node: Arc<Node>, used: bool },
+    Dirty(Arc<Node>),
+    Redirected(BlockRef),
+}
+
+#[derive(Default)]
+struct Shard {
+    entries: FxHashMap<PageId, Entry>,
+    queue: VecDeque<PageId>,
+}
+
+impl Shard {
+    /// Puts a page at the end of the queue. Pages that were removed otherwise leave their place behind; those are dropped once they
+    /// outnumber the pages.
+    fn enqueue(&mut self, id: PageId) {
+        if self.queue.len() > 2 * self.entries.len() + 64 {
+            let mut seen = FxHashSet::default();
+            let entries = &self.entries;
+            self.queue
+                .retain(|id| matches!(entries.get(id), Some(Entry::Clean { .. })) && seen.insert(*id));
+        }
+        self.queue.push_back(id);
+    }
+}
+
+pub(crate) struct Pager {
+    pub(crate) blocks: BlockFile,
+    shards: Vec<Mutex<Shard>>,
+    cache_bytes: usize,
+    clean_bytes: AtomicUsize,
+    dirty_bytes: AtomicUsize,
+    next_number: AtomicU64,
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+}
+
+impl Pager {
+    pub(crate) fn new(blocks: BlockFile, cache_bytes: usize) -> Self {
+        Self {
+            blocks,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            cache_bytes,
+            clean_bytes: AtomicUsize::new(0),
+            dirty_bytes: AtomicUsize::new(0),
+            next_number: AtomicU64::new(1),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn clean_bytes(&self) -> usize {
+        self.clean_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> usize {
+        self.dirty_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A number that no page of this process had before.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_number.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
+        let mixed = id.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        // A panic elsewhere leaves the maps whole: every change below is a single insertion or removal.
+        self.shards[mixed as usize % SHARDS]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The page if it is in memory, else the block that holds it.
+    pub(crate) fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
+        let id = pointer.page_id();
+        let redirected = match self.shard(id).entries.get_mut(&id) {
+            Some(Entry::Clean { node, used }) => {
+                *used = true;
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(Arc::clone(node));
+            }
+            Some(Entry::Dirty(node)) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                return Ok(Arc::clone(node));
+            }
+            Some(Entry::Redirected(reference)) => *reference,
+            None => match pointer {
+                Pointer::Disk(reference) => return Err(*reference),
+                Pointer::Memory(number) => unreachable!("I3: page {number} lives as long as anything names it"),
+            },
+        };
+        self.lookup(&Pointer::Disk(redirected))
+    }
+
+    /// Reads a page that [`lookup`](Self::lookup) did not find and checks it against what its parent says.
+    pub(crate) fn load(&self, reference: &BlockRef, expected: &Expected<'_>, access: Access) -> Result<Arc<Node>> {
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        let node = Arc::new(self.read(reference, expected)?);
+        let full = self.clean_bytes() + self.dirty_bytes() + node.memory_bytes() > self.cache_bytes;
+        if access == Access::Point || !node.is_leaf() || !full {
+            self.insert_clean(reference.unit, Arc::clone(&node));
+        }
+        Ok(node)
+    }
+
+    fn read(&self, reference: &BlockRef, expected: &Expected<'_>) -> Result<Node> {
+        let place = |error: crate::Error| error.covering(expected.lower, expected.upper);
+        let image = self
+            .blocks
+            .read(reference, &[Kind::Leaf, Kind::Inner], expected.owner)
+            .map_err(place)?;
+        let node = Node::from_image(image);
+        node.validate().map_err(place)?;
+        let damaged = |what: &str| place(crate::Error::corrupt_at(reference.unit, what));
+        // I6: a node covers exactly what its parent says, one level below it.
+        if node.lower_fence() != expected.lower || node.upper_fence() != expected.upper {
+            return Err(damaged("a node does not cover the keys its parent says"));
+        }
+        if expected.level.is_some_and(|level| level != node.level()) {
+            return Err(damaged("a node is not on the level below its parent"));
+        }
+        Ok(node)
+    }
+
+    pub(crate) fn insert_clean(&self, unit: u64, node: Arc<Node>) {
+        let id = PageId::disk(unit);
+        self.clean_bytes.fetch_add(node.memory_bytes(), Ordering::Relaxed);
+        let mut shard = self.shard(id);
+        let old = shard.entries.insert(id, Entry::Clean { node, used: false });
+        match old {
+            Some(Entry::Clean { node, .. }) => {
+                self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
+            }
+            _ => shard.enqueue(id),
+        }
+        drop(shard);
+        self.evict(id);
+    }
+
+    /// Second chance, beginning with the shard of `id`.
+    fn evict(&self, id: PageId) {
+        let mut passes = 0;
+        while self.clean_bytes() + self.dirty_bytes() > self.cache_bytes && passes < SHARDS {
+            let shard_id = PageId::disk(id.word().wrapping_add(passes as u64));
+            if !self.evict_one(&mut self.shard(shard_id)) {
+                passes += 1;
+            }
+        }
+    }
+
+    fn evict_one(&self, shard: &mut Shard) -> bool {
+        for _ in 0..shard.queue.len() * 2 {
+            let Some(id) = shard.queue.pop_front() else { return false };
+            match shard.entries.get_mut(&id) {
+                Some(Entry::Clean { used, .. }) if *used => {
+                    *used = false;
+                    shard.queue.push_back(id);
+                }
+                Some(Entry::Clean { node, .. }) => {
+                    self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
+                    shard.entries.remove(&id);
+                    return true;
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    pub(crate) fn insert_dirty(&self, number: u64, node: Arc<Node>) {
+        self.dirty_bytes.fetch_add(node.memory_bytes(), Ordering::Relaxed);
+        let id = PageId::memory(number);
+        self.shard(id).entries.insert(id, Entry::Dirty(node));
+    }
+
+    /// Forgets a page that nothing names any more.
+    pub(crate) fn remove(&self, id: PageId) {
+        match self.shard(id).entries.remove(&id) {
+            Some(Entry::Clean { node, .. }) => {
+                self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
+            }
+            Some(Entry::Dirty(node)) => {
+                self.dirty_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
+            }
+            Some(Entry::Redirected(_)) | None => {}
+        }
+    }
+
+    /// A checkpoint wrote page `number` to `reference`, and a snapshot may still ask for it by number.
+    pub(crate) fn redirect(&self, number: u64, reference: BlockRef) {
+        let id = PageId::memory(number);
+        let old = self.shard(id).entries.insert(id, Entry::Redirected(reference));
+        if let Some(Entry::Dirty(node)) = old {
+            self.dirty_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
+        }
+    }
+
+    /// Page `number` if it is dirty and in memory.
+    pub(crate) fn dirty_page(&self, number: u64) -> Option<Arc<Node>> {
+        let id = PageId::memory(number);
+        match self.shard(id).entries.get(&id) {
+            Some(Entry::Dirty(node)) => Some(Arc::clone(node)),
+            _ => None,
+        }
+    }
+}

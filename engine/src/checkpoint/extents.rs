@@ -1,0 +1,193 @@
+//! Free extents of the data file, in units: first fit at the lowest address, so that the tail of the file becomes free
+//! and can be cut off.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Error, Result};
+
+/// A run of allocation units.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Extent {
+    pub start: u64,
+    pub units: u64,
+}
+
+/// Free extents by address and by size class.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct FreeExtents {
+    by_start: BTreeMap<u64, u64>,
+    /// Starts of the extents of each class. Up to 16 units a class is one length, beyond it a power of two.
+    classes: Vec<BTreeSet<u64>>,
+    units: u64,
+    /// First unit behind the file; units from here on are free without being listed.
+    end: u64,
+}
+
+const EXACT_CLASSES: u64 = 16;
+
+fn class_of(units: u64) -> usize {
+    if units <= EXACT_CLASSES {
+        units as usize - 1
+    } else {
+        // 17..=31 -> 16, 32..=63 -> 17, ...
+        EXACT_CLASSES as usize + (units.ilog2() as usize - 4)
+    }
+}
+
+impl FreeExtents {
+    /// Everything below `end` is in use.
+    pub(crate) fn new(end: u64) -> Self {
+        Self {
+            end,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn free_units(&self) -> u64 {
+        self.units
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.by_start.iter().map(|(&start, &units)| Extent { start, units })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// Takes `units` from the free extent with the lowest address that is known to be long enough, else from behind the file.
+    pub(crate) fn allocate(&mut self, units: u64) -> Extent {
+        let Some(start) = self.find(units) else {
+            return self.extend(units);
+        };
+        let len = self.take(start);
+        if len > units {
+            self.insert(start + units, len - units);
+        }
+        Extent { start, units }
+    }
+
+    fn find(&self, units: u64) -> Option<u64> {
+        let class = class_of(units);
+        let mut best = None;
+        for (index, starts) in self.classes.iter().enumerate().skip(class) {
+            let first = if index == class && units > EXACT_CLASSES {
+                starts.iter().find(|start| self.by_start[start] >= units)
+            } else {
+                starts.first()
+            };
+            if let Some(&start) = first
+                && best.is_none_or(|best| start < best)
+            {
+                best = Some(start);
+            }
+        }
+        best
+    }
+
+    /// Grows the file, using up a free extent that ends at its end.
+    fn extend(&mut self, units: u64) -> Extent {
+        let tail = self.by_start.last_key_value().map(|(&start, &len)| (start, len));
+        let start = match tail {
+            Some((start, len)) if start + len == self.end => {
+                self.take(start);
+                start
+            }
+            _ => self.end,
+        };
+        self.end = start + units;
+        Extent { start, units }
+    }
+
+    /// Gives an extent back. Overlap with a free extent or the file's end means that the bookkeeping is wrong (I8).
+    pub(crate) fn free(&mut self, extent: Extent) -> Result<()> {
+        let Extent { mut start, mut units } = extent;
+        let wrong = || Error::corrupt_at(extent.start, "an extent is freed twice or lies outside the file");
+        if units == 0 || start.checked_add(units).is_none_or(|end| end > self.end) {
+            return Err(wrong());
+        }
+        let next = self.by_start.range(start..).next().map(|(&at, &len)| (at, len));
+        let previous = self.by_start.range(..start).next_back().map(|(&at, &len)| (at, len));
+        if next.is_some_and(|(at, _)| at < start + units) || previous.is_some_and(|(at, len)| at + len > start) {
+            return Err(wrong());
+        }
+        if let Some((at, len)) = next
+            && at == start + units
+        {
+            self.take(at);
+            units += len;
+        }
+        if let Some((at, len)) = previous
+            && at + len == start
+        {
+            self.take(at);
+            start = at;
+            units += len;
+        }
+        self.insert(start, units);
+        Ok(())
+    }
+
+    /// Moves the end of the file down over a free tail.
+    pub(crate) fn trim_end(&mut self) {
+        if let Some((&start, &len)) = self.by_start.last_key_value()
+            && start + len == self.end
+        {
+            self.take(start);
+            self.end = start;
+        }
+    }
+
+    fn insert(&mut self, start: u64, units: u64) {
+        let class = class_of(units);
+        if self.classes.len() <= class {
+            self.classes.resize_with(class + 1, BTreeSet::new);
+        }
+        self.classes[class].insert(start);
+        self.by_start.insert(start, units);
+        self.units += units;
+    }
+
+    fn take(&mut self, start: u64) -> u64 {
+        let units = self.by_start.remove(&start).expect("the extent was found in this map");
+        self.classes[class_of(units)].remove(&start);
+        self.units -= units;
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Against a plain array of units: no overlap, no leak, neighbours are merged.
+        #[test]
+        fn allocator_matches_a_bitmap(ops in prop::collection::vec((any::<bool>(), 1u64..70, any::<prop::sample::Index>()), 1..200)) {
+            let mut free = FreeExtents::new(2);
+            let mut live: Vec<Extent> = Vec::new();
+            for (allocate, units, pick) in ops {
+                if allocate || live.is_empty() {
+                    let extent = free.allocate(units);
+                    prop_assert_eq!(extent.units, units);
+                    prop_assert!(extent.start >= 2 && extent.start + units <= free.end());
+                    prop_assert!(live.iter().all(|other| other.start + other.units <= extent.start || extent.start + units <= other.start));
+                    live.push(extent);
+                } else {
+                    let extent = live.swap_remove(pick.index(live.len()));
+                    free.free(extent).unwrap();
+                    prop_assert!(free.free(extent).is_err());
+                }
+                let used: u64 = live.iter().map(|extent| extent.units).sum();
+                prop_assert_eq!(used + free.free_units() + 2, free.end());
+                let list: Vec<_> = free.iter().collect();
+                prop_assert!(list.windows(2).all(|pair| pair[0].start + pair[0].units < pair[1].start));
+            }
+        }
+    }
+}

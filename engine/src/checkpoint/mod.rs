@@ -1,0 +1,313 @@
+//! Checkpoints: dirty nodes go bottom-up to fresh extents, then a superblock makes them the database.
+//!
+//! Order of a checkpoint: blocks of all dirty nodes and the free map, flush, superblock into the slot of the older one, flush. Until the second
+//! flush returns, everything the previous superblock can reach is untouched (invariant I1).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind, Pointer};
+use crate::cache::{Access, Expected, Pager};
+use crate::error::{Error, Result};
+use crate::node::{Child, Node};
+use crate::storage::StorageFile;
+use crate::transaction::Draft;
+
+mod extents;
+mod free_map;
+mod superblock;
+
+pub(crate) use extents::{Extent, FreeExtents};
+pub(crate) use superblock::{Found, Superblock, read_all};
+
+/// Blocks that lie side by side are written together up to this many bytes.
+const WRITE_BYTES: usize = 1 << 20;
+/// The file is cut when at least this many bytes and an eighth of it are free at its end.
+const CUT_BYTES: u64 = 1 << 20;
+
+/// Extents that a checkpoint made unreachable.
+#[derive(Clone, Debug)]
+pub(crate) struct Quarantine {
+    /// The checkpoint that no longer reaches them. The one before it still does, so they stay until the next is durable.
+    pub generation: u64,
+    /// Snapshots older than this version still reach them.
+    pub version: u64,
+    pub extents: Vec<Extent>,
+}
+
+/// Free space of the data file, as the writer sees it.
+#[derive(Debug)]
+pub(crate) struct Space {
+    pub free: FreeExtents,
+    pub quarantine: VecDeque<Quarantine>,
+    /// Made unreachable since the last checkpoint.
+    pub retired: Vec<Extent>,
+}
+
+impl Space {
+    /// Space of a database that has just been opened: no snapshot reaches back beyond the last checkpoint.
+    pub(crate) fn load(pager: &Pager, superblock: &Superblock) -> Result<Self> {
+        let mut space = Self {
+            free: FreeExtents::new(superblock.file_units),
+            quarantine: VecDeque::new(),
+            retired: Vec::new(),
+        };
+        if let Some(reference) = &superblock.free_map {
+            let bytes = pager.blocks.read(reference, &[Kind::FreeMap], 0)?;
+            let first = Superblock::first_data_unit(superblock.unit_shift);
+            let (free, extents) = free_map::decode(&bytes, first, superblock.file_units)?;
+            for extent in free {
+                space.free.free(extent)?;
+            }
+            let mut all = space.free.clone();
+            for extent in &extents {
+                all.free(*extent)?;
+            }
+            space.quarantine.push_back(Quarantine {
+                generation: superblock.generation,
+                version: superblock.version,
+                extents,
+            });
+        }
+        Ok(space)
+    }
+
+    /// Extents that are neither free nor reachable from the newest state.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Extent> + '_ {
+        let groups = self.quarantine.iter().flat_map(|group| group.extents.iter());
+        groups.chain(self.retired.iter()).copied()
+    }
+
+    /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the oldest living snapshot's version.
+    pub(crate) fn release(&mut self, pager: &Pager, durable: u64, oldest: Option<u64>) -> Result<()> {
+        while let Some(group) = self.quarantine.front() {
+            let unreachable = group.generation < durable && oldest.is_none_or(|oldest| oldest >= group.version);
+            if !unreachable {
+                break;
+            }
+            let group = self.quarantine.pop_front().expect("it has a front");
+            for extent in group.extents {
+                pager.remove(block::PageId::disk(extent.start));
+                self.free.free(extent)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A dirty page that has its block now.
+pub(crate) struct Written {
+    pub number: u64,
+    pub stamp: u64,
+    pub reference: BlockRef,
+    pub node: Arc<Node>,
+}
+
+/// Why a checkpoint failed.
+pub(crate) enum Failure {
+    /// Nothing that matters was written; the database goes on from its last state.
+    Undone(Error),
+    /// It is not known what the disk holds.
+    Unknown(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Undone(error)
+    }
+}
+
+/// Writes blocks for one checkpoint.
+pub(crate) struct BlockWriter<'a> {
+    pager: &'a Pager,
+    drafts: [&'a Draft; 2],
+    pub free: &'a mut FreeExtents,
+    generation: u64,
+    compression: Compression,
+    pub allocated: Vec<Extent>,
+    pub written: Vec<Written>,
+    pending: Vec<u8>,
+    pending_at: u64,
+}
+
+impl<'a> BlockWriter<'a> {
+    pub(crate) fn new(
+        pager: &'a Pager,
+        drafts: [&'a Draft; 2],
+        free: &'a mut FreeExtents,
+        generation: u64,
+        compression: Compression,
+    ) -> Self {
+        Self {
+            pager,
+            drafts,
+            free,
+            generation,
+            compression,
+            allocated: Vec::new(),
+            written: Vec::new(),
+            pending: Vec::new(),
+            pending_at: 0,
+        }
+    }
+
+    /// Writes the dirty part of a tree, children before parents; returns the reference to its root on disk.
+    pub(crate) fn write_tree(&mut self, root: Child, owner: u32) -> Result<Child> {
+        let Pointer::Memory(number) = root.pointer else {
+            return Ok(root);
+        };
+        let mut node = self.dirty_page(number);
+        if !node.is_leaf() {
+            let mut copy = (*node).clone();
+            for index in 0..copy.len() {
+                let child = copy.child(index);
+                if matches!(child.pointer, Pointer::Memory(_)) {
+                    copy.set_child(index, self.write_tree(child, owner)?);
+                }
+            }
+            node = Arc::new(copy);
+        }
+        let info = BlockInfo {
+            kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
+            level: node.level(),
+            owner,
+            generation: self.generation,
+        };
+        let (front, heap) = node.image();
+        let reference = self.write_block(info, &[front, heap])?;
+        let stamp = node.stamp;
+        self.written.push(Written {
+            number,
+            stamp,
+            reference,
+            node,
+        });
+        Ok(Child {
+            pointer: Pointer::Disk(reference),
+            ..root
+        })
+    }
+
+    fn dirty_page(&self, number: u64) -> Arc<Node> {
+        let own = self.drafts.iter().find_map(|draft| draft.get(number).cloned());
+        own.or_else(|| self.pager.dirty_page(number))
+            .expect("I3: a dirty page lives until a checkpoint has written it")
+    }
+
+    fn write_block(&mut self, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
+        let start = self.pending.len();
+        let unit_bytes = self.pager.blocks.unit_bytes();
+        let mut reference = block::encode(info, payload, self.compression, unit_bytes, &mut self.pending);
+        let extent = self.free.allocate(u64::from(reference.units));
+        self.allocated.push(extent);
+        reference.unit = extent.start;
+        let pending_units = (start / unit_bytes) as u64;
+        if start == 0 {
+            self.pending_at = extent.start;
+        } else if self.pending_at + pending_units != extent.start {
+            self.pager.blocks.write_units(self.pending_at, &self.pending[..start])?;
+            self.pending.drain(..start);
+            self.pending_at = extent.start;
+        }
+        if self.pending.len() >= WRITE_BYTES {
+            self.finish()?;
+        }
+        Ok(reference)
+    }
+
+    /// Writes what is still pending.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        if !self.pending.is_empty() {
+            self.pager.blocks.write_units(self.pending_at, &self.pending)?;
+            self.pending.clear();
+        }
+        Ok(())
+    }
+
+    /// Writes the free map: what is free once this checkpoint is durable, and `leaving`, which the checkpoint before it still reaches.
+    pub(crate) fn write_free_map(
+        &mut self,
+        quarantine: &VecDeque<Quarantine>,
+        leaving: &[Extent],
+    ) -> Result<Option<BlockRef>> {
+        let older = quarantine.iter().map(|group| group.extents.len()).sum::<usize>();
+        if self.free.len() + older + leaving.len() == 0 {
+            return Ok(None);
+        }
+        // The block's own extent is taken before the list is made, so that the list does not change under it.
+        let most = free_map::max_encoded_len(self.free.len() + older + leaving.len() + 1);
+        let units = self.pager.blocks.units_for(HEADER_BYTES + most);
+        if units > block::MAX_BLOCK_UNITS {
+            return Err(Error::InvalidArgument {
+                what: "the free space is in too many pieces for one free map; use a larger unit size".to_owned(),
+            });
+        }
+        let extent = self.free.allocate(units);
+        self.allocated.push(extent);
+        self.free.trim_end();
+        let mut free: Vec<Extent> = self.free.iter().collect();
+        free.extend(quarantine.iter().flat_map(|group| &group.extents));
+        let bytes = free_map::encode(&sorted(free), &sorted(leaving.to_vec()));
+        let info = BlockInfo {
+            kind: Kind::FreeMap,
+            level: 0,
+            owner: 0,
+            generation: self.generation,
+        };
+        let unit_bytes = self.pager.blocks.unit_bytes();
+        let mut block_bytes = Vec::new();
+        let mut reference = block::encode(info, &[&bytes], Compression::None, unit_bytes, &mut block_bytes);
+        block_bytes.resize(units as usize * unit_bytes, 0);
+        reference.unit = extent.start;
+        reference.units = units as u16;
+        self.pager.blocks.write_units(extent.start, &block_bytes)?;
+        Ok(Some(reference))
+    }
+}
+
+/// Sorted by address, neighbours merged.
+fn sorted(mut list: Vec<Extent>) -> Vec<Extent> {
+    list.sort_unstable();
+    let mut merged: Vec<Extent> = Vec::with_capacity(list.len());
+    for extent in list {
+        match merged.last_mut() {
+            Some(last) if last.start + last.units == extent.start => last.units += extent.units,
+            _ => merged.push(extent),
+        }
+    }
+    merged
+}
+
+/// Makes everything written so far durable and the superblock the newest one.
+pub(crate) fn seal(file: &dyn StorageFile, superblock: &Superblock) -> std::result::Result<(), Failure> {
+    // After a failed flush the system may have dropped the written pages, so nothing later can be trusted (I10).
+    file.flush().map_err(Failure::Unknown)?;
+    superblock.write(file).map_err(Failure::Unknown)?;
+    file.flush().map_err(Failure::Unknown)
+}
+
+/// Gives the free tail of the file back to the file system. Failure is harmless: the tail is free either way.
+pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock) {
+    let needed = superblock.file_units << superblock.unit_shift;
+    if let Ok(len) = file.len()
+        && len > needed
+        && len - needed >= CUT_BYTES.max(len / 8)
+    {
+        // The result does not matter: see above.
+        let _ = file.set_len(needed);
+    }
+}
+
+/// Checks that a root's block and the blocks of its first level can be read, without keeping anything.
+pub(crate) fn probe_root(pager: &Pager, root: &Child, owner: u32) -> Result<()> {
+    if let Pointer::Disk(reference) = &root.pointer {
+        let expected = Expected {
+            owner,
+            level: None,
+            lower: &[],
+            upper: None,
+        };
+        pager.load(reference, &expected, Access::Point)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+//! The two superblock slots at the front of the data file.
+//!
+//! ```text
+//! slot A at byte 0, slot B at byte 4096; a checkpoint with generation g writes slot g % 2
+//! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after
+//!   0  [8]  magic "MANGROVE"
+//!   8  u16  format version, 1
+//!  10  u8   log2 of the allocation unit in bytes (9..=16)
+//!  11  u8   compression: 0 none, 1 LZ4
+//!  12  u32  node size in bytes, block header included
+//!  16  u128 database id
+//!  32  u64  generation: number of the checkpoint
+//!  40  u64  version: last commit in it
+//!  48  [24] root of the catalog: block reference, u56 records, u8 flags (all zero: no collections)
+//!  72  [16] free map block (all zero: nothing is free)
+//!  88  u64  length of the file in units
+//!  96  u32  next collection id
+//! 100  u32  0
+//! 104  u64  epoch: number of times the database was opened for writing, as of this checkpoint
+//! 112  u64  log salt, 0: no log
+//! 120  [32] name of the key order, "bytewise", zero padded
+//! 152  [356] 0
+//! 508  u32  CRC32 of bytes 0..508
+//! ```
+//! Both copies of a slot are written together. The second heals damage to the first; a torn write of a whole slot is what the other slot
+//! is for. Data begins at byte 8192 or, for larger units, at unit 1.
+
+use crate::block::{BlockRef, Compression, REF_BYTES};
+use crate::error::{Error, Result};
+use crate::node::Child;
+use crate::storage::StorageFile;
+
+/// Newest format this build writes and reads.
+pub(crate) const FORMAT_VERSION: u16 = 1;
+pub(crate) const SLOT_BYTES: usize = 4096;
+/// Bytes at the front of the file that belong to the two slots.
+pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
+const RECORD_BYTES: usize = 512;
+const COPY_OFFSETS: [usize; 2] = [0, 2048];
+const MAGIC: [u8; 8] = *b"MANGROVE";
+const KEY_ORDER: &[u8] = b"bytewise";
+
+/// Everything needed to find the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub unit_shift: u8,
+    pub compression: Compression,
+    pub node_bytes: u32,
+    pub database_id: u128,
+    pub generation: u64,
+    pub version: u64,
+    pub catalog: Option<Child>,
+    pub free_map: Option<BlockRef>,
+    pub file_units: u64,
+    pub next_collection_id: u32,
+    pub epoch: u64,
+}
+
+/// What the front of a file says about it.
+pub(crate) enum Found {
+    /// Empty, or a creation that never finished.
+    NotCreated,
+    /// Valid superblocks, newest first.
+    Superblocks(Vec<Superblock>),
+}
+
+impl Superblock {
+    /// First unit behind the superblocks.
+    pub(crate) fn first_data_unit(unit_shift: u8) -> u64 {
+        AREA_BYTES.div_ceil(1 << unit_shift)
+    }
+
+    fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &MAGIC);
+        put(8, &FORMAT_VERSION.to_le_bytes());
+        put(10, &[self.unit_shift, u8::from(self.compression == Compression::Lz4)]);
+        put(12, &self.node_bytes.to_le_bytes());
+        put(16, &self.database_id.to_le_bytes());
+        put(32, &self.generation.to_le_bytes());
+        put(40, &self.version.to_le_bytes());
+        if let Some(catalog) = &self.catalog {
+            put(48, &catalog.encode());
+        }
+        if let Some(free_map) = &self.free_map {
+            put(72, &free_map.encode());
+        }
+        put(88, &self.file_units.to_le_bytes());
+        put(96, &self.next_collection_id.to_le_bytes());
+        put(104, &self.epoch.to_le_bytes());
+        put(120, KEY_ORDER);
+        let crc = crc32fast::hash(&bytes[..508]);
+        bytes[508..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `Ok(None)`: not a valid record.
+    fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Option<Self>> {
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if bytes[..8] != MAGIC || crc32fast::hash(&bytes[..508]) != u32_at(508) {
+            return Ok(None);
+        }
+        let found = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if found != FORMAT_VERSION {
+            return Err(Error::VersionUnsupported {
+                found,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let mut order = [0; 32];
+        order[..KEY_ORDER.len()].copy_from_slice(KEY_ORDER);
+        let node_bytes = u32_at(12);
+        if bytes[120..152] != order || !(9..=16).contains(&bytes[10]) || !(256..=65536).contains(&node_bytes) {
+            return Err(Error::corrupt("the superblock names options that do not exist"));
+        }
+        let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
+        Ok(Some(Self {
+            unit_shift: bytes[10],
+            compression: if bytes[11] == 0 { Compression::None } else { Compression::Lz4 },
+            node_bytes,
+            database_id: u128::from(u64_at(16)) | u128::from(u64_at(24)) << 64,
+            generation: u64_at(32),
+            version: u64_at(40),
+            catalog: Child::decode(&bytes[48..72]),
+            free_map: BlockRef::decode(free_map),
+            file_units: u64_at(88),
+            next_collection_id: u32_at(96),
+            epoch: u64_at(104),
+        }))
+    }
+
+    /// Writes the slot of this generation; the caller flushes.
+    pub(crate) fn write(&self, file: &dyn StorageFile) -> Result<()> {
+        let record = self.encode();
+        let mut slot = [0; SLOT_BYTES];
+        for at in COPY_OFFSETS {
+            slot[at..at + RECORD_BYTES].copy_from_slice(&record);
+        }
+        let offset = (self.generation % 2) * SLOT_BYTES as u64;
+        file.write_at(offset, &slot)
+    }
+}
+
+/// Reads both slots. Changes nothing, whatever it finds.
+pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
+    let len = file.len()?;
+    let mut area = vec![0; AREA_BYTES as usize];
+    let present = len.min(AREA_BYTES) as usize;
+    file.read_at(0, &mut area[..present])?;
+    let mut found: Vec<Superblock> = Vec::new();
+    let mut problem = None;
+    for slot in area.chunks_exact(SLOT_BYTES) {
+        for at in COPY_OFFSETS {
+            let record = slot[at..].first_chunk().expect("a slot holds both copies");
+            match Superblock::decode(record) {
+                Ok(Some(superblock)) => {
+                    found.push(superblock);
+                    break;
+                }
+                Ok(None) => {}
+                Err(error) => problem = Some(error),
+            }
+        }
+    }
+    // A slot of a newer format means that a newer release was here: the other slot alone would be stale.
+    if let Some(error) = problem {
+        return Err(error);
+    }
+    if !found.is_empty() {
+        found.sort_by_key(|superblock| std::cmp::Reverse(superblock.generation));
+        return Ok(Found::Superblocks(found));
+    }
+    // Creation writes slot B alone and flushes (I9), so a cut leaves nothing or zeros in slot A and at most torn
+    // sectors in slot B.
+    if len <= AREA_BYTES && area[..SLOT_BYTES].iter().all(|byte| *byte == 0) {
+        return Ok(Found::NotCreated);
+    }
+    if area.chunks_exact(2048).any(|part| part[..8] == MAGIC) {
+        return Err(Error::corrupt("all copies of the superblock are damaged"));
+    }
+    Err(Error::NotADatabase { file: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Pointer;
+
+    fn sample() -> Superblock {
+        Superblock {
+            unit_shift: 12,
+            compression: Compression::Lz4,
+            node_bytes: 16384,
+            database_id: 7,
+            generation: 3,
+            version: 9,
+            catalog: Some(Child {
+                pointer: Pointer::Disk(BlockRef {
+                    unit: 5,
+                    units: 2,
+                    crc: 1,
+                    raw_len: 99,
+                }),
+                count: 2,
+                has_overflow: false,
+            }),
+            free_map: None,
+            file_units: 8,
+            next_collection_id: 4,
+            epoch: 1,
+        }
+    }
+
+    #[test]
+    fn record_round_trips_and_has_golden_bytes() {
+        let record = sample().encode();
+        assert_eq!(&record[..16], b"MANGROVE\x01\x00\x0c\x01\x00\x40\x00\x00");
+        assert_eq!(&record[48..54], [5, 0, 0, 0, 0, 0]);
+        assert_eq!(&record[120..128], b"bytewise");
+        assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let record = sample().encode();
+        for bit in 0..RECORD_BYTES * 8 {
+            let mut damaged = record;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Superblock::decode(&damaged).unwrap(), None, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! The database: opening, versions, snapshots, collections, upkeep.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::block::Compression;
+use crate::cache::Pager;
+use crate::error::{Error, Result};
+use crate::storage::Storage;
+use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
+use crate::tree::editor::Limits;
+
+mod catalog;
+mod open;
+mod snapshot;
+mod stats;
+mod verify;
+mod writer;
+
+pub use catalog::CollectionInfo;
+pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use snapshot::{Cursor, Snapshot, Tree};
+pub use stats::Stats;
+pub use verify::VerifyReport;
+pub(crate) use writer::Writer;
+
+/// Name of the file that holds the blocks.
+pub(crate) const DATA_FILE: &str = "data";
+
+/// How to open a database. `unit_bytes`, `node_bytes`, `compression` and `database_id` count at creation only.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Create the database if it is not there. Default `true`.
+    pub create: bool,
+    /// Fail if it is there already. Default `false`.
+    pub exclusive: bool,
+    /// Refuse all writes. Default `false`.
+    pub read_only: bool,
+    /// Bound of clean and dirty pages in memory, in bytes. Default 32 MiB, at least 64 KiB.
+    pub cache_bytes: usize,
+    /// Allocation unit: a power of two from 512 to 65,536 bytes. Default 4,096.
+    pub unit_bytes: u32,
+    /// Node size with its block header: 256 to 65,536 bytes. Default 16,384. Keys are limited to a quarter of it.
+    pub node_bytes: u32,
+    /// Block compression. Default LZ4.
+    pub compression: Compression,
+    /// Identity of the database; `None`: a random one. Hosts without an entropy source in the standard library (WebAssembly) give one.
+    pub database_id: Option<u128>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: true,
+            exclusive: false,
+            read_only: false,
+            cache_bytes: 32 << 20,
+            unit_bytes: 4096,
+            node_bytes: 16384,
+            compression: Compression::Lz4,
+            database_id: None,
+        }
+    }
+}
+
+/// What does not change while a database is open.
+pub(crate) struct Config {
+    pub limits: Limits,
+    pub compression: Compression,
+    pub cache_bytes: usize,
+    pub read_only: bool,
+}
+
+/// The newest version and the versions that living snapshots hold.
+pub(crate) struct Published {
+    pub current: Arc<Version>,
+    pub live: BTreeMap<u64, usize>,
+}
+
+impl Published {
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        self.live.keys().next().copied()
+    }
+
+    pub(crate) fn any_between(&self, first: u64, last: u64) -> bool {
+        first <= last && self.live.range(first..=last).next().is_some()
+    }
+}
+
+/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table.
+pub(crate) struct Shared {
+    pub config: Config,
+    pub pager: Pager,
+    published: Mutex<Published>,
+    writer: Mutex<Writer>,
+}
+
+/// Locks without regard to poison: no lock here is held while a value is half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn published(&self) -> MutexGuard<'_, Published> {
+        lock(&self.published)
+    }
+
+    pub(crate) fn current(&self) -> Arc<Version> {
+        Arc::clone(&self.published().current)
+    }
+
+    /// The writer, if writing is possible.
+    pub(crate) fn writable(&self) -> Result<MutexGuard<'_, Writer>> {
+        if self.config.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let writer = lock(&self.writer);
+        match &writer.poisoned {
+            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+            None => Ok(writer),
+        }
+    }
+
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        let max_bytes = self.config.limits.max_key_bytes;
+        if key.len() > max_bytes {
+            return Err(Error::KeyTooLarge {
+                len_bytes: key.len(),
+                max_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// An open database. It is `Send + Sync`: any number of threads read, one writes at a time, and readers never wait for it.
+///
+/// Dropping it without [`close`](Self::close) is safe, but loses commits made with [`Durability::None`] since the last checkpoint.
+pub struct Database {
+    shared: Arc<Shared>,
+}
+
+impl Database {
+    /// Opens or creates the database in `storage`.
+    ///
+    /// A failed open changes nothing in the storage.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
+    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::InvalidArgument`] for options out of range,
+    /// and the storage's own errors.
+    pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
+        let shared = Arc::new(open::open(&*storage, &options)?);
+        Ok(Self { shared })
+    }
+
+    /// A read view of the newest version, O(1). It stays as it is whatever is committed later.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(&self.shared)
+    }
+
+    /// Begins an exclusive write transaction; waits while another thread has one.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Poisoned`].
+    pub fn begin(&self) -> Result<WriteTransaction<'_>> {
+        WriteTransaction::new(&self.shared)
+    }
+
+    /// Applies a batch as one commit.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`]; nothing of the batch is visible then.
+    pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<CommitInfo> {
+        let mut transaction = self.begin()?;
+        transaction.apply(batch)?;
+        transaction.commit(durability)
+    }
+
+    /// Makes everything committed so far durable.
+    ///
+    /// # Errors
+    /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible and can be made durable later, unless the error is
+    /// [`Error::Poisoned`].
+    pub fn checkpoint(&self) -> Result<()> {
+        let mut writer = self.shared.writable()?;
+        let mut state = (*self.shared.current()).clone();
+        if writer.is_durable(&state) {
+            return Ok(());
+        }
+        let mut draft = Draft::new(state.version);
+        writer.checkpoint(&self.shared, &mut state, &mut draft)
+    }
+
+    /// Commit sequence number of the newest commit, 0 for a new database.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.shared.current().version
+    }
+
+    /// All collections in the order of their names.
+    #[must_use]
+    pub fn collections(&self) -> Vec<CollectionInfo> {
+        self.shared.current().infos()
+    }
+
+    /// Longest key in bytes.
+    #[must_use]
+    pub fn max_key_bytes(&self) -> usize {
+        self.shared.config.limits.max_key_bytes
+    }
+
+    /// Figures of the running database.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        stats::collect(&self.shared)
+    }
+
+    /// Reads every block the newest version reaches and checks all of them: checksums, order, fences, counts, and that each unit
+    /// of the file is used exactly once or free. Waits for the writer. O(size of the database).
+    ///
+    /// # Errors
+    /// Only what keeps it from looking at all; damage is in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        verify::verify(&self.shared)
+    }
+
+    /// Makes everything durable and gives the files back. The files stay open while snapshots of it live.
+    ///
+    /// # Errors
+    /// As [`checkpoint`](Self::checkpoint). The handle is gone in any case.
+    pub fn close(self) -> Result<()> {
+        match self.checkpoint() {
+            Err(Error::ReadOnly) => Ok(()),
+            result => result,
+        }
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database")
+            .field("version", &self.version())
+            .finish_non_exhaustive()
+    }
+}
+
+const _: () = {
+    const fn send_and_sync<T: Send + Sync>() {}
+    send_and_sync::<Database>();
+    send_and_sync::<Snapshot>();
+    send_and_sync::<Cursor>();
+};

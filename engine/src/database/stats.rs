@@ -1,0 +1,84 @@
+//! Figures of the running database.
+
+use std::sync::atomic::Ordering;
+
+use super::{Shared, lock};
+use crate::tree::Pages;
+
+/// Figures of the running database. Counters start at 0 when it is opened; sizes are bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Commit sequence number of the newest commit.
+    pub version: u64,
+    /// Commit sequence number of the newest durable commit.
+    pub durable_version: u64,
+    /// Number of collections.
+    pub collections: u64,
+    /// Records in all collections.
+    pub entries: u64,
+    /// Length of the data file.
+    pub file_bytes: u64,
+    /// Bytes of the file that can be used at once.
+    pub free_bytes: u64,
+    /// Bytes of the file that only the older superblock or a snapshot still reaches.
+    pub kept_bytes: u64,
+    /// Allocation unit.
+    pub unit_bytes: u64,
+    /// Levels of the deepest collection, leaves included; 0 if all are empty.
+    pub depth: u8,
+    /// Pages found in memory.
+    pub cache_hits: u64,
+    /// Pages that had to be read.
+    pub cache_misses: u64,
+    /// Clean pages in memory.
+    pub cache_bytes: u64,
+    /// Changed pages in memory that no checkpoint has written yet.
+    pub dirty_bytes: u64,
+    /// Living snapshots.
+    pub snapshots: u64,
+    /// Version of the oldest living snapshot.
+    pub oldest_snapshot: Option<u64>,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// Bytes of blocks read from storage.
+    pub bytes_read: u64,
+    /// Bytes of blocks written to storage.
+    pub bytes_written: u64,
+}
+
+pub(super) fn collect(shared: &Shared) -> Stats {
+    let writer = lock(&shared.writer);
+    let published = shared.published();
+    let current = std::sync::Arc::clone(&published.current);
+    let snapshots = published.live.values().sum::<usize>() as u64;
+    let oldest_snapshot = published.oldest();
+    drop(published);
+    let pager = &shared.pager;
+    let unit_bytes = pager.blocks.unit_bytes() as u64;
+    let depth = |id: u32, root| pager.root(root, id).map_or(0, |node| node.level() + 1);
+    let depths = current
+        .collections
+        .values()
+        .filter_map(|collection| collection.root.as_ref().map(|root| depth(collection.id, root)));
+    Stats {
+        version: current.version,
+        durable_version: writer.durable.version,
+        collections: current.collections.len() as u64,
+        entries: current.collections.values().map(super::Collection::count).sum(),
+        file_bytes: writer.space.free.end() * unit_bytes,
+        free_bytes: writer.space.free.free_units() * unit_bytes,
+        kept_bytes: writer.space.kept().map(|extent| extent.units).sum::<u64>() * unit_bytes,
+        unit_bytes,
+        depth: depths.max().unwrap_or(0),
+        cache_hits: pager.hits.load(Ordering::Relaxed),
+        cache_misses: pager.misses.load(Ordering::Relaxed),
+        cache_bytes: pager.clean_bytes() as u64,
+        dirty_bytes: pager.dirty_bytes() as u64,
+        snapshots,
+        oldest_snapshot,
+        checkpoints: writer.checkpoints,
+        bytes_read: pager.blocks.bytes_read.load(Ordering::Relaxed),
+        bytes_written: pager.blocks.bytes_written.load(Ordering::Relaxed),
+    }
+}

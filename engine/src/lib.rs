@@ -1,0 +1,47 @@
+//! Mangrove's storage engine: an embedded, transactional, ordered key-value store.
+//!
+//! A database is a copy-on-write B+tree in checksummed, compressible blocks. It runs natively over [`std::fs`] and, compiled to
+//! WebAssembly, over whatever the host offers, through the [`storage::Storage`] trait. The engine is synchronous, starts no threads
+//! and has no global state.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, storage::MemoryStorage};
+//!
+//! let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+//! let mut transaction = database.begin()?;
+//! transaction.set("cities", b"Lagos", b"15.4 M")?;
+//! transaction.set("cities", b"Quito", b"2.0 M")?;
+//! transaction.commit(Durability::Strict)?;
+//!
+//! let snapshot = database.snapshot();
+//! let cities = snapshot.collection("cities").expect("it was just written");
+//! assert_eq!(cities.len(), 2);
+//! assert_eq!(cities.get(b"Quito")?, Some(b"2.0 M".to_vec()));
+//! let mut cursor = cities.cursor(KeyRange::all(), Direction::Reverse);
+//! assert!(cursor.advance()?);
+//! assert_eq!(cursor.key(), b"Quito");
+//! # Ok::<(), mangrove_engine::Error>(())
+//! ```
+//!
+//! Layers, each depending only on those below: `database` (open, snapshots, collections, verification), `transaction` (drafts, commit),
+//! `tree` (search, insert, delete, cursor), `checkpoint` (blocks, free space, superblock), `cache` (page table), `node` (slotted page), `block`
+//! (checksums, compression), `storage` (files).
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod cache;
+mod checkpoint;
+mod database;
+mod error;
+mod node;
+pub mod storage;
+mod transaction;
+mod tree;
+
+pub use block::Compression;
+pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
+pub use error::{Corruption, Error, Result};
+pub use transaction::{CommitInfo, Durability, WriteBatch, WriteTransaction};
+pub use tree::{Direction, KeyRange, prefix_end};

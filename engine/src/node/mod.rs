@@ -1,0 +1,302 @@
+//! The slotted page: keys with values (leaf) or keys with child references (inner node).
+//!
+//! ```text
+//! header, 24 bytes, little endian
+//!  0  u8   level, 0 for a leaf
+//!  1  u8   flags: bit 0 has an upper fence, bit 1 the subtree holds out-of-line values
+//!  2  u16  number of cells
+//!  4  u16  bytes of the heap, dead ones included
+//!  6  u16  dead bytes in the heap
+//!  8  u16  length of the prefix that all keys share
+//! 10  u16  length of the lower fence
+//! 12  u16  length of the upper fence
+//! 14  u16  0
+//! 16  u16  offset of the lower fence
+//! 18  u16  offset of the upper fence
+//! 20  u32  0
+//! then the slots, 8 bytes each, in key order
+//!  0  u16  offset of the cell
+//!  2  u16  length of the key's suffix (the key without the prefix)
+//!  4  u32  head: the first 4 bytes of the suffix, big-endian order, zero padded
+//! then a gap, then the heap, which grows downward from the end
+//! ```
+//! All offsets count from the **end** of the page. The gap can therefore be left out on disk: the image is header, slots and
+//! heap, and a page of any capacity holds the same bytes. A node covers the keys `lower <= key < upper`; the prefix is the common prefix
+//! of the two fences, so an insert can never break it. A cell is the suffix followed by the payload of [`cell`].
+//! In an inner node the key of cell 0 is the lower fence itself and is stored empty.
+
+use crate::block::{Pointer, REF_BYTES};
+
+pub(crate) mod cell;
+mod edit;
+mod search;
+pub(crate) mod split;
+mod validate;
+
+pub(crate) use cell::{Child, LeafCell, ValuePlace};
+
+pub(crate) const HEADER_BYTES: usize = 24;
+pub(crate) const SLOT_BYTES: usize = 8;
+const FLAG_UPPER: u8 = 1;
+const FLAG_OVERFLOW: u8 = 2;
+
+/// One page in memory. `stamp` is the version that created it; it is not stored.
+#[derive(Clone)]
+pub(crate) struct Node {
+    bytes: Vec<u8>,
+    pub(crate) stamp: u64,
+}
+
+impl Node {
+    /// An empty node for the keys `lower <= key < upper`.
+    pub(crate) fn new(capacity: usize, level: u8, lower: &[u8], upper: Option<&[u8]>, stamp: u64) -> Self {
+        let mut node = Self {
+            bytes: vec![0; capacity],
+            stamp,
+        };
+        node.bytes[0] = level;
+        node.bytes[1] = if upper.is_some() { FLAG_UPPER } else { 0 };
+        let lower_at = node.push_heap(lower);
+        let upper_at = node.push_heap(upper.unwrap_or_default());
+        node.put_u16(8, upper.map_or(0, |upper| common_prefix(lower, upper)));
+        node.put_u16(10, lower.len());
+        node.put_u16(12, upper.map_or(0, <[u8]>::len));
+        node.put_u16(16, lower_at);
+        node.put_u16(18, upper_at);
+        node
+    }
+
+    /// A page read from a block; [`validate`](Self::validate) it before any other use.
+    pub(crate) fn from_image(bytes: Vec<u8>) -> Self {
+        Self { bytes, stamp: 0 }
+    }
+
+    /// A copy with room up to `capacity` bytes, to be changed by the version `stamp`.
+    pub(crate) fn writable_copy(&self, capacity: usize, stamp: u64) -> Self {
+        let mut bytes = vec![0; capacity.max(self.bytes.len())];
+        let (front, heap) = self.image();
+        bytes[..front.len()].copy_from_slice(front);
+        let heap_at = bytes.len() - heap.len();
+        bytes[heap_at..].copy_from_slice(heap);
+        Self { bytes, stamp }
+    }
+
+    /// Header with slots, and heap: the bytes that go to disk, in this order.
+    pub(crate) fn image(&self) -> (&[u8], &[u8]) {
+        let heap_at = self.bytes.len() - self.heap_bytes();
+        (&self.bytes[..self.slots_end()], &self.bytes[heap_at..])
+    }
+
+    /// Memory the page takes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + size_of::<Self>()
+    }
+
+    pub(crate) fn level(&self) -> u8 {
+        self.bytes[0]
+    }
+
+    pub(crate) fn is_leaf(&self) -> bool {
+        self.level() == 0
+    }
+
+    /// Number of cells.
+    pub(crate) fn len(&self) -> usize {
+        self.get_u16(2)
+    }
+
+    pub(crate) fn has_overflow(&self) -> bool {
+        self.bytes[1] & FLAG_OVERFLOW != 0
+    }
+
+    pub(crate) fn mark_overflow(&mut self) {
+        self.bytes[1] |= FLAG_OVERFLOW;
+    }
+
+    pub(crate) fn lower_fence(&self) -> &[u8] {
+        self.from_end(self.get_u16(16), self.get_u16(10))
+    }
+
+    /// `None`: no upper limit.
+    pub(crate) fn upper_fence(&self) -> Option<&[u8]> {
+        (self.bytes[1] & FLAG_UPPER != 0).then(|| self.from_end(self.get_u16(18), self.get_u16(12)))
+    }
+
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.lower_fence()[..self.prefix_len()]
+    }
+
+    pub(crate) fn prefix_len(&self) -> usize {
+        self.get_u16(8)
+    }
+
+    /// Key of cell `index` without the prefix.
+    pub(crate) fn suffix(&self, index: usize) -> &[u8] {
+        if index == 0 && !self.is_leaf() {
+            return &self.lower_fence()[self.prefix_len()..];
+        }
+        let slot = self.slot(index);
+        self.from_end(slot.offset, slot.suffix_len)
+    }
+
+    /// Replaces `into` with the whole key of cell `index`.
+    pub(crate) fn key_into(&self, index: usize, into: &mut Vec<u8>) {
+        into.clear();
+        into.extend_from_slice(self.prefix());
+        into.extend_from_slice(self.suffix(index));
+    }
+
+    pub(crate) fn key(&self, index: usize) -> Vec<u8> {
+        let mut key = Vec::with_capacity(64);
+        self.key_into(index, &mut key);
+        key
+    }
+
+    /// The bytes after the suffix of cell `index`.
+    pub(crate) fn payload(&self, index: usize) -> &[u8] {
+        let slot = self.slot(index);
+        let start = self.bytes.len() - slot.offset + slot.suffix_len;
+        let rest = &self.bytes[start..];
+        let len = if self.is_leaf() {
+            cell::leaf_payload_len(rest)
+        } else {
+            Child::BYTES
+        };
+        &rest[..len]
+    }
+
+    /// Record of a leaf.
+    pub(crate) fn record(&self, index: usize) -> LeafCell<'_> {
+        LeafCell::decode(self.payload(index))
+    }
+
+    /// Child of an inner node.
+    pub(crate) fn child(&self, index: usize) -> Child {
+        Child::decode(self.payload(index)).expect("child references were validated when the node was read")
+    }
+
+    /// Lower and upper fence that child `index` must have.
+    pub(crate) fn child_fences(&self, index: usize) -> (Vec<u8>, Option<Vec<u8>>) {
+        let upper = if index + 1 < self.len() {
+            Some(self.key(index + 1))
+        } else {
+            self.upper_fence().map(<[u8]>::to_vec)
+        };
+        (self.key(index), upper)
+    }
+
+    /// Records in children `from..to`.
+    pub(crate) fn count_children(&self, from: usize, to: usize) -> u64 {
+        (from..to).map(|index| self.child_count(index)).sum()
+    }
+
+    pub(crate) fn child_count(&self, index: usize) -> u64 {
+        let payload = self.payload(index);
+        Child::decode_count(&payload[REF_BYTES..])
+    }
+
+    /// Records in the whole subtree.
+    pub(crate) fn total(&self) -> u64 {
+        if self.is_leaf() {
+            self.len() as u64
+        } else {
+            self.count_children(0, self.len())
+        }
+    }
+
+    /// How a parent refers to this node when it stands at `pointer`.
+    pub(crate) fn as_child(&self, pointer: Pointer) -> Child {
+        Child {
+            pointer,
+            count: self.total(),
+            has_overflow: self.has_overflow(),
+        }
+    }
+
+    fn slots_end(&self) -> usize {
+        HEADER_BYTES + self.len() * SLOT_BYTES
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.get_u16(4)
+    }
+
+    fn garbage(&self) -> usize {
+        self.get_u16(6)
+    }
+
+    /// Bytes in use: header, slots, fences and living cells.
+    pub(crate) fn used_bytes(&self) -> usize {
+        self.slots_end() + self.heap_bytes() - self.garbage()
+    }
+
+    fn gap(&self) -> usize {
+        self.bytes.len() - self.slots_end() - self.heap_bytes()
+    }
+
+    fn get_u16(&self, at: usize) -> usize {
+        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+    }
+
+    fn put_u16(&mut self, at: usize, value: usize) {
+        debug_assert!(value <= usize::from(u16::MAX));
+        self.bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+    }
+
+    fn from_end(&self, offset: usize, len: usize) -> &[u8] {
+        let start = self.bytes.len() - offset;
+        &self.bytes[start..start + len]
+    }
+
+    fn slot(&self, index: usize) -> Slot {
+        let at = HEADER_BYTES + index * SLOT_BYTES;
+        Slot::decode(&self.bytes[at..at + SLOT_BYTES])
+    }
+}
+
+/// One entry of the slot array.
+#[derive(Clone, Copy)]
+struct Slot {
+    offset: usize,
+    suffix_len: usize,
+    head: u32,
+}
+
+impl Slot {
+    fn decode(bytes: &[u8]) -> Self {
+        Self {
+            offset: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])),
+            suffix_len: usize::from(u16::from_le_bytes([bytes[2], bytes[3]])),
+            head: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+        }
+    }
+
+    fn encode(self) -> [u8; SLOT_BYTES] {
+        let mut bytes = [0; SLOT_BYTES];
+        bytes[..2].copy_from_slice(&(self.offset as u16).to_le_bytes());
+        bytes[2..4].copy_from_slice(&(self.suffix_len as u16).to_le_bytes());
+        bytes[4..].copy_from_slice(&self.head.to_le_bytes());
+        bytes
+    }
+}
+
+/// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
+/// heads still need the full comparison.
+fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<4>() {
+        Some(first) => u32::from_be_bytes(*first),
+        None => {
+            let mut padded = [0; 4];
+            padded[..suffix.len()].copy_from_slice(suffix);
+            u32::from_be_bytes(padded)
+        }
+    }
+}
+
+/// Length of the longest common prefix.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Redistribution of cells over new nodes: splits and merges.
+
+use super::{HEADER_BYTES, Node, SLOT_BYTES, common_prefix};
+
+/// One cell on its way to a new node: a whole key and its payload.
+pub(crate) struct Cell {
+    pub key: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+/// Where the cells came from tells how to split them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Pattern {
+    /// The new cell is the last one: the left node stays full.
+    Append,
+    /// The new cell is the first one: the right node stays full.
+    Prepend,
+    /// Anything else: halves of equal bytes.
+    Middle,
+}
+
+/// Cells of a node in key order.
+pub(crate) fn cells_of(node: &Node) -> Vec<Cell> {
+    (0..node.len())
+        .map(|index| Cell {
+            key: node.key(index),
+            payload: node.payload(index).to_vec(),
+        })
+        .collect()
+}
+
+/// A run of cells between two fences, with sums that make "does this part fit a node?" cheap.
+struct Layout<'a> {
+    cells: &'a [Cell],
+    /// `sums[i]`: bytes of the first `i` cells without prefix compression, slots included.
+    sums: Vec<usize>,
+    level: u8,
+    capacity: usize,
+    lower: &'a [u8],
+    upper: Option<&'a [u8]>,
+}
+
+impl<'a> Layout<'a> {
+    fn new(cells: &'a [Cell], level: u8, capacity: usize, lower: &'a [u8], upper: Option<&'a [u8]>) -> Self {
+        let mut sums = Vec::with_capacity(cells.len() + 1);
+        let mut sum = 0;
+        sums.push(0);
+        for cell in cells {
+            sum += SLOT_BYTES + cell.key.len() + cell.payload.len();
+            sums.push(sum);
+        }
+        Self {
+            cells,
+            sums,
+            level,
+            capacity,
+            lower,
+            upper,
+        }
+    }
+
+    /// Fence between cell `at - 1` and cell `at`. Leaves take the shortest key that separates them; an inner node's
+    /// separators are its children's fences and stay as they are.
+    fn separator(&self, at: usize) -> &'a [u8] {
+        let right = &self.cells[at].key;
+        if self.level > 0 {
+            return right;
+        }
+        let shared = common_prefix(&self.cells[at - 1].key, right);
+        &right[..(shared + 1).min(right.len())]
+    }
+
+    fn fences(&self, from: usize, to: usize) -> (&'a [u8], Option<&'a [u8]>) {
+        let lower = if from == 0 { self.lower } else { self.separator(from) };
+        let upper = if to == self.cells.len() {
+            self.upper
+        } else {
+            Some(self.separator(to))
+        };
+        (lower, upper)
+    }
+
+    fn bytes(&self, from: usize, to: usize) -> usize {
+        let (lower, upper) = self.fences(from, to);
+        let prefix = upper.map_or(0, |upper| common_prefix(lower, upper));
+        let mut bytes = HEADER_BYTES + lower.len() + upper.map_or(0, <[u8]>::len);
+        bytes += self.sums[to] - self.sums[from] - (to - from) * prefix;
+        if self.level > 0 && from < to {
+            bytes -= self.cells[from].key.len() - prefix;
+        }
+        bytes
+    }
+
+    fn fits(&self, from: usize, to: usize) -> bool {
+        self.bytes(from, to) <= self.capacity
+    }
+
+    fn build(&self, from: usize, to: usize, stamp: u64) -> Node {
+        let (lower, upper) = self.fences(from, to);
+        let mut node = Node::new(self.capacity, self.level, lower, upper, stamp);
+        for (index, cell) in self.cells[from..to].iter().enumerate() {
+            let inserted = node.insert(index, &cell.key, &cell.payload);
+            assert!(inserted, "a part that fits by its sums fits in its node");
+        }
+        node
+    }
+
+    /// Split position for two nodes, the one nearest to the pattern's ideal that fits on both sides.
+    fn two_way(&self, pattern: Pattern) -> Option<usize> {
+        let n = self.cells.len();
+        let ideal = match pattern {
+            Pattern::Append => n - 1,
+            Pattern::Prepend => 1,
+            Pattern::Middle => {
+                let half = self.sums[n] / 2;
+                self.sums.partition_point(|sum| *sum < half)
+            }
+        };
+        let ideal = ideal.clamp(1, n - 1);
+        (0..n)
+            .flat_map(|distance| [ideal.checked_sub(distance), ideal.checked_add(distance)])
+            .flatten()
+            .filter(|at| (1..n).contains(at))
+            .find(|at| self.fits(0, *at) && self.fits(*at, n))
+    }
+}
+
+/// Distributes `cells` over as many nodes as needed, in key order: two where possible. The limits on keys and inline values
+/// make every single cell fit a node of its own (invariant I7).
+pub(crate) fn distribute(cells: &[Cell], old: &Node, pattern: Pattern, capacity: usize, stamp: u64) -> Vec<Node> {
+    let layout = Layout::new(cells, old.level(), capacity, old.lower_fence(), old.upper_fence());
+    let n = cells.len();
+    let mut nodes = if layout.fits(0, n) {
+        vec![layout.build(0, n, stamp)]
+    } else if let Some(at) = layout.two_way(pattern) {
+        vec![layout.build(0, at, stamp), layout.build(at, n, stamp)]
+    } else {
+        let mut nodes = Vec::new();
+        let mut from = 0;
+        while from < n {
+            let to = (from + 1..=n).rev().find(|to| layout.fits(from, *to)).unwrap_or(from + 1);
+            nodes.push(layout.build(from, to, stamp));
+            from = to;
+        }
+        nodes
+    };
+    if old.has_overflow() {
+        nodes.iter_mut().for_each(Node::mark_overflow);
+    }
+    nodes
+}
+
+/// Bytes that the cells of two neighbours take in one node.
+pub(crate) fn merged_bytes(left: &Node, right: &Node) -> usize {
+    let prefix = |node: &Node| node.prefix_len();
+    let merged_prefix = right
+        .upper_fence()
+        .map_or(0, |upper| common_prefix(left.lower_fence(), upper));
+    let fences = |node: &Node| node.lower_fence().len() + node.upper_fence().map_or(0, <[u8]>::len);
+    let cells = |node: &Node| {
+        node.used_bytes() - HEADER_BYTES - fences(node) + node.len() * (prefix(node) - merged_prefix.min(prefix(node)))
+    };
+    // Cell 0 of an inner node on the right gets a real key: its lower fence.
+    let first_child_key = if right.is_leaf() { 0 } else { right.lower_fence().len() };
+    HEADER_BYTES
+        + left.lower_fence().len()
+        + right.upper_fence().map_or(0, <[u8]>::len)
+        + cells(left)
+        + cells(right)
+        + first_child_key
+}
+
+/// One node with the cells of two neighbours. The caller checked [`merged_bytes`].
+pub(crate) fn merge(left: &Node, right: &Node, capacity: usize, stamp: u64) -> Node {
+    let mut node = Node::new(capacity, left.level(), left.lower_fence(), right.upper_fence(), stamp);
+    for source in [left, right] {
+        let mut key = Vec::new();
+        for index in 0..source.len() {
+            source.key_into(index, &mut key);
+            let inserted = node.insert(node.len(), &key, source.payload(index));
+            assert!(inserted, "neighbours that fit by their sums fit in one node");
+        }
+        if source.has_overflow() {
+            node.mark_overflow();
+        }
+    }
+    node
+}

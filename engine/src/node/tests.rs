@@ -1,0 +1,127 @@
+//! A node against a sorted vector, and the bytes of a known node.
+
+use proptest::prelude::*;
+
+use super::split::{Pattern, cells_of, distribute, merge, merged_bytes};
+use super::*;
+
+fn payload(value: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    LeafCell::inline(value).encode_into(&mut bytes);
+    bytes
+}
+
+fn leaf(entries: &[(&[u8], &[u8])]) -> Node {
+    let mut node = Node::new(1024, 0, b"", None, 1);
+    for (key, value) in entries {
+        let (index, found) = node.lower_bound(key);
+        assert!(!found);
+        assert!(node.insert(index, key, &payload(value)));
+    }
+    node
+}
+
+#[test]
+fn image_has_golden_bytes() {
+    let mut node = Node::new(64, 0, b"ab", Some(b"ac"), 1);
+    assert!(node.insert(0, b"abX", &payload(b"v")));
+    let (front, heap) = node.image();
+    assert_eq!(
+        front,
+        [
+            0, 1, 1, 0, 8, 0, 0, 0, 1, 0, 2, 0, 2, 0, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, // header
+            8, 0, 2, 0, 0, 0, b'X', b'b', // slot: offset 8, suffix 2, head "bX\0\0"
+        ]
+    );
+    assert_eq!(heap, [b'b', b'X', 8, b'v', b'a', b'c', b'a', b'b']);
+}
+
+#[test]
+fn zero_padded_heads_do_not_confuse_keys() {
+    let node = leaf(&[(b"a", b"1"), (b"a\0", b"2"), (b"", b"0"), (b"a\0\0\0\0", b"3")]);
+    let keys: Vec<_> = (0..node.len()).map(|index| node.key(index)).collect();
+    assert_eq!(keys, [&b""[..], b"a", b"a\0", b"a\0\0\0\0"]);
+    assert_eq!(node.lower_bound(b"a\0\0"), (3, false));
+}
+
+#[test]
+fn trimmed_images_read_back() {
+    let node = leaf(&[(b"one", b"1"), (b"two", b"2")]);
+    let (front, heap) = node.image();
+    let read = Node::from_image([front, heap].concat());
+    read.validate().unwrap();
+    assert_eq!(read.key(1), b"two");
+    let mut copy = read.writable_copy(1024, 7);
+    assert!(copy.insert(2, b"x", &payload(&[9; 500])));
+    copy.validate().unwrap();
+}
+
+proptest! {
+    /// Inserts, replacements and removals keep the node equal to a sorted map and valid; a split and a merge keep all cells.
+    #[test]
+    fn node_behaves_like_a_sorted_map(ops in prop::collection::vec(
+        (prop::collection::vec(0u8..4, 0..6), prop::option::weighted(0.7, prop::collection::vec(any::<u8>(), 0..24))), 1..80)
+    ) {
+        let mut node = Node::new(512, 0, b"", None, 1);
+        let mut model = std::collections::BTreeMap::new();
+        for (key, value) in ops {
+            let (index, found) = node.lower_bound(&key);
+            prop_assert_eq!(found, model.contains_key(&key));
+            match value {
+                Some(value) if found => {
+                    if node.replace_payload(index, &payload(&value)) {
+                        model.insert(key, value);
+                    }
+                }
+                Some(value) => {
+                    if node.insert(index, &key, &payload(&value)) {
+                        model.insert(key, value);
+                    }
+                }
+                None if found => {
+                    node.remove(index);
+                    model.remove(&key);
+                }
+                None => {}
+            }
+            prop_assert!(node.validate().is_ok());
+            prop_assert_eq!(node.len(), model.len());
+        }
+        for (index, (key, value)) in model.iter().enumerate() {
+            prop_assert_eq!(&node.key(index), key);
+            prop_assert_eq!(node.record(index), LeafCell::inline(value));
+        }
+        if model.len() > 1 {
+            let parts = distribute(&cells_of(&node), &node, Pattern::Middle, 300, 2);
+            let mut total = 0;
+            for part in &parts {
+                prop_assert!(part.validate().is_ok());
+                total += part.len();
+            }
+            prop_assert_eq!(total, model.len());
+            if parts.len() == 2 {
+                let bytes = merged_bytes(&parts[0], &parts[1]);
+                let merged = merge(&parts[0], &parts[1], bytes.max(HEADER_BYTES), 3);
+                prop_assert!(merged.validate().is_ok());
+                prop_assert_eq!(merged.used_bytes(), bytes);
+                prop_assert_eq!(merged.len(), model.len());
+            }
+        }
+    }
+
+    /// Hostile bytes are refused or accepted, never a panic; accepted pages can be read without one.
+    #[test]
+    fn validation_makes_accessors_safe(mut bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {
+        if small && bytes.len() > 24 {
+            // Small counts and lengths get further into the checks.
+            for at in [3, 5, 7, 9, 11, 13, 17, 19] { bytes[at] = 0; }
+            bytes[2] %= 4;
+        }
+        let node = Node::from_image(bytes);
+        if node.validate().is_ok() {
+            for index in 0..node.len() {
+                let _ = (node.key(index), node.payload(index).len());
+            }
+        }
+    }
+}

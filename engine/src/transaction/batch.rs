@@ -1,0 +1,71 @@
+//! A list of changes that are applied as one commit.
+
+/// One change of a batch.
+#[derive(Clone, Debug)]
+pub(crate) struct Operation {
+    pub collection: String,
+    pub key: Vec<u8>,
+    /// `None`: delete.
+    pub value: Option<Vec<u8>>,
+}
+
+/// Changes to any collections, applied in order and all or nothing.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use mangrove_engine::{Database, Durability, Options, WriteBatch, storage::MemoryStorage};
+/// let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+/// let mut batch = WriteBatch::new();
+/// batch.set("users", b"ada", b"1815").delete("guests", b"ada");
+/// let info = database.write(&batch, Durability::Strict)?;
+/// assert_eq!(info.version, 1);
+/// # Ok::<(), mangrove_engine::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    operations: Vec<Operation>,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stores a record.
+    pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> &mut Self {
+        self.operations.push(Operation {
+            collection: collection.to_owned(),
+            key: key.to_vec(),
+            value: Some(value.to_vec()),
+        });
+        self
+    }
+
+    /// Removes a record.
+    pub fn delete(&mut self, collection: &str, key: &[u8]) -> &mut Self {
+        self.operations.push(Operation {
+            collection: collection.to_owned(),
+            key: key.to_vec(),
+            value: None,
+        });
+        self
+    }
+
+    /// Number of changes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there are no changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    pub(crate) fn operations(&self) -> &[Operation] {
+        &self.operations
+    }
+}

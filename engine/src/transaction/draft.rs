@@ -1,0 +1,80 @@
+//! Pages that one transaction made and nobody else can see yet.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::block::{BlockRef, Pointer};
+use crate::checkpoint::Extent;
+use crate::node::Node;
+
+/// A page that a commit replaced: snapshots with versions `stamp..=last` may still need it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetiredPage {
+    pub number: u64,
+    pub stamp: u64,
+}
+
+/// The private changes of a transaction. Dropping it forgets them; only `allocated` has to be given back.
+#[derive(Default)]
+pub(crate) struct Draft {
+    pub pages: FxHashMap<u64, Arc<Node>>,
+    /// Version that the pages belong to.
+    pub stamp: u64,
+    /// Published dirty pages that this transaction replaced.
+    pub retired_pages: Vec<RetiredPage>,
+    /// Blocks that this transaction made unreachable.
+    pub retired_extents: Vec<Extent>,
+    /// Extents written for out-of-line values.
+    pub allocated: Vec<Extent>,
+    /// Bytes of the pages.
+    pub bytes: usize,
+}
+
+impl Draft {
+    pub(crate) fn new(stamp: u64) -> Self {
+        Self {
+            stamp,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn insert(&mut self, number: u64, node: Node) {
+        self.bytes += node.memory_bytes();
+        self.pages.insert(number, Arc::new(node));
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Option<&Arc<Node>> {
+        self.pages.get(&number)
+    }
+
+    /// A page of this draft, to be changed.
+    pub(crate) fn node_mut(&mut self, number: u64) -> &mut Node {
+        let node = self.pages.get_mut(&number).expect("the page was adopted by this draft");
+        Arc::make_mut(node)
+    }
+
+    pub(crate) fn retire_block(&mut self, reference: &BlockRef) {
+        self.retired_extents.push(Extent {
+            start: reference.unit,
+            units: u64::from(reference.units),
+        });
+    }
+
+    /// Takes note that the tree no longer uses the page at `pointer`, whose content is `node`.
+    pub(crate) fn retire(&mut self, pointer: &Pointer, node: &Node) {
+        match pointer {
+            Pointer::Disk(reference) => self.retire_block(reference),
+            Pointer::Memory(number) => {
+                if let Some(own) = self.pages.remove(number) {
+                    self.bytes -= own.memory_bytes();
+                } else {
+                    self.retired_pages.push(RetiredPage {
+                        number: *number,
+                        stamp: node.stamp,
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! A cursor over a range of one tree: both directions, seek and skip, no allocation per step.
+//!
+//! The position is the path from the root, every node of it held by the cursor, so a step inside a leaf touches nothing
+//! else. Bounds are compared per step only in the leaf where the range ends.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{Direction, KeyRange, Pages, read};
+use crate::cache::Access;
+use crate::error::Result;
+use crate::node::{Child, LeafCell, Node};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// Not positioned: the next step begins at the start of the range.
+    Start,
+    /// The path points to the item that the next step returns.
+    Ahead,
+    /// The path points to the current item.
+    On,
+    Done,
+}
+
+/// Position in a tree. The tree's pages and root are passed to each call; they must be the same every time.
+pub(crate) struct TreeCursor {
+    root: Option<Child>,
+    owner: u32,
+    direction: Direction,
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+    path: Vec<(Arc<Node>, usize)>,
+    /// The leaf lies wholly inside the range's end.
+    inside: bool,
+    state: State,
+    key: Vec<u8>,
+}
+
+fn owned(bound: Bound<&[u8]>) -> Bound<Vec<u8>> {
+    bound.map(<[u8]>::to_vec)
+}
+
+fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+impl TreeCursor {
+    pub(crate) fn new(root: Option<Child>, owner: u32, range: &KeyRange<'_>, direction: Direction) -> Self {
+        Self {
+            root,
+            owner,
+            direction,
+            lower: owned(range.lower),
+            upper: owned(range.upper),
+            path: Vec::with_capacity(8),
+            inside: false,
+            state: State::Start,
+            key: Vec::new(),
+        }
+    }
+
+    /// Key of the current record.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The current record; `None` before the first step and after the last.
+    pub(crate) fn record(&self) -> Option<LeafCell<'_>> {
+        let (leaf, index) = self.path.last()?;
+        (self.state == State::On).then(|| leaf.record(*index))
+    }
+
+    /// Moves to the next record of the range; `false` at its end.
+    pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
+        match self.state {
+            State::Done => return Ok(false),
+            State::Start => self.start(pages)?,
+            State::Ahead => {}
+            State::On => self.step(pages)?,
+        }
+        if self.state == State::Done {
+            return Ok(false);
+        }
+        let (leaf, index) = self.path.last().expect("a position has a leaf");
+        leaf.key_into(*index, &mut self.key);
+        if !self.inside && self.is_past_end() {
+            self.finish();
+            return Ok(false);
+        }
+        self.state = State::On;
+        Ok(true)
+    }
+
+    /// The next step returns the first record at or past `key` in the cursor's direction, inside the range.
+    pub(crate) fn seek(&mut self, pages: &impl Pages, key: &[u8]) -> Result<()> {
+        let beyond_start = match self.direction {
+            Direction::Forward => match &self.lower {
+                Bound::Unbounded => true,
+                Bound::Included(lower) | Bound::Excluded(lower) => key > lower.as_slice(),
+            },
+            Direction::Reverse => match &self.upper {
+                Bound::Unbounded => true,
+                Bound::Included(upper) | Bound::Excluded(upper) => key < upper.as_slice(),
+            },
+        };
+        if beyond_start {
+            self.position(pages, Bound::Included(key))
+        } else {
+            self.start(pages)
+        }
+    }
+
+    /// Passes over the next `count` records in O(log n).
+    pub(crate) fn skip(&mut self, pages: &impl Pages, count: u64) -> Result<()> {
+        if count == 0 || self.state == State::Done {
+            return Ok(());
+        }
+        if self.state == State::Start {
+            self.start(pages)?;
+        } else if self.state == State::On {
+            self.step(pages)?;
+        }
+        if self.state == State::Done {
+            return Ok(());
+        }
+        let here = self.index();
+        let target = match self.direction {
+            Direction::Forward => here.checked_add(count),
+            Direction::Reverse => here.checked_sub(count),
+        };
+        let total = self.root.map_or(0, |root| root.count);
+        match target.filter(|target| *target < total) {
+            Some(target) => self.position_at(pages, target),
+            None => {
+                self.finish();
+                Ok(())
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        self.state = State::Done;
+        self.path.clear();
+    }
+
+    fn start(&mut self, pages: &impl Pages) -> Result<()> {
+        let start = match self.direction {
+            Direction::Forward => self.lower.clone(),
+            Direction::Reverse => self.upper.clone(),
+        };
+        self.position(pages, borrowed(&start))
+    }
+
+    /// Goes to the first record at or past the bound in the cursor's direction.
+    fn position(&mut self, pages: &impl Pages, bound: Bound<&[u8]>) -> Result<()> {
+        self.path.clear();
+        let Some(root) = self.root else {
+            self.state = State::Done;
+            return Ok(());
+        };
+        let forward = self.direction == Direction::Forward;
+        let mut node = pages.root(&root, self.owner)?;
+        while !node.is_leaf() {
+            let index = match bound {
+                Bound::Included(key) | Bound::Excluded(key) => node.child_index(key),
+                Bound::Unbounded if forward => 0,
+                Bound::Unbounded => node.len() - 1,
+            };
+            let child = pages.child(&node, index, self.owner, Access::Scan)?;
+            self.path.push((node, index));
+            node = child;
+        }
+        // Index of the wanted record, or one outside the leaf when it is in a neighbour.
+        let index = match bound {
+            Bound::Unbounded if forward => Some(0),
+            Bound::Unbounded => node.len().checked_sub(1),
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let (index, found) = node.lower_bound(key);
+                let skip_equal = found && matches!(bound, Bound::Excluded(_));
+                let take_equal = found && !skip_equal;
+                if forward {
+                    Some(index + usize::from(skip_equal))
+                } else if take_equal {
+                    Some(index)
+                } else {
+                    index.checked_sub(1)
+                }
+            }
+        };
+        let in_leaf = index.filter(|index| *index < node.len());
+        self.state = State::Ahead;
+        self.push_leaf(node, in_leaf.unwrap_or(0));
+        if in_leaf.is_none() {
+            self.next_leaf(pages)?;
+        }
+        Ok(())
+    }
+
+    fn position_at(&mut self, pages: &impl Pages, mut index: u64) -> Result<()> {
+        self.path.clear();
+        let root = self.root.expect("a tree with positions has a root");
+        let mut node = pages.root(&root, self.owner)?;
+        while !node.is_leaf() {
+            let (child, rest) = read::child_at(&node, index);
+            index = rest;
+            let below = pages.child(&node, child, self.owner, Access::Scan)?;
+            self.path.push((node, child));
+            node = below;
+        }
+        self.state = State::Ahead;
+        self.push_leaf(node, index as usize);
+        Ok(())
+    }
+
+    /// Position of the path's record in the whole tree.
+    fn index(&self) -> u64 {
+        self.path
+            .iter()
+            .map(|(node, index)| {
+                if node.is_leaf() {
+                    *index as u64
+                } else {
+                    node.count_children(0, *index)
+                }
+            })
+            .sum()
+    }
+
+    fn step(&mut self, pages: &impl Pages) -> Result<()> {
+        let (leaf, index) = self.path.last_mut().expect("a position has a leaf");
+        let next = match self.direction {
+            Direction::Forward => index.checked_add(1).filter(|next| *next < leaf.len()),
+            Direction::Reverse => index.checked_sub(1),
+        };
+        if let Some(next) = next {
+            *index = next;
+            self.state = State::Ahead;
+            return Ok(());
+        }
+        self.next_leaf(pages)
+    }
+
+    /// Goes to the near end of the next leaf that has records.
+    fn next_leaf(&mut self, pages: &impl Pages) -> Result<()> {
+        let forward = self.direction == Direction::Forward;
+        self.path.pop();
+        while let Some((node, index)) = self.path.last_mut() {
+            let next = if forward {
+                index.checked_add(1).filter(|next| *next < node.len())
+            } else {
+                index.checked_sub(1)
+            };
+            let Some(next) = next else {
+                self.path.pop();
+                continue;
+            };
+            *index = next;
+            let mut child = pages.child(node, next, self.owner, Access::Scan)?;
+            while !child.is_leaf() {
+                let index = if forward { 0 } else { child.len() - 1 };
+                let below = pages.child(&child, index, self.owner, Access::Scan)?;
+                self.path.push((child, index));
+                child = below;
+            }
+            if child.len() > 0 {
+                let index = if forward { 0 } else { child.len() - 1 };
+                self.state = State::Ahead;
+                self.push_leaf(child, index);
+                return Ok(());
+            }
+        }
+        self.finish();
+        Ok(())
+    }
+
+    fn push_leaf(&mut self, leaf: Arc<Node>, index: usize) {
+        self.inside = match self.direction {
+            Direction::Forward => match &self.upper {
+                Bound::Unbounded => true,
+                Bound::Included(end) | Bound::Excluded(end) => {
+                    leaf.upper_fence().is_some_and(|fence| fence <= end.as_slice())
+                }
+            },
+            Direction::Reverse => match &self.lower {
+                Bound::Unbounded => true,
+                Bound::Included(end) => leaf.lower_fence() >= end.as_slice(),
+                Bound::Excluded(end) => leaf.lower_fence() > end.as_slice(),
+            },
+        };
+        self.path.push((leaf, index));
+    }
+
+    fn is_past_end(&self) -> bool {
+        match self.direction {
+            Direction::Forward => match &self.upper {
+                Bound::Unbounded => false,
+                Bound::Included(end) => self.key.as_slice() > end.as_slice(),
+                Bound::Excluded(end) => self.key.as_slice() >= end.as_slice(),
+            },
+            Direction::Reverse => match &self.lower {
+                Bound::Unbounded => false,
+                Bound::Included(end) => self.key.as_slice() < end.as_slice(),
+                Bound::Excluded(end) => self.key.as_slice() <= end.as_slice(),
+            },
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Copy on write: an [`Editor`] changes one tree inside a draft.
+
+use std::sync::Arc;
+
+use super::{DraftPages, Pages};
+use crate::block::{Compression, Pointer};
+use crate::cache::{Access, Pager};
+use crate::checkpoint::FreeExtents;
+use crate::error::Result;
+use crate::node::{Child, Node};
+use crate::transaction::Draft;
+
+/// Limits that follow from the node size (invariant I7: a node with one record and two fences of full length fits).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of a node without the block header.
+    pub node_capacity: usize,
+    pub max_key_bytes: usize,
+    /// Records with key and value up to this size together stay in the leaf.
+    pub max_inline_bytes: usize,
+}
+
+impl Limits {
+    pub(crate) fn new(node_bytes: usize) -> Self {
+        let node_capacity = (node_bytes - crate::block::HEADER_BYTES).min(65504);
+        Self {
+            node_capacity,
+            max_key_bytes: ((node_bytes - 160) / 3).min(node_bytes / 4),
+            max_inline_bytes: node_capacity / 4,
+        }
+    }
+}
+
+/// One step of a descent: a page of the draft and the child that was taken.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub number: u64,
+    pub index: usize,
+}
+
+/// Changes one tree. After an error the draft is half-changed and must be dropped.
+pub(crate) struct Editor<'a> {
+    pub pager: &'a Pager,
+    pub draft: &'a mut Draft,
+    pub free: &'a mut FreeExtents,
+    pub root: &'a mut Option<Child>,
+    pub owner: u32,
+    pub generation: u64,
+    pub compression: Compression,
+    pub limits: Limits,
+}
+
+impl Editor<'_> {
+    pub(super) fn pages(&self) -> DraftPages<'_> {
+        DraftPages {
+            draft: self.draft,
+            pager: self.pager,
+        }
+    }
+
+    pub(super) fn node(&self, number: u64) -> &Node {
+        self.draft.get(number).expect("the page was adopted by this draft")
+    }
+
+    /// Adds a page to the draft.
+    pub(super) fn add(&mut self, node: Node) -> u64 {
+        let number = self.pager.new_number();
+        self.draft.insert(number, node);
+        number
+    }
+
+    /// Number of the draft's own copy of a page.
+    fn adopt(&mut self, pointer: &Pointer, node: &Arc<Node>) -> u64 {
+        if let Pointer::Memory(number) = pointer
+            && self.draft.get(*number).is_some()
+        {
+            return *number;
+        }
+        let copy = node.writable_copy(self.limits.node_capacity, self.draft.stamp);
+        self.draft.retire(pointer, node);
+        self.add(copy)
+    }
+
+    /// The root as a page of the draft.
+    pub(super) fn own_root(&mut self, root: Child) -> Result<u64> {
+        if let Pointer::Memory(number) = root.pointer
+            && self.draft.get(number).is_some()
+        {
+            return Ok(number);
+        }
+        let node = self.pages().root(&root, self.owner)?;
+        let number = self.adopt(&root.pointer, &node);
+        *self.root = Some(Child {
+            pointer: Pointer::Memory(number),
+            ..root
+        });
+        Ok(number)
+    }
+
+    /// Child `index` of a page of the draft, as a page of the draft.
+    pub(super) fn own_child(&mut self, parent: u64, index: usize) -> Result<u64> {
+        let pointer = self.node(parent).child(index).pointer;
+        if let Pointer::Memory(number) = pointer
+            && self.draft.get(number).is_some()
+        {
+            return Ok(number);
+        }
+        let node = self
+            .pages()
+            .child(self.node(parent), index, self.owner, Access::Point)?;
+        let number = self.adopt(&pointer, &node);
+        self.draft
+            .node_mut(parent)
+            .set_pointer(index, Pointer::Memory(number));
+        Ok(number)
+    }
+
+    /// Descends to the leaf that covers `key`, copying the path. Returns the inner steps and the leaf.
+    pub(super) fn own_path(&mut self, root: Child, key: &[u8]) -> Result<(Vec<Step>, u64)> {
+        let mut path = Vec::with_capacity(8);
+        let mut number = self.own_root(root)?;
+        while !self.node(number).is_leaf() {
+            let index = self.node(number).child_index(key);
+            let child = self.own_child(number, index)?;
+            path.push(Step { number, index });
+            number = child;
+        }
+        Ok((path, number))
+    }
+
+    /// Adds to the record counts along a path and makes out-of-line values known to its nodes.
+    pub(super) fn update_counts(&mut self, path: &[Step], delta: i64, has_overflow: bool) {
+        for step in path {
+            let node = self.draft.node_mut(step.number);
+            let child = node.child(step.index);
+            node.set_child(
+                step.index,
+                Child {
+                    count: child.count.wrapping_add_signed(delta),
+                    has_overflow: child.has_overflow || has_overflow,
+                    ..child
+                },
+            );
+        }
+        if let Some(root) = self.root.as_mut() {
+            root.count = root.count.wrapping_add_signed(delta);
+            root.has_overflow |= has_overflow;
+        }
+    }
+}

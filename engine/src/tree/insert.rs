@@ -1,0 +1,153 @@
+//! Insertion and replacement, with splits.
+
+use super::editor::Step;
+use super::{Editor, read};
+use crate::block::Pointer;
+use crate::error::Result;
+use crate::node::split::{Cell, Pattern, cells_of, distribute};
+use crate::node::{Child, LeafCell, Node, ValuePlace};
+
+impl Editor<'_> {
+    /// Stores a record; returns whether the key was there before. Key and value lengths were checked by the caller.
+    pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
+        // A value of at most 16 bytes is no longer than the reference that would replace it.
+        let inline = key.len() + value.len() <= self.limits.max_inline_bytes || value.len() <= 16;
+        let cell = LeafCell {
+            value_len: value.len(),
+            place: if inline {
+                ValuePlace::Inline(value)
+            } else {
+                ValuePlace::OutOfLine(self.write_value(value)?)
+            },
+        };
+        let mut payload = Vec::with_capacity(value.len().min(self.limits.max_inline_bytes) + 24);
+        cell.encode_into(&mut payload);
+        let Some(root) = *self.root else {
+            self.plant(key, &payload, !inline);
+            return Ok(false);
+        };
+        let (path, leaf) = self.own_path(root, key)?;
+        let (index, found) = self.node(leaf).lower_bound(key);
+        if found {
+            let old = self.draft.get(leaf).expect("own_path adopted the leaf").clone();
+            self.retire_value(&old.record(index))?;
+        }
+        let node = self.draft.node_mut(leaf);
+        if !inline {
+            node.mark_overflow();
+        }
+        let fits = if found {
+            node.replace_payload(index, &payload)
+        } else {
+            node.insert(index, key, &payload)
+        };
+        self.update_counts(&path, i64::from(!found), !inline);
+        if !fits {
+            let new = Cell {
+                key: key.to_vec(),
+                payload,
+            };
+            self.split(&path, leaf, index, found, vec![new]);
+        }
+        Ok(found)
+    }
+
+    /// The first record of an empty tree.
+    fn plant(&mut self, key: &[u8], payload: &[u8], has_overflow: bool) {
+        let mut node = Node::new(self.limits.node_capacity, 0, &[], None, self.draft.stamp);
+        let inserted = node.insert(0, key, payload);
+        assert!(inserted, "I7: one record fits an empty leaf");
+        if has_overflow {
+            node.mark_overflow();
+        }
+        let number = self.add(node);
+        *self.root = Some(Child {
+            pointer: Pointer::Memory(number),
+            count: 1,
+            has_overflow,
+        });
+    }
+
+    /// Redistributes a node that has no room for `new` at `index` (in place of the old cell if `replace`), and tells the parents.
+    fn split(&mut self, path: &[Step], number: u64, index: usize, replace: bool, new: Vec<Cell>) {
+        let old = self.node(number).clone();
+        let mut cells = cells_of(&old);
+        let pattern = match index {
+            _ if replace => Pattern::Middle,
+            _ if index == cells.len() => Pattern::Append,
+            0 => Pattern::Prepend,
+            _ => Pattern::Middle,
+        };
+        cells.splice(index..index + usize::from(replace), new);
+        let nodes = distribute(&cells, &old, pattern, self.limits.node_capacity, self.draft.stamp);
+        let mut nodes = nodes.into_iter();
+        let first = nodes.next().expect("distribution makes at least one node");
+        let first_child = first.as_child(Pointer::Memory(number));
+        *self.draft.node_mut(number) = first;
+        let siblings: Vec<Cell> = nodes.map(|node| self.add_child(node)).collect();
+        let Some((parent, above)) = path.split_last() else {
+            self.grow(&old, first_child, &siblings);
+            return;
+        };
+        self.draft.node_mut(parent.number).set_child(parent.index, first_child);
+        self.insert_siblings(above, *parent, siblings);
+    }
+
+    /// Inserts the new right siblings of child `step.index` into its parent.
+    fn insert_siblings(&mut self, above: &[Step], step: Step, siblings: Vec<Cell>) {
+        let mut siblings = siblings.into_iter();
+        let mut index = step.index + 1;
+        while let Some(cell) = siblings.next() {
+            if !self.draft.node_mut(step.number).insert(index, &cell.key, &cell.payload) {
+                let rest = std::iter::once(cell).chain(siblings).collect();
+                self.split(above, step.number, index, false, rest);
+                return;
+            }
+            index += 1;
+        }
+    }
+
+    /// Puts a new root above a root that was split, and another above that one if need be.
+    fn grow(&mut self, old: &Node, first: Child, siblings: &[Cell]) {
+        if siblings.is_empty() {
+            return;
+        }
+        let capacity = self.limits.node_capacity;
+        let mut template = Node::new(capacity, old.level() + 1, &[], None, self.draft.stamp);
+        if old.has_overflow() {
+            template.mark_overflow();
+        }
+        let mut cells = vec![Cell {
+            key: Vec::new(),
+            payload: first.encode().to_vec(),
+        }];
+        cells.extend(siblings.iter().map(|cell| Cell {
+            key: cell.key.clone(),
+            payload: cell.payload.clone(),
+        }));
+        let nodes = distribute(&cells, &template, Pattern::Middle, capacity, self.draft.stamp);
+        let mut parts: Vec<Cell> = nodes.into_iter().map(|node| self.add_child(node)).collect();
+        let siblings = parts.split_off(1);
+        let first = Child::decode(&parts[0].payload).expect("it was encoded just now");
+        *self.root = Some(first);
+        self.grow(&template, first, &siblings);
+    }
+
+    /// Adds a page to the draft; returns the cell by which a parent refers to it.
+    fn add_child(&mut self, node: Node) -> Cell {
+        let key = node.lower_fence().to_vec();
+        let child = node.as_child(Pointer::Memory(self.pager.new_number()));
+        if let Pointer::Memory(number) = child.pointer {
+            self.draft.insert(number, node);
+        }
+        Cell {
+            key,
+            payload: child.encode().to_vec(),
+        }
+    }
+
+    /// Whether `key` is in the tree.
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
+        Ok(read::find(&self.pages(), self.root.as_ref(), self.owner, key)?.is_some())
+    }
+}

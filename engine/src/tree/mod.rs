@@ -1,0 +1,138 @@
+//! The counted, copy-on-write B+tree: nodes by pointer, records by key, position and range.
+//!
+//! The functions here know nothing about collections or versions. They read through [`Pages`] and write through
+//! [`Editor`], which copies a page before its first change.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::block::{BlockRef, Pointer};
+use crate::cache::{Access, Expected, Pager};
+use crate::error::Result;
+use crate::node::{Child, Node};
+use crate::transaction::Draft;
+
+pub(crate) mod cursor;
+mod delete;
+pub(crate) mod editor;
+mod insert;
+pub(crate) mod read;
+pub(crate) mod value;
+pub(crate) mod walk;
+
+pub(crate) use editor::Editor;
+
+/// The keys between two bounds.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRange<'a> {
+    /// Where the range begins.
+    pub lower: Bound<&'a [u8]>,
+    /// Where it ends.
+    pub upper: Bound<&'a [u8]>,
+}
+
+impl KeyRange<'_> {
+    /// Every key.
+    #[must_use]
+    pub fn all() -> Self {
+        Self {
+            lower: Bound::Unbounded,
+            upper: Bound::Unbounded,
+        }
+    }
+
+    /// Whether the range has no limits.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        matches!((self.lower, self.upper), (Bound::Unbounded, Bound::Unbounded))
+    }
+}
+
+/// First key after all keys that begin with `prefix`; `None` if there is no such key.
+///
+/// ```
+/// assert_eq!(mangrove_engine::prefix_end(b"ab"), Some(b"ac".to_vec()));
+/// assert_eq!(mangrove_engine::prefix_end(&[1, 255]), Some(vec![2]));
+/// assert_eq!(mangrove_engine::prefix_end(&[255]), None);
+/// ```
+#[must_use]
+pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+/// Order in which a cursor moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Direction {
+    /// Ascending keys.
+    #[default]
+    Forward,
+    /// Descending keys.
+    Reverse,
+}
+
+/// Where a tree's pages are found.
+pub(crate) trait Pages {
+    /// The page if it is in memory, else its block.
+    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef>;
+
+    fn pager(&self) -> &Pager;
+
+    fn root(&self, root: &Child, owner: u32) -> Result<Arc<Node>> {
+        self.lookup(&root.pointer).or_else(|reference| {
+            let expected = Expected {
+                owner,
+                level: None,
+                lower: &[],
+                upper: None,
+            };
+            self.pager().load(&reference, &expected, Access::Point)
+        })
+    }
+
+    fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
+        self.lookup(&parent.child(index).pointer).or_else(|reference| {
+            let (lower, upper) = parent.child_fences(index);
+            let expected = Expected {
+                owner,
+                level: Some(parent.level() - 1),
+                lower: &lower,
+                upper: upper.as_deref(),
+            };
+            self.pager().load(&reference, &expected, access)
+        })
+    }
+}
+
+impl Pages for Pager {
+    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
+        Pager::lookup(self, pointer)
+    }
+
+    fn pager(&self) -> &Pager {
+        self
+    }
+}
+
+/// A transaction's view: its own pages before the published ones.
+pub(crate) struct DraftPages<'a> {
+    pub draft: &'a Draft,
+    pub pager: &'a Pager,
+}
+
+impl Pages for DraftPages<'_> {
+    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
+        if let Pointer::Memory(number) = pointer
+            && let Some(node) = self.draft.get(*number)
+        {
+            return Ok(Arc::clone(node));
+        }
+        self.pager.lookup(pointer)
+    }
+
+    fn pager(&self) -> &Pager {
+        self.pager
+    }
+}

@@ -1,0 +1,94 @@
+//! Point reads, positions and counts, each in one descent.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{KeyRange, Pages};
+use crate::cache::Access;
+use crate::error::Result;
+use crate::node::{Child, Node};
+
+/// A record in its leaf.
+pub(crate) struct Found {
+    pub leaf: Arc<Node>,
+    pub index: usize,
+}
+
+/// The record with exactly this key.
+pub(crate) fn find(pages: &impl Pages, root: Option<&Child>, owner: u32, key: &[u8]) -> Result<Option<Found>> {
+    let Some(root) = root else { return Ok(None) };
+    let mut node = pages.root(root, owner)?;
+    while !node.is_leaf() {
+        let index = node.child_index(key);
+        node = pages.child(&node, index, owner, Access::Point)?;
+    }
+    let (index, found) = node.lower_bound(key);
+    Ok(found.then_some(Found { leaf: node, index }))
+}
+
+/// Number of keys below `key`, and whether `key` itself is there.
+pub(crate) fn rank(pages: &impl Pages, root: Option<&Child>, owner: u32, key: &[u8]) -> Result<(u64, bool)> {
+    let Some(root) = root else { return Ok((0, false)) };
+    let mut node = pages.root(root, owner)?;
+    let mut below = 0;
+    while !node.is_leaf() {
+        let index = node.child_index(key);
+        below += node.count_children(0, index);
+        node = pages.child(&node, index, owner, Access::Point)?;
+    }
+    let (index, found) = node.lower_bound(key);
+    Ok((below + index as u64, found))
+}
+
+/// Positions of the first record of the range and of the first one after it.
+pub(crate) fn positions(
+    pages: &impl Pages,
+    root: Option<&Child>,
+    owner: u32,
+    range: &KeyRange<'_>,
+) -> Result<(u64, u64)> {
+    let total = root.map_or(0, |root| root.count);
+    let position = |key: &[u8], after_equal: bool| -> Result<u64> {
+        let (below, found) = rank(pages, root, owner, key)?;
+        Ok(below + u64::from(after_equal && found))
+    };
+    let from = match range.lower {
+        Bound::Unbounded => 0,
+        Bound::Included(key) => position(key, false)?,
+        Bound::Excluded(key) => position(key, true)?,
+    };
+    let to = match range.upper {
+        Bound::Unbounded => total,
+        Bound::Included(key) => position(key, true)?,
+        Bound::Excluded(key) => position(key, false)?,
+    };
+    Ok((from, to.max(from)))
+}
+
+/// The record at position `index` in key order.
+pub(crate) fn at(pages: &impl Pages, root: Option<&Child>, owner: u32, mut index: u64) -> Result<Option<Found>> {
+    let Some(root) = root.filter(|root| index < root.count) else {
+        return Ok(None);
+    };
+    let mut node = pages.root(root, owner)?;
+    while !node.is_leaf() {
+        let (child, rest) = child_at(&node, index);
+        index = rest;
+        node = pages.child(&node, child, owner, Access::Point)?;
+    }
+    let index = index as usize;
+    Ok((index < node.len()).then_some(Found { leaf: node, index }))
+}
+
+/// Child of an inner node that holds its record number `index`, and the number within that child.
+pub(crate) fn child_at(node: &Node, mut index: u64) -> (usize, u64) {
+    let last = node.len() - 1;
+    for child in 0..last {
+        let count = node.child_count(child);
+        if index < count {
+            return (child, index);
+        }
+        index -= count;
+    }
+    (last, index)
+}

@@ -1,0 +1,97 @@
+//! Out-of-line values: written once, to blocks of their own, before the record that refers to them is published.
+//!
+//! A value of at most [`CHUNK_BYTES`] is one chunk block and the record refers to it. A longer one is cut into chunks, whose
+//! references, 16 bytes each, make up an index block that the record refers to.
+
+use super::Editor;
+use crate::block::{self, BlockFile, BlockInfo, BlockRef, HEADER_BYTES, Kind, REF_BYTES};
+use crate::error::{Error, Result};
+use crate::node::{LeafCell, ValuePlace};
+
+/// Longest chunk: with its header it fills 1 MiB.
+pub(crate) const CHUNK_BYTES: usize = (1 << 20) - HEADER_BYTES;
+
+/// Appends a record's value to `into`.
+pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &mut Vec<u8>) -> Result<()> {
+    let reference = match cell.place {
+        ValuePlace::Inline(value) => {
+            into.extend_from_slice(value);
+            return Ok(());
+        }
+        ValuePlace::OutOfLine(reference) => reference,
+    };
+    let before = into.len();
+    for chunk in chunks(blocks, owner, cell.value_len, &reference)? {
+        into.extend_from_slice(&blocks.read(&chunk, &[Kind::ValueChunk], owner)?);
+    }
+    if into.len() - before == cell.value_len {
+        Ok(())
+    } else {
+        into.truncate(before);
+        Err(Error::corrupt_at(reference.unit, "a value has another length than its record says"))
+    }
+}
+
+/// References of all chunks of an out-of-line value.
+pub(crate) fn chunks(
+    blocks: &BlockFile,
+    owner: u32,
+    value_len: usize,
+    reference: &BlockRef,
+) -> Result<Vec<BlockRef>> {
+    if value_len <= CHUNK_BYTES {
+        return Ok(vec![*reference]);
+    }
+    let index = blocks.read(reference, &[Kind::ValueIndex], owner)?;
+    let (references, rest) = index.as_chunks::<REF_BYTES>();
+    let decoded: Option<Vec<_>> = references.iter().map(BlockRef::decode).collect();
+    match decoded {
+        Some(list) if rest.is_empty() && list.len() == value_len.div_ceil(CHUNK_BYTES) => Ok(list),
+        _ => Err(Error::corrupt_at(reference.unit, "a value's index of chunks is malformed")),
+    }
+}
+
+impl Editor<'_> {
+    /// Writes a value to fresh extents.
+    pub(super) fn write_value(&mut self, value: &[u8]) -> Result<BlockRef> {
+        if value.len() <= CHUNK_BYTES {
+            return self.write_value_block(Kind::ValueChunk, value);
+        }
+        let mut index = Vec::with_capacity(value.len().div_ceil(CHUNK_BYTES) * REF_BYTES);
+        for chunk in value.chunks(CHUNK_BYTES) {
+            index.extend_from_slice(&self.write_value_block(Kind::ValueChunk, chunk)?.encode());
+        }
+        self.write_value_block(Kind::ValueIndex, &index)
+    }
+
+    fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
+        let info = BlockInfo {
+            kind,
+            level: 0,
+            owner: self.owner,
+            generation: self.generation,
+        };
+        let blocks = &self.pager.blocks;
+        let mut bytes = Vec::new();
+        let mut reference = block::encode(info, &[payload], self.compression, blocks.unit_bytes(), &mut bytes);
+        let extent = self.free.allocate(u64::from(reference.units));
+        self.draft.allocated.push(extent);
+        reference.unit = extent.start;
+        blocks.write_units(extent.start, &bytes)?;
+        Ok(reference)
+    }
+
+    /// Takes note that a record's value is no longer needed.
+    pub(super) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
+        let ValuePlace::OutOfLine(reference) = cell.place else {
+            return Ok(());
+        };
+        for chunk in chunks(&self.pager.blocks, self.owner, cell.value_len, &reference)? {
+            self.draft.retire_block(&chunk);
+        }
+        if cell.value_len > CHUNK_BYTES {
+            self.draft.retire_block(&reference);
+        }
+        Ok(())
+    }
+}

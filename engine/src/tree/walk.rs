@@ -1,0 +1,118 @@
+//! A visit to every block of a tree, for verification.
+
+use std::sync::Arc;
+
+use super::{Pages, value};
+use crate::block::{BlockRef, Pointer};
+use crate::cache::{Access, Expected};
+use crate::error::{Error, Result};
+use crate::node::{Child, Node, ValuePlace};
+
+/// Counts and findings of a walk.
+#[derive(Default)]
+pub(crate) struct Walk {
+    /// Blocks reached, in no particular order.
+    pub blocks: Vec<BlockRef>,
+    pub nodes: u64,
+    pub records: u64,
+    pub depth: u8,
+    /// Damage found; the walk goes on beside it.
+    pub problems: Vec<Error>,
+}
+
+impl Walk {
+    /// Visits a tree. Every block is read from storage again, whether it is cached or not.
+    pub(crate) fn tree(&mut self, pages: &impl Pages, root: &Child, owner: u32) {
+        let expected = Expected {
+            owner,
+            level: None,
+            lower: &[],
+            upper: None,
+        };
+        let before = self.records;
+        self.subtree(pages, root, &expected);
+        if self.problems.is_empty() && self.records - before != root.count {
+            self.problems.push(Error::corrupt(format!(
+                "the catalog counts {} records, the tree holds {}",
+                root.count,
+                self.records - before
+            )));
+        }
+    }
+
+    fn subtree(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) {
+        let node = match self.fresh(pages, child, expected) {
+            Ok(node) => node,
+            Err(error) => {
+                self.problems.push(error);
+                return;
+            }
+        };
+        self.nodes += 1;
+        self.depth = self.depth.max(node.level() + 1);
+        if node.total() != child.count {
+            self.problems.push(
+                Error::corrupt("a node holds another number of records than its parent says")
+                    .covering(expected.lower, expected.upper),
+            );
+        }
+        if node.is_leaf() {
+            self.leaf(pages, &node, expected);
+            return;
+        }
+        for index in 0..node.len() {
+            let (lower, upper) = node.child_fences(index);
+            let below = Expected {
+                owner: expected.owner,
+                level: Some(node.level() - 1),
+                lower: &lower,
+                upper: upper.as_deref(),
+            };
+            self.subtree(pages, &node.child(index), &below);
+        }
+    }
+
+    /// The node as storage has it; a dirty page as memory has it.
+    fn fresh(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) -> Result<Arc<Node>> {
+        match child.pointer {
+            Pointer::Disk(reference) => {
+                self.blocks.push(reference);
+                pages.pager().load(&reference, expected, Access::Scan)
+            }
+            Pointer::Memory(_) => pages.lookup(&child.pointer).or_else(|reference| {
+                self.blocks.push(reference);
+                pages.pager().load(&reference, expected, Access::Scan)
+            }),
+        }
+    }
+
+    fn leaf(&mut self, pages: &impl Pages, node: &Node, expected: &Expected<'_>) {
+        self.records += node.len() as u64;
+        if !node.has_overflow() {
+            return;
+        }
+        let blocks = &pages.pager().blocks;
+        let mut bytes = Vec::new();
+        for index in 0..node.len() {
+            let record = node.record(index);
+            let ValuePlace::OutOfLine(reference) = record.place else {
+                continue;
+            };
+            bytes.clear();
+            let chunks = value::chunks(blocks, expected.owner, record.value_len, &reference);
+            let read = value::read(blocks, expected.owner, &record, &mut bytes);
+            match chunks.and_then(|chunks| read.map(|()| chunks)) {
+                Ok(chunks) => {
+                    if record.value_len > value::CHUNK_BYTES {
+                        self.blocks.push(reference);
+                    }
+                    self.blocks.extend(chunks);
+                }
+                Err(error) => {
+                    let key = node.key(index);
+                    self.problems.push(error.covering(&key, Some(&key)));
+                }
+            }
+        }
+    }
+}
