@@ -1,0 +1,124 @@
+//! Proves that readers in other threads always see whole commits and never wait for the writer's transaction to end.
+//!
+//! The writer keeps two collections in step: commit `n` stores `n` under every key of both. A reader that finds two
+//! different numbers in one snapshot has seen half a commit.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, Snapshot};
+
+const KEYS: u64 = 300;
+const COMMITS: u64 = 200;
+const COLLECTIONS: [&str; 2] = ["left", "right"];
+
+fn small_database() -> Database {
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 64 << 10,
+        ..Options::default()
+    };
+    Database::open(Arc::new(MemoryStorage::new()), options).expect("an empty storage can be opened")
+}
+
+fn commit_number(database: &Database, number: u64, durability: Durability) {
+    let mut transaction = database.begin().expect("the database can be written");
+    for collection in COLLECTIONS {
+        for key in 0..KEYS {
+            transaction
+                .set(collection, &key.to_be_bytes(), &number.to_be_bytes())
+                .expect("memory takes every write");
+        }
+    }
+    transaction.commit(durability).expect("memory takes every commit");
+}
+
+/// The number that every record of the snapshot holds.
+fn number_in(snapshot: &Snapshot) -> u64 {
+    let mut seen = None;
+    for collection in COLLECTIONS {
+        let tree = snapshot.collection(collection).expect("both were written");
+        assert_eq!(tree.len(), KEYS);
+        for direction in [Direction::Forward, Direction::Reverse] {
+            let mut cursor = tree.cursor(KeyRange::all(), direction);
+            let mut records = 0;
+            while cursor.advance().expect("reading succeeds") {
+                let value = cursor.value().expect("reading succeeds");
+                assert_eq!(*seen.get_or_insert_with(|| value.clone()), value, "half a commit is visible");
+                records += 1;
+            }
+            assert_eq!(records, KEYS);
+        }
+    }
+    u64::from_be_bytes(seen.expect("there are records").try_into().expect("values have 8 bytes"))
+}
+
+#[test]
+fn readers_see_whole_commits_in_order() {
+    let database = small_database();
+    commit_number(&database, 0, Durability::Strict);
+    let done = AtomicBool::new(false);
+    let checked = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut newest = 0;
+                while !done.load(Ordering::Acquire) {
+                    let number = number_in(&database.snapshot());
+                    assert!(number >= newest, "a later snapshot is older");
+                    newest = number;
+                    checked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let old = database.snapshot();
+        for number in 1..=COMMITS {
+            let durability = if number % 3 == 0 { Durability::Strict } else { Durability::None };
+            commit_number(&database, number, durability);
+            assert_eq!(number_in(&database.snapshot()), number);
+        }
+        assert_eq!(number_in(&old), 0, "a held snapshot does not change");
+        done.store(true, Ordering::Release);
+    });
+    assert!(checked.load(Ordering::Relaxed) > 0);
+    assert!(database.verify().expect("it can be read").is_ok());
+}
+
+#[test]
+fn readers_do_not_wait_for_an_open_transaction() {
+    let database = small_database();
+    commit_number(&database, 1, Durability::Strict);
+    let mut transaction = database.begin().expect("the database can be written");
+    transaction.set("left", b"new", b"value").expect("memory takes every write");
+    thread::scope(|scope| {
+        // If reading took the writer's lock this would never return.
+        let reader = scope.spawn(|| number_in(&database.snapshot()));
+        assert_eq!(reader.join().expect("the reader does not panic"), 1);
+    });
+    drop(transaction);
+    assert_eq!(number_in(&database.snapshot()), 1);
+}
+
+#[test]
+fn writers_from_many_threads_take_turns() {
+    let database = small_database();
+    thread::scope(|scope| {
+        for writer in 0..4_u8 {
+            let database = &database;
+            scope.spawn(move || {
+                for number in 0..50_u8 {
+                    let mut transaction = database.begin().expect("the database can be written");
+                    transaction.set("all", &[writer, number], b"x").expect("memory takes every write");
+                    transaction.commit(Durability::Strict).expect("memory takes every commit");
+                }
+            });
+        }
+    });
+    assert_eq!(database.version(), 200);
+    let tree = database.snapshot().collection("all").expect("it was written");
+    assert_eq!(tree.len(), 200);
+    assert!(database.verify().expect("it can be read").is_ok());
+}
