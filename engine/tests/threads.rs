@@ -47,13 +47,21 @@ fn number_in(snapshot: &Snapshot) -> u64 {
             let mut records = 0;
             while cursor.advance().expect("reading succeeds") {
                 let value = cursor.value().expect("reading succeeds");
-                assert_eq!(*seen.get_or_insert_with(|| value.clone()), value, "half a commit is visible");
+                assert_eq!(
+                    *seen.get_or_insert_with(|| value.clone()),
+                    value,
+                    "half a commit is visible"
+                );
                 records += 1;
             }
             assert_eq!(records, KEYS);
         }
     }
-    u64::from_be_bytes(seen.expect("there are records").try_into().expect("values have 8 bytes"))
+    u64::from_be_bytes(
+        seen.expect("there are records")
+            .try_into()
+            .expect("values have 8 bytes"),
+    )
 }
 
 #[test]
@@ -76,7 +84,11 @@ fn readers_see_whole_commits_in_order() {
         }
         let old = database.snapshot();
         for number in 1..=COMMITS {
-            let durability = if number % 3 == 0 { Durability::Strict } else { Durability::None };
+            let durability = if number % 3 == 0 {
+                Durability::Strict
+            } else {
+                Durability::None
+            };
             commit_number(&database, number, durability);
             assert_eq!(number_in(&database.snapshot()), number);
         }
@@ -92,7 +104,9 @@ fn readers_do_not_wait_for_an_open_transaction() {
     let database = small_database();
     commit_number(&database, 1, Durability::Strict);
     let mut transaction = database.begin().expect("the database can be written");
-    transaction.set("left", b"new", b"value").expect("memory takes every write");
+    transaction
+        .set("left", b"new", b"value")
+        .expect("memory takes every write");
     thread::scope(|scope| {
         // If reading took the writer's lock this would never return.
         let reader = scope.spawn(|| number_in(&database.snapshot()));
@@ -111,8 +125,12 @@ fn writers_from_many_threads_take_turns() {
             scope.spawn(move || {
                 for number in 0..50_u8 {
                     let mut transaction = database.begin().expect("the database can be written");
-                    transaction.set("all", &[writer, number], b"x").expect("memory takes every write");
-                    transaction.commit(Durability::Strict).expect("memory takes every commit");
+                    transaction
+                        .set("all", &[writer, number], b"x")
+                        .expect("memory takes every write");
+                    transaction
+                        .commit(Durability::Strict)
+                        .expect("memory takes every commit");
                 }
             });
         }

@@ -255,7 +255,10 @@ mod tests {
     fn header_has_golden_bytes() {
         let (reference, block) = round_trip(b"abc", Compression::None);
         assert_eq!(&block[..8], b"MGBK\x01\x00\x00\x00");
-        assert_eq!(&block[8..28], [3, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!(
+            &block[8..28],
+            [3, 0, 0, 0, 3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0]
+        );
         assert_eq!(word(&block, 28), reference.crc);
         assert_eq!(&block[32..36], b"abc\0");
     }

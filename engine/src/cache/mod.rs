@@ -187,7 +187,9 @@ impl Pager {
 
     fn evict_one(&self, shard: &mut Shard) -> bool {
         for _ in 0..shard.queue.len() * 2 {
-            let Some(id) = shard.queue.pop_front() else { return false };
+            let Some(id) = shard.queue.pop_front() else {
+                return false;
+            };
             match shard.entries.get_mut(&id) {
                 Some(Entry::Clean { used, .. }) if *used => {
                     *used = false;

@@ -37,10 +37,7 @@ fn class_of(units: u64) -> usize {
 impl FreeExtents {
     /// Everything below `end` is in use.
     pub(crate) fn new(end: u64) -> Self {
-        Self {
-            end,
-            ..Self::default()
-        }
+        Self { end, ..Self::default() }
     }
 
     pub(crate) fn end(&self) -> u64 {

@@ -118,7 +118,11 @@ impl Superblock {
         let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
         Ok(Some(Self {
             unit_shift: bytes[10],
-            compression: if bytes[11] == 0 { Compression::None } else { Compression::Lz4 },
+            compression: if bytes[11] == 0 {
+                Compression::None
+            } else {
+                Compression::Lz4
+            },
             node_bytes,
             database_id: u128::from(u64_at(16)) | u128::from(u64_at(24)) << 64,
             generation: u64_at(32),

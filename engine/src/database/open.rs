@@ -131,8 +131,8 @@ fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<BTreeMap<String, C
         bytes.clear();
         value::read(&pager.blocks, 0, &record, &mut bytes)?;
         let collection = Collection::decode(&bytes)?;
-        let name = String::from_utf8(cursor.key().to_vec())
-            .map_err(|_| Error::corrupt("a collection's name is not UTF-8"))?;
+        let name =
+            String::from_utf8(cursor.key().to_vec()).map_err(|_| Error::corrupt("a collection's name is not UTF-8"))?;
         if let Some(root) = &collection.root {
             probe_root(pager, root, collection.id).map_err(|error| error.in_collection(&name))?;
         }

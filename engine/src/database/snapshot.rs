@@ -155,7 +155,12 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        self.named(read::positions(&self.shared().pager, self.root.as_ref(), self.owner, range))
+        self.named(read::positions(
+            &self.shared().pager,
+            self.root.as_ref(),
+            self.owner,
+            range,
+        ))
     }
 
     /// Number of records with keys below `key`, O(log n).

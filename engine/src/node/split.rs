@@ -138,7 +138,10 @@ pub(crate) fn distribute(cells: &[Cell], old: &Node, pattern: Pattern, capacity:
         let mut nodes = Vec::new();
         let mut from = 0;
         while from < n {
-            let to = (from + 1..=n).rev().find(|to| layout.fits(from, *to)).unwrap_or(from + 1);
+            let to = (from + 1..=n)
+                .rev()
+                .find(|to| layout.fits(from, *to))
+                .unwrap_or(from + 1);
             nodes.push(layout.build(from, to, stamp));
             from = to;
         }

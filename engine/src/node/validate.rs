@@ -22,7 +22,9 @@ impl Node {
         if !inside(self.get_u16(16), self.get_u16(10)) || !inside(self.get_u16(18), self.get_u16(12)) {
             return Err("a node's fence lies outside its heap");
         }
-        let expected_prefix = self.upper_fence().map_or(0, |upper| common_prefix(self.lower_fence(), upper));
+        let expected_prefix = self
+            .upper_fence()
+            .map_or(0, |upper| common_prefix(self.lower_fence(), upper));
         if self.prefix_len() != expected_prefix {
             return Err("a node's prefix is not that of its fences");
         }

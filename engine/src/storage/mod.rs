@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use crate::error::Result;
 
+#[cfg(any(unix, windows))]
 mod fs;
 mod memory;
-pub mod sim;
 
+#[cfg(any(unix, windows))]
 pub use fs::FsStorage;
 pub use memory::MemoryStorage;
 

@@ -281,7 +281,10 @@ fn check_name(name: &str, shared: &Shared) -> Result<()> {
     let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
     if name.len() > max {
         return Err(Error::InvalidArgument {
-            what: format!("the collection name has {} bytes, at most {max} are allowed", name.len()),
+            what: format!(
+                "the collection name has {} bytes, at most {max} are allowed",
+                name.len()
+            ),
         });
     }
     Ok(())

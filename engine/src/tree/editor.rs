@@ -109,9 +109,7 @@ impl Editor<'_> {
             .pages()
             .child(self.node(parent), index, self.owner, Access::Point)?;
         let number = self.adopt(&pointer, &node);
-        self.draft
-            .node_mut(parent)
-            .set_pointer(index, Pointer::Memory(number));
+        self.draft.node_mut(parent).set_pointer(index, Pointer::Memory(number));
         Ok(number)
     }
 

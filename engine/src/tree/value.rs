@@ -28,17 +28,15 @@ pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &m
         Ok(())
     } else {
         into.truncate(before);
-        Err(Error::corrupt_at(reference.unit, "a value has another length than its record says"))
+        Err(Error::corrupt_at(
+            reference.unit,
+            "a value has another length than its record says",
+        ))
     }
 }
 
 /// References of all chunks of an out-of-line value.
-pub(crate) fn chunks(
-    blocks: &BlockFile,
-    owner: u32,
-    value_len: usize,
-    reference: &BlockRef,
-) -> Result<Vec<BlockRef>> {
+pub(crate) fn chunks(blocks: &BlockFile, owner: u32, value_len: usize, reference: &BlockRef) -> Result<Vec<BlockRef>> {
     if value_len <= CHUNK_BYTES {
         return Ok(vec![*reference]);
     }
@@ -47,7 +45,10 @@ pub(crate) fn chunks(
     let decoded: Option<Vec<_>> = references.iter().map(BlockRef::decode).collect();
     match decoded {
         Some(list) if rest.is_empty() && list.len() == value_len.div_ceil(CHUNK_BYTES) => Ok(list),
-        _ => Err(Error::corrupt_at(reference.unit, "a value's index of chunks is malformed")),
+        _ => Err(Error::corrupt_at(
+            reference.unit,
+            "a value's index of chunks is malformed",
+        )),
     }
 }
 
