@@ -266,10 +266,10 @@ impl<'a> BlockWriter<'a> {
 }
 
 /// Sorted by address, neighbours merged.
-fn sorted(mut list: Vec<Extent>) -> Vec<Extent> {
-    list.sort_unstable();
-    let mut merged: Vec<Extent> = Vec::with_capacity(list.len());
-    for extent in list {
+fn sorted(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut merged: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in extents {
         match merged.last_mut() {
             Some(last) if last.start + last.units == extent.start => last.units += extent.units,
             _ => merged.push(extent),

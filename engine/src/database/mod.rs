@@ -149,6 +149,10 @@ impl Database {
     /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
     /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::InvalidArgument`] for options out of range,
     /// and the storage's own errors.
+    #[allow(
+        clippy::needless_pass_by_value,
+        reason = "the database owns its storage; a log will open more files of it later"
+    )]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         let shared = Arc::new(open::open(&*storage, &options)?);
         Ok(Self { shared })
@@ -223,7 +227,7 @@ impl Database {
     /// # Errors
     /// Only what keeps it from looking at all; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        verify::verify(&self.shared)
+        Ok(verify::verify(&self.shared))
     }
 
     /// Makes everything durable and gives the files back. The files stay open while snapshots of it live.

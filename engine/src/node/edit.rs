@@ -115,7 +115,7 @@ impl Node {
         for index in 0..old.len() {
             let slot = old.slot(index);
             self.push_heap(old.payload(index));
-            let offset = self.push_heap(old.from_end(slot.offset, slot.suffix_len));
+            let offset = self.push_heap(old.at_end(slot.offset, slot.suffix_len));
             let at = HEADER_BYTES + index * SLOT_BYTES;
             self.bytes[at..at + SLOT_BYTES].copy_from_slice(&Slot { offset, ..slot }.encode());
         }

@@ -114,12 +114,12 @@ impl Node {
     }
 
     pub(crate) fn lower_fence(&self) -> &[u8] {
-        self.from_end(self.get_u16(16), self.get_u16(10))
+        self.at_end(self.get_u16(16), self.get_u16(10))
     }
 
     /// `None`: no upper limit.
     pub(crate) fn upper_fence(&self) -> Option<&[u8]> {
-        (self.bytes[1] & FLAG_UPPER != 0).then(|| self.from_end(self.get_u16(18), self.get_u16(12)))
+        (self.bytes[1] & FLAG_UPPER != 0).then(|| self.at_end(self.get_u16(18), self.get_u16(12)))
     }
 
     pub(crate) fn prefix(&self) -> &[u8] {
@@ -136,7 +136,7 @@ impl Node {
             return &self.lower_fence()[self.prefix_len()..];
         }
         let slot = self.slot(index);
-        self.from_end(slot.offset, slot.suffix_len)
+        self.at_end(slot.offset, slot.suffix_len)
     }
 
     /// Replaces `into` with the whole key of cell `index`.
@@ -239,11 +239,11 @@ impl Node {
     }
 
     fn put_u16(&mut self, at: usize, value: usize) {
-        debug_assert!(value <= usize::from(u16::MAX));
+        debug_assert!(u16::try_from(value).is_ok());
         self.bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
     }
 
-    fn from_end(&self, offset: usize, len: usize) -> &[u8] {
+    fn at_end(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.bytes.len() - offset;
         &self.bytes[start..start + len]
     }
@@ -283,14 +283,12 @@ impl Slot {
 /// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
 /// heads still need the full comparison.
 fn head_of(suffix: &[u8]) -> u32 {
-    match suffix.first_chunk::<4>() {
-        Some(first) => u32::from_be_bytes(*first),
-        None => {
-            let mut padded = [0; 4];
-            padded[..suffix.len()].copy_from_slice(suffix);
-            u32::from_be_bytes(padded)
-        }
+    if let Some(first) = suffix.first_chunk() {
+        return u32::from_be_bytes(*first);
     }
+    let mut padded = [0; 4];
+    padded[..suffix.len()].copy_from_slice(suffix);
+    u32::from_be_bytes(padded)
 }
 
 /// Length of the longest common prefix.

@@ -21,7 +21,7 @@ impl Node {
             let order = slot
                 .head
                 .cmp(&head)
-                .then_with(|| self.from_end(slot.offset, slot.suffix_len).cmp(suffix));
+                .then_with(|| self.at_end(slot.offset, slot.suffix_len).cmp(suffix));
             match order {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,

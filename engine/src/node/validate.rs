@@ -1,6 +1,6 @@
 //! Checks of a page that came from storage. After them every accessor is in bounds, whatever the bytes were (invariant I5).
 
-use super::{Child, HEADER_BYTES, Node, SLOT_BYTES, cell, common_prefix, head_of};
+use super::{Child, HEADER_BYTES, Node, cell, common_prefix, head_of};
 use crate::block::Pointer;
 use crate::error::{Error, Result};
 
@@ -45,11 +45,11 @@ impl Node {
                 return Err("a cell lies outside its node's heap");
             }
             let is_first_child = index == 0 && !self.is_leaf();
-            let stored = self.from_end(slot.offset, slot.suffix_len);
+            let stored = self.at_end(slot.offset, slot.suffix_len);
             if head_of(stored) != slot.head || (is_first_child && !stored.is_empty()) {
                 return Err("a slot does not match its key");
             }
-            let payload = self.from_end(slot.offset - slot.suffix_len, slot.offset - slot.suffix_len);
+            let payload = self.at_end(slot.offset - slot.suffix_len, slot.offset - slot.suffix_len);
             let payload_len = self.check_payload(payload)?;
             live += slot.suffix_len + payload_len;
             if index > 0 && self.suffix(index - 1) >= self.suffix(index) {
@@ -84,7 +84,6 @@ impl Node {
 
     /// First and last key lie between the fences; the rest follows from the order.
     fn check_fences(&self) -> std::result::Result<(), &'static str> {
-        debug_assert!(SLOT_BYTES == 8);
         if self.len() == 0 {
             return Ok(());
         }

@@ -135,7 +135,7 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
-        let dropped = self.edit(name, |editor| editor.clear_all())?.is_some();
+        let dropped = self.edit(name, |editor| editor.clear(&KeyRange::all()))?.is_some();
         if dropped {
             self.state.collections.remove(name);
             self.changed = true;

@@ -129,13 +129,11 @@ impl TreeCursor {
             Direction::Reverse => here.checked_sub(count),
         };
         let total = self.root.map_or(0, |root| root.count);
-        match target.filter(|target| *target < total) {
-            Some(target) => self.position_at(pages, target),
-            None => {
-                self.finish();
-                Ok(())
-            }
+        if let Some(target) = target.filter(|target| *target < total) {
+            return self.position_at(pages, target);
         }
+        self.finish();
+        Ok(())
     }
 
     fn finish(&mut self) {
