@@ -68,13 +68,13 @@ proptest! {
             let (index, found) = node.lower_bound(&key);
             prop_assert_eq!(found, model.contains_key(&key));
             match value {
-                Some(value) if found => {
-                    if node.replace_payload(index, &payload(&value)) {
-                        model.insert(key, value);
-                    }
-                }
                 Some(value) => {
-                    if node.insert(index, &key, &payload(&value)) {
+                    let stored = if found {
+                        node.replace_payload(index, &payload(&value))
+                    } else {
+                        node.insert(index, &key, &payload(&value))
+                    };
+                    if stored {
                         model.insert(key, value);
                     }
                 }
