@@ -1,0 +1,222 @@
+//! The engine's storage over JavaScript objects.
+//!
+//! The engine may be used from several threads and asks that of its storage; JavaScript objects belong to one. They
+//! stay in a registry of this thread, which in WebAssembly is the only one, and the engine gets their numbers.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::{Error, Result};
+use wasm_bindgen::prelude::*;
+
+use crate::errors::from_js;
+
+#[wasm_bindgen]
+extern "C" {
+    /// `CustomStorage` of the TypeScript API.
+    pub type HostStorage;
+
+    #[wasm_bindgen(method, catch)]
+    fn open(this: &HostStorage, file: &str) -> std::result::Result<HostFile, JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn list(this: &HostStorage) -> std::result::Result<Vec<String>, JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn remove(this: &HostStorage, file: &str) -> std::result::Result<(), JsValue>;
+
+    /// `StorageFile` of the TypeScript API.
+    type HostFile;
+
+    #[wasm_bindgen(method, catch)]
+    fn read(this: &HostFile, at: f64, into: &mut [u8]) -> std::result::Result<(), JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn write(this: &HostFile, at: f64, from: &[u8]) -> std::result::Result<(), JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn flush(this: &HostFile) -> std::result::Result<(), JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn size(this: &HostFile) -> std::result::Result<f64, JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn truncate(this: &HostFile, size: f64) -> std::result::Result<(), JsValue>;
+    #[wasm_bindgen(method, catch)]
+    fn close(this: &HostFile) -> std::result::Result<(), JsValue>;
+}
+
+thread_local! {
+    static OBJECTS: RefCell<Vec<Option<JsValue>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// An object's number in the registry, taken out when dropped.
+struct Handle(usize);
+
+impl Handle {
+    fn new(object: JsValue) -> Self {
+        OBJECTS.with_borrow_mut(|objects| {
+            let free = objects.iter().position(Option::is_none).unwrap_or_else(|| {
+                objects.push(None);
+                objects.len() - 1
+            });
+            objects[free] = Some(object);
+            Self(free)
+        })
+    }
+
+    fn with<T: JsCast, R>(&self, call: impl FnOnce(&T) -> R) -> Option<R> {
+        OBJECTS.with_borrow(|objects| objects.get(self.0)?.as_ref().map(|object| call(object.unchecked_ref())))
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let object = OBJECTS.with_borrow_mut(|objects| objects.get_mut(self.0).and_then(Option::take));
+        drop(object);
+    }
+}
+
+/// A `CustomStorage`.
+pub(crate) struct JsStorage(Handle);
+
+impl JsStorage {
+    pub(crate) fn new(storage: HostStorage) -> Self {
+        Self(Handle::new(storage.into()))
+    }
+
+    fn call<R>(
+        &self,
+        action: &str,
+        name: &str,
+        call: impl FnOnce(&HostStorage) -> std::result::Result<R, JsValue>,
+    ) -> Result<R> {
+        match self.0.with(call) {
+            Some(Ok(result)) => Ok(result),
+            Some(Err(thrown)) => Err(from_js(&thrown, name, [action, " ", name].concat())),
+            None => Err(Error::Closed),
+        }
+    }
+}
+
+impl Storage for JsStorage {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        if !create && !self.exists(name)? {
+            return Err(Error::NotFound { what: name.to_owned() });
+        }
+        let file = self.call("open", name, |storage| storage.open(name))?;
+        let file = JsFile {
+            handle: Handle::new(file.into()),
+            name: name.to_owned(),
+            size: AtomicU64::new(0),
+        };
+        file.ask_size()?;
+        Ok(Arc::new(file))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        let names = self.call("list files for", name, HostStorage::list)?;
+        Ok(names.iter().any(|found| found == name))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.call("remove", name, |storage| storage.remove(name))
+    }
+}
+
+/// A `StorageFile`.
+struct JsFile {
+    handle: Handle,
+    name: String,
+    /// Asking the host costs as much as reading.
+    size: AtomicU64,
+}
+
+impl JsFile {
+    fn call<R>(
+        &self,
+        action: &str,
+        offset: Option<u64>,
+        call: impl FnOnce(&HostFile) -> std::result::Result<R, JsValue>,
+    ) -> Result<R> {
+        match self.handle.with(call) {
+            Some(Ok(result)) => Ok(result),
+            Some(Err(thrown)) => {
+                let mut context = [action, " ", &self.name].concat();
+                if let Some(offset) = offset {
+                    context.push_str(" at ");
+                    context.push_str(&offset.to_string());
+                }
+                Err(from_js(&thrown, &self.name, context))
+            }
+            None => Err(Error::Closed),
+        }
+    }
+
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "checked to be a whole number below 2^53"
+    )]
+    fn ask_size(&self) -> Result<()> {
+        let size = self.call("size of", None, HostFile::size)?;
+        if !(0.0..9_007_199_254_740_992.0).contains(&size) || size.fract() != 0.0 {
+            return Err(Error::Io {
+                context: ["size of ", &self.name].concat(),
+                source: "the storage gave no whole number".to_owned(),
+            });
+        }
+        self.size.store(size as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Offsets of files are far below 2^53.
+#[allow(clippy::cast_precision_loss, reason = "file sizes are checked to be below 2^53")]
+fn number(offset: u64) -> f64 {
+    offset as f64
+}
+
+impl StorageFile for JsFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        if offset.saturating_add(into.len() as u64) > self.size.load(Ordering::Relaxed) {
+            return Err(Error::Io {
+                context: ["read ", &self.name, " at ", &offset.to_string()].concat(),
+                source: "the file ends before".to_owned(),
+            });
+        }
+        self.call("read", Some(offset), |file| file.read(number(offset), into))
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
+        let result = self.call("write", Some(offset), |file| file.write(number(offset), from));
+        if result.is_ok() {
+            self.size.fetch_max(offset + from.len() as u64, Ordering::Relaxed);
+        } else {
+            // Part of it may have been written.
+            let _ = self.ask_size();
+        }
+        result
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.call("flush", None, HostFile::flush)
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.size.load(Ordering::Relaxed))
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        let result = self.call("resize", Some(len), |file| file.truncate(number(len)));
+        if result.is_ok() {
+            self.size.store(len, Ordering::Relaxed);
+        } else {
+            let _ = self.ask_size();
+        }
+        result
+    }
+}
+
+impl Drop for JsFile {
+    fn drop(&mut self) {
+        // What was not flushed was not promised.
+        let _ = self.handle.with(HostFile::close);
+    }
+}

@@ -1,0 +1,148 @@
+//! The boundary between the engine and JavaScript: one engine per WebAssembly instance, spoken to in binary messages.
+//!
+//! [`protocol`] reads requests and writes replies, [`session`] executes them on a database; both run natively too.
+//! Only `host_storage`, `errors` and the [`Engine`] class know JavaScript.
+
+#[cfg(target_arch = "wasm32")]
+mod alloc;
+mod errors;
+mod host_storage;
+pub mod protocol;
+mod range;
+mod report;
+mod scan;
+pub mod session;
+mod state;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use mangrove_engine::{Compression, Database, Error, Options};
+use wasm_bindgen::prelude::*;
+
+use crate::host_storage::{HostStorage, JsStorage};
+use crate::protocol::Writer;
+use crate::session::Session;
+
+/// Buffers are kept between messages up to this size.
+const KEPT_BYTES: usize = 1 << 20;
+
+#[wasm_bindgen]
+extern "C" {
+    /// Options of [`Engine::open`]; what is `undefined` keeps its default.
+    pub type EngineOptions;
+
+    #[wasm_bindgen(method, getter)]
+    fn create(this: &EngineOptions) -> Option<bool>;
+    #[wasm_bindgen(method, getter)]
+    fn exclusive(this: &EngineOptions) -> Option<bool>;
+    #[wasm_bindgen(method, getter, js_name = cacheBytes)]
+    fn cache_bytes(this: &EngineOptions) -> Option<u32>;
+    #[wasm_bindgen(method, getter, js_name = unitBytes)]
+    fn unit_bytes(this: &EngineOptions) -> Option<u32>;
+    #[wasm_bindgen(method, getter, js_name = nodeBytes)]
+    fn node_bytes(this: &EngineOptions) -> Option<u32>;
+    /// `"lz4"` or `"none"`.
+    #[wasm_bindgen(method, getter)]
+    fn compression(this: &EngineOptions) -> Option<String>;
+    /// 16 random bytes that tell this database from others, used if it is created.
+    #[wasm_bindgen(method, getter, js_name = databaseId)]
+    fn database_id(this: &EngineOptions) -> Option<Vec<u8>>;
+}
+
+/// An open database.
+///
+/// A caller copies a message to `request_buffer(len)`, calls `execute(len)` and finds the reply of the returned
+/// length at `reply_ptr()`. Each call may grow the memory, so views of it are to be taken anew.
+#[wasm_bindgen]
+pub struct Engine {
+    session: Session,
+    request: Vec<u8>,
+    reply: Writer,
+}
+
+#[wasm_bindgen]
+impl Engine {
+    /// Opens the database in `storage`; throws `{ code, message, retryable }`.
+    pub fn open(storage: HostStorage, options: &EngineOptions) -> Result<Engine, JsValue> {
+        keep_panic_message();
+        let database = to_options(options)
+            .and_then(|options| Database::open(Arc::new(JsStorage::new(storage)), options))
+            .map_err(|error| errors::to_js(&error))?;
+        Ok(Self {
+            session: Session::new(database),
+            request: Vec::new(),
+            reply: Writer::default(),
+        })
+    }
+
+    /// Makes room for a message of `len` bytes and tells where.
+    pub fn request_buffer(&mut self, len: usize) -> usize {
+        if self.request.len() < len {
+            self.request.resize(len, 0);
+        }
+        self.request.as_mut_ptr() as usize
+    }
+
+    /// Executes the message of `len` bytes; gives the length of the reply.
+    pub fn execute(&mut self, len: usize) -> usize {
+        self.reply.reset(KEPT_BYTES);
+        let message = self.request.get(..len).unwrap_or_default();
+        self.session.execute(message, &mut self.reply);
+        if self.request.len() > KEPT_BYTES {
+            self.request = Vec::new();
+        }
+        self.reply.position()
+    }
+
+    /// Where the reply is, until the next message.
+    pub fn reply_ptr(&self) -> usize {
+        self.reply.as_slice().as_ptr() as usize
+    }
+}
+
+fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
+    let defaults = Options::default();
+    let compression = match given.compression().as_deref() {
+        None => defaults.compression,
+        Some("lz4") => Compression::Lz4,
+        Some("none") => Compression::None,
+        Some(_) => {
+            return Err(Error::InvalidArgument {
+                what: "compression has to be \"lz4\" or \"none\"".to_owned(),
+            });
+        }
+    };
+    let id = given.database_id().and_then(|id| <[u8; 16]>::try_from(id).ok());
+    Ok(Options {
+        create: given.create().unwrap_or(defaults.create),
+        exclusive: given.exclusive().unwrap_or(defaults.exclusive),
+        cache_bytes: given.cache_bytes().map_or(defaults.cache_bytes, |bytes| bytes as usize),
+        unit_bytes: given.unit_bytes().unwrap_or(defaults.unit_bytes),
+        node_bytes: given.node_bytes().unwrap_or(defaults.node_bytes),
+        compression,
+        database_id: id.map(u128::from_le_bytes).or(defaults.database_id),
+        ..defaults
+    })
+}
+
+thread_local! {
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// A panic ends in a trap that says nothing; its message is left for who catches the trap.
+fn keep_panic_message() {
+    std::panic::set_hook(Box::new(|info| {
+        PANIC.with(|message| {
+            if let Ok(mut message) = message.try_borrow_mut() {
+                *message = Some(info.to_string());
+            }
+        });
+    }));
+}
+
+/// What the engine said before it trapped, if anything.
+#[wasm_bindgen]
+pub fn panic_message() -> Option<String> {
+    PANIC.with_borrow(Clone::clone)
+}

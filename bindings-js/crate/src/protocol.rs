@@ -1,0 +1,469 @@
+//! The binary protocol between the host language and the engine: requests in, replies out, no I/O.
+//!
+//! Little endian. `uv` is an unsigned LEB128 of at most 64 bits, `bytes` a `uv` length with that many bytes, `str`
+//! `bytes` of UTF-8. A message is a sequence of requests, its answer the sequence of their replies in order.
+//! Requests come from the other side of a language border, so nothing here trusts a length.
+
+use std::ops::Bound;
+
+use mangrove_engine::{Durability, Error, KeyRange, Result};
+
+/// First byte of each request.
+pub mod op {
+    #![allow(missing_docs, reason = "the names are those of the protocol's table")]
+    pub const USE: u8 = 0x01;
+    pub const GET: u8 = 0x10;
+    pub const GET_MANY: u8 = 0x11;
+    pub const HAS_MANY: u8 = 0x12;
+    pub const COUNT: u8 = 0x13;
+    pub const AT: u8 = 0x14;
+    pub const RANK: u8 = 0x15;
+    pub const EDGE: u8 = 0x16;
+    pub const SCAN_OPEN: u8 = 0x18;
+    pub const SCAN_NEXT: u8 = 0x19;
+    pub const SCAN_SEEK: u8 = 0x1a;
+    pub const SCAN_CLOSE: u8 = 0x1b;
+    pub const SNAPSHOT_OPEN: u8 = 0x20;
+    pub const SNAPSHOT_CLOSE: u8 = 0x21;
+    pub const SET: u8 = 0x30;
+    pub const DELETE: u8 = 0x31;
+    pub const CLEAR: u8 = 0x32;
+    pub const BATCH: u8 = 0x33;
+    pub const DROP: u8 = 0x34;
+    pub const COLLECTIONS: u8 = 0x35;
+    pub const FLUSH: u8 = 0x40;
+    pub const STATS: u8 = 0x41;
+    pub const VERIFY: u8 = 0x42;
+    pub const CLOSE: u8 = 0x4f;
+}
+
+const HAS_LOWER: u8 = 1;
+const LOWER_EXCLUSIVE: u8 = 2;
+const HAS_UPPER: u8 = 4;
+const UPPER_EXCLUSIVE: u8 = 8;
+
+/// Which state of the database a read sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum View {
+    /// What was committed last.
+    Current,
+    /// A snapshot under the number the client gave it.
+    Snapshot(u64),
+}
+
+/// How much one reply of a scan may carry.
+#[derive(Clone, Copy, Debug)]
+pub struct ChunkLimit {
+    /// Most items.
+    pub items: u64,
+    /// Bytes after which no further item is added.
+    pub bytes: u64,
+}
+
+const DEFAULT_CHUNK_ITEMS: u64 = 256;
+const DEFAULT_CHUNK_BYTES: u64 = 64 << 10;
+
+/// Direction, content and end of a scan.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanFlags(u8);
+
+impl ScanFlags {
+    /// From the last key to the first.
+    pub fn reverse(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Keys are wanted.
+    pub fn keys(self) -> bool {
+        self.0 & 2 != 0
+    }
+
+    /// Values are wanted.
+    pub fn values(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    /// The scan stays open at its end until it is closed, so that a seek can go back.
+    pub fn keep(self) -> bool {
+        self.0 & 8 != 0
+    }
+}
+
+/// What a scan is to give.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanOptions {
+    /// Direction, content and end.
+    pub flags: ScanFlags,
+    /// Items left out before the first.
+    pub offset: u64,
+    /// Most items in all.
+    pub limit: Option<u64>,
+    /// Bounds of the first reply.
+    pub chunk: ChunkLimit,
+}
+
+/// One change inside a batch.
+#[derive(Clone, Copy, Debug)]
+pub enum BatchOp<'a> {
+    /// Insert or replace.
+    Set {
+        /// Index of the collection.
+        collection: u64,
+        /// Encoded key.
+        key: &'a [u8],
+        /// Encoded value.
+        value: &'a [u8],
+    },
+    /// Remove.
+    Delete {
+        /// Index of the collection.
+        collection: u64,
+        /// Encoded key.
+        key: &'a [u8],
+    },
+}
+
+/// Reads a message. What follows a malformed request cannot be understood: the error leaves nothing to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads from the start of `message`.
+    pub fn new(message: &'a [u8]) -> Self {
+        Self { rest: message }
+    }
+
+    /// Whether everything was read.
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// The next byte, left where it is.
+    pub fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    /// Ends the message with an error.
+    #[cold]
+    pub fn malformed(&mut self) -> Error {
+        self.rest = &[];
+        Error::InvalidArgument {
+            what: "malformed request".to_owned(),
+        }
+    }
+
+    /// One byte.
+    pub fn u8(&mut self) -> Result<u8> {
+        let Some((&first, rest)) = self.rest.split_first() else {
+            return Err(self.malformed());
+        };
+        self.rest = rest;
+        Ok(first)
+    }
+
+    /// An unsigned number.
+    pub fn uv(&mut self) -> Result<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.u8()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            value |= bits << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(self.malformed())
+    }
+
+    /// A byte string.
+    pub fn bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.count()?;
+        let (bytes, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    /// A text.
+    pub fn str(&mut self) -> Result<&'a str> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| self.malformed())
+    }
+
+    /// A number of things that follow, each of at least one byte.
+    pub fn count(&mut self) -> Result<usize> {
+        match usize::try_from(self.uv()?) {
+            Ok(count) if count <= self.rest.len() => Ok(count),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// 0 or 1.
+    pub fn flag(&mut self) -> Result<bool> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// Which state to read.
+    pub fn view(&mut self) -> Result<View> {
+        Ok(match self.uv()? {
+            0 => View::Current,
+            id => View::Snapshot(id),
+        })
+    }
+
+    /// When a write counts as done.
+    pub fn durability(&mut self) -> Result<Durability> {
+        match self.u8()? {
+            0 => Ok(Durability::Strict),
+            1 => Ok(Durability::Relaxed),
+            2 => Ok(Durability::None),
+            _ => Err(self.malformed()),
+        }
+    }
+
+    /// A range of keys.
+    pub fn range(&mut self) -> Result<KeyRange<'a>> {
+        let flags = self.u8()?;
+        if flags & !(HAS_LOWER | LOWER_EXCLUSIVE | HAS_UPPER | UPPER_EXCLUSIVE) != 0 {
+            return Err(self.malformed());
+        }
+        let lower = self.bound(flags & HAS_LOWER != 0, flags & LOWER_EXCLUSIVE != 0)?;
+        let upper = self.bound(flags & HAS_UPPER != 0, flags & UPPER_EXCLUSIVE != 0)?;
+        Ok(KeyRange { lower, upper })
+    }
+
+    fn bound(&mut self, present: bool, exclusive: bool) -> Result<Bound<&'a [u8]>> {
+        Ok(match (present, exclusive) {
+            (false, _) => Bound::Unbounded,
+            (true, false) => Bound::Included(self.bytes()?),
+            (true, true) => Bound::Excluded(self.bytes()?),
+        })
+    }
+
+    /// Bounds of one reply of a scan; 0 asks for the default.
+    pub fn chunk(&mut self) -> Result<ChunkLimit> {
+        let items = self.uv()?;
+        let bytes = self.uv()?;
+        Ok(ChunkLimit {
+            items: if items == 0 { DEFAULT_CHUNK_ITEMS } else { items },
+            bytes: if bytes == 0 { DEFAULT_CHUNK_BYTES } else { bytes },
+        })
+    }
+
+    /// A most number of items, of which 0 means none.
+    pub fn limit(&mut self) -> Result<Option<u64>> {
+        Ok(Some(self.uv()?).filter(|&limit| limit != 0))
+    }
+
+    /// What a scan is to give.
+    pub fn scan_options(&mut self) -> Result<ScanOptions> {
+        Ok(ScanOptions {
+            flags: ScanFlags(self.u8()?),
+            offset: self.uv()?,
+            limit: self.limit()?,
+            chunk: self.chunk()?,
+        })
+    }
+
+    /// Byte strings that follow their number, checked to be all there.
+    pub fn list(&mut self) -> Result<(usize, Self)> {
+        let count = self.count()?;
+        let items = *self;
+        for _ in 0..count {
+            self.bytes()?;
+        }
+        Ok((count, items))
+    }
+
+    /// The changes of a batch, checked to be all there.
+    pub fn batch(&mut self) -> Result<(usize, Self)> {
+        let count = self.count()?;
+        let items = *self;
+        for _ in 0..count {
+            self.batch_op()?;
+        }
+        Ok((count, items))
+    }
+
+    /// One change of a batch.
+    pub fn batch_op(&mut self) -> Result<BatchOp<'a>> {
+        let deletes = self.flag()?;
+        let collection = self.uv()?;
+        let key = self.bytes()?;
+        Ok(if deletes {
+            BatchOp::Delete { collection, key }
+        } else {
+            let value = self.bytes()?;
+            BatchOp::Set { collection, key, value }
+        })
+    }
+}
+
+/// Appends replies to a buffer.
+#[derive(Debug, Default)]
+pub struct Writer {
+    bytes: Vec<u8>,
+}
+
+/// A reply that was begun, to be undone if it turns out to be an error.
+#[derive(Debug)]
+pub struct ReplyStart(usize);
+
+impl Writer {
+    /// What was written so far.
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Number of bytes written so far.
+    pub fn position(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Forgets the last message and what memory a rare large one took.
+    pub fn reset(&mut self, keep_bytes: usize) {
+        self.bytes.clear();
+        self.bytes.shrink_to(keep_bytes);
+    }
+
+    /// Takes back what was written from `start` on.
+    pub fn truncate(&mut self, start: usize) {
+        self.bytes.truncate(start);
+    }
+
+    /// Takes what was written from `start` on.
+    pub fn split_off(&mut self, start: usize) -> Vec<u8> {
+        self.bytes.split_off(start)
+    }
+
+    /// Begins a reply, as a success.
+    pub fn begin(&mut self) -> ReplyStart {
+        let start = ReplyStart(self.bytes.len());
+        self.bytes.push(0);
+        start
+    }
+
+    /// Turns the reply that began at `start` into an error.
+    pub fn fail(&mut self, start: &ReplyStart, error: &Error) {
+        self.bytes.truncate(start.0);
+        self.error(error);
+    }
+
+    /// A whole reply that is an error.
+    pub fn error(&mut self, error: &Error) {
+        self.bytes.push(1);
+        self.bytes(error.code().as_bytes());
+        self.bytes(error.to_string().as_bytes());
+        self.flag(error.is_retryable());
+    }
+
+    /// One byte: 0 or 1.
+    pub fn flag(&mut self, value: bool) {
+        self.bytes.push(u8::from(value));
+    }
+
+    /// An unsigned number.
+    pub fn uv(&mut self, value: u64) {
+        self.bytes.extend_from_slice(Uv::of(value).as_slice());
+    }
+
+    /// A byte string.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.uv(bytes.len() as u64);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Bytes without a length.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// A byte string that `fill` appends. On an error nothing defined was written.
+    ///
+    /// The length stands before bytes of yet unknown number: one byte is left for it, which is enough for small
+    /// values; a larger one is moved up.
+    pub fn bytes_with<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<T>) -> Result<T> {
+        let start = self.bytes.len();
+        self.bytes.push(0);
+        let result = fill(&mut self.bytes)?;
+        let end = self.bytes.len();
+        let len = end - start - 1;
+        let prefix = Uv::of(len as u64);
+        let extra = prefix.as_slice().len() - 1;
+        if extra > 0 {
+            self.bytes.resize(end + extra, 0);
+            self.bytes.copy_within(start + 1..end, start + 1 + extra);
+        }
+        self.bytes[start..=start + extra].copy_from_slice(prefix.as_slice());
+        Ok(result)
+    }
+
+    /// An optional byte string that `fill` appends if there is one.
+    pub fn optional_with(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<bool>) -> Result<()> {
+        let start = self.bytes.len();
+        self.bytes.push(1);
+        if !self.bytes_with(fill)? {
+            self.bytes.truncate(start);
+            self.bytes.push(0);
+        }
+        Ok(())
+    }
+
+    /// Overwrites a byte written earlier.
+    pub fn patch_flag(&mut self, at: usize, value: bool) {
+        self.bytes[at] = u8::from(value);
+    }
+
+    /// Keeps room for a number that is known later.
+    pub fn reserve_count(&mut self) -> usize {
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0; COUNT_BYTES]);
+        at
+    }
+
+    /// Writes a number into the room kept for it, in as many bytes as were kept.
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+    pub fn patch_count(&mut self, at: usize, mut count: u64) {
+        debug_assert!(count < 1 << (7 * COUNT_BYTES));
+        for byte in &mut self.bytes[at..at + COUNT_BYTES] {
+            *byte = count as u8 | 0x80;
+            count >>= 7;
+        }
+        self.bytes[at + COUNT_BYTES - 1] &= 0x7f;
+    }
+}
+
+const COUNT_BYTES: usize = 4;
+/// Most items that fit the room kept for their number.
+pub const MAX_CHUNK_ITEMS: u64 = (1 << (7 * COUNT_BYTES)) - 1;
+
+struct Uv {
+    bytes: [u8; 10],
+    len: usize,
+}
+
+impl Uv {
+    #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
+    fn of(mut value: u64) -> Self {
+        let mut bytes = [0; 10];
+        let mut len = 0;
+        while value >= 0x80 {
+            bytes[len] = value as u8 | 0x80;
+            value >>= 7;
+            len += 1;
+        }
+        bytes[len] = value as u8;
+        Self { bytes, len: len + 1 }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}

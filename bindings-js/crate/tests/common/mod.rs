@@ -1,0 +1,212 @@
+//! Builds messages, reads replies, and a storage in memory whose writes can be made to fail.
+
+#![allow(
+    missing_docs,
+    dead_code,
+    unreachable_pub,
+    reason = "shared by test files that use a part of it each"
+)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mangrove_bindings::protocol::{Writer, op};
+use mangrove_bindings::session::Session;
+use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
+use mangrove_engine::{Database, Error, Options, Result};
+
+#[derive(Clone)]
+pub struct Request(Vec<u8>);
+
+impl Request {
+    pub fn new(op: u8) -> Self {
+        Self(vec![op])
+    }
+
+    pub fn u8(mut self, value: u8) -> Self {
+        self.0.push(value);
+        self
+    }
+
+    pub fn uv(mut self, mut value: u64) -> Self {
+        while value >= 0x80 {
+            self.0.push(value.to_le_bytes()[0] | 0x80);
+            value >>= 7;
+        }
+        self.u8(value.to_le_bytes()[0])
+    }
+
+    pub fn str(self, text: &str) -> Self {
+        let mut request = self.uv(text.len() as u64);
+        request.0.extend_from_slice(text.as_bytes());
+        request
+    }
+}
+
+/// A strict write to the first collection.
+pub fn set(key: &str, value: &str) -> Request {
+    Request::new(op::SET).u8(0).uv(0).str(key).str(value)
+}
+
+pub fn message(requests: &[Request]) -> Vec<u8> {
+    requests.iter().flat_map(|request| request.0.clone()).collect()
+}
+
+pub fn execute(session: &mut Session, requests: &[Request]) -> Reply {
+    execute_bytes(session, &message(requests))
+}
+
+pub fn execute_bytes(session: &mut Session, message: &[u8]) -> Reply {
+    let mut out = Writer::default();
+    session.execute(message, &mut out);
+    Reply {
+        bytes: out.as_slice().to_vec(),
+        at: 0,
+    }
+}
+
+pub struct Reply {
+    bytes: Vec<u8>,
+    at: usize,
+}
+
+impl Reply {
+    pub fn is_at_end(&self) -> bool {
+        self.at == self.bytes.len()
+    }
+
+    pub fn u8(&mut self) -> u8 {
+        self.at += 1;
+        self.bytes[self.at - 1]
+    }
+
+    pub fn uv(&mut self) -> u64 {
+        let mut value = 0;
+        for shift in (0..).step_by(7) {
+            let byte = self.u8();
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                break;
+            }
+        }
+        value
+    }
+
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let len = usize::try_from(self.uv()).expect("a length of this machine");
+        self.at += len;
+        self.bytes[self.at - len..self.at].to_vec()
+    }
+
+    pub fn str(&mut self) -> String {
+        String::from_utf8(self.bytes()).expect("UTF-8")
+    }
+
+    /// The code of the error, if it is one.
+    pub fn status(&mut self) -> std::result::Result<(), String> {
+        if self.u8() == 0 {
+            return Ok(());
+        }
+        let code = self.str();
+        assert!(!self.str().is_empty(), "an error says what happened");
+        self.u8();
+        Err(code)
+    }
+
+    pub fn optional(&mut self) -> Option<Vec<u8>> {
+        (self.u8() == 1).then(|| self.bytes())
+    }
+
+    /// The key of an optional entry.
+    pub fn pair_key(&mut self) -> Option<String> {
+        (self.u8() == 1).then(|| {
+            let key = self.str();
+            self.bytes();
+            key
+        })
+    }
+}
+
+pub fn open(storage: FaultyStorage) -> Session {
+    let options = Options {
+        database_id: Some(1),
+        ..Options::default()
+    };
+    Session::new(Database::open(Arc::new(storage), options).expect("a database in memory opens"))
+}
+
+#[derive(Clone)]
+pub struct FaultyStorage {
+    inner: Arc<MemoryStorage>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl FaultyStorage {
+    pub fn new() -> Self {
+        Self {
+            inner: Arc::new(MemoryStorage::new()),
+            is_full: Arc::default(),
+        }
+    }
+
+    pub fn fail_writes(&self, fail: bool) {
+        self.is_full.store(fail, Ordering::Relaxed);
+    }
+}
+
+impl Storage for FaultyStorage {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(FaultyFile {
+            inner: self.inner.open(name, create)?,
+            is_full: Arc::clone(&self.is_full),
+        }))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.inner.exists(name)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.inner.remove(name)
+    }
+}
+
+struct FaultyFile {
+    inner: Arc<dyn StorageFile>,
+    is_full: Arc<AtomicBool>,
+}
+
+impl FaultyFile {
+    fn check(&self) -> Result<()> {
+        if self.is_full.load(Ordering::Relaxed) {
+            return Err(Error::StorageFull {
+                context: "test".to_owned(),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl StorageFile for FaultyFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
+        self.check()?;
+        self.inner.write_at(offset, from)
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.inner.flush()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.check()?;
+        self.inner.set_len(len)
+    }
+}

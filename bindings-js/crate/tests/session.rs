@@ -1,0 +1,419 @@
+//! Drives a session with binary messages over storage in memory: that each request does what the protocol says, that
+//! writes of one message share their fate, and that no bytes whatever make it panic.
+
+mod common;
+
+use common::{FaultyStorage, Reply, Request, execute, message, open, set};
+use mangrove_bindings::protocol::op;
+
+fn use_default() -> Request {
+    Request::new(op::USE).str("").str("any").str("json")
+}
+
+fn get(key: &str) -> Request {
+    Request::new(op::GET).uv(0).uv(0).str(key)
+}
+
+fn scan_open(id: u64, flags: u8, offset: u64, limit: u64, items: u64) -> Request {
+    Request::new(op::SCAN_OPEN)
+        .uv(id)
+        .uv(0)
+        .uv(0)
+        .u8(0)
+        .u8(flags)
+        .uv(offset)
+        .uv(limit)
+        .uv(items)
+        .uv(0)
+}
+
+const KEYS: u8 = 2;
+const VALUES: u8 = 4;
+const REVERSE: u8 = 1;
+const KEEP: u8 = 8;
+
+/// A chunk of keys: whether it is the last, and the keys.
+fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
+    assert_eq!(reply.status(), Ok(()));
+    let is_done = reply.u8() == 1;
+    let count = reply.uv();
+    (is_done, (0..count).map(|_| reply.str()).collect())
+}
+
+#[test]
+fn writes_are_seen_by_later_requests_of_the_same_message() {
+    let mut session = open(FaultyStorage::new());
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            set("a", "1"),
+            get("a"),
+            Request::new(op::COUNT).uv(0).uv(0).u8(0),
+            Request::new(op::DELETE).u8(0).uv(0).str("a"),
+            get("a"),
+            get("b"),
+        ],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 2, 1));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert!(reply.is_at_end());
+}
+
+#[test]
+fn a_failing_write_leaves_the_others_of_its_message() {
+    let mut session = open(FaultyStorage::new());
+    let long = "k".repeat(100_000);
+    let mut reply = execute(
+        &mut session,
+        &[use_default(), set("a", "1"), set(&long, "2"), set("c", "3"), get("c")],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"3".to_vec())));
+}
+
+#[test]
+fn a_batch_with_a_bad_key_changes_nothing() {
+    let mut session = open(FaultyStorage::new());
+    let long = "k".repeat(100_000);
+    let batch = Request::new(op::BATCH)
+        .u8(0)
+        .uv(2)
+        .u8(0)
+        .uv(0)
+        .str("a")
+        .str("1")
+        .u8(0)
+        .uv(0)
+        .str(&long)
+        .str("2");
+    let mut reply = execute(
+        &mut session,
+        &[use_default(), batch, get("a"), Request::new(op::COLLECTIONS)],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
+}
+
+#[test]
+fn writes_that_cannot_be_made_durable_are_all_undone_and_reads_tell_so() {
+    let storage = FaultyStorage::new();
+    let mut session = open(storage.clone());
+    execute(&mut session, &[use_default(), set("a", "old")]);
+    storage.fail_writes(true);
+    let mut reply = execute(
+        &mut session,
+        &[
+            get("a"),
+            set("a", "new"),
+            get("a"),
+            set("b", "new"),
+            Request::new(op::HAS_MANY).uv(0).uv(0).uv(2).str("a").str("b"),
+            Request::new(op::COUNT).uv(0).uv(0).u8(0),
+            get("b"),
+        ],
+    );
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"old".to_vec())));
+    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"old".to_vec())));
+    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+    assert_eq!((reply.status(), reply.u8(), reply.u8()), (Ok(()), 1, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert!(reply.is_at_end());
+
+    storage.fail_writes(false);
+    let mut reply = execute(&mut session, &[set("b", "new"), get("b")]);
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"new".to_vec())));
+}
+
+#[test]
+fn a_collection_is_not_read_with_other_codecs_than_it_was_written_with() {
+    let mut session = open(FaultyStorage::new());
+    let other = || Request::new(op::USE).str("").str("bytes").str("json");
+    let get_other = || Request::new(op::GET).uv(0).uv(1).str("a");
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            other(),
+            get_other(),
+            set("a", "1"),
+            get_other(),
+            get("a"),
+        ],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!(reply.status(), Err("KV_CODEC_MISMATCH".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+
+    let drop = Request::new(op::DROP).u8(0).str("");
+    let set_other = Request::new(op::SET).u8(0).uv(1).str("a").str("2");
+    let mut reply = execute(&mut session, &[drop, set_other, get_other(), get("a")]);
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 2, 1));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
+    assert_eq!(reply.status(), Err("KV_CODEC_MISMATCH".to_owned()));
+}
+
+#[test]
+fn scans_go_on_from_chunk_to_chunk_and_see_the_state_they_were_opened_on() {
+    let mut session = open(FaultyStorage::new());
+    let writes: Vec<Request> = (0..10).map(|n| set(&format!("k{n}"), "v")).collect();
+    execute(&mut session, &[vec![use_default()], writes].concat());
+
+    let mut reply = execute(&mut session, &[scan_open(1, KEYS, 0, 0, 4)]);
+    assert_eq!(
+        keys(&mut reply),
+        (false, vec!["k0".into(), "k1".into(), "k2".into(), "k3".into()])
+    );
+    let next = || Request::new(op::SCAN_NEXT).uv(1).uv(5).uv(0);
+    let mut reply = execute(&mut session, &[set("k45", "v"), next(), next(), next()]);
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 11));
+    assert_eq!(keys(&mut reply).1, ["k4", "k5", "k6", "k7", "k8"]);
+    assert_eq!(keys(&mut reply), (true, vec!["k9".into()]));
+    assert_eq!(
+        reply.status(),
+        Err("KV_CLOSED".to_owned()),
+        "a scan is closed at its end"
+    );
+
+    let mut reply = execute(&mut session, &[scan_open(2, KEYS | REVERSE, 2, 3, 0)]);
+    assert_eq!(keys(&mut reply), (true, vec!["k7".into(), "k6".into(), "k5".into()]));
+
+    let seek = Request::new(op::SCAN_SEEK).uv(3).str("k45").uv(2);
+    let next = Request::new(op::SCAN_NEXT).uv(3).uv(0).uv(0);
+    let close = || Request::new(op::SCAN_CLOSE).uv(3);
+    let mut reply = execute(
+        &mut session,
+        &[
+            scan_open(3, KEYS | KEEP, 0, 0, 0),
+            seek,
+            next.clone(),
+            close(),
+            close(),
+            next,
+        ],
+    );
+    assert_eq!(keys(&mut reply).1.len(), 11);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(keys(&mut reply), (true, vec!["k45".into(), "k5".into()]));
+    assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
+}
+
+#[test]
+fn a_chunk_ends_at_its_bytes_but_has_an_item() {
+    let mut session = open(FaultyStorage::new());
+    let value = "v".repeat(1000);
+    execute(
+        &mut session,
+        &[use_default(), set("a", &value), set("b", &value), set("c", &value)],
+    );
+    let open = Request::new(op::SCAN_OPEN)
+        .uv(1)
+        .uv(0)
+        .uv(0)
+        .u8(0)
+        .u8(KEYS | VALUES)
+        .uv(0)
+        .uv(0)
+        .uv(0)
+        .uv(1);
+    let mut reply = execute(&mut session, &[open, Request::new(op::SCAN_NEXT).uv(1).uv(0).uv(1500)]);
+    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 0, 1));
+    assert_eq!((reply.str(), reply.str()), ("a".to_owned(), value));
+    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 1, 2));
+}
+
+#[test]
+fn positions_and_ranks_within_a_range() {
+    let mut session = open(FaultyStorage::new());
+    let writes: Vec<Request> = (0..10).map(|n| set(&format!("k{n}"), "v")).collect();
+    execute(&mut session, &[vec![use_default()], writes].concat());
+    // k2 < key <= k7
+    let range = |op: u8| Request::new(op).uv(0).uv(0).u8(1 | 2 | 4).str("k2").str("k7");
+    let inverted = |op: u8| Request::new(op).uv(0).uv(0).u8(1 | 4).str("k7").str("k2");
+    let mut reply = execute(
+        &mut session,
+        &[
+            range(op::COUNT),
+            range(op::AT).u8(0).uv(1),
+            range(op::AT).u8(1).uv(0),
+            range(op::AT).u8(0).uv(5),
+            range(op::RANK).str("k5"),
+            range(op::RANK).str("k9"),
+            range(op::RANK).str("k1"),
+            range(op::EDGE).u8(0),
+            range(op::EDGE).u8(1),
+            inverted(op::COUNT),
+            inverted(op::AT).u8(0).uv(0),
+            inverted(op::RANK).str("k5"),
+            inverted(op::EDGE).u8(1),
+        ],
+    );
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 5));
+    for expected in [Some("k4"), Some("k7"), None] {
+        assert_eq!((reply.status(), reply.pair_key().as_deref()), (Ok(()), expected));
+    }
+    for expected in [2, 5, 0] {
+        assert_eq!((reply.status(), reply.uv()), (Ok(()), expected));
+    }
+    for expected in [Some("k3"), Some("k7")] {
+        assert_eq!((reply.status(), reply.pair_key().as_deref()), (Ok(()), expected));
+    }
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
+    assert_eq!((reply.status(), reply.pair_key()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
+    assert_eq!((reply.status(), reply.pair_key()), (Ok(()), None));
+    assert!(reply.is_at_end());
+}
+
+#[test]
+fn snapshots_stay_as_they_are() {
+    let mut session = open(FaultyStorage::new());
+    let get_in = |view: u64| Request::new(op::GET).uv(view).uv(0).str("a");
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            set("a", "1"),
+            Request::new(op::SNAPSHOT_OPEN).uv(7),
+            set("a", "2"),
+            get_in(7),
+            get_in(0),
+            Request::new(op::SNAPSHOT_CLOSE).uv(7),
+            get_in(7),
+        ],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
+}
+
+#[test]
+fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
+    let mut session = open(FaultyStorage::new());
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            set("a", "1"),
+            Request::new(op::STATS),
+            set("b", "1"),
+            Request::new(op::VERIFY),
+        ],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!(reply.status(), Ok(()));
+    let stats = reply.str();
+    assert!(
+        stats.starts_with("{\"version\":1,") && stats.contains("\"openSnapshots\":0"),
+        "{stats}"
+    );
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!(reply.status(), Ok(()));
+    let report = reply.str();
+    assert!(
+        report.starts_with("{\"ok\":true,") && report.ends_with("\"problems\":[]}"),
+        "{report}"
+    );
+}
+
+#[test]
+fn after_closing_one_error_stands_for_the_rest() {
+    let storage = FaultyStorage::new();
+    let mut session = open(storage.clone());
+    let relaxed = Request::new(op::SET).u8(2).uv(0).str("a").str("1");
+    let mut reply = execute(
+        &mut session,
+        &[use_default(), relaxed, Request::new(op::CLOSE), get("a"), get("a")],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
+    assert!(reply.is_at_end());
+
+    let mut reply = execute(&mut open(storage), &[use_default(), get("a")]);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+}
+
+#[test]
+fn a_message_ends_at_what_cannot_be_understood() {
+    let mut session = open(FaultyStorage::new());
+    let mut reply = execute(&mut session, &[use_default(), Request::new(0xee), set("a", "1")]);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_INVALID_ARGUMENT".to_owned()));
+    assert!(reply.is_at_end());
+}
+
+#[test]
+fn mutilated_messages_end_in_errors() {
+    let requests = [
+        use_default(),
+        set("a", "1"),
+        Request::new(op::GET_MANY).uv(0).uv(0).uv(2).str("a").str("b"),
+        Request::new(op::BATCH)
+            .u8(1)
+            .uv(2)
+            .u8(0)
+            .uv(0)
+            .str("x")
+            .str("y")
+            .u8(1)
+            .uv(0)
+            .str("a"),
+        Request::new(op::CLEAR).u8(2).uv(0).u8(5).str("a").str("c"),
+        Request::new(op::SNAPSHOT_OPEN).uv(1),
+        scan_open(1, KEYS | VALUES, 0, 0, 1),
+        Request::new(op::SCAN_NEXT).uv(1).uv(1).uv(1),
+        Request::new(op::SCAN_SEEK).uv(1).str("q").uv(0),
+        Request::new(op::AT).uv(0).uv(0).u8(0).u8(1).uv(3),
+        Request::new(op::DROP).u8(0).str("none"),
+    ];
+    let bytes = message(&requests);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    for _ in 0..3000 {
+        let mut session = open(FaultyStorage::new());
+        let mut bytes = bytes.clone();
+        for _ in 0..=random() % 4 {
+            let at = usize::try_from(random()).unwrap() % bytes.len();
+            match random() % 3 {
+                0 => bytes[at] = random().to_le_bytes()[0],
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, random().to_le_bytes()[0]),
+            }
+        }
+        // Its replies are as many as its requests or end in an error; what counts is that it comes back.
+        common::execute_bytes(&mut session, &bytes);
+        common::execute_bytes(&mut session, &bytes);
+    }
+}
