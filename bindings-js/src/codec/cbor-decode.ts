@@ -1,0 +1,311 @@
+import { KvError } from '../errors.ts';
+import {
+  ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
+  TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
+} from './cbor-tags.ts';
+
+const textDecoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+type TypedArrayClass = new (buffer: ArrayBuffer) => ArrayBufferView;
+
+function corrupt(): KvError {
+  return new KvError('KV_CORRUPT', 'a stored value is malformed; was the collection written with another value codec?');
+}
+
+function typedArrayClass(tag: number): TypedArrayClass | undefined {
+  const name = Object.keys(TYPED_ARRAY_TAGS).find((candidate) => TYPED_ARRAY_TAGS[candidate] === tag);
+  return name === undefined ? undefined : (globalThis as Record<string, unknown>)[name] as TypedArrayClass | undefined;
+}
+
+/** Code points that UTF-8 would write, lone surrogates included. */
+function readWtf8(bytes: Uint8Array): string {
+  let text = '';
+  for (let at = 0; at < bytes.length;) {
+    const first = bytes[at++]!;
+    const more = first < 0x80 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    let code = more === 0 ? first : first & (0x3f >> more);
+    for (let count = 0; count < more; count++) {
+      const next = bytes[at++];
+      if (next === undefined) throw corrupt();
+      code = (code << 6) | (next & 0x3f);
+    }
+    if (code > 0x10_ffff) throw corrupt();
+    text += String.fromCodePoint(code);
+  }
+  return text;
+}
+
+export class CborDecoder {
+  private readonly bytes: Uint8Array;
+  private readonly data: DataView;
+  private at = 0;
+  private depth = 0;
+  /** Objects in the order in which they begin. */
+  private readonly objects: unknown[] = [];
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+    this.data = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  }
+
+  decode(): unknown {
+    const value = this.value();
+    if (this.at !== this.bytes.length) throw corrupt();
+    return value;
+  }
+
+  private byte(): number {
+    const value = this.bytes[this.at++];
+    if (value === undefined) throw corrupt();
+    return value;
+  }
+
+  private u32(): number {
+    if (this.at + 4 > this.bytes.length) throw corrupt();
+    this.at += 4;
+    return this.data.getUint32(this.at - 4);
+  }
+
+  private argument(info: number): number {
+    if (info < 24) return info;
+    switch (info) {
+      case 24: return this.byte();
+      case 25: return this.byte() * 0x100 + this.byte();
+      case 26: return this.u32();
+      case 27: {
+        const value = this.u32() * 0x1_0000_0000 + this.u32();
+        if (!Number.isSafeInteger(value)) throw corrupt();
+        return value;
+      }
+      default: throw corrupt();
+    }
+  }
+
+  /** A length, which the rest of the bytes can hold with at least `size` bytes each. */
+  private count(info: number, size: number): number {
+    const count = this.argument(info);
+    if (count * size > this.bytes.length - this.at) throw corrupt();
+    return count;
+  }
+
+  private take(length: number): Uint8Array {
+    this.at += length;
+    return this.bytes.subarray(this.at - length, this.at);
+  }
+
+  private value(): unknown {
+    const first = this.byte();
+    const info = first & 0x1f;
+    switch (first >> 5) {
+      case 0: return this.argument(info);
+      case 1: return -1 - this.argument(info);
+      case 2: return this.begin(this.take(this.count(info, 1)).slice());
+      case 3: return this.string(info);
+      case 4: return this.nested(() => this.array(this.begin([]), info));
+      case 5: return this.nested(() => this.properties(this.begin({}), info));
+      case 6: return this.nested(() => this.tagged(this.argument(info)));
+      default: return this.simple(first);
+    }
+  }
+
+  private begin<T>(object: T): T {
+    this.objects.push(object);
+    return object;
+  }
+
+  private nested<T>(read: () => T): T {
+    // A tag and what it holds are two levels here and one for the encoder.
+    if (++this.depth > 2 * MAX_DEPTH) throw corrupt();
+    const value = read();
+    this.depth--;
+    return value;
+  }
+
+  private simple(first: number): unknown {
+    switch (first) {
+      case FALSE: return false;
+      case TRUE: return true;
+      case NULL: return null;
+      case UNDEFINED: return undefined;
+      case FLOAT32:
+        if (this.at + 4 > this.bytes.length) throw corrupt();
+        this.at += 4;
+        return this.data.getFloat32(this.at - 4);
+      case FLOAT64:
+        if (this.at + 8 > this.bytes.length) throw corrupt();
+        this.at += 8;
+        return this.data.getFloat64(this.at - 8);
+      default: throw corrupt();
+    }
+  }
+
+  private string(info: number): string {
+    const length = this.count(info, 1);
+    if (length <= 32) {
+      let text = '';
+      const end = this.at + length;
+      let at = this.at;
+      for (; at < end; at++) {
+        const byte = this.bytes[at]!;
+        if (byte >= 0x80) break;
+        text += String.fromCharCode(byte);
+      }
+      if (at === end) {
+        this.at = end;
+        return text;
+      }
+    }
+    try {
+      return textDecoder.decode(this.take(length));
+    } catch {
+      throw corrupt();
+    }
+  }
+
+  private array(into: unknown[], info: number): unknown[] {
+    const length = this.count(info, 1);
+    for (let index = 0; index < length; index++) {
+      if (this.bytes[this.at] === HOLE) {
+        this.at++;
+        into.length = index + 1;
+      } else {
+        into[index] = this.value();
+      }
+    }
+    return into;
+  }
+
+  private text(): string {
+    const value = this.value();
+    if (typeof value !== 'string') throw corrupt();
+    return value;
+  }
+
+  private properties(into: Record<string, unknown>, info: number): Record<string, unknown> {
+    const count = this.count(info, 2);
+    for (let index = 0; index < count; index++) {
+      const key = this.text();
+      const value = this.value();
+      if (key === '__proto__') Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
+      else into[key] = value;
+    }
+    return into;
+  }
+
+  /** Head of an item of a given major type. */
+  private expect(major: number): number {
+    const first = this.byte();
+    if (first >> 5 !== major) throw corrupt();
+    return first & 0x1f;
+  }
+
+  private content(): Uint8Array {
+    return this.take(this.count(this.expect(2), 1)).slice();
+  }
+
+  private tagged(tag: number): unknown {
+    switch (tag) {
+      case TAG_REFERENCE: return this.reference();
+      case TAG_POSITIVE_BIGINT: return this.bigint();
+      case TAG_NEGATIVE_BIGINT: return -1n - this.bigint();
+      case TAG_WTF8: return readWtf8(this.content());
+      case TAG_DATE: return this.date(1000);
+      case TAG_MAP: return this.map(this.begin(new Map<unknown, unknown>()));
+      case TAG_SET: return this.set(this.begin(new Set<unknown>()));
+      case TAG_REGEXP: return this.regExp();
+      case TAG_OBJECT: return this.named();
+      default: return this.typedArray(tag);
+    }
+  }
+
+  private reference(): unknown {
+    const ordinal = this.argument(this.expect(0));
+    if (ordinal >= this.objects.length) throw corrupt();
+    return this.objects[ordinal];
+  }
+
+  private bigint(): bigint {
+    const bytes = this.take(this.count(this.expect(2), 1));
+    let digits = '0x0';
+    for (const byte of bytes) digits += byte.toString(16).padStart(2, '0');
+    return BigInt(digits);
+  }
+
+  private date(unit: number): Date {
+    const time = this.value();
+    if (typeof time !== 'number') throw corrupt();
+    return this.begin(new Date(Math.round(time * unit)));
+  }
+
+  private map(into: Map<unknown, unknown>): Map<unknown, unknown> {
+    const count = this.count(this.expect(5), 2);
+    for (let index = 0; index < count; index++) {
+      const key = this.value();
+      into.set(key, this.value());
+    }
+    return into;
+  }
+
+  private set(into: Set<unknown>): Set<unknown> {
+    const count = this.count(this.expect(4), 1);
+    for (let index = 0; index < count; index++) into.add(this.value());
+    return into;
+  }
+
+  private regExp(): RegExp {
+    if (this.argument(this.expect(4)) !== 2) throw corrupt();
+    const source = this.text();
+    const flags = this.text();
+    try {
+      return this.begin(new RegExp(source, flags));
+    } catch {
+      throw corrupt();
+    }
+  }
+
+  private typedArray(tag: number): ArrayBufferView {
+    const TypedArray = typedArrayClass(tag);
+    if (TypedArray === undefined) throw corrupt();
+    try {
+      return this.begin(new TypedArray(this.content().buffer as ArrayBuffer));
+    } catch {
+      // The length is no multiple of the element's.
+      throw corrupt();
+    }
+  }
+
+  private named(): unknown {
+    const length = this.argument(this.expect(4));
+    const name = this.text();
+    if (ERROR_NAMES.includes(name)) return this.error(name, length - 1);
+    if (length !== 2) throw corrupt();
+    switch (name) {
+      case 'ArrayBuffer': return this.begin(this.content().buffer);
+      case 'Date': return this.date(1);
+      case 'DataView': return this.begin(new DataView(this.content().buffer as ArrayBuffer));
+      case 'Number':
+      case 'String':
+      case 'Boolean':
+      case 'BigInt': {
+        const value = this.value();
+        if (typeof value !== name.toLowerCase()) throw corrupt();
+        return this.begin(Object(value) as object);
+      }
+      default: throw corrupt();
+    }
+  }
+
+  private error(name: string, count: number): Error {
+    if (count !== 2 && count !== 3) throw corrupt();
+    const ErrorClass = (globalThis as Record<string, unknown>)[name] as ErrorConstructor;
+    const error = this.begin(new ErrorClass());
+    const define = (key: string, value: unknown): void => {
+      Object.defineProperty(error, key, { value, writable: true, enumerable: false, configurable: true });
+    };
+    const message = this.value();
+    if (message !== undefined) define('message', message);
+    define('stack', this.value());
+    if (count === 3) define('cause', this.value());
+    return error;
+  }
+}

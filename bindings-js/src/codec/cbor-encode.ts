@@ -1,0 +1,272 @@
+import { KvError } from '../errors.ts';
+import { ByteWriter } from './byte-writer.ts';
+import {
+  ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
+  TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
+} from './cbor-tags.ts';
+
+const textEncoder = new TextEncoder();
+const tagOf = (value: object): string => Object.prototype.toString.call(value).slice(8, -1);
+
+function refuse(what: string): KvError {
+  return new KvError('KV_INVALID_VALUE', `${what} cannot be stored; keep plain data, or use a value codec of your own`);
+}
+
+function isWellFormed(text: string): boolean {
+  return !/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/.test(text);
+}
+
+/** UTF-8, but lone surrogates are written like any other code point. */
+function wtf8(text: string): Uint8Array {
+  const bytes: number[] = [];
+  for (const character of text) {
+    const code = character.codePointAt(0)!;
+    if (code >= 0xd800 && code <= 0xdfff) bytes.push(0xe0 | (code >> 12), 0x80 | ((code >> 6) & 0x3f), 0x80 | (code & 0x3f));
+    else bytes.push(...textEncoder.encode(character));
+  }
+  return Uint8Array.from(bytes);
+}
+
+export class CborEncoder {
+  private readonly out = new ByteWriter(4096);
+  /** The first object; more than one go to `seen`, so that flat records need no map. */
+  private first: object | undefined;
+  private seen: Map<object, number> | undefined;
+  private depth = 0;
+
+  encode(value: unknown): Uint8Array {
+    this.out.length = 0;
+    this.first = undefined;
+    this.seen = undefined;
+    this.depth = 0;
+    try {
+      this.value(value);
+      return this.out.copy();
+    } finally {
+      // Neither keep a large buffer for ever nor the objects alive.
+      this.first = undefined;
+      this.seen = undefined;
+      if (this.out.bytes.length > 1 << 20) {
+        this.out.bytes = new Uint8Array(4096);
+        this.out.view = new DataView(this.out.bytes.buffer);
+      }
+    }
+  }
+
+  private head(major: number, value: number): void {
+    const { out } = this;
+    const type = major << 5;
+    if (value < 24) {
+      out.byte(type | value);
+    } else if (value < 0x100) {
+      out.byte(type | 24);
+      out.byte(value);
+    } else if (value < 0x1_0000) {
+      out.byte(type | 25);
+      out.byte(value >> 8);
+      out.byte(value & 0xff);
+    } else if (value < 0x1_0000_0000) {
+      out.byte(type | 26);
+      out.u32(value);
+    } else {
+      out.byte(type | 27);
+      out.u32(Math.floor(value / 0x1_0000_0000));
+      out.u32(value >>> 0);
+    }
+  }
+
+  private value(value: unknown): void {
+    switch (typeof value) {
+      case 'string': return this.string(value);
+      case 'number': return this.number(value);
+      case 'boolean': return this.out.byte(value ? TRUE : FALSE);
+      case 'undefined': return this.out.byte(UNDEFINED);
+      case 'bigint': return this.bigint(value);
+      case 'object': return value === null ? this.out.byte(NULL) : this.reference(value);
+      default: throw refuse(`a ${typeof value}`);
+    }
+  }
+
+  private number(value: number): void {
+    if (Number.isSafeInteger(value) && !Object.is(value, -0)) {
+      if (value >= 0) this.head(0, value);
+      else this.head(1, -1 - value);
+    } else if (Object.is(Math.fround(value), value)) {
+      this.out.byte(FLOAT32);
+      this.out.reserve(4);
+      this.out.view.setFloat32(this.out.length, value);
+      this.out.length += 4;
+    } else {
+      this.out.byte(FLOAT64);
+      this.out.f64(value);
+    }
+  }
+
+  private string(text: string): void {
+    const { out } = this;
+    const { length } = text;
+    if (length <= 48) {
+      const start = out.length;
+      out.reserve(length + 2);
+      this.head(3, length);
+      const { bytes } = out;
+      let at = out.length;
+      let index = 0;
+      for (; index < length; index++) {
+        const unit = text.charCodeAt(index);
+        if (unit >= 0x80) break;
+        bytes[at++] = unit;
+      }
+      if (index === length) {
+        out.length = at;
+        return;
+      }
+      out.length = start;
+    }
+    this.longString(text);
+  }
+
+  private longString(text: string): void {
+    if (!isWellFormed(text)) {
+      this.head(6, TAG_WTF8);
+      this.bytes(wtf8(text));
+      return;
+    }
+    const { out } = this;
+    // The length is only known afterwards, so the text is written behind the longest head and moved.
+    out.reserve(text.length * 3 + 9);
+    const from = out.length + 9;
+    const { written } = textEncoder.encodeInto(text, out.bytes.subarray(from));
+    this.head(3, written);
+    out.bytes.copyWithin(out.length, from, from + written);
+    out.length += written;
+  }
+
+  private bytes(bytes: Uint8Array): void {
+    this.head(2, bytes.length);
+    this.out.raw(bytes);
+  }
+
+  private bigint(value: bigint): void {
+    this.head(6, value < 0n ? TAG_NEGATIVE_BIGINT : TAG_POSITIVE_BIGINT);
+    const magnitude = value < 0n ? -1n - value : value;
+    let digits = magnitude === 0n ? '' : magnitude.toString(16);
+    if (digits.length % 2 === 1) digits = `0${digits}`;
+    this.head(2, digits.length / 2);
+    for (let index = 0; index < digits.length; index += 2) this.out.byte(Number.parseInt(digits.slice(index, index + 2), 16));
+  }
+
+  /** An object is written once; from then on by its ordinal. */
+  private reference(value: object): void {
+    if (this.first === undefined) {
+      this.first = value;
+    } else {
+      this.seen ??= new Map([[this.first, 0]]);
+      const ordinal = this.seen.get(value);
+      if (ordinal !== undefined) {
+        this.head(6, TAG_REFERENCE);
+        this.head(0, ordinal);
+        return;
+      }
+      this.seen.set(value, this.seen.size);
+    }
+    if (++this.depth > MAX_DEPTH) throw refuse(`a value nested more than ${MAX_DEPTH} deep`);
+    if (Array.isArray(value)) this.array(value);
+    else this.object(value);
+    this.depth--;
+  }
+
+  private array(value: readonly unknown[]): void {
+    this.head(4, value.length);
+    for (let index = 0; index < value.length; index++) {
+      const element = value[index];
+      if (element === undefined && !(index in value)) this.out.byte(HOLE);
+      else this.value(element);
+    }
+  }
+
+  private object(value: object): void {
+    if (ArrayBuffer.isView(value)) return this.view(value);
+    switch (tagOf(value)) {
+      case 'Object': return this.properties(value as Record<string, unknown>);
+      case 'Date': return this.date((value as Date).getTime());
+      case 'Map': return this.map(value as Map<unknown, unknown>);
+      case 'Set':
+        this.head(6, TAG_SET);
+        return this.array([...(value as Set<unknown>)]);
+      case 'RegExp':
+        this.head(6, TAG_REGEXP);
+        this.head(4, 2);
+        this.string((value as RegExp).source);
+        return this.string((value as RegExp).flags);
+      case 'Error': return this.error(value as Error);
+      case 'ArrayBuffer':
+        this.named('ArrayBuffer', 1);
+        return this.bytes(new Uint8Array(value as ArrayBuffer));
+      case 'Number':
+      case 'String':
+      case 'Boolean':
+      case 'BigInt':
+        this.named(tagOf(value), 1);
+        return this.value(value.valueOf());
+      default: throw refuse(`an object of class ${tagOf(value)}`);
+    }
+  }
+
+  /** CBOR counts seconds, which cannot hold every millisecond far from 1970; those dates are written as milliseconds. */
+  private date(time: number): void {
+    const seconds = time / 1000;
+    if (Number.isNaN(time) || Math.round(seconds * 1000) === time) {
+      this.head(6, TAG_DATE);
+      this.number(seconds);
+    } else {
+      this.named('Date', 1);
+      this.number(time);
+    }
+  }
+
+  private properties(value: Record<string, unknown>): void {
+    const keys = Object.keys(value);
+    this.head(5, keys.length);
+    for (const key of keys) {
+      this.string(key);
+      this.value(value[key]);
+    }
+  }
+
+  private map(value: Map<unknown, unknown>): void {
+    this.head(6, TAG_MAP);
+    this.head(5, value.size);
+    for (const [key, element] of value) {
+      this.value(key);
+      this.value(element);
+    }
+  }
+
+  /** Head of `[class name, ...arguments]`. */
+  private named(name: string, argumentCount: number): void {
+    this.head(6, TAG_OBJECT);
+    this.head(4, argumentCount + 1);
+    this.string(name);
+  }
+
+  private error(value: Error): void {
+    const name = ERROR_NAMES.includes(value.name) ? value.name : 'Error';
+    const hasCause = Object.hasOwn(value, 'cause');
+    this.named(name, hasCause ? 3 : 2);
+    this.value(Object.hasOwn(value, 'message') ? String(value.message) : undefined);
+    this.value(typeof value.stack === 'string' ? value.stack : undefined);
+    if (hasCause) this.value(value.cause);
+  }
+
+  private view(value: ArrayBufferView): void {
+    const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+    if (tagOf(value.buffer) !== 'ArrayBuffer') throw refuse('a view of shared memory');
+    const name = tagOf(value);
+    const tag = TYPED_ARRAY_TAGS[name];
+    if (tag !== undefined) this.head(6, tag);
+    else if (name === 'DataView') this.named(name, 1);
+    else if (name !== 'Uint8Array') throw refuse(`an object of class ${name}`);
+    this.bytes(bytes);
+  }
+}

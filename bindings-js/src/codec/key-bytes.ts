@@ -1,0 +1,305 @@
+// The order-preserving encoding of keys: comparing the bytes compares the keys. `docs/FORMAT.md` has the table.
+import { KvError } from '../errors.ts';
+import { ByteWriter } from './byte-writer.ts';
+import type { Bound, Key } from './keys.ts';
+
+export const TAG_MAX = 0xfe;
+const TAG_NULL = 0x05;
+const TAG_FALSE = 0x08;
+const TAG_TRUE = 0x09;
+const TAG_NUMBER = 0x10;
+const TAG_BIGINT = 0x18;
+const TAG_DATE = 0x20;
+const TAG_STRING = 0x30;
+const TAG_BINARY = 0x40;
+const TAG_ARRAY = 0x50;
+
+const MAX_DEPTH = 64;
+/** No database has a larger key limit; the engine checks the limit of the one at hand. */
+const MAX_BYTES = 65_536;
+
+export function invalidKey(what: string): KvError {
+  return new KvError('KV_INVALID_KEY', `${what} cannot be a key`);
+}
+
+function corrupt(): KvError {
+  return new KvError('KV_CORRUPT', 'a stored key is malformed; was the collection written with another key codec?');
+}
+
+/** Stops before a huge key takes a huge buffer. */
+export function checkLength(bytes: number): void {
+  if (bytes > MAX_BYTES) {
+    throw new KvError('KV_KEY_TOO_LARGE', `the key has more than ${MAX_BYTES} bytes; keep long data in the value`);
+  }
+}
+
+/** A double whose bytes sort as the numbers do: sign bit inverted, or all bits if it was set. */
+export function putOrderedDouble(out: ByteWriter, value: number): void {
+  // -0 and 0 are one key, as in Map.
+  out.f64(value === 0 ? 0 : value);
+  const at = out.length - 8;
+  if (out.bytes[at]! & 0x80) {
+    for (let index = at; index < out.length; index++) out.bytes[index]! ^= 0xff;
+  } else {
+    out.bytes[at]! ^= 0x80;
+  }
+}
+
+export function readOrderedDouble(bytes: Uint8Array, at: number): number {
+  if (at + 8 > bytes.length) throw corrupt();
+  const copy = bytes.slice(at, at + 8);
+  if (copy[0]! & 0x80) copy[0]! ^= 0x80;
+  else for (let index = 0; index < 8; index++) copy[index]! ^= 0xff;
+  return new DataView(copy.buffer).getFloat64(0);
+}
+
+/** Each UTF-16 code unit as UTF-8 would write that number: lossless for lone surrogates, and ordered as JavaScript's `<`. */
+export function putString(out: ByteWriter, text: string, escape = false): void {
+  checkLength(text.length);
+  out.reserve(text.length * 3);
+  const { bytes } = out;
+  let at = out.length;
+  for (let index = 0; index < text.length; index++) {
+    const unit = text.charCodeAt(index);
+    if (unit < 0x80) {
+      bytes[at++] = unit;
+      if (unit === 0 && escape) bytes[at++] = 0xff;
+    } else if (unit < 0x800) {
+      bytes[at++] = 0xc0 | (unit >> 6);
+      bytes[at++] = 0x80 | (unit & 0x3f);
+    } else {
+      bytes[at++] = 0xe0 | (unit >> 12);
+      bytes[at++] = 0x80 | ((unit >> 6) & 0x3f);
+      bytes[at++] = 0x80 | (unit & 0x3f);
+    }
+  }
+  out.length = at;
+}
+
+export function readString(bytes: Uint8Array, from: number, to: number): string {
+  let text = '';
+  for (let at = from; at < to;) {
+    const first = bytes[at++]!;
+    if (first < 0x80) {
+      text += String.fromCharCode(first);
+      continue;
+    }
+    const second = bytes[at++]!;
+    if (first < 0xc0 || first > 0xef || at > to) throw corrupt();
+    if (first < 0xe0) {
+      text += String.fromCharCode(((first & 0x1f) << 6) | (second & 0x3f));
+      continue;
+    }
+    const third = bytes[at++]!;
+    if (at > to) throw corrupt();
+    text += String.fromCharCode(((first & 0x0f) << 12) | ((second & 0x3f) << 6) | (third & 0x3f));
+  }
+  return text;
+}
+
+function putBigint(out: ByteWriter, value: bigint): void {
+  const isNegative = value < 0n;
+  let digits = (isNegative ? -value : value).toString(16);
+  if (value === 0n) digits = '';
+  if (digits.length % 2 === 1) digits = `0${digits}`;
+  const count = digits.length / 2;
+  const flip = isNegative ? 0xff : 0;
+  if (count <= 126) {
+    out.byte(isNegative ? 0x80 - count : 0x80 + count);
+  } else {
+    out.byte(isNegative ? 0x01 : 0xff);
+    out.u32(isNegative ? ~count >>> 0 : count);
+  }
+  checkLength(count);
+  for (let index = 0; index < digits.length; index += 2) out.byte(Number.parseInt(digits.slice(index, index + 2), 16) ^ flip);
+}
+
+function putBinary(out: ByteWriter, bytes: Uint8Array, escape: boolean): void {
+  checkLength(bytes.length);
+  if (!escape) {
+    out.raw(bytes);
+    return;
+  }
+  for (const byte of bytes) {
+    out.byte(byte);
+    if (byte === 0) out.byte(0xff);
+  }
+}
+
+/** The bytes of a buffer or view; undefined for anything else. */
+export function toBytes(value: unknown): Uint8Array | undefined {
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  // Another realm's ArrayBuffer is one too.
+  if (Object.prototype.toString.call(value) === '[object ArrayBuffer]') return new Uint8Array(value as ArrayBuffer);
+  return undefined;
+}
+
+function putElements(out: ByteWriter, elements: readonly unknown[], depth: number, max: symbol | undefined): void {
+  if (depth >= MAX_DEPTH) throw invalidKey(`an array nested more than ${MAX_DEPTH} deep, or one that contains itself,`);
+  for (let index = 0; index < elements.length; index++) {
+    if (!(index in elements)) throw invalidKey('an array with holes');
+    const element = elements[index];
+    if (max !== undefined && element === max && index === elements.length - 1) out.byte(TAG_MAX);
+    else putKey(out, element, depth + 1, max);
+  }
+}
+
+/** Appends a key; at depth 0 strings, binaries and arrays run to the end, inside an array they are terminated. */
+function putKey(out: ByteWriter, key: unknown, depth: number, max: symbol | undefined): void {
+  const isNested = depth > 0;
+  checkLength(out.length);
+  switch (typeof key) {
+    case 'string':
+      out.byte(TAG_STRING);
+      putString(out, key, isNested);
+      if (isNested) out.byte(0);
+      return;
+    case 'number':
+      if (Number.isNaN(key)) throw invalidKey('NaN');
+      out.byte(TAG_NUMBER);
+      putOrderedDouble(out, key);
+      return;
+    case 'bigint':
+      out.byte(TAG_BIGINT);
+      putBigint(out, key);
+      return;
+    case 'boolean':
+      out.byte(key ? TAG_TRUE : TAG_FALSE);
+      return;
+    case 'object':
+      putObject(out, key, depth, max);
+      return;
+    default:
+      throw invalidKey(typeof key === 'undefined' ? 'undefined' : `a ${typeof key}`);
+  }
+}
+
+function putObject(out: ByteWriter, key: object | null, depth: number, max: symbol | undefined): void {
+  const isNested = depth > 0;
+  if (key === null) {
+    out.byte(TAG_NULL);
+  } else if (Array.isArray(key)) {
+    out.byte(TAG_ARRAY);
+    putElements(out, key, depth, max);
+    if (isNested && !(max !== undefined && key.at(-1) === max)) out.byte(0);
+  } else if (key instanceof Date || Object.prototype.toString.call(key) === '[object Date]') {
+    const time = (key as Date).getTime();
+    if (Number.isNaN(time)) throw invalidKey('an invalid Date');
+    out.byte(TAG_DATE);
+    putOrderedDouble(out, time);
+  } else {
+    const bytes = toBytes(key);
+    if (bytes === undefined) throw invalidKey('an object that is no Date, array or binary');
+    out.byte(TAG_BINARY);
+    putBinary(out, bytes, isNested);
+    if (isNested) out.byte(0);
+  }
+}
+
+export const scratch: ByteWriter = new ByteWriter(1024);
+
+/** Bytes of a key, or of a bound if `max` is the symbol that stands for "after everything". */
+export function encodeAny(key: Key | Bound<Key>, max?: symbol): Uint8Array {
+  scratch.length = 0;
+  if (max !== undefined && (key as unknown) === max) scratch.byte(TAG_MAX);
+  else putKey(scratch, key, 0, max);
+  checkLength(scratch.length);
+  return scratch.copy();
+}
+
+/** Reads keys from bytes. */
+class KeyReader {
+  readonly bytes: Uint8Array;
+  at = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+  }
+
+  byte(): number {
+    const value = this.bytes[this.at++];
+    if (value === undefined) throw corrupt();
+    return value;
+  }
+
+  key(depth: number): Key {
+    const tag = this.byte();
+    switch (tag) {
+      case TAG_NULL: return null;
+      case TAG_FALSE: return false;
+      case TAG_TRUE: return true;
+      case TAG_NUMBER: return this.double();
+      case TAG_DATE: return new Date(this.double());
+      case TAG_BIGINT: return this.bigint();
+      case TAG_STRING: {
+        const part = depth === 0 ? this.rest() : this.escaped();
+        return readString(part, 0, part.length);
+      }
+      case TAG_BINARY: return depth === 0 ? this.rest().slice() : this.escaped();
+      case TAG_ARRAY: return this.array(depth);
+      default: throw corrupt();
+    }
+  }
+
+  private rest(): Uint8Array {
+    const part = this.bytes.subarray(this.at);
+    this.at = this.bytes.length;
+    return part;
+  }
+
+  private double(): number {
+    const value = readOrderedDouble(this.bytes, this.at);
+    this.at += 8;
+    return value;
+  }
+
+  private bigint(): bigint {
+    const first = this.byte();
+    if (first === 0x80) return 0n;
+    const isNegative = first < 0x80;
+    let count = isNegative ? 0x80 - first : first - 0x80;
+    if (first === 0xff || first === 0x01) {
+      count = 0;
+      for (let index = 0; index < 4; index++) count = count * 256 + (this.byte() ^ (isNegative ? 0xff : 0));
+    }
+    if (count > this.bytes.length - this.at) throw corrupt();
+    let digits = '0x';
+    for (let index = 0; index < count; index++) {
+      digits += (this.byte() ^ (isNegative ? 0xff : 0)).toString(16).padStart(2, '0');
+    }
+    return isNegative ? -BigInt(digits) : BigInt(digits);
+  }
+
+  private escaped(): Uint8Array {
+    const out = new Uint8Array(this.bytes.length - this.at);
+    let length = 0;
+    for (;;) {
+      const byte = this.byte();
+      if (byte === 0) {
+        if (this.bytes[this.at] !== 0xff) return out.slice(0, length);
+        this.at++;
+      }
+      out[length++] = byte;
+    }
+  }
+
+  private array(depth: number): Key[] {
+    if (depth >= MAX_DEPTH) throw corrupt();
+    const elements: Key[] = [];
+    for (;;) {
+      if (depth === 0 && this.at === this.bytes.length) return elements;
+      if (depth > 0 && this.bytes[this.at] === 0) {
+        this.at++;
+        return elements;
+      }
+      elements.push(this.key(depth + 1));
+    }
+  }
+}
+
+export function decodeAny(bytes: Uint8Array): Key {
+  const reader = new KeyReader(bytes);
+  const key = reader.key(0);
+  if (reader.at !== bytes.length) throw corrupt();
+  return key;
+}

@@ -1,0 +1,188 @@
+// Key codecs: what the engine sees of a key is its bytes, and their order is the order of the collection.
+import { KvError } from '../errors.ts';
+import { TAG_MAX, checkLength, decodeAny, encodeAny, invalidKey, putString, readString, scratch, toBytes } from './key-bytes.ts';
+
+/** What the default key codec orders: null < false < true < number < bigint < Date < string < binary < array. */
+export type Key = null | boolean | number | bigint | string | Date | Uint8Array | ArrayBuffer | readonly Key[];
+
+/** Turns keys into bytes whose order is the order of the keys. */
+export interface KeyCodec<K> {
+  /** Stored with the collection; opening it with another id is refused. */
+  readonly id: string;
+  encode(key: K): Uint8Array;
+  decode(bytes: Uint8Array): K;
+}
+
+/** Sorts after every key; only in bounds: `{ gt: ['ada', MAX_KEY] }` skips all of ada's. */
+export const MAX_KEY: unique symbol = Symbol('MAX_KEY');
+
+/** For a tuple key also every leading part of it: `['ada']` for `[user: string, id: number]`. */
+export type KeyPrefix<K> = K extends readonly [...infer Head, unknown] ? K | KeyPrefix<Head> : K;
+
+/** A key, a leading part of a tuple key, or either with {@link MAX_KEY} as "after all of these". */
+export type Bound<K> = K extends readonly [...infer Head, unknown]
+  ? K | readonly [...Head, typeof MAX_KEY] | Bound<Head>
+  : K | typeof MAX_KEY;
+
+const utf8Encoder = new TextEncoder();
+const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+function corruptKey(codec: string): KvError {
+  return new KvError('KV_CORRUPT', `a stored key is not one of codec ${codec}`);
+}
+
+function isWellFormed(text: string): boolean {
+  // A surrogate without its partner.
+  return !/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/.test(text);
+}
+
+function checkText(key: unknown): string {
+  if (typeof key !== 'string') throw invalidKey(`in a collection of string keys a ${typeof key}`);
+  return key;
+}
+
+function fixedView(bytes: Uint8Array, length: number, codec: string): DataView {
+  if (bytes.length !== length) throw corruptKey(codec);
+  return new DataView(bytes.buffer, bytes.byteOffset, length);
+}
+
+/** Plain key codecs. Only `any` and `tuple` keep types apart; the others store one kind without a tag. */
+export const keyCodecs = {
+  /** Default: every {@link Key}, self-describing, in the order of JavaScript and IndexedDB. */
+  any: { id: 'any', encode: (key: Key) => encodeAny(key), decode: decodeAny } as KeyCodec<Key>,
+
+  /** Strings in UTF-16 code unit order, as JavaScript's `<`; any string is allowed. */
+  string: {
+    id: 'string',
+    encode(key) {
+      scratch.length = 0;
+      putString(scratch, checkText(key));
+      checkLength(scratch.length);
+      return scratch.copy();
+    },
+    decode: (bytes) => readString(bytes, 0, bytes.length),
+  } as KeyCodec<string>,
+
+  /** Strings as plain UTF-8, in code point order, as other databases store them; refuses lone surrogates. */
+  utf8: {
+    id: 'utf8',
+    encode(key) {
+      if (!isWellFormed(checkText(key))) throw invalidKey('a string with lone surrogates');
+      return utf8Encoder.encode(key);
+    },
+    decode: (bytes) => utf8Decoder.decode(bytes),
+  } as KeyCodec<string>,
+
+  /** Bytes as they are. */
+  bytes: {
+    id: 'bytes',
+    encode(key) {
+      const bytes = toBytes(key);
+      if (bytes === undefined) throw invalidKey(`in a collection of binary keys a ${typeof key}`);
+      return bytes.slice();
+    },
+    decode: (bytes) => bytes.slice(),
+  } as KeyCodec<Uint8Array>,
+
+  /** Integers from 0 to 2^32 - 1 in 4 bytes. */
+  uint32: {
+    id: 'uint32',
+    encode(key) {
+      if (!Number.isInteger(key) || key < 0 || key > 0xffff_ffff) throw invalidKey('anything but an integer from 0 to 2^32 - 1');
+      const view = new DataView(new ArrayBuffer(4));
+      view.setUint32(0, key);
+      return new Uint8Array(view.buffer);
+    },
+    decode: (bytes) => fixedView(bytes, 4, 'uint32').getUint32(0),
+  } as KeyCodec<number>,
+
+  /** Safe integers in 8 bytes. */
+  int53: {
+    id: 'int53',
+    encode(key) {
+      if (!Number.isSafeInteger(key)) throw invalidKey('anything but a safe integer');
+      const view = new DataView(new ArrayBuffer(8));
+      view.setBigUint64(0, BigInt(key) + 2n ** 63n);
+      return new Uint8Array(view.buffer);
+    },
+    decode(bytes) {
+      const key = Number(fixedView(bytes, 8, 'int53').getBigUint64(0) - 2n ** 63n);
+      if (!Number.isSafeInteger(key)) throw corruptKey('int53');
+      return key;
+    },
+  } as KeyCodec<number>,
+
+  /** Bigints from 0 to 2^64 - 1 in 8 bytes. */
+  uint64: {
+    id: 'uint64',
+    encode(key) {
+      if (typeof key !== 'bigint' || key < 0n || key >= 2n ** 64n) throw invalidKey('anything but a bigint from 0 to 2^64 - 1');
+      const view = new DataView(new ArrayBuffer(8));
+      view.setBigUint64(0, key);
+      return new Uint8Array(view.buffer);
+    },
+    decode: (bytes) => fixedView(bytes, 8, 'uint64').getBigUint64(0),
+  } as KeyCodec<bigint>,
+
+  /** Arrays of keys, with the types of their elements. */
+  tuple<T extends readonly Key[]>(): KeyCodec<T> {
+    return {
+      id: 'tuple',
+      encode(key) {
+        if (!Array.isArray(key)) throw invalidKey('in a collection of tuple keys anything but an array');
+        return encodeAny(key);
+      },
+      decode(bytes) {
+        const key = decodeAny(bytes);
+        if (!Array.isArray(key)) throw corruptKey('tuple');
+        return key as readonly Key[] as T;
+      },
+    };
+  },
+};
+
+/** Longer than any key, and not below any of its length: after all keys of a codec without tags. */
+let afterAll: Uint8Array | undefined;
+
+function isTagged(codec: { readonly id: string }): boolean {
+  return codec.id === 'any' || codec.id === 'tuple';
+}
+
+/** Bytes of a bound. */
+export function encodeBound<K>(codec: KeyCodec<K>, bound: Bound<K>): Uint8Array {
+  if (isTagged(codec)) return encodeAny(bound as Bound<Key>, MAX_KEY);
+  if ((bound as unknown) !== MAX_KEY) return codec.encode(bound as K);
+  afterAll ??= new Uint8Array(65_537).fill(TAG_MAX + 1);
+  return afterAll;
+}
+
+/** The first bytes after all that begin with `bytes`; undefined if nothing can follow. */
+export function successor(bytes: Uint8Array): Uint8Array | undefined {
+  for (let index = bytes.length - 1; index >= 0; index--) {
+    if (bytes[index] === 0xff) continue;
+    const next = bytes.slice(0, index + 1);
+    next[index]!++;
+    return next;
+  }
+  return undefined;
+}
+
+/** The keys that begin with a string, with bytes or with the elements of a tuple: `lower <= key < upper`. */
+export function prefixRange<K>(codec: KeyCodec<K>, prefix: KeyPrefix<K>): { lower: Uint8Array; upper: Uint8Array | undefined } {
+  const canBegin = typeof prefix === 'string' || Array.isArray(prefix) || toBytes(prefix) !== undefined;
+  if (!canBegin) throw new KvError('KV_INVALID_ARGUMENT', 'a prefix has to be a string, binary or an array');
+  const lower = isTagged(codec) ? encodeAny(prefix as Key) : codec.encode(prefix as K);
+  return { lower, upper: successor(lower) };
+}
+
+/** Negative, 0 or positive as `a` sorts before, with or after `b` under the default key codec. */
+export function compareKeys(a: Key, b: Key): number {
+  const left = encodeAny(a);
+  const right = encodeAny(b);
+  const length = Math.min(left.length, right.length);
+  for (let index = 0; index < length; index++) {
+    const difference = left[index]! - right[index]!;
+    if (difference !== 0) return difference;
+  }
+  return left.length - right.length;
+}

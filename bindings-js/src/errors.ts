@@ -1,0 +1,20 @@
+/** Stable codes of {@link KvError}. Test for them, not for the class: `instanceof` fails across realms and copies of a package. */
+export type KvErrorCode =
+  | 'KV_CLOSED' | 'KV_CONFLICT' | 'KV_ROLLBACK' | 'KV_TIMEOUT' | 'KV_LOCKED' | 'KV_READ_ONLY' | 'KV_NOT_FOUND' | 'KV_EXISTS'
+  | 'KV_INVALID_KEY' | 'KV_INVALID_VALUE' | 'KV_INVALID_ARGUMENT' | 'KV_KEY_TOO_LARGE' | 'KV_VALUE_TOO_LARGE'
+  | 'KV_CODEC_MISMATCH' | 'KV_CORRUPT' | 'KV_VERSION_UNSUPPORTED' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE'
+  | 'KV_UNSUPPORTED' | 'KV_TRUNCATED_FEED';
+
+/** Every error of this package. The message names the thing that failed and what to do. */
+export class KvError extends Error {
+  override readonly name = 'KvError';
+  readonly code: KvErrorCode;
+  /** Whether the same call can succeed later without a change to the program. */
+  readonly retryable: boolean;
+
+  constructor(code: KvErrorCode, message: string, options: { cause?: unknown; retryable?: boolean } = {}) {
+    super(message, 'cause' in options ? { cause: options.cause } : undefined);
+    this.code = code;
+    this.retryable = options.retryable ?? false;
+  }
+}
