@@ -142,6 +142,17 @@ test('a prefix covers exactly the keys that begin with it', () => {
   refuses(() => prefixRange(any, 5), 'KV_INVALID_ARGUMENT');
 });
 
+test('a tuple prefix does not cover a longer last element that goes on with zero', () => {
+  const { lower, upper } = prefixRange<Key>(any, ['a']);
+  for (const key of [['a\0'], ['a\0b', 1], ['ab'], ['b']]) {
+    assert.ok(compareBytes(any.encode(key), upper!) >= 0, JSON.stringify(key));
+  }
+  for (const key of [['a'], ['a', null], ['a', ['z']], ['a', 'z', 1]]) {
+    const bytes = any.encode(key);
+    assert.ok(compareBytes(bytes, lower) >= 0 && compareBytes(bytes, upper!) < 0, JSON.stringify(key));
+  }
+});
+
 test('MAX_KEY sorts after everything, and after everything of a tuple prefix', () => {
   const after = encodeBound<Key>(any, MAX_KEY);
   const afterAda = encodeBound(keyCodecs.tuple<[string, number]>(), ['ada', MAX_KEY]);

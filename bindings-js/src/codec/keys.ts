@@ -172,7 +172,12 @@ export function prefixRange<K>(codec: KeyCodec<K>, prefix: KeyPrefix<K>): { lowe
   const canBegin = typeof prefix === 'string' || Array.isArray(prefix) || toBytes(prefix) !== undefined;
   if (!canBegin) throw new KvError('KV_INVALID_ARGUMENT', 'a prefix has to be a string, binary or an array');
   const lower = isTagged(codec) ? encodeAny(prefix as Key) : codec.encode(prefix as K);
-  return { lower, upper: successor(lower) };
+  if (!isTagged(codec) || !Array.isArray(prefix)) return { lower, upper: successor(lower) };
+  // `FF` follows only where the last element goes on with an escaped zero: ['a'] is no prefix of ['a\0'].
+  const upper = new Uint8Array(lower.length + 1);
+  upper.set(lower);
+  upper[lower.length] = 0xff;
+  return { lower, upper };
 }
 
 /** Negative, 0 or positive as `a` sorts before, with or after `b` under the default key codec. */
