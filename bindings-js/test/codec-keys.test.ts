@@ -68,12 +68,14 @@ test('keys have the bytes that the format documents', () => {
   for (const [key, bytes] of golden) assert.equal(hex(any.encode(key)), bytes);
 });
 
+/** -0 and 0 are one key, which comes back as 0. */
+function withoutNegativeZero(key: Key): Key {
+  return Array.isArray(key) ? key.map(withoutNegativeZero) : key === 0 ? 0 : key;
+}
+
 test('keys of every type come back as they were', () => {
   fc.assert(fc.property(anyKey, (key) => {
-    const expected = Object.is(key, -0) ? 0 : key;
-    const decoded = any.decode(any.encode(key));
-    // -0 inside an array becomes 0 too.
-    assert.deepEqual(decoded, expected);
+    assert.deepEqual(any.decode(any.encode(key)), withoutNegativeZero(key));
   }), { numRuns: 3000 });
 });
 
