@@ -5,12 +5,13 @@ import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
+import { writeGlue } from './build-glue.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { checkSizes } from './build-sizes.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const DIST = join(HERE, 'dist');
-/** What wasm-pack writes; the TypeScript imports the glue from here. */
+/** What wasm-pack writes; the TypeScript imports `glue.js` from here. */
 const WASM = join(HERE, 'build', 'wasm');
 const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
 
@@ -22,6 +23,7 @@ const WASM_INPUTS = [
   'engine/src',
   'bindings-js/crate/Cargo.toml',
   'bindings-js/crate/src',
+  'bindings-js/build-glue.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
@@ -29,6 +31,7 @@ const WASM_INPUTS = [
 const ENTRIES = [
   { name: 'index', platform: 'browser' },
   { name: 'worker', platform: 'browser' },
+  { name: 'local', platform: 'browser' },
   { name: 'node', platform: 'node' },
 ];
 
@@ -60,8 +63,17 @@ function buildWasm() {
     '--quiet', 'build', join(HERE, 'crate'), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
     '--no-pack', '--out-dir', WASM, '--out-name', 'mangrove',
   ]);
+  writeGlue(WASM);
   writeFileSync(WASM_STAMP, hash);
 }
+
+/** The engine in the page's own thread is a file of its own, as few load it. */
+const localStaysApart = {
+  name: 'local-stays-apart',
+  setup({ onResolve }) {
+    onResolve({ filter: /^\.\/local\.ts$/ }, () => ({ path: './local.js', external: true }));
+  },
+};
 
 async function bundle() {
   const results = await Promise.all(ENTRIES.map(({ name, platform }) => build({
@@ -78,6 +90,7 @@ async function bundle() {
     legalComments: 'none',
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
+    plugins: name === 'index' ? [localStaysApart] : [],
     logLevel: 'warning',
   })));
   const inputs = Object.keys(results[0].metafile.inputs);

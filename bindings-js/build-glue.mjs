@@ -1,0 +1,38 @@
+// Turns the glue of wasm-bindgen, which keeps one instance in module variables, into a factory:
+// each open database has an instance of its own, with its own memory.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+const EXPORT = /^export (?=(?:class|function) (\w+))/gm;
+const EXPORT_LIST = /^export \{ initSync, __wbg_init as default \};$/m;
+/** Loading by URL is the entries' business; they hand over a compiled module. */
+const LOADERS = [/^async function __wbg_load\([\s\S]*?^\}$/m, /^let __wbg_init_promise;[\s\S]*?(?=^export \{)/m];
+
+const TYPES = `import type * as glue from './mangrove.js';
+
+export type Engine = glue.Engine;
+
+/** What one instance of the module exports. */
+export type Instance = Omit<typeof glue, 'default' | 'initSync'> & { readonly memory: WebAssembly.Memory };
+
+/** Makes a new instance with a memory of its own. */
+export function instantiate(module: WebAssembly.Module): Instance;
+`;
+
+function cut(code, pattern) {
+  if (!pattern.test(code)) throw new Error(`the glue of wasm-bindgen is not what is expected: no ${pattern}`);
+  return code.replace(pattern, '');
+}
+
+/** Reads mangrove.js in the directory and writes glue.js and its types beside it. */
+export function writeGlue(directory) {
+  const original = readFileSync(join(directory, 'mangrove.js'), 'utf8');
+  const names = [...original.matchAll(EXPORT)].map((match) => match[1]);
+  if (!names.includes('Engine')) throw new Error('the glue of wasm-bindgen exports no class Engine');
+  let body = LOADERS.reduce(cut, original);
+  body = cut(body, EXPORT_LIST).replace(EXPORT, '');
+  if (/^(?:export|import) /m.test(body)) throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
+  const code = `export function instantiate(wasmModuleToUse) {\n${body}\nconst { memory } = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, memory };\n}\n`;
+  writeFileSync(join(directory, 'glue.js'), code);
+  writeFileSync(join(directory, 'glue.d.ts'), TYPES);
+}
