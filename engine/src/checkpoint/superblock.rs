@@ -159,10 +159,9 @@ pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
         for at in COPY_OFFSETS {
             let record = slot[at..].first_chunk().expect("a slot holds both copies");
             match Superblock::decode(record) {
-                Ok(Some(superblock)) => {
-                    found.push(superblock);
-                    break;
-                }
+                // Both copies count: a torn write can leave an old first copy before a new second one. The newest record of
+                // all must win, or the next checkpoint would reuse its generation and its blocks while it is still there.
+                Ok(Some(superblock)) => found.push(superblock),
                 Ok(None) => {}
                 Err(error) => problem = Some(error),
             }
@@ -191,6 +190,7 @@ pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
 mod tests {
     use super::*;
     use crate::block::Pointer;
+    use crate::storage::{MemoryStorage, Storage};
 
     fn sample() -> Superblock {
         Superblock {
@@ -224,6 +224,26 @@ mod tests {
         assert_eq!(&record[48..54], [5, 0, 0, 0, 0, 0]);
         assert_eq!(&record[120..128], b"bytewise");
         assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));
+    }
+
+    /// Regression: the first valid copy of a slot was taken. After a torn write that kept an old first copy, a generation was used
+    /// twice, and a second torn write brought the abandoned one back over blocks that had been overwritten.
+    #[test]
+    fn the_newest_copy_wins_wherever_it_stands() {
+        let storage = MemoryStorage::new();
+        let file = storage.open("data", true).unwrap();
+        let record = |generation| {
+            let superblock = Superblock { generation, ..sample() };
+            superblock.encode()
+        };
+        file.write_at(0, &record(4)).unwrap();
+        file.write_at(4096, &record(3)).unwrap();
+        file.write_at(4096 + 2048, &record(5)).unwrap();
+        let Found::Superblocks(list) = read_all(&*file, "data").unwrap() else {
+            panic!("there are superblocks");
+        };
+        let generations: Vec<u64> = list.iter().map(|superblock| superblock.generation).collect();
+        assert_eq!(generations, [5, 4, 3]);
     }
 
     #[test]

@@ -96,7 +96,9 @@ fn recover(file: Arc<dyn StorageFile>, superblock: Superblock, options: &Options
     let space = Space::load(&pager, &superblock)?;
     let mut used_end = space.free.clone();
     used_end.trim_end();
-    if file_len < used_end.end() << superblock.unit_shift {
+    // Without data the file may end inside the superblocks: a creation that was cut short leaves it so.
+    let has_data = used_end.end() > Superblock::first_data_unit(superblock.unit_shift);
+    if has_data && file_len < used_end.end() << superblock.unit_shift {
         return Err(Error::corrupt(format!(
             "the file has {file_len} bytes but its data reaches to {}; it was truncated",
             used_end.end() << superblock.unit_shift

@@ -1,0 +1,255 @@
+//! Workloads whose every committed state is known, shared by the crash and fault tests.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use mangrove_engine::storage::Storage;
+use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::{
+    Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, WriteTransaction,
+};
+
+/// Records of each collection.
+pub type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+
+/// What a run of a workload knows about its own past.
+#[derive(Clone, Default, Debug)]
+pub struct History {
+    /// The state of each version; version 0 is empty. The last ones may never have been committed.
+    pub states: Vec<State>,
+    /// Newest version that a strict commit or checkpoint acknowledged.
+    pub acknowledged: u64,
+    /// Whether opening the database was acknowledged.
+    pub opened: bool,
+}
+
+/// The flavours of workload that the crash test runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flavour {
+    /// Single records, each durable at once.
+    Tiny,
+    /// Dozens of changes a commit: splits, merges, cleared ranges.
+    Batches,
+    /// Values of many blocks.
+    Large,
+    /// Durable and undurable commits mixed, snapshots held, reopening in between.
+    Mixed,
+}
+
+pub fn options(flavour: Flavour) -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
+        cache_bytes: 64 << 10,
+        compression: if flavour == Flavour::Large {
+            Compression::None
+        } else {
+            Compression::Lz4
+        },
+        database_id: Some(7),
+        ..Options::default()
+    }
+}
+
+pub fn key(rng: &mut SimRng) -> Vec<u8> {
+    let len = rng.below(20) as usize;
+    let span = [2, 26, 256][rng.below(3) as usize];
+    (0..len).map(|_| rng.below(span) as u8).collect()
+}
+
+fn value(rng: &mut SimRng, flavour: Flavour) -> Vec<u8> {
+    let len = match (flavour, rng.below(8)) {
+        (Flavour::Large, _) => rng.below(6000),
+        (_, 0) => 0,
+        (_, 1) => rng.below(1200),
+        _ => rng.below(60),
+    };
+    let byte = rng.below(256) as u8;
+    (0..len).map(|at| byte.wrapping_add((at / 7) as u8)).collect()
+}
+
+/// One random change, made to the transaction and to the model.
+fn change(
+    transaction: &mut WriteTransaction<'_>,
+    state: &mut State,
+    rng: &mut SimRng,
+    flavour: Flavour,
+) -> Result<(), Error> {
+    let name = ["a", "b", ""][rng.below(3) as usize];
+    match rng.below(20) {
+        0..=11 => {
+            let (key, value) = (key(rng), value(rng, flavour));
+            transaction.set(name, &key, &value)?;
+            state.entry(name.to_owned()).or_default().insert(key, value);
+        }
+        12..=16 => {
+            let records = state.get(name);
+            let known = records.and_then(|records| records.keys().nth(rng.below(records.len().max(1) as u64) as usize));
+            let key = known.cloned().unwrap_or_else(|| key(rng));
+            let existed = transaction.delete(name, &key)?;
+            let removed = state
+                .get_mut(name)
+                .is_some_and(|records| records.remove(&key).is_some());
+            assert_eq!(existed, removed);
+        }
+        17 => {
+            let (mut lower, mut upper) = (key(rng), key(rng));
+            if lower > upper {
+                std::mem::swap(&mut lower, &mut upper);
+            }
+            let range = KeyRange {
+                lower: Bound::Included(&lower),
+                upper: Bound::Excluded(&upper),
+            };
+            transaction.clear(name, range)?;
+            if let Some(records) = state.get_mut(name) {
+                records.retain(|key, _| *key < lower || *key >= upper);
+            }
+        }
+        18 if rng.below(4) == 0 => {
+            transaction.drop_collection(name)?;
+            state.remove(name);
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Runs a workload until it ends or the storage fails. The history is right in both cases.
+pub fn run(
+    storage: &Arc<dyn Storage>,
+    flavour: Flavour,
+    seed: u64,
+    commits: u64,
+    history: &mut History,
+) -> Result<(), Error> {
+    let mut rng = SimRng::new(seed);
+    if history.states.is_empty() {
+        history.states.push(State::new());
+    }
+    let mut database = Some(Database::open(Arc::clone(storage), options(flavour))?);
+    history.opened = true;
+    let mut snapshots: Vec<(Snapshot, State)> = Vec::new();
+    for _ in 0..commits {
+        let open = database.as_ref().expect("it is opened again at once");
+        commit(open, history, &mut rng, flavour)?;
+        if flavour != Flavour::Mixed {
+            continue;
+        }
+        match rng.below(8) {
+            0 => snapshots.push((open.snapshot(), history.states[open.version() as usize].clone())),
+            1 if !snapshots.is_empty() => {
+                let (snapshot, state) = snapshots.swap_remove(rng.below(snapshots.len() as u64) as usize);
+                assert!(
+                    read_state(&snapshot)? == without_empty(&state),
+                    "a held snapshot changed"
+                );
+            }
+            2 => {
+                open.checkpoint()?;
+                history.acknowledged = open.version();
+            }
+            3 => {
+                snapshots.clear();
+                let version = open.version();
+                database.take().expect("it is open").close()?;
+                history.acknowledged = version;
+                database = Some(Database::open(Arc::clone(storage), options(flavour))?);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour: Flavour) -> Result<(), Error> {
+    let base = database.version();
+    history.states.truncate(base as usize + 1);
+    let mut state = history.states[base as usize].clone();
+    let changes = match flavour {
+        Flavour::Tiny => 1,
+        Flavour::Batches => 1 + rng.below(60),
+        Flavour::Large => 1 + rng.below(3),
+        Flavour::Mixed => 1 + rng.below(12),
+    };
+    let durability = match flavour {
+        Flavour::Mixed if rng.below(2) == 0 => Durability::None,
+        _ => Durability::Strict,
+    };
+    let mut transaction = database.begin()?;
+    for number in 0..changes {
+        change(&mut transaction, &mut state, rng, flavour)?;
+        if flavour == Flavour::Mixed && number == 4 {
+            let sealed = transaction.seal().version;
+            if sealed as usize == history.states.len() {
+                history.states.push(state.clone());
+            }
+        }
+    }
+    if flavour == Flavour::Mixed && rng.below(8) == 0 {
+        // Rolled back; its sealed parts never happened.
+        history.states.truncate(base as usize + 1);
+        return Ok(());
+    }
+    let version = transaction.seal().version;
+    if version as usize == history.states.len() {
+        history.states.push(state);
+    }
+    transaction.commit(durability)?;
+    if durability == Durability::Strict {
+        history.acknowledged = version;
+    }
+    Ok(())
+}
+
+/// All records, read forwards and counted backwards. Collections without records are left out.
+pub fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
+    let mut state = State::new();
+    for info in snapshot.collections() {
+        let tree = snapshot.collection(&info.name).expect("it is listed");
+        let mut records = BTreeMap::new();
+        let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+        while cursor.advance()? {
+            records.insert(cursor.key().to_vec(), cursor.value()?);
+        }
+        assert_eq!(records.len() as u64, tree.len());
+        let mut backwards = tree.cursor(KeyRange::all(), Direction::Reverse);
+        for key in records.keys().rev() {
+            assert!(backwards.advance()? && backwards.key() == key);
+        }
+        assert!(!backwards.advance()?);
+        if !records.is_empty() {
+            state.insert(info.name, records);
+        }
+    }
+    Ok(state)
+}
+
+/// The state without empty collections, as [`read_state`] gives it.
+pub fn without_empty(state: &State) -> State {
+    let full = state.iter().filter(|(_, records)| !records.is_empty());
+    full.map(|(name, records)| (name.clone(), records.clone())).collect()
+}
+
+/// Checks that an open database holds exactly a state the history allows and is intact; returns its version.
+pub fn check(database: &Database, history: &History, context: &str) -> u64 {
+    let version = database.version();
+    assert!(
+        version >= history.acknowledged,
+        "{context}: version {version} is older than the acknowledged {}",
+        history.acknowledged
+    );
+    let expected = history.states.get(version as usize);
+    let expected = expected.unwrap_or_else(|| panic!("{context}: version {version} was never begun"));
+    let found = read_state(&database.snapshot()).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!(
+        found == without_empty(expected),
+        "{context}: version {version} is not what was committed"
+    );
+    let report = database.verify().unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert!(report.is_ok(), "{context}: {:?}", report.problems);
+    version
+}

@@ -1,0 +1,131 @@
+//! Proves that no power cut loses an acknowledged commit, shows half of one, or leaves a database that cannot be opened.
+//!
+//! A workload runs once to count its storage operations. Then it runs again for every operation, cut there; from each cut a set of images is made
+//! by every crash policy and several seeds. Each image must open, hold exactly a committed state that is not older than the last acknowledged
+//! one, verify, take new commits, and hold those after another opening. Every tenth cut crashes again inside the recovery and the first commit after it.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{Flavour, History, check, options, run};
+use mangrove_engine::storage::Storage;
+use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::{Database, Durability};
+
+const SEEDS: u64 = 4;
+
+fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
+    Arc::new(storage.clone())
+}
+
+/// Opens an image, checks it, commits once more and opens it again; returns the images that crashing again on the way makes.
+fn recover(image: BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &History, context: &str, again: bool) -> u64 {
+    let storage = SimStorage::from_files(image.clone());
+    let database =
+        Database::open(shared(&storage), options(flavour)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let version = check(&database, history, context);
+    let mut after = history.clone();
+    after.states.truncate(version as usize + 1);
+    let mut state = after.states[version as usize].clone();
+    state
+        .entry("after".to_owned())
+        .or_default()
+        .insert(b"key".to_vec(), vec![1; 700]);
+    after.states.push(state);
+    after.acknowledged = version;
+    write_after(&database, context);
+    drop(database);
+    let operations = storage.counters().operations;
+    let database =
+        Database::open(shared(&storage), options(flavour)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let complete = History {
+        acknowledged: version + 1,
+        ..after.clone()
+    };
+    check(&database, &complete, context);
+    if !again {
+        return 1;
+    }
+    let mut images = 1;
+    for cut in 0..operations {
+        let storage = SimStorage::from_files(image.clone());
+        storage.cut_at(cut);
+        if let Ok(database) = Database::open(shared(&storage), options(flavour)) {
+            let mut transaction = database.begin().expect("it is not poisoned yet");
+            let _ = transaction.set("after", b"key", &[1; 700]);
+            let _ = transaction.commit(Durability::Strict);
+        }
+        for policy in CrashPolicy::ALL {
+            let context = format!("{context}, again at {cut} {policy:?}");
+            let second = SimStorage::from_files(storage.crash(policy, cut));
+            let database =
+                Database::open(shared(&second), options(flavour)).unwrap_or_else(|error| panic!("{context}: {error}"));
+            check(&database, &after, &context);
+            images += 1;
+        }
+    }
+    images
+}
+
+fn write_after(database: &Database, context: &str) {
+    let mut transaction = database.begin().unwrap_or_else(|error| panic!("{context}: {error}"));
+    transaction
+        .set("after", b"key", &[1; 700])
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
+    transaction
+        .commit(Durability::Strict)
+        .unwrap_or_else(|error| panic!("{context}: {error}"));
+}
+
+/// Crashes a workload at each of its operations; returns the number of images checked.
+fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
+    let whole = SimStorage::new();
+    run(&shared(&whole), flavour, seed, commits, &mut History::default()).expect("nothing fails without a cut");
+    let operations = whole.counters().operations;
+    let mut images = 0;
+    for cut in 0..operations {
+        let storage = SimStorage::new();
+        storage.cut_at(cut);
+        let mut history = History::default();
+        assert!(run(&shared(&storage), flavour, seed, commits, &mut history).is_err());
+        for policy in CrashPolicy::ALL {
+            let seeds = if matches!(policy, CrashPolicy::Nothing | CrashPolicy::Everything) {
+                1
+            } else {
+                SEEDS
+            };
+            for crash_seed in 0..seeds {
+                let context = format!("{flavour:?} seed {seed} cut {cut} of {operations} {policy:?} {crash_seed}");
+                let image = storage.crash(policy, crash_seed);
+                images += recover(image, flavour, &history, &context, cut % 10 == 0 && crash_seed == 0);
+            }
+        }
+    }
+    println!("{flavour:?} seed {seed}: {operations} operations, {images} images");
+    assert!(images > operations);
+    images
+}
+
+#[test]
+fn tiny_transactions() {
+    crash_everywhere(Flavour::Tiny, 1, 60);
+}
+
+#[test]
+fn batches_with_splits_and_merges() {
+    crash_everywhere(Flavour::Batches, 2, 40);
+}
+
+#[test]
+fn large_values() {
+    crash_everywhere(Flavour::Large, 3, 30);
+}
+
+#[test]
+fn mixed_durability_snapshots_and_reopening() {
+    for seed in 4..10 {
+        crash_everywhere(Flavour::Mixed, seed, 60);
+    }
+}
