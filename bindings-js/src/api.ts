@@ -1,0 +1,12 @@
+// What every entry offers beside `open` and its like.
+export { MAX_KEY, compareKeys, keyCodecs } from './codec/keys.ts';
+export type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
+export { valueCodecs } from './codec/values.ts';
+export type { ValueCodec } from './codec/values.ts';
+export { KvError } from './errors.ts';
+export type { KvErrorCode } from './errors.ts';
+export type {
+  Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
+  Durability, KvIterator, OpenOptions, Range, RangeOptions, Reader, Snapshot, Stats, StorageFile, Support,
+  UnsupportedReason, VerifyReport, WriteOptions, Writer,
+} from './types.ts';

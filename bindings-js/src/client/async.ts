@@ -1,0 +1,80 @@
+// Small helpers around promises.
+import { KvError } from '../errors.ts';
+
+// Older Safari lacks the symbols; these are the ones that polyfills use.
+const symbols = Symbol as unknown as Record<'dispose' | 'asyncDispose', symbol | undefined>;
+export const dispose: typeof Symbol.dispose =
+  (symbols.dispose ?? Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
+export const asyncDispose: typeof Symbol.asyncDispose =
+  (symbols.asyncDispose ?? Symbol.for('Symbol.asyncDispose')) as typeof Symbol.asyncDispose;
+
+/** Runs `start` at once; what it throws rejects. */
+export function attempt<T>(start: () => Promise<T>): Promise<T> {
+  try {
+    return start();
+  } catch (error) {
+    return Promise.reject(error);
+  }
+}
+
+export function ignore(): void {}
+
+/** Settles with `promise`, or rejects with the signal's reason as soon as it is aborted. */
+export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  if (signal === undefined) return promise;
+  return new Promise<T>((resolve, reject) => {
+    const abort = (): void => reject(signal.reason);
+    if (signal.aborted) {
+      promise.catch(ignore);
+      abort();
+      return;
+    }
+    signal.addEventListener('abort', abort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+  });
+}
+
+/** A promise whose work starts with the first `then`, so that one which nobody awaits costs and rejects nothing. */
+export class LazyPromise<T> implements Promise<T> {
+  readonly #start: () => Promise<T>;
+  #started: Promise<T> | undefined;
+
+  constructor(start: () => Promise<T>) {
+    this.#start = start;
+  }
+
+  get [Symbol.toStringTag](): string {
+    return 'Promise';
+  }
+
+  #promise(): Promise<T> {
+    this.#started ??= this.#start();
+    return this.#started;
+  }
+
+  then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    return this.#promise().then(onFulfilled, onRejected);
+  }
+
+  catch<B = never>(onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null): Promise<T | B> {
+    return this.#promise().catch(onRejected);
+  }
+
+  finally(onFinally?: (() => void) | null): Promise<T> {
+    return this.#promise().finally(onFinally);
+  }
+}
+
+/** A number of things: whole and not negative. */
+export function checkCount(name: string, value: unknown, max = Number.MAX_SAFE_INTEGER): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= max) return value;
+  throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a whole number from 0 to ${max}`);
+}
+
+export function checkFunction(value: unknown): void {
+  if (typeof value === 'function') return;
+  throw new KvError('KV_INVALID_ARGUMENT', 'the callback has to be a function');
+}

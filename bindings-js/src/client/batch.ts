@@ -1,0 +1,71 @@
+// A batch under construction; several faces, one for each collection, share its changes.
+import { KvError } from '../errors.ts';
+import type { Batch, Collection, CommitInfo, WriteOptions } from '../types.ts';
+import { attempt, dispose } from './async.ts';
+import { ChangeList } from './changes.ts';
+import type { Target } from './reader.ts';
+
+/** What all faces of a batch share. */
+export class BatchState {
+  readonly changes = new ChangeList();
+  isClosed = false;
+  readonly resolve: <K, V>(collection: Collection<K, V>) => Target<K, V>;
+  readonly send: (changes: ChangeList, options: WriteOptions | undefined) => Promise<CommitInfo>;
+
+  constructor(resolve: BatchState['resolve'], send: BatchState['send']) {
+    this.resolve = resolve;
+    this.send = send;
+  }
+
+  close(): void {
+    this.isClosed = true;
+    this.changes.clear();
+  }
+
+  checkOpen(): void {
+    if (this.isClosed) throw new KvError('KV_CLOSED', 'the batch was committed or dropped');
+  }
+}
+
+export class KvBatch<K, V> implements Batch<K, V> {
+  readonly #state: BatchState;
+  readonly #target: Target<K, V>;
+
+  constructor(state: BatchState, target: Target<K, V>) {
+    this.#state = state;
+    this.#target = target;
+  }
+
+  get length(): number {
+    return this.#state.changes.length;
+  }
+
+  set(key: K, value: V): this {
+    this.#state.checkOpen();
+    this.#state.changes.set(this.#target, key, value);
+    return this;
+  }
+
+  delete(key: K): this {
+    this.#state.checkOpen();
+    this.#state.changes.delete(this.#target, key);
+    return this;
+  }
+
+  collection<K2, V2>(collection: Collection<K2, V2>): Batch<K2, V2> {
+    return new KvBatch(this.#state, this.#state.resolve(collection));
+  }
+
+  commit(options?: WriteOptions): Promise<CommitInfo> {
+    return attempt(() => {
+      this.#state.checkOpen();
+      const committed = this.#state.send(this.#state.changes, options);
+      this.#state.close();
+      return committed;
+    });
+  }
+
+  [dispose](): void {
+    this.#state.close();
+  }
+}

@@ -1,0 +1,166 @@
+// Requests of one tick travel as one message; its replies settle them in order.
+import { KvError } from '../errors.ts';
+import { Op, ReplyReader, RequestWriter } from './protocol.ts';
+import type { Transport } from './transport.ts';
+
+interface Pending {
+  /** Takes the reply's fields before it decodes anything, so that a failing codec does not shift the next reply. */
+  readonly read: (reader: ReplyReader) => unknown;
+  readonly resolve: (value: never) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+export type ConnectionStatus = 'open' | 'closing' | 'closed';
+
+/** From here on a message is sent at once instead of at the end of the tick. */
+const FULL_MESSAGE_BYTES = 1 << 20;
+
+const ignore = (): void => {};
+
+/** A client's side of one engine. */
+export class Connection {
+  readonly #transport: Transport;
+  readonly #writer = new RequestWriter();
+  #batch: Pending[] = [];
+  readonly #sent: Pending[][] = [];
+  #isScheduled = false;
+  #status: ConnectionStatus = 'open';
+  #failure: KvError | undefined;
+  #closing: Promise<void> | undefined;
+  #nextId = 1;
+  #nextCollection = 0;
+  readonly #collections = new Map<string, number>();
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+    transport.events = {
+      reply: (bytes) => this.#onReply(bytes),
+      fail: (error) => this.#onFailure(error),
+    };
+  }
+
+  get status(): ConnectionStatus {
+    return this.#status;
+  }
+
+  /** A number for a snapshot or cursor that no other of this connection has. */
+  newId(): number {
+    return this.#nextId++;
+  }
+
+  /** The number of a collection; names it to the engine where that has not been done. */
+  use(name: string, keyCodec: string, valueCodec: string): number {
+    const key = JSON.stringify([name, keyCodec, valueCodec]);
+    const known = this.#collections.get(key);
+    if (known !== undefined) return known;
+    const index = this.#nextCollection++;
+    this.#collections.set(key, index);
+    // A mismatch of codecs is answered to each request that uses the number.
+    this.post((writer) => writer.u8(Op.use).str(name).str(keyCodec).str(valueCodec), ignore);
+    return index;
+  }
+
+  /**
+   * Sends a request and gives its reply. `write` runs at once; `read` has to take all of the reply's fields before it
+   * decodes them.
+   */
+  request<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
+    if (this.#status !== 'open') return Promise.reject(this.closedError());
+    return this.#enqueue(write, read);
+  }
+
+  /** Sends a request whose outcome nobody waits for. */
+  post(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => unknown): void {
+    this.request(write, read).catch(ignore);
+  }
+
+  /** Finishes what was requested before and lets go of the database. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  /** What a request is answered with when it comes too late. */
+  closedError(): KvError {
+    return this.#failure ?? new KvError('KV_CLOSED', 'the database is closed');
+  }
+
+  async #close(): Promise<void> {
+    // After a failure there is nothing left to finish.
+    if (this.#status === 'closed') return;
+    const closed = this.#enqueue((writer) => writer.u8(Op.close), ignore);
+    this.#status = 'closing';
+    try {
+      await closed;
+    } finally {
+      if (this.#failure === undefined) {
+        this.#status = 'closed';
+        this.#transport.dispose();
+      }
+    }
+  }
+
+  #enqueue<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
+    const start = this.#writer.length;
+    try {
+      write(this.#writer);
+    } catch (error) {
+      this.#writer.truncate(start);
+      return Promise.reject(error);
+    }
+    const reply = new Promise<T>((resolve, reject) => {
+      this.#batch.push({ read, resolve, reject });
+    });
+    if (this.#writer.length >= FULL_MESSAGE_BYTES) {
+      this.#send();
+    } else if (!this.#isScheduled) {
+      this.#isScheduled = true;
+      queueMicrotask(() => {
+        this.#isScheduled = false;
+        this.#send();
+      });
+    }
+    return reply;
+  }
+
+  #send(): void {
+    if (this.#batch.length === 0 || this.#failure !== undefined) return;
+    const message = this.#writer.view();
+    this.#writer.reset(this.#transport.takesBuffers);
+    this.#sent.push(this.#batch);
+    this.#batch = [];
+    try {
+      this.#transport.send(message);
+    } catch (error) {
+      this.#onFailure(new KvError('KV_IO', 'the engine could not be reached', { cause: error }));
+    }
+  }
+
+  #onReply(bytes: Uint8Array): void {
+    const batch = this.#sent.shift();
+    if (batch === undefined) return;
+    const reader = new ReplyReader(bytes);
+    for (const [index, pending] of batch.entries()) {
+      try {
+        if (reader.u8() === 0) pending.resolve(pending.read(reader) as never);
+        else pending.reject(reader.error());
+      } catch (error) {
+        pending.reject(error);
+        if (!reader.isBroken) continue;
+        for (const lost of batch.slice(index + 1)) lost.reject(error);
+        this.#onFailure(error as KvError);
+        return;
+      }
+    }
+  }
+
+  #onFailure(error: KvError): void {
+    if (this.#failure !== undefined || this.#status === 'closed') return;
+    this.#failure = error;
+    this.#status = 'closed';
+    const lost = [...this.#sent.splice(0), this.#batch];
+    this.#batch = [];
+    for (const pending of lost.flat()) pending.reject(error);
+    this.#transport.dispose();
+  }
+}

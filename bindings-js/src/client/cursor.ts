@@ -1,0 +1,245 @@
+// Iterators over the entries of a collection: a cursor of the engine, read ahead in chunks.
+import type { KeyPrefix } from '../codec/keys.ts';
+import type { Connection } from './connection.ts';
+import { abortable, ignore } from './async.ts';
+import { BaseIterator, DONE, checkLimit } from './iterator.ts';
+import type { Step } from './iterator.ts';
+import { Op } from './protocol.ts';
+import type { ReplyReader, RequestWriter } from './protocol.ts';
+import type { Window } from './range.ts';
+
+const REVERSE = 1;
+const WITH_KEYS = 2;
+const WITH_VALUES = 4;
+const KEEP_AT_END = 8;
+
+const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
+const CHUNK_GROWTH = 4;
+const MAX_CHUNK = { items: 8192, bytes: 1 << 20 };
+
+/** What to read. */
+export interface CursorRequest<T, K> {
+  readonly connection: Connection;
+  /** Which entries; what it throws is what the iterator fails with. */
+  readonly window: () => Window;
+  /** Writes view and collection. */
+  readonly writeSource: (writer: RequestWriter) => void;
+  readonly keys: boolean;
+  readonly values: boolean;
+  readonly signal: AbortSignal | undefined;
+  /** Takes an item's fields and makes the item. */
+  readonly decode: (reader: ReplyReader) => T;
+  readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
+}
+
+interface Chunk {
+  readonly items: ReplyReader;
+  left: number;
+  readonly isLast: boolean;
+}
+
+interface Held {
+  readonly connection: Connection;
+  readonly id: number;
+}
+
+function closeCursor({ connection, id }: Held): void {
+  if (connection.status === 'open') connection.post((writer) => writer.u8(Op.scanClose).uv(id), ignore);
+}
+
+/** An iterator that nobody can reach any more would keep its snapshot's space in the file. */
+const abandoned = new FinalizationRegistry<Held>(closeCursor);
+
+export class CursorIterator<T, K> extends BaseIterator<T, K> {
+  readonly #request: CursorRequest<T, K>;
+  readonly #held: Held;
+  #chunk: Chunk | undefined;
+  #ahead: Promise<Chunk> | undefined;
+  #chunkItems = FIRST_CHUNK.items;
+  #chunkBytes = FIRST_CHUNK.bytes;
+  /** Items that may still be given. */
+  #left = 0;
+  #isEnded = false;
+  #failure: { readonly error: unknown } | undefined;
+  /** Set while calls wait in line behind one that waits for the engine. */
+  #tail: Promise<unknown> | undefined;
+  readonly #onAbort: () => void;
+
+  constructor(request: CursorRequest<T, K>) {
+    super();
+    const { connection, signal } = request;
+    this.#request = request;
+    this.#held = { connection, id: connection.newId() };
+    this.#onAbort = () => this.#fail(signal?.reason);
+    try {
+      signal?.throwIfAborted();
+      const window = request.window();
+      this.#left = window.limit;
+      this.#isEnded = window.limit === 0;
+      if (!this.#isEnded) this.#open(window);
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  override next(): Promise<Step<T>> {
+    if (this.#tail === undefined && this.#hasItem()) {
+      try {
+        return Promise.resolve({ done: false, value: this.#take() });
+      } catch (error) {
+        return Promise.reject(error);
+      }
+    }
+    return this.#inLine(async () => (await this.#advance() ? { done: false, value: this.#take() } : DONE));
+  }
+
+  override nextMany(max: number): Promise<T[]> {
+    return this.#inLine(async () => {
+      checkLimit('max', max);
+      const items: T[] = [];
+      while (items.length < max && await this.#advance()) {
+        while (items.length < max && this.#hasItem()) items.push(this.#take());
+      }
+      return items;
+    });
+  }
+
+  override toArray(): Promise<T[]> {
+    return this.nextMany(Infinity);
+  }
+
+  override return(): Promise<Step<T>> {
+    this.#end();
+    return Promise.resolve(DONE);
+  }
+
+  override seek(key: KeyPrefix<K>): void {
+    const bytes = this.#request.encodeSeek(key);
+    if (this.#isEnded || this.#failure !== undefined) return;
+    const { connection, id } = this.#held;
+    const limit = this.#left === Infinity ? 0 : this.#left;
+    connection.post((writer) => writer.u8(Op.scanSeek).uv(id).bytes(bytes).uv(limit), ignore);
+    this.#chunk = undefined;
+    this.#ahead = this.#fetch();
+  }
+
+  /** Whether an item can be given without asking the engine. */
+  #hasItem(): boolean {
+    return this.#chunk !== undefined && this.#chunk.left > 0 && !this.#isEnded && this.#failure === undefined
+      && this.#held.connection.status === 'open';
+  }
+
+  #take(): T {
+    const chunk = this.#chunk as Chunk;
+    try {
+      const item = this.#request.decode(chunk.items);
+      chunk.left--;
+      this.#left--;
+      return item;
+    } catch (error) {
+      this.#end();
+      throw error;
+    }
+  }
+
+  /** Goes to the next item; false at the end. */
+  async #advance(): Promise<boolean> {
+    for (;;) {
+      const failure = this.#failure;
+      if (failure !== undefined) {
+        this.#failure = undefined;
+        this.#end();
+        throw failure.error;
+      }
+      if (this.#isEnded) return false;
+      if (this.#held.connection.status !== 'open') {
+        this.#fail(this.#held.connection.closedError());
+      } else if (this.#hasItem()) {
+        return true;
+      } else if (this.#chunk?.isLast) {
+        this.#end();
+      } else {
+        await this.#nextChunk();
+      }
+    }
+  }
+
+  async #nextChunk(): Promise<void> {
+    const ahead = this.#ahead ?? this.#fetch();
+    this.#ahead = ahead;
+    try {
+      const chunk = await abortable(ahead, this.#request.signal);
+      // A seek meanwhile made it worthless.
+      if (this.#ahead !== ahead) return;
+      this.#chunk = chunk;
+      this.#ahead = chunk.isLast ? undefined : this.#fetch();
+    } catch (error) {
+      if (this.#ahead === ahead) this.#fail(error);
+    }
+  }
+
+  #inLine<R>(work: () => Promise<R>): Promise<R> {
+    const result = this.#tail === undefined ? work() : this.#tail.then(work);
+    const tail = result.then(ignore, ignore).then(() => {
+      if (this.#tail === tail) this.#tail = undefined;
+    });
+    this.#tail = tail;
+    return result;
+  }
+
+  /** Now, not at the first `next`: an iterator reads the state of the moment it was asked for. */
+  #open({ range, reverse, offset, limit }: Window): void {
+    const { connection, writeSource, keys, values, signal } = this.#request;
+    const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0) | KEEP_AT_END;
+    this.#ahead = this.#chunkOf(connection.request((writer) => {
+      writer.u8(Op.scanOpen).uv(this.#held.id);
+      writeSource(writer);
+      writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
+      writer.uv(this.#chunkItems).uv(this.#chunkBytes);
+    }, this.#readChunk()));
+    abandoned.register(this, this.#held, this.#held);
+    signal?.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  #fetch(): Promise<Chunk> {
+    this.#chunkItems = Math.min(this.#chunkItems * CHUNK_GROWTH, MAX_CHUNK.items);
+    this.#chunkBytes = Math.min(this.#chunkBytes * CHUNK_GROWTH, MAX_CHUNK.bytes);
+    const { connection, id } = this.#held;
+    return this.#chunkOf(connection.request(
+      (writer) => writer.u8(Op.scanNext).uv(id).uv(this.#chunkItems).uv(this.#chunkBytes),
+      this.#readChunk(),
+    ));
+  }
+
+  #readChunk(): (reader: ReplyReader) => Chunk {
+    const fields = (this.#request.keys ? 1 : 0) + (this.#request.values ? 1 : 0);
+    return (reader) => {
+      const isLast = reader.u8() !== 0;
+      const left = reader.uv();
+      return { items: reader.fork(left * fields), left, isLast };
+    };
+  }
+
+  /** A chunk that is read ahead may fail before anybody waits for it. */
+  #chunkOf(chunk: Promise<Chunk>): Promise<Chunk> {
+    chunk.catch(ignore);
+    return chunk;
+  }
+
+  #fail(error: unknown): void {
+    this.#failure ??= { error };
+    this.#release();
+  }
+
+  #end(): void {
+    this.#isEnded = true;
+    this.#release();
+  }
+
+  #release(): void {
+    this.#chunk = undefined;
+    this.#ahead = undefined;
+    this.#request.signal?.removeEventListener('abort', this.#onAbort);
+    if (abandoned.unregister(this.#held)) closeCursor(this.#held);
+  }
+}

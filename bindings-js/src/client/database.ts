@@ -1,0 +1,146 @@
+// An open database.
+import { keyCodecs } from '../codec/keys.ts';
+import type { Key } from '../codec/keys.ts';
+import { valueCodecs } from '../codec/values.ts';
+import { KvError } from '../errors.ts';
+import type {
+  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Snapshot, Stats,
+  VerifyReport, WriteOptions,
+} from '../types.ts';
+import { asyncDispose, attempt, ignore } from './async.ts';
+import { BatchState, KvBatch } from './batch.ts';
+import { ChangeList } from './changes.ts';
+import { checkCodec } from './codecs.ts';
+import { KvCollection } from './collection.ts';
+import type { Connection } from './connection.ts';
+import { Op } from './protocol.ts';
+import type { Target } from './reader.ts';
+import { KvSnapshot } from './snapshot.ts';
+
+/** Name of the collection that the database itself is. */
+const DEFAULT_COLLECTION = '';
+
+/** Where and how a database was opened. */
+export interface DatabaseInfo {
+  readonly path: string;
+  readonly persistence: Database['persistence'];
+  readonly durability: Durability;
+}
+
+function toTarget<K, V>(connection: Connection, name: string, options: CollectionOptions<K, V>): Target<K, V> {
+  // Without an option the type parameters are the defaults' or the caller's word.
+  const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
+  const value = checkCodec('value', options.value ?? valueCodecs.structured<V>());
+  return { connection, name, index: connection.use(name, key.id, value.id), key, value };
+}
+
+export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, V> {
+  readonly path: string;
+  readonly persistence: Database['persistence'];
+  readonly #connection: Connection;
+  readonly #durability: Durability;
+
+  constructor(connection: Connection, info: DatabaseInfo, options: CollectionOptions<K, V>) {
+    super(toTarget(connection, DEFAULT_COLLECTION, options), info.durability);
+    this.#connection = connection;
+    this.path = info.path;
+    this.persistence = info.persistence;
+    this.#durability = info.durability;
+  }
+
+  get status(): Database['status'] {
+    return this.#connection.status;
+  }
+
+  collection<K2 = Key, V2 = unknown>(name: string, options: CollectionOptions<K2, V2> = {}): Collection<K2, V2> {
+    checkName(name);
+    return new KvCollection(toTarget(this.#connection, name, options), this.#durability);
+  }
+
+  collections(): Promise<string[]> {
+    return this.#connection.request((writer) => writer.u8(Op.collections), (reader) => {
+      const names: string[] = [];
+      for (let left = reader.uv(); left > 0; left--) {
+        names.push(reader.str());
+        reader.uv();
+        reader.bytes();
+        reader.bytes();
+      }
+      return names.filter((name) => name !== DEFAULT_COLLECTION);
+    });
+  }
+
+  dropCollection(name: string): Promise<boolean> {
+    return attempt(() => {
+      checkName(name);
+      return this.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => {
+        reader.uv();
+        return reader.u8() !== 0;
+      });
+    });
+  }
+
+  batch(): Batch<K, V>;
+  batch(ops: Iterable<BatchOp<K, V>>, options?: WriteOptions): Promise<CommitInfo>;
+  batch(ops?: Iterable<BatchOp<K, V>>, options?: WriteOptions): Batch<K, V> | Promise<CommitInfo> {
+    const send = (changes: ChangeList, given: WriteOptions | undefined): Promise<CommitInfo> =>
+      this.writeBatch(changes, given).then(({ version }) => ({ version }));
+    if (ops === undefined) {
+      return new KvBatch(new BatchState((collection) => this.#resolve(collection), send), this.target);
+    }
+    return attempt(() => {
+      const changes = new ChangeList();
+      for (const op of ops) {
+        const target = op.collection === undefined ? this.target : this.#resolve<K, V>(op.collection);
+        if (op.type === 'set') changes.set(target, op.key, op.value);
+        else if (op.type === 'delete') changes.delete(target, op.key);
+        else throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set" or "delete"');
+      }
+      return send(changes, options);
+    });
+  }
+
+  snapshot(): Snapshot<K, V> {
+    return new KvSnapshot(this.target, (collection) => this.#resolve(collection));
+  }
+
+  flush(): Promise<void> {
+    return this.#connection.request((writer) => writer.u8(Op.flush), ignore);
+  }
+
+  stats(): Promise<Stats> {
+    return this.#connection.request((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
+  }
+
+  verify(): Promise<VerifyReport> {
+    return this.#connection.request(
+      (writer) => writer.u8(Op.verify),
+      (reader) => JSON.parse(reader.str()) as VerifyReport,
+    );
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close();
+  }
+
+  [asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** The collection that is meant, as this database knows it. */
+  #resolve<K2, V2>(collection: CollectionReference): Target<K2, V2> {
+    if (typeof collection === 'string') {
+      checkName(collection);
+      return toTarget(this.#connection, collection, {});
+    }
+    if (collection instanceof KvCollection && collection.target.connection === this.#connection) {
+      return collection.target as Target<K2, V2>;
+    }
+    throw new KvError('KV_INVALID_ARGUMENT', 'the collection has to be a name or a collection of this database');
+  }
+}
+
+function checkName(name: unknown): void {
+  if (typeof name === 'string' && name !== DEFAULT_COLLECTION && !/\p{Surrogate}/u.test(name)) return;
+  throw new KvError('KV_INVALID_ARGUMENT', 'a collection name has to be a well-formed string that is not empty');
+}

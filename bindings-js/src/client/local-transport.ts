@@ -1,0 +1,43 @@
+// The engine in the caller's thread.
+import { EngineHost } from '../engine-host.ts';
+import { KvError } from '../errors.ts';
+import type { CustomStorage } from '../types.ts';
+import type { EngineOptions } from './options.ts';
+import type { Transport, TransportEvents } from './transport.ts';
+
+export class LocalTransport implements Transport {
+  readonly takesBuffers = false;
+  events: TransportEvents | undefined;
+  readonly #host: EngineHost;
+  readonly #release: () => void;
+
+  /** `release` is called once when the engine is gone, also if it cannot be opened. */
+  constructor(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, release: () => void) {
+    this.#release = release;
+    try {
+      this.#host = EngineHost.open(module, storage, options);
+    } catch (error) {
+      release();
+      throw error;
+    }
+  }
+
+  send(message: Uint8Array): void {
+    let reply;
+    try {
+      reply = this.#host.execute(message);
+    } catch (error) {
+      this.events?.fail(error as KvError);
+      return;
+    }
+    this.events?.reply(reply);
+  }
+
+  dispose(): void {
+    try {
+      this.#host.dispose();
+    } finally {
+      this.#release();
+    }
+  }
+}

@@ -1,0 +1,78 @@
+// What a caller says to `open`, checked.
+import { KvError } from '../errors.ts';
+import type { CustomStorage, Durability, OpenOptions } from '../types.ts';
+import { checkCount } from './async.ts';
+import { checkCodec } from './codecs.ts';
+import { durabilityCode } from './collection.ts';
+
+const MAX_U32 = 0xffff_ffff;
+const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
+
+/** Options that the engine knows. */
+export interface EngineOptions {
+  readonly create: boolean;
+  readonly exclusive: boolean;
+  readonly cacheBytes: number | undefined;
+  readonly compression: string | undefined;
+  readonly unitBytes: number | undefined;
+  readonly nodeBytes: number | undefined;
+  /** Random; what tells a database that is created from others. */
+  readonly databaseId: Uint8Array;
+}
+
+export interface CheckedOptions {
+  readonly storage: 'auto' | 'opfs' | 'fs' | 'memory' | CustomStorage;
+  readonly durability: Durability;
+  readonly lockTimeoutMs: number;
+  readonly signal: AbortSignal | undefined;
+  readonly engine: EngineOptions;
+}
+
+function checkBoolean(name: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
+}
+
+function checkSize(name: string, value: number | undefined): number | undefined {
+  return value === undefined ? undefined : checkCount(name, value, MAX_U32);
+}
+
+function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'] {
+  if (storage === undefined) return 'auto';
+  if (typeof storage === 'object' && storage !== null) {
+    const { open, list, remove } = storage;
+    if ([open, list, remove].every((method) => typeof method === 'function')) return storage;
+  } else if (['auto', 'opfs', 'fs', 'memory'].includes(storage)) {
+    return storage;
+  }
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    'storage has to be "auto", "opfs", "fs", "memory" or an object with open, list and remove',
+  );
+}
+
+export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
+  if (typeof options !== 'object' || options === null) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
+  }
+  const { create = true, exclusive = false, durability = 'strict', compression } = options;
+  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, signal } = options;
+  durabilityCode(durability);
+  if (options.key !== undefined) checkCodec('key', options.key);
+  if (options.value !== undefined) checkCodec('value', options.value);
+  return {
+    storage: checkStorage(options.storage),
+    durability,
+    lockTimeoutMs: lockTimeout === Infinity ? lockTimeout : checkCount('lockTimeout', lockTimeout),
+    signal,
+    engine: {
+      create: checkBoolean('create', create),
+      exclusive: checkBoolean('exclusive', exclusive),
+      cacheBytes: checkSize('cacheBytes', options.cacheBytes),
+      compression,
+      unitBytes: checkSize('unitBytes', options.unitBytes),
+      nodeBytes: checkSize('nodeBytes', options.nodeBytes),
+      databaseId: crypto.getRandomValues(new Uint8Array(16)),
+    },
+  };
+}

@@ -1,0 +1,180 @@
+// The binary protocol of the engine: requests out, replies in. Little endian; `uv` is an unsigned LEB128, `bytes` a
+// `uv` length with that many bytes, `str` `bytes` of UTF-8.
+import { KvError } from '../errors.ts';
+import type { KvErrorCode } from '../errors.ts';
+
+/** First byte of each request. */
+export const Op = {
+  use: 0x01,
+  get: 0x10, getMany: 0x11, hasMany: 0x12, count: 0x13, at: 0x14, rank: 0x15, edge: 0x16,
+  scanOpen: 0x18, scanNext: 0x19, scanSeek: 0x1a, scanClose: 0x1b,
+  snapshotOpen: 0x20, snapshotClose: 0x21,
+  set: 0x30, delete: 0x31, clear: 0x32, batch: 0x33, drop: 0x34, collections: 0x35,
+  flush: 0x40, stats: 0x41, verify: 0x42, close: 0x4f,
+} as const;
+
+/** A range of encoded keys. */
+export interface ByteRange {
+  readonly lower?: Uint8Array | undefined;
+  readonly lowerExclusive?: boolean;
+  readonly upper?: Uint8Array | undefined;
+  readonly upperExclusive?: boolean;
+}
+
+const MIN_CAPACITY = 1024;
+const textEncoder = new TextEncoder();
+const textDecoder = new TextDecoder();
+
+/** Collects the requests of one message. */
+export class RequestWriter {
+  #bytes = new Uint8Array(MIN_CAPACITY);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** What was written, as a view that holds until the next write. */
+  view(): Uint8Array<ArrayBuffer> {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** Begins the next message. With `surrender` the buffer belongs to whoever has the view. */
+  reset(surrender: boolean): void {
+    if (surrender) this.#bytes = new Uint8Array(MIN_CAPACITY);
+    this.#length = 0;
+  }
+
+  /** Takes back what was written after the writer had this length. */
+  truncate(length: number): void {
+    this.#length = length;
+  }
+
+  u8(value: number): this {
+    this.#reserve(1);
+    this.#bytes[this.#length++] = value;
+    return this;
+  }
+
+  uv(value: number): this {
+    this.#reserve(8);
+    let rest = value;
+    // Bit operators would cut the number to 32 bits.
+    while (rest >= 0x80) {
+      this.#bytes[this.#length++] = (rest % 0x80) | 0x80;
+      rest = Math.floor(rest / 0x80);
+    }
+    this.#bytes[this.#length++] = rest;
+    return this;
+  }
+
+  bytes(bytes: Uint8Array): this {
+    return this.uv(bytes.length).raw(bytes);
+  }
+
+  /** Bytes without a length. */
+  raw(bytes: Uint8Array): this {
+    this.#reserve(bytes.length);
+    this.#bytes.set(bytes, this.#length);
+    this.#length += bytes.length;
+    return this;
+  }
+
+  str(text: string): this {
+    return this.bytes(textEncoder.encode(text));
+  }
+
+  range(range: ByteRange): this {
+    const { lower, upper } = range;
+    this.u8(
+      (lower ? (range.lowerExclusive ? 3 : 1) : 0)
+      | (upper ? (range.upperExclusive ? 12 : 4) : 0),
+    );
+    if (lower) this.bytes(lower);
+    if (upper) this.bytes(upper);
+    return this;
+  }
+
+  #reserve(more: number): void {
+    const needed = this.#length + more;
+    if (needed <= this.#bytes.length) return;
+    const grown = new Uint8Array(Math.max(needed, this.#bytes.length * 2));
+    grown.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = grown;
+  }
+}
+
+/** Reads the replies of one message. */
+export class ReplyReader {
+  readonly #bytes: Uint8Array;
+  #at = 0;
+  /** Set when a reply went past the message's end, after which nothing of it makes sense. */
+  isBroken = false;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  get isAtEnd(): boolean {
+    return this.#at >= this.#bytes.length;
+  }
+
+  u8(): number {
+    const byte = this.#bytes[this.#at];
+    if (byte === undefined) throw this.#broken();
+    this.#at++;
+    return byte;
+  }
+
+  uv(): number {
+    let value = 0;
+    let scale = 1;
+    for (;;) {
+      const byte = this.u8();
+      value += (byte & 0x7f) * scale;
+      if (byte < 0x80) return value;
+      scale *= 0x80;
+    }
+  }
+
+  /** A view of the message; a reply's buffer is never used again. */
+  bytes(): Uint8Array {
+    const length = this.uv();
+    const end = this.#at + length;
+    if (end > this.#bytes.length) throw this.#broken();
+    const bytes = this.#bytes.subarray(this.#at, end);
+    this.#at = end;
+    return bytes;
+  }
+
+  /** A reader of the next `count` byte strings, which are passed over here. */
+  fork(count: number): ReplyReader {
+    const start = this.#at;
+    for (let index = 0; index < count; index++) {
+      const length = this.uv();
+      this.#at += length;
+    }
+    if (this.#at > this.#bytes.length) throw this.#broken();
+    return new ReplyReader(this.#bytes.subarray(start, this.#at));
+  }
+
+  optional(): Uint8Array | undefined {
+    return this.u8() === 0 ? undefined : this.bytes();
+  }
+
+  str(): string {
+    return textDecoder.decode(this.bytes());
+  }
+
+  /** What stands in place of a result. */
+  error(): KvError {
+    const code = this.str() as KvErrorCode;
+    const message = this.str();
+    return new KvError(code, message, { retryable: this.u8() !== 0 });
+  }
+
+  #broken(): KvError {
+    this.isBroken = true;
+    return new KvError('KV_IO', 'the engine gave an incomplete answer');
+  }
+}

@@ -1,0 +1,72 @@
+// A read view of the database.
+import type { Collection, Reader, Snapshot } from '../types.ts';
+import { dispose, ignore } from './async.ts';
+import type { Connection } from './connection.ts';
+import { Op } from './protocol.ts';
+import { CollectionReader } from './reader.ts';
+import type { Target, View } from './reader.ts';
+
+interface Held {
+  readonly connection: Connection;
+  readonly id: number;
+}
+
+function closeSnapshot({ connection, id }: Held): Promise<void> {
+  // A closed database has no snapshots.
+  if (connection.status !== 'open') return Promise.resolve();
+  return connection.request((writer) => writer.u8(Op.snapshotClose).uv(id), ignore);
+}
+
+/** A snapshot that nobody can reach any more would keep its space in the file. */
+const abandoned = new FinalizationRegistry<Held>((held) => {
+  closeSnapshot(held).catch(ignore);
+});
+
+/** Shared by a snapshot's readers: as long as one can be reached, the snapshot stays open. */
+class SnapshotView implements View {
+  readonly #held: Held;
+  isClosed = false;
+
+  constructor(connection: Connection) {
+    this.#held = { connection, id: connection.newId() };
+    connection.post((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
+    abandoned.register(this, this.#held, this.#held);
+  }
+
+  get id(): number {
+    return this.#held.id;
+  }
+
+  close(): Promise<void> {
+    if (this.isClosed) return Promise.resolve();
+    this.isClosed = true;
+    abandoned.unregister(this.#held);
+    return closeSnapshot(this.#held);
+  }
+}
+
+type Resolve = <K, V>(collection: Collection<K, V> | string) => Target<K, V>;
+
+export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot<K, V> {
+  readonly #view: SnapshotView;
+  readonly #resolve: Resolve;
+
+  constructor(target: Target<K, V>, resolve: Resolve) {
+    const view = new SnapshotView(target.connection);
+    super(target, view);
+    this.#view = view;
+    this.#resolve = resolve;
+  }
+
+  collection<K2, V2>(collection: Collection<K2, V2> | string): Reader<K2, V2> {
+    return new CollectionReader(this.#resolve<K2, V2>(collection), this.#view);
+  }
+
+  close(): Promise<void> {
+    return this.#view.close();
+  }
+
+  [dispose](): void {
+    this.close().catch(ignore);
+  }
+}

@@ -1,0 +1,21 @@
+// How messages reach the engine.
+import type { KvError } from '../errors.ts';
+
+/** Where a transport reports to. */
+export interface TransportEvents {
+  /** The reply to the oldest message that has none yet. */
+  reply(bytes: Uint8Array): void;
+  /** The engine is gone; no further reply comes. */
+  fail(error: KvError): void;
+}
+
+/** A way to one engine. Replies come in the order of the messages. */
+export interface Transport {
+  /** Whether a sent message's buffer is given away. */
+  readonly takesBuffers: boolean;
+  /** Set before the first message. */
+  events: TransportEvents | undefined;
+  send(message: Uint8Array<ArrayBuffer>): void;
+  /** Frees what the engine holds; called once, after its last reply or failure. */
+  dispose(): void;
+}

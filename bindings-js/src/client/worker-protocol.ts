@@ -1,0 +1,18 @@
+// What travels between a page and its worker beside the binary messages.
+import type { PlainError } from '../engine-host.ts';
+import type { EngineOptions } from './options.ts';
+
+/** The first message to a worker. */
+export interface OpenRequest {
+  readonly module: WebAssembly.Module;
+  readonly storage: 'opfs' | 'memory';
+  readonly name: string;
+  readonly lockTimeoutMs: number;
+  readonly engine: EngineOptions;
+}
+
+/** From a worker: that it opened the database, that it could not, that its engine is gone, or a binary reply. */
+export type WorkerMessage =
+  | { readonly type: 'opened' }
+  | { readonly type: 'failed'; readonly error: PlainError }
+  | Uint8Array;

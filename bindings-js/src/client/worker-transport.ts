@@ -1,0 +1,78 @@
+// The engine in a dedicated worker.
+import { KvError } from '../errors.ts';
+import type { Transport, TransportEvents } from './transport.ts';
+import type { OpenRequest, WorkerMessage } from './worker-protocol.ts';
+
+function toError({ code, message, retryable }: Extract<WorkerMessage, { type: 'failed' }>['error']): KvError {
+  return new KvError(code, message, { retryable });
+}
+
+export class WorkerTransport implements Transport {
+  readonly takesBuffers = true;
+  events: TransportEvents | undefined;
+  readonly #worker: Worker;
+
+  private constructor(worker: Worker) {
+    this.#worker = worker;
+  }
+
+  /** Opens a database in the worker; ends the worker if that fails. */
+  static async open(
+    worker: Worker,
+    request: Promise<OpenRequest>,
+    signal: AbortSignal | undefined,
+  ): Promise<WorkerTransport> {
+    const transport = new WorkerTransport(worker);
+    try {
+      await transport.#open(request, signal);
+      return transport;
+    } catch (error) {
+      worker.terminate();
+      throw error;
+    }
+  }
+
+  send(message: Uint8Array<ArrayBuffer>): void {
+    this.#worker.postMessage(message, [message.buffer]);
+  }
+
+  dispose(): void {
+    this.#worker.terminate();
+  }
+
+  #open(request: Promise<OpenRequest>, signal: AbortSignal | undefined): Promise<void> {
+    const worker = this.#worker;
+    return new Promise<void>((resolve, reject) => {
+      const abort = (): void => reject(signal?.reason);
+      if (signal?.aborted) return abort();
+      signal?.addEventListener('abort', abort, { once: true });
+      worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
+        if (data instanceof Uint8Array) return;
+        signal?.removeEventListener('abort', abort);
+        if (data.type === 'failed') return reject(toError(data.error));
+        this.#listen();
+        resolve();
+      };
+      // Before it says anything a worker fails when its script is missing or forbidden.
+      worker.onerror = (event) => {
+        event.preventDefault();
+        reject(new KvError('KV_UNSUPPORTED', `the worker could not be started (no-worker): ${event.message ?? ''}`));
+      };
+      request.then((message) => worker.postMessage(message)).catch(reject);
+    });
+  }
+
+  #listen(): void {
+    const worker = this.#worker;
+    const fail = (error: KvError): void => this.events?.fail(error);
+    worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
+      if (data instanceof Uint8Array) this.events?.reply(data);
+      else if (data.type === 'failed') fail(toError(data.error));
+    };
+    worker.onerror = (event) => {
+      event.preventDefault();
+      fail(new KvError('KV_IO', `the worker failed: ${event.message ?? ''}; open the database again`));
+    };
+    worker.onmessageerror = () => fail(new KvError('KV_IO', 'a reply could not be read; open the database again'));
+  }
+}

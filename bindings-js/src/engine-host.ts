@@ -1,0 +1,122 @@
+// One engine in this thread: a WebAssembly instance with one open database.
+import { instantiate } from '../build/wasm/glue.js';
+import type { Engine, Instance } from '../build/wasm/glue.js';
+import type { EngineOptions } from './client/options.ts';
+import { KvError } from './errors.ts';
+import type { KvErrorCode } from './errors.ts';
+import type { CustomStorage, StorageFile } from './types.ts';
+
+/** An error as it travels between threads and languages. */
+export interface PlainError {
+  readonly code: KvErrorCode;
+  readonly message: string;
+  readonly retryable: boolean;
+}
+
+export function toPlain(error: unknown): PlainError {
+  if (error instanceof KvError) return { code: error.code, message: error.message, retryable: error.retryable };
+  return { code: 'KV_IO', message: error instanceof Error ? error.message : String(error), retryable: false };
+}
+
+export function fromPlain({ code, message, retryable }: PlainError): KvError {
+  return new KvError(code, message, { retryable });
+}
+
+function isPlain(thrown: unknown): thrown is PlainError {
+  return typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'retryable' in thrown;
+}
+
+/** Remembers open files, as an engine that crashed closes none. */
+class TrackedStorage implements CustomStorage {
+  readonly #storage: CustomStorage;
+  readonly #files: StorageFile[] = [];
+
+  constructor(storage: CustomStorage) {
+    this.#storage = storage;
+  }
+
+  open(file: string): StorageFile {
+    const opened = this.#storage.open(file);
+    this.#files.push(opened);
+    return opened;
+  }
+
+  list(): string[] {
+    return this.#storage.list();
+  }
+
+  remove(file: string): void {
+    this.#storage.remove(file);
+  }
+
+  closeAll(): void {
+    for (const file of this.#files.splice(0)) {
+      try {
+        file.close();
+      } catch {
+        // There is nothing left to do with it.
+      }
+    }
+  }
+}
+
+export class EngineHost {
+  readonly #instance: Instance;
+  readonly #storage: TrackedStorage;
+  #engine: Engine | undefined;
+
+  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine) {
+    this.#instance = instance;
+    this.#storage = storage;
+    this.#engine = engine;
+  }
+
+  static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions): EngineHost {
+    const tracked = new TrackedStorage(storage);
+    const instance = instantiate(module);
+    try {
+      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options));
+    } catch (error) {
+      tracked.closeAll();
+      throw isPlain(error) ? fromPlain(error) : crashed(instance, error);
+    }
+  }
+
+  /** Executes a message. What it throws means that the engine is gone. */
+  execute(message: Uint8Array): Uint8Array<ArrayBuffer> {
+    const engine = this.#engine;
+    if (engine === undefined) throw new KvError('KV_CLOSED', 'the database is closed');
+    const { memory } = this.#instance;
+    try {
+      const at = engine.request_buffer(message.length);
+      // The memory's buffer changes whenever it grows, so no view of it is kept.
+      new Uint8Array(memory.buffer, at, message.length).set(message);
+      const length = engine.execute(message.length);
+      return new Uint8Array(memory.buffer, engine.reply_ptr(), length).slice();
+    } catch (error) {
+      this.#engine = undefined;
+      this.#storage.closeAll();
+      throw crashed(this.#instance, error);
+    }
+  }
+
+  dispose(): void {
+    const engine = this.#engine;
+    this.#engine = undefined;
+    try {
+      engine?.free();
+    } finally {
+      this.#storage.closeAll();
+    }
+  }
+}
+
+function crashed(instance: Instance, cause: unknown): KvError {
+  let reason = cause instanceof Error ? cause.message : String(cause);
+  try {
+    reason = instance.panic_message() ?? reason;
+  } catch {
+    // A crashed engine owes no answer.
+  }
+  return new KvError('KV_IO', `the engine stopped (${reason}); open the database again`, { cause });
+}

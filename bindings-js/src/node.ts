@@ -1,0 +1,184 @@
+// Entry for Node, Deno and Bun: the engine runs in the caller's thread, a database is a directory.
+import * as fs from 'node:fs';
+import { join, resolve } from 'node:path';
+import process from 'node:process';
+import { fileURLToPath } from 'node:url';
+import type { Key } from './codec/keys.ts';
+import { Connection } from './client/connection.ts';
+import { KvDatabase } from './client/database.ts';
+import { LocalTransport } from './client/local-transport.ts';
+import { checkOptions } from './client/options.ts';
+import type { CheckedOptions } from './client/options.ts';
+import { KvError } from './errors.ts';
+import { WatchedStorage } from './storage/custom.ts';
+import { MemoryStorage } from './storage/memory.ts';
+import { DATA_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
+import { lockDirectory } from './storage/node-lock.ts';
+import type { CustomStorage, Database, OpenOptions, Support } from './types.ts';
+import { loadOnce } from './wasm.ts';
+
+export * from './api.ts';
+
+interface Place {
+  readonly path: string;
+  readonly persistence: Database['persistence'];
+  readonly storage: CustomStorage;
+  readonly release: () => void;
+}
+
+const loadModule = loadOnce(async () => {
+  const url = new URL('./mangrove_bg.wasm', import.meta.url);
+  try {
+    return await WebAssembly.compile(await fs.promises.readFile(url));
+  } catch (error) {
+    throw toKvError(error, `load ${url}`);
+  }
+});
+
+/**
+ * Opens a database, creating it if it is missing.
+ *
+ * @param name Path of its directory, or a `file:` URL.
+ * @throws KvError KV_LOCKED if it is open elsewhere and stays so for `lockTimeout`; KV_NOT_FOUND and KV_EXISTS as the
+ * options say; KV_CORRUPT, KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO. A failed open removes and overwrites
+ * nothing.
+ */
+export async function open<K = Key, V = unknown>(
+  name: string | URL,
+  options: OpenOptions<K, V> = {},
+): Promise<Database<K, V>> {
+  const checked = checkOptions(options);
+  const { signal } = checked;
+  signal?.throwIfAborted();
+  const module = await loadModule();
+  signal?.throwIfAborted();
+  const { path, persistence, storage, release } = await toPlace(name, checked);
+  const transport = new LocalTransport(module, storage, checked.engine, release);
+  return new KvDatabase(new Connection(transport), { path, persistence, durability: checked.durability }, options);
+}
+
+async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
+  const { storage, signal } = options;
+  const nothing = (): void => {};
+  if (typeof storage === 'object') {
+    return { path: String(name), persistence: 'custom', storage: new WatchedStorage(storage), release: nothing };
+  }
+  if (storage === 'memory') {
+    return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release: nothing };
+  }
+  if (storage === 'opfs') throw new KvError('KV_UNSUPPORTED', 'the origin private file system exists in browsers only');
+  const path = toPath(name);
+  prepareDirectory(path, options.engine.create);
+  const release = await lockDirectory(path, options.lockTimeoutMs, signal);
+  return { path, persistence: 'fs', storage: new NodeStorage(path), release };
+}
+
+function toPath(name: string | URL): string {
+  try {
+    if (name instanceof URL) return fileURLToPath(name);
+    if (typeof name === 'string' && name !== '' && !name.includes('\0')) return resolve(name);
+  } catch {
+    // No file: URL.
+  }
+  throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
+}
+
+function prepareDirectory(path: string, create: boolean): void {
+  const data = join(path, DATA_FILE);
+  try {
+    if (fs.existsSync(data)) return;
+    if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
+    const first = fs.mkdirSync(path, { recursive: true });
+    // Each new directory is a name in its parent.
+    for (let made = path; first !== undefined && made.length >= first.length; made = resolve(made, '..')) {
+      syncDirectory(resolve(made, '..'));
+    }
+  } catch (error) {
+    throw toKvError(error, `create ${path}`);
+  }
+}
+
+/**
+ * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
+ *
+ * @throws KvError KV_LOCKED if it is open.
+ */
+export async function destroy(name: string | URL): Promise<boolean> {
+  const path = toPath(name);
+  const data = join(path, DATA_FILE);
+  if (!fs.existsSync(data)) return false;
+  const release = await lockDirectory(path, 0);
+  try {
+    fs.rmSync(data);
+    syncDirectory(path);
+  } catch (error) {
+    throw toKvError(error, `remove ${path}`);
+  } finally {
+    release();
+  }
+  try {
+    fs.rmdirSync(path);
+  } catch {
+    // Not empty: the rest is not ours.
+  }
+  return true;
+}
+
+/** Where a file has the superblock's copies, each of which begins with the format's name. */
+const SUPERBLOCKS_BYTES = 8192;
+const COPY_DISTANCE_BYTES = 2048;
+const MAGIC = 'MANGROVE';
+
+function isDatabase(start: Uint8Array): boolean {
+  for (let at = 0; at < SUPERBLOCKS_BYTES; at += COPY_DISTANCE_BYTES) {
+    if (String.fromCharCode(...start.subarray(at, at + MAGIC.length)) === MAGIC) return true;
+  }
+  return false;
+}
+
+/** The databases that are directories of the working directory, with the bytes they take. */
+export async function list(): Promise<{ name: string; size: number }[]> {
+  const found: { name: string; size: number }[] = [];
+  for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
+    const size = entry.isDirectory() ? databaseSize(join(entry.name, DATA_FILE)) : undefined;
+    if (size !== undefined) found.push({ name: entry.name, size });
+  }
+  return found;
+}
+
+/** Size of a database's file; undefined if there is none or it is something else. */
+function databaseSize(data: string): number | undefined {
+  let handle: number | undefined;
+  try {
+    handle = fs.openSync(data, 'r');
+    const start = new Uint8Array(SUPERBLOCKS_BYTES);
+    fs.readSync(handle, start, 0, start.length, 0);
+    return isDatabase(start) ? fs.fstatSync(handle).size : undefined;
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw toKvError(error, `read ${data}`);
+  } finally {
+    if (handle !== undefined) fs.closeSync(handle);
+  }
+}
+
+/** Whether databases can be kept here, and where. */
+export async function checkSupport(): Promise<Support> {
+  return { ok: true, storage: 'fs' };
+}
+
+/** Asks that data be kept, which files are anyway. */
+export async function persist(): Promise<boolean> {
+  return true;
+}
+
+/** Bytes used and usable on the file system of the working directory. */
+export async function estimate(): Promise<{ usage: number; quota: number }> {
+  try {
+    const { bsize, blocks, bfree, bavail } = fs.statfsSync(process.cwd());
+    const usage = (blocks - bfree) * bsize;
+    return { usage, quota: usage + bavail * bsize };
+  } catch (error) {
+    throw toKvError(error, 'estimate');
+  }
+}

@@ -1,0 +1,136 @@
+// Files of a directory through node:fs, which Deno and Bun have too.
+import * as fs from 'node:fs';
+import { join } from 'node:path';
+import { KvError } from '../errors.ts';
+import type { CustomStorage, StorageFile } from '../types.ts';
+
+/** The file that holds the database. */
+export const DATA_FILE = 'data';
+
+function codeOf(error: unknown): string {
+  return (error as NodeJS.ErrnoException | undefined)?.code ?? '';
+}
+
+export function isMissing(error: unknown): boolean {
+  return ['ENOENT', 'ENOTDIR'].includes(codeOf(error));
+}
+
+/** The error of a system call in our words. */
+export function toKvError(error: unknown, action: string): KvError {
+  if (error instanceof KvError) return error;
+  const message = `${action}: ${error instanceof Error ? error.message : String(error)}`;
+  if (['ENOSPC', 'EDQUOT'].includes(codeOf(error))) {
+    return new KvError('KV_QUOTA_EXCEEDED', message, { cause: error, retryable: true });
+  }
+  return new KvError('KV_IO', message, { cause: error });
+}
+
+function attemptTo<T>(action: string, call: () => T): T {
+  try {
+    return call();
+  } catch (error) {
+    throw toKvError(error, action);
+  }
+}
+
+/** Makes names in a directory survive a power cut. */
+export function syncDirectory(directory: string): void {
+  // Windows has no such call and needs none.
+  if (process.platform === 'win32') return;
+  const handle = fs.openSync(directory, 'r');
+  try {
+    fs.fsyncSync(handle);
+  } finally {
+    fs.closeSync(handle);
+  }
+}
+
+class NodeFile implements StorageFile {
+  readonly #path: string;
+  #handle: number | undefined;
+
+  constructor(path: string, handle: number) {
+    this.#path = path;
+    this.#handle = handle;
+  }
+
+  read(at: number, into: Uint8Array): void {
+    this.#whole('read', into.length, (handle, done) => fs.readSync(handle, into, done, into.length - done, at + done));
+  }
+
+  write(at: number, from: Uint8Array): void {
+    this.#whole('write', from.length, (handle, done) => fs.writeSync(handle, from, done, from.length - done, at + done));
+  }
+
+  flush(): void {
+    this.#call('flush', fs.fdatasyncSync);
+  }
+
+  size(): number {
+    return this.#call('size of', (handle) => fs.fstatSync(handle).size);
+  }
+
+  truncate(size: number): void {
+    this.#call('resize', (handle) => fs.ftruncateSync(handle, size));
+  }
+
+  close(): void {
+    if (this.#handle === undefined) return;
+    this.#call('close', fs.closeSync);
+    this.#handle = undefined;
+  }
+
+  /** A system call may do less than it was asked for. */
+  #whole(action: string, total: number, step: (handle: number, done: number) => number): void {
+    this.#call(action, (handle) => {
+      for (let done = 0; done < total;) {
+        const count = step(handle, done);
+        if (count <= 0) throw new KvError('KV_IO', `${action} ${this.#path}: only ${done} of ${total} bytes`);
+        done += count;
+      }
+    });
+  }
+
+  #call<T>(action: string, call: (handle: number) => T): T {
+    const handle = this.#handle;
+    if (handle === undefined) throw new KvError('KV_CLOSED', `${this.#path} is closed`);
+    return attemptTo(`${action} ${this.#path}`, () => call(handle));
+  }
+}
+
+/** The files of one database's directory, which exists and is locked. */
+export class NodeStorage implements CustomStorage {
+  readonly #directory: string;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  open(file: string): StorageFile {
+    const path = join(this.#directory, file);
+    return attemptTo(`open ${path}`, () => new NodeFile(path, this.#openHandle(path)));
+  }
+
+  list(): string[] {
+    return attemptTo(`list ${this.#directory}`, () => fs.readdirSync(this.#directory));
+  }
+
+  remove(file: string): void {
+    const path = join(this.#directory, file);
+    attemptTo(`remove ${path}`, () => {
+      fs.rmSync(path, { force: true });
+      syncDirectory(this.#directory);
+    });
+  }
+
+  #openHandle(path: string): number {
+    try {
+      return fs.openSync(path, 'r+');
+    } catch (error) {
+      if (codeOf(error) !== 'ENOENT') throw error;
+    }
+    const handle = fs.openSync(path, 'wx+');
+    syncDirectory(this.#directory);
+    return handle;
+  }
+}

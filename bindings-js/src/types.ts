@@ -1,0 +1,293 @@
+// The public interfaces. Every method that gives a promise rejects with a KvError whose `code` is stable, and never
+// throws before that. n is the number of entries of the collection.
+import type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
+import type { ValueCodec } from './codec/values.ts';
+
+/** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
+export interface Bounds<K> {
+  /** Only keys after this one. */
+  gt?: Bound<K> | undefined;
+  /** Only this key and those after it. */
+  gte?: Bound<K> | undefined;
+  /** Only keys before this one. */
+  lt?: Bound<K> | undefined;
+  /** Only this key and those before it. */
+  lte?: Bound<K> | undefined;
+  /** Only keys that begin like this: a string's or byte string's start, or a tuple's leading elements. */
+  prefix?: KeyPrefix<K> | undefined;
+}
+
+/** Which entries, in which order. */
+export interface Range<K> extends Bounds<K> {
+  /** From the last key to the first. Default false. */
+  reverse?: boolean | undefined;
+  /** Most entries. Default Infinity. */
+  limit?: number | undefined;
+  /** Entries left out at the start, O(log n). Default 0. */
+  offset?: number | undefined;
+}
+
+/** A range that is read until a signal says otherwise. */
+export interface RangeOptions<K> extends Range<K> {
+  /** Ends a read that is under way; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * Reads entries in order, in chunks and a chunk ahead. It sees the state of the moment it was asked for, whatever is
+ * written later. The helpers are those of the iterators of JavaScript.
+ *
+ * Its place in the engine is given back at its end, by `return()` (which leaving a `for await` loop calls), or when
+ * it is garbage collected. Until then the file keeps what it may still read.
+ */
+export interface KvIterator<T, K = unknown> extends AsyncIterableIterator<T, undefined> {
+  next(): Promise<IteratorResult<T, undefined>>;
+  return(): Promise<IteratorResult<T, undefined>>;
+  [Symbol.asyncIterator](): this;
+  [Symbol.asyncDispose](): Promise<void>;
+  /** The next `max` items, fewer at the end, `[]` after it. Several times faster than as many `next()`. */
+  nextMany(max: number): Promise<T[]>;
+  /** Goes on at the first key at or past `key` in this direction, also backwards. Without effect after the end. */
+  seek(key: KeyPrefix<K>): void;
+  /** All that is left. */
+  toArray(): Promise<T[]>;
+  map<U>(fn: (item: T, index: number) => U | Promise<U>): KvIterator<U, K>;
+  filter<S extends T>(fn: (item: T, index: number) => item is S): KvIterator<S, K>;
+  filter(fn: (item: T, index: number) => unknown): KvIterator<T, K>;
+  take(count: number): KvIterator<T, K>;
+  drop(count: number): KvIterator<T, K>;
+  flatMap<U>(fn: (item: T, index: number) => Iterable<U> | AsyncIterable<U>): KvIterator<U, K>;
+  reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A>;
+  forEach(fn: (item: T, index: number) => unknown): Promise<void>;
+  some(fn: (item: T, index: number) => unknown): Promise<boolean>;
+  every(fn: (item: T, index: number) => unknown): Promise<boolean>;
+  find(fn: (item: T, index: number) => unknown): Promise<T | undefined>;
+}
+
+/** Reads one collection. Values are decoded anew for each call: none is shared with the database or another caller. */
+export interface Reader<K, V> {
+  /** The value, or `undefined` if and only if there is no entry. O(log n). */
+  get(key: K): Promise<V | undefined>;
+  /** Values in the order of `keys`, all of one state. */
+  getMany(keys: Iterable<K>): Promise<(V | undefined)[]>;
+  /** Whether there is an entry. O(log n), without reading the value. */
+  has(key: K): Promise<boolean>;
+  /** As `has`, in the order of `keys`, all of one state. */
+  hasMany(keys: Iterable<K>): Promise<boolean[]>;
+  /** Entries in key order. */
+  entries(options?: RangeOptions<K>): KvIterator<[K, V], K>;
+  /** Keys in order; values are not read. */
+  keys(options?: RangeOptions<K>): KvIterator<K, K>;
+  /** Values in the order of their keys. */
+  values(options?: RangeOptions<K>): KvIterator<V, K>;
+  /** As `entries`. */
+  range(options: RangeOptions<K>): KvIterator<[K, V], K>;
+  /** Entries whose keys begin with `prefix`. */
+  prefix(prefix: KeyPrefix<K>, options?: RangeOptions<K>): KvIterator<[K, V], K>;
+  /** What `entries(options)` would give first. O(log n). `first({ gte: key })` is the entry at or after `key`. */
+  first(options?: RangeOptions<K>): Promise<[K, V] | undefined>;
+  /** What `entries(options)` would give last. O(log n). `last({ lte: key })` is the entry at or before `key`. */
+  last(options?: RangeOptions<K>): Promise<[K, V] | undefined>;
+  /** How many entries `entries(options)` would give. O(log n). */
+  count(options?: RangeOptions<K>): Promise<number>;
+  /** Number of entries, O(1). It is asked for when it is awaited. */
+  readonly size: Promise<number>;
+  /** What `entries(options)` would give at position `index`, a negative one counted from the end. O(log n). */
+  at(index: number, options?: RangeOptions<K>): Promise<[K, V] | undefined>;
+  /** How many keys sort before `key`, whether or not it is there; with bounds, how many of those within. O(log n). */
+  rank(key: K, options?: Bounds<K> & { signal?: AbortSignal | undefined }): Promise<number>;
+  /** Calls `fn` with each entry in order and awaits what it gives. */
+  forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void>;
+  /** As `entries()`. */
+  [Symbol.asyncIterator](): KvIterator<[K, V], K>;
+}
+
+/**
+ * When a write's promise resolves, in the words of IndexedDB.
+ *
+ * - `"strict"`: when it survives a power cut. Writes called in one tick share the flush.
+ * - `"relaxed"`: when it survives the death of the process.
+ * - `"none"`: when it is visible; it survives from the next `flush()`, stronger write or `close()` on.
+ *
+ * After a crash there is always a prefix of the commits, each whole.
+ */
+export type Durability = 'strict' | 'relaxed' | 'none';
+
+/** Options of every write. */
+export interface WriteOptions {
+  /** Default: the database's. */
+  durability?: Durability | undefined;
+}
+
+/** Writes one collection. Every call is one atomic commit, takes effect in the order of calls and at once is seen by later ones. */
+export interface Writer<K, V> {
+  /** Inserts or replaces. `undefined` cannot be stored. */
+  set(key: K, value: V, options?: WriteOptions): Promise<void>;
+  /** Inserts or replaces all or none. */
+  setMany(entries: Iterable<readonly [K, V]>, options?: WriteOptions): Promise<void>;
+  /** Removes; tells whether there was an entry. */
+  delete(key: K, options?: WriteOptions): Promise<boolean>;
+  /** Removes all or none; tells how many there were. */
+  deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number>;
+  /** Removes all entries within the bounds. */
+  clear(range?: Bounds<K>, options?: WriteOptions): Promise<void>;
+}
+
+/** A named ordered map inside a database. */
+export interface Collection<K, V> extends Reader<K, V>, Writer<K, V> {
+  /** `""` for the database's own. */
+  readonly name: string;
+}
+
+/** How a collection stores keys and values; recorded with its first write and compared from then on. */
+export interface CollectionOptions<K, V> {
+  /** Default `keyCodecs.any`. */
+  key?: KeyCodec<K> | undefined;
+  /** Default `valueCodecs.structured()`. */
+  value?: ValueCodec<V> | undefined;
+}
+
+/** A collection by handle, or by name with the default codecs. */
+export type CollectionReference = string | { readonly name: string };
+
+/** One change of `batch(ops)`. */
+export type BatchOp<K = Key, V = unknown> =
+  | { readonly type: 'set'; readonly key: K; readonly value: V; readonly collection?: CollectionReference | undefined }
+  | { readonly type: 'delete'; readonly key: K; readonly collection?: CollectionReference | undefined };
+
+/** What a commit gave. */
+export interface CommitInfo {
+  /** Number of the commit: each is greater than those before. */
+  readonly version: number;
+}
+
+/** Changes of any collections that become one atomic commit. Keys and values are encoded when they are added. */
+export interface Batch<K, V> {
+  /** Throws a KvError for a key or value that cannot be stored; the batch stays as it was. */
+  set(key: K, value: V): this;
+  /** Throws a KvError for a key that cannot be stored; the batch stays as it was. */
+  delete(key: K): this;
+  /** The same batch, writing another collection. */
+  collection<K2, V2>(collection: Collection<K2, V2>): Batch<K2, V2>;
+  /** Number of changes. */
+  readonly length: number;
+  /** Applies all or none; afterwards the batch is closed. */
+  commit(options?: WriteOptions): Promise<CommitInfo>;
+  /** Drops what was not committed. */
+  [Symbol.dispose](): void;
+}
+
+/**
+ * A read view: the state of the moment it was asked for. The file keeps what it can still read until it is closed or
+ * garbage collected.
+ */
+export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
+  /** Another collection in the same state. */
+  collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2>;
+  collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2>;
+  /** Idempotent. Iterators that were begun on it go on. */
+  close(): Promise<void>;
+  [Symbol.dispose](): void;
+}
+
+/** A user's own place for files: synchronous, and every read and write is whole or throws. */
+export interface CustomStorage {
+  /** Opens a file for reading and writing, creating it empty if it is missing. */
+  open(file: string): StorageFile;
+  /** Names of all files there are. */
+  list(): string[];
+  /** Removes a file that is not open; a missing one is no error. */
+  remove(file: string): void;
+}
+
+/**
+ * One open file; offsets and sizes are bytes. An exception with the `code` `"KV_QUOTA_EXCEEDED"`, `"ENOSPC"` or
+ * `"EDQUOT"` says that there is no room.
+ */
+export interface StorageFile {
+  /** Fills `into`, which is valid during the call only. */
+  read(at: number, into: Uint8Array): void;
+  /** Writes all of `from`, which is valid during the call only, growing the file as needed. */
+  write(at: number, from: Uint8Array): void;
+  /** Returns when everything written before survives a power cut. */
+  flush(): void;
+  size(): number;
+  /** Cuts the file or extends it with zeros. */
+  truncate(size: number): void;
+  /** Idempotent. */
+  close(): void;
+}
+
+/** Options of `open`. */
+export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, V> {
+  /**
+   * Where the database is kept. `"auto"`, the default, is `"opfs"` in browsers and `"fs"` elsewhere; there is no
+   * silent change to another.
+   */
+  storage?: 'auto' | 'opfs' | 'fs' | 'memory' | CustomStorage | undefined;
+  /** Create it if it does not exist; otherwise KV_NOT_FOUND. Default true. */
+  create?: boolean | undefined;
+  /** Fail with KV_EXISTS if it exists. Default false. */
+  exclusive?: boolean | undefined;
+  /** Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED. Default 10 000. */
+  lockTimeout?: number | undefined;
+  /** For all writes that do not say otherwise. Default "strict". */
+  durability?: Durability | undefined;
+  /** Memory for cached parts of the file in bytes. Default 32 MiB. */
+  cacheBytes?: number | undefined;
+  /** Of what is stored; fixed at creation, later ignored. Default "lz4". */
+  compression?: 'lz4' | 'none' | undefined;
+  /** Allocation unit in bytes, a power of two from 512 to 65 536; fixed at creation, later ignored. Default 4096. */
+  unitBytes?: number | undefined;
+  /** Size of a tree node in bytes, 256 to 65 536; fixed at creation, later ignored. Default 16 384. */
+  nodeBytes?: number | undefined;
+  /** Ends the wait; `open` rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** Numbers about an open database. */
+export interface Stats {
+  readonly version: number;
+  readonly entries: number;
+}
+
+/** What `verify` found. */
+export interface VerifyReport {
+  readonly ok: boolean;
+}
+
+/** An open database; it is itself the default collection. */
+export interface Database<K = Key, V = unknown> extends Collection<K, V> {
+  /** The name it was opened under; with `"fs"` the absolute path of its directory. */
+  readonly path: string;
+  readonly status: 'open' | 'closing' | 'closed';
+  /** Where it is kept. */
+  readonly persistence: 'opfs' | 'fs' | 'memory' | 'custom';
+  /** A collection by name, created by its first write. */
+  collection<K2 = Key, V2 = unknown>(name: string, options?: CollectionOptions<K2, V2>): Collection<K2, V2>;
+  /** Names of the collections that were written to, in order, without the default one. */
+  collections(): Promise<string[]>;
+  /** Removes a collection with its entries and codecs; tells whether there was one. */
+  dropCollection(name: string): Promise<boolean>;
+  /** Collects changes. */
+  batch(): Batch<K, V>;
+  /** Applies all or none. */
+  batch(ops: Iterable<BatchOp<K, V>>, options?: WriteOptions): Promise<CommitInfo>;
+  /** The state after all calls before this one. */
+  snapshot(): Snapshot<K, V>;
+  /** Resolves when everything written before survives a power cut. */
+  flush(): Promise<void>;
+  stats(): Promise<Stats>;
+  /** Reads and checks the whole file. */
+  verify(): Promise<VerifyReport>;
+  /** Finishes what was called before and lets go of the files. Idempotent. Later calls reject with KV_CLOSED. */
+  close(): Promise<void>;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+/** What `checkSupport` gives. */
+export type Support =
+  | { readonly ok: true; readonly storage: 'opfs' | 'fs' }
+  | { readonly ok: false; readonly reason: UnsupportedReason; readonly message: string };
+
+export type UnsupportedReason = 'insecure-context' | 'private-mode' | 'no-opfs' | 'no-worker';
