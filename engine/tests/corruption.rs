@@ -1,0 +1,234 @@
+//! Proves that damage is found and named, and that looking at a damaged or foreign file never changes it.
+//!
+//! A small database is damaged in every way tried here; opening it and reading everything must give the right records or a typed error. After a failed open the
+//! file has the bytes it had before.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options};
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn sample(compression: Compression) -> (Vec<u8>, Records) {
+    let storage = MemoryStorage::new();
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        compression,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options).expect("memory works");
+    let mut records = Records::new();
+    for number in 0..3_u32 {
+        let mut transaction = database.begin().expect("it can be written");
+        for part in 0..60_u32 {
+            let key = format!("key {:04}", part * 7 % 60 + number * 13).into_bytes();
+            let value = vec![part as u8; if part == 5 { 2000 } else { 30 }];
+            transaction.set("c", &key, &value).expect("memory works");
+            records.insert(key, value);
+        }
+        transaction.commit(Durability::Strict).expect("memory works");
+    }
+    database.close().expect("memory works");
+    (storage.files()["data"].clone(), records)
+}
+
+fn storage_of(data: &[u8]) -> MemoryStorage {
+    MemoryStorage::from_files(BTreeMap::from([("data".to_owned(), data.to_vec())]))
+}
+
+/// Opens and reads everything both ways.
+fn read_all(storage: &MemoryStorage) -> Result<Records, Error> {
+    let database = Database::open(Arc::new(storage.clone()), Options::default())?;
+    let snapshot = database.snapshot();
+    let Some(tree) = snapshot.collection("c") else {
+        return Ok(Records::new());
+    };
+    let mut records = Records::new();
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    while cursor.advance()? {
+        records.insert(cursor.key().to_vec(), cursor.value()?);
+    }
+    let mut backwards = tree.cursor(KeyRange::all(), Direction::Reverse);
+    while backwards.advance()? {}
+    for (key, value) in &records {
+        assert_eq!(tree.get(key)?.as_ref(), Some(value));
+    }
+    let report = database.verify()?;
+    match report.problems.first() {
+        Some(problem) => Err(problem.clone()),
+        None => Ok(records),
+    }
+}
+
+/// Damage either does no harm or is reported as corruption; the file is not touched.
+fn check_damaged(data: &[u8], records: &Records, context: &str) -> bool {
+    let storage = storage_of(data);
+    let result = read_all(&storage);
+    assert!(storage.files()["data"] == data, "{context}: the file was changed");
+    match result {
+        Ok(found) => {
+            assert!(found == *records, "{context}: wrong records without an error");
+            false
+        }
+        Err(error) => {
+            assert_eq!(error.code(), "KV_CORRUPT", "{context}: {error}");
+            true
+        }
+    }
+}
+
+#[test]
+fn every_flipped_byte_is_harmless_or_found() {
+    for compression in [Compression::None, Compression::Lz4] {
+        let (data, records) = sample(compression);
+        assert!(!check_damaged(&data, &records, "undamaged"));
+        let mut found = 0;
+        for at in 0..data.len() {
+            let mut damaged = data.clone();
+            damaged[at] ^= 1 << (at % 8);
+            found += u32::from(check_damaged(&damaged, &records, &format!("byte {at}")));
+        }
+        println!("{compression:?}: {found} of {} flips were reported", data.len());
+        assert!(found > 2000);
+    }
+}
+
+#[test]
+fn a_damaged_sector_of_the_superblocks_loses_nothing() {
+    let (data, records) = sample(Compression::Lz4);
+    for sector in 0..8192 / 512 {
+        let mut damaged = data.clone();
+        damaged[sector * 512..(sector + 1) * 512].fill(0xA5);
+        assert!(!check_damaged(&damaged, &records, &format!("sector {sector}")));
+    }
+}
+
+#[test]
+fn damaged_pages_name_their_place() {
+    let (data, _) = sample(Compression::None);
+    let mut damaged = data.clone();
+    // Leaves begin with the block magic, kind 1.
+    let leaves: Vec<usize> = (8192..data.len())
+        .step_by(512)
+        .filter(|at| &data[*at..*at + 5] == b"MGBK\x01")
+        .collect();
+    for at in leaves {
+        damaged[at + 100] ^= 0xFF;
+    }
+    match read_all(&storage_of(&damaged)) {
+        Err(Error::Corrupt(corruption)) => {
+            assert_eq!(corruption.collection.as_deref(), Some("c"));
+            assert!(corruption.unit.is_some());
+            assert!(corruption.key_range.is_some());
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn truncation_is_found_at_every_unit() {
+    let (data, records) = sample(Compression::Lz4);
+    for len in (8192..data.len()).step_by(512) {
+        let storage = storage_of(&data[..len]);
+        match read_all(&storage) {
+            // Only free units were lost.
+            Ok(found) => assert!(found == records, "{len}"),
+            Err(error) => assert_eq!(error.code(), "KV_CORRUPT", "{len}: {error}"),
+        }
+        assert_eq!(storage.files()["data"], data[..len]);
+    }
+    assert!(matches!(
+        read_all(&storage_of(&data[..data.len() / 2])),
+        Err(Error::Corrupt(_))
+    ));
+}
+
+#[test]
+fn foreign_files_are_refused_and_kept() {
+    let mut rng = SimRng::new(5);
+    let random = |rng: &mut SimRng, len: usize| (0..len).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
+    let files = [
+        b"SQLite format 3\0".repeat(1000),
+        b"hello".to_vec(),
+        random(&mut rng, 100),
+        random(&mut rng, 8192),
+        random(&mut rng, 100_000),
+        vec![0; 100_000],
+        b"MANGROVE".repeat(2000),
+    ];
+    for file in files {
+        let storage = storage_of(&file);
+        let error = read_all(&storage).expect_err("it is not a database");
+        assert_eq!(error.code(), "KV_CORRUPT", "{error}");
+        assert_eq!(storage.files()["data"], file);
+    }
+    let storage = storage_of(&b"hello".repeat(5000));
+    assert!(matches!(read_all(&storage), Err(Error::NotADatabase { .. })));
+}
+
+#[test]
+fn a_newer_format_is_refused_and_kept() {
+    let (mut data, _) = sample(Compression::Lz4);
+    for at in [0, 2048, 4096, 6144] {
+        data[at + 8] = 2;
+        let crc = crc32fast::hash(&data[at..at + 508]);
+        data[at + 508..at + 512].copy_from_slice(&crc.to_le_bytes());
+    }
+    let storage = storage_of(&data);
+    let error = read_all(&storage).expect_err("this build is too old");
+    assert_eq!(error, Error::VersionUnsupported { found: 2, supported: 1 });
+    assert!(storage.files()["data"] == data);
+}
+
+#[test]
+fn options_decide_between_creating_and_refusing() {
+    let open = |storage: &MemoryStorage, options: Options| Database::open(Arc::new(storage.clone()), options).map(drop);
+    let absent = Options {
+        create: false,
+        ..Options::default()
+    };
+    let exclusive = Options {
+        exclusive: true,
+        ..Options::default()
+    };
+    let read_only = Options {
+        read_only: true,
+        ..Options::default()
+    };
+    let storage = MemoryStorage::new();
+    assert!(matches!(open(&storage, absent.clone()), Err(Error::NotFound { .. })));
+    assert!(matches!(open(&storage, read_only.clone()), Err(Error::NotFound { .. })));
+    assert!(storage.files().is_empty());
+    open(&storage, exclusive.clone()).expect("it is new");
+    assert!(matches!(open(&storage, exclusive), Err(Error::AlreadyExists { .. })));
+    open(&storage, absent).expect("it is there");
+    let database = Database::open(Arc::new(storage.clone()), read_only).expect("it is there");
+    assert!(matches!(database.begin(), Err(Error::ReadOnly)));
+    for bad in [
+        Options {
+            unit_bytes: 1000,
+            ..Options::default()
+        },
+        Options {
+            unit_bytes: 256,
+            ..Options::default()
+        },
+        Options {
+            node_bytes: 100,
+            ..Options::default()
+        },
+        Options {
+            cache_bytes: 1,
+            ..Options::default()
+        },
+    ] {
+        assert!(matches!(
+            open(&MemoryStorage::new(), bad),
+            Err(Error::InvalidArgument { .. })
+        ));
+    }
+}

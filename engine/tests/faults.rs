@@ -1,0 +1,184 @@
+//! Proves what a failing storage may do to a database: an operation that fails surfaces as a typed error, nothing half-applied becomes visible,
+//! reads go on, a full disk leaves the database writable, a failed flush does not, and what is opened afterwards is a committed state.
+//!
+//! A workload is repeated with every storage operation failing in turn, once or from then on, with and without a partial write.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{Flavour, History, check, options, read_state, run};
+use mangrove_engine::storage::Storage;
+use mangrove_engine::storage::sim::{Fault, FaultKind, SimStorage};
+use mangrove_engine::{Database, Durability, Error, Options};
+
+fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
+    Arc::new(storage.clone())
+}
+
+fn fault_everywhere(flavour: Flavour, kind: FaultKind, forever: bool) {
+    let whole = SimStorage::new();
+    run(&shared(&whole), flavour, 11, 25, &mut History::default()).expect("nothing fails without a fault");
+    for at in 0..whole.counters().operations {
+        let context = format!("{flavour:?} {kind:?} at {at}, forever {forever}");
+        let storage = SimStorage::new();
+        storage.set_fault(Some(Fault {
+            at,
+            kind,
+            forever,
+            partial: at % 2 == 0,
+        }));
+        let mut history = History::default();
+        match run(&shared(&storage), flavour, 11, 25, &mut history) {
+            // Cutting the free tail of the file off may fail without harm.
+            Ok(()) => {}
+            Err(Error::Io { .. }) => assert_eq!(kind, FaultKind::Io, "{context}"),
+            Err(Error::StorageFull { .. }) => assert_eq!(kind, FaultKind::StorageFull, "{context}"),
+            Err(other) => panic!("{context}: {other}"),
+        }
+        storage.set_fault(None);
+        // The process goes on without a power cut: everything that was written is there.
+        let database =
+            Database::open(shared(&storage), options(flavour)).unwrap_or_else(|error| panic!("{context}: {error}"));
+        check(&database, &history, &context);
+    }
+}
+
+#[test]
+fn every_operation_may_fail_once() {
+    for flavour in [Flavour::Tiny, Flavour::Mixed] {
+        fault_everywhere(flavour, FaultKind::Io, false);
+    }
+}
+
+#[test]
+fn every_operation_may_fail_for_ever() {
+    for flavour in [Flavour::Tiny, Flavour::Large] {
+        fault_everywhere(flavour, FaultKind::Io, true);
+    }
+}
+
+#[test]
+fn the_disk_may_be_full_at_every_operation() {
+    for flavour in [Flavour::Batches, Flavour::Large] {
+        fault_everywhere(flavour, FaultKind::StorageFull, true);
+    }
+}
+
+fn open_with_one_record() -> (SimStorage, Database) {
+    let storage = SimStorage::new();
+    let small = Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        ..Options::default()
+    };
+    let database = Database::open(shared(&storage), small).expect("the storage works");
+    set(&database, b"first", &[1; 100]).expect("the storage works");
+    (storage, database)
+}
+
+fn set(database: &Database, key: &[u8], value: &[u8]) -> Result<(), Error> {
+    let mut transaction = database.begin()?;
+    transaction.set("c", key, value)?;
+    transaction.commit(Durability::Strict)?;
+    Ok(())
+}
+
+fn fail_from(storage: &SimStorage, after: u64, kind: FaultKind, forever: bool) {
+    let fault = Fault {
+        at: storage.counters().operations + after,
+        kind,
+        forever,
+        partial: true,
+    };
+    storage.set_fault(Some(fault));
+}
+
+#[test]
+fn a_full_disk_undoes_the_commit_and_the_next_one_succeeds() {
+    let (storage, database) = open_with_one_record();
+    let before = read_state(&database.snapshot()).expect("reads go on");
+    // The first operation of a commit with a large value writes that value, the second the nodes.
+    for after in 0..2 {
+        fail_from(&storage, after, FaultKind::StorageFull, true);
+        let failed = set(&database, b"second", &[2; 5000]);
+        assert!(matches!(failed, Err(Error::StorageFull { .. })), "{failed:?}");
+        assert!(read_state(&database.snapshot()).expect("reads go on") == before);
+        assert!(database.verify().expect("it can be read").is_ok());
+    }
+    storage.set_fault(None);
+    set(&database, b"second", &[2; 5000]).expect("there is space again");
+    assert!(database.verify().expect("it can be read").is_ok());
+    assert_eq!(database.version(), 2);
+}
+
+#[test]
+fn a_failed_flush_poisons_writes_but_not_reads() {
+    let (storage, database) = open_with_one_record();
+    let before = read_state(&database.snapshot()).expect("reads go on");
+    // Operations of a small commit: nodes and free map, flush, superblock, flush.
+    let counted = storage.counters();
+    set(&database, b"probe", b"").expect("the storage works");
+    let flush = storage.counters().operations - counted.operations - 3;
+    let with_probe = read_state(&database.snapshot()).expect("reads go on");
+    assert!(before != with_probe);
+    fail_from(&storage, flush, FaultKind::Io, false);
+    assert!(matches!(set(&database, b"lost", b""), Err(Error::Io { .. })));
+    let refused = set(&database, b"refused", b"");
+    assert!(
+        matches!(refused, Err(Error::Poisoned { .. })),
+        "a flush that succeeds later must not be believed"
+    );
+    assert!(matches!(database.checkpoint(), Err(Error::Poisoned { .. })));
+    assert!(read_state(&database.snapshot()).expect("reads go on") == with_probe);
+    drop(database);
+    let database = Database::open(shared(&storage), Options::default()).expect("opening again heals it");
+    set(&database, b"after", b"").expect("writing works again");
+}
+
+#[test]
+fn undurable_commits_survive_a_full_disk_in_memory() {
+    let (storage, database) = open_with_one_record();
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.set("c", b"memory", b"1").expect("memory takes it");
+    transaction.commit(Durability::None).expect("memory takes it");
+    fail_from(&storage, 0, FaultKind::StorageFull, true);
+    assert!(matches!(database.checkpoint(), Err(Error::StorageFull { .. })));
+    assert!(matches!(
+        set(&database, b"strict", b"2"),
+        Err(Error::StorageFull { .. })
+    ));
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"memory").expect("reads go on"), Some(b"1".to_vec()));
+    assert_eq!(tree.get(b"strict").expect("reads go on"), None);
+    // The files stay open as long as something reads them.
+    drop(tree);
+    storage.set_fault(None);
+    database.close().expect("there is space again");
+    let database = Database::open(shared(&storage), Options::default()).expect("it opens");
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"memory").expect("reads go on"), Some(b"1".to_vec()));
+}
+
+#[test]
+fn bad_input_leaves_the_transaction_usable() {
+    let (_storage, database) = open_with_one_record();
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.set("c", b"kept", b"1").expect("memory takes it");
+    let long = vec![0; database.max_key_bytes() + 1];
+    assert!(matches!(
+        transaction.set("c", &long, b""),
+        Err(Error::KeyTooLarge { .. })
+    ));
+    assert!(matches!(
+        transaction.set(&"n".repeat(300), b"k", b""),
+        Err(Error::InvalidArgument { .. })
+    ));
+    transaction.set_codecs("coded", "any", "json").expect("it is new");
+    let mismatch = transaction.set_codecs("coded", "any", "bytes");
+    assert!(matches!(mismatch, Err(Error::CodecMismatch { .. })));
+    transaction.commit(Durability::Strict).expect("the storage works");
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"kept").expect("reads go on"), Some(b"1".to_vec()));
+    assert_eq!(tree.get(&long).expect("asking for it is no error"), None);
+}
