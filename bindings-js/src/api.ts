@@ -8,5 +8,5 @@ export type { KvErrorCode } from './errors.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
   Durability, KvIterator, OpenOptions, Range, RangeOptions, Reader, Snapshot, Stats, StorageFile, Support,
-  UnsupportedReason, VerifyReport, WriteOptions, Writer,
+  UnsupportedReason, VerifyProblem, VerifyReport, WriteOptions, Writer,
 } from './types.ts';

@@ -82,6 +82,11 @@ export class EngineHost {
     }
   }
 
+  /** Size of the instance's memory. */
+  get memoryBytes(): number {
+    return this.#instance.memory.buffer.byteLength;
+  }
+
   /** Executes a message. What it throws means that the engine is gone. */
   execute(message: Uint8Array): Uint8Array<ArrayBuffer> {
     const engine = this.#engine;

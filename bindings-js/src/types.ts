@@ -2,6 +2,7 @@
 // throws before that. n is the number of entries of the collection.
 import type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
 import type { ValueCodec } from './codec/values.ts';
+import type { KvErrorCode } from './errors.ts';
 
 /** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
 export interface Bounds<K> {
@@ -150,10 +151,12 @@ export interface CollectionOptions<K, V> {
 /** A collection by handle, or by name with the default codecs. */
 export type CollectionReference = string | { readonly name: string };
 
-/** One change of `batch(ops)`. */
+/** One change of `batch(ops)`: of the database itself, or of the collection it names. */
 export type BatchOp<K = Key, V = unknown> =
-  | { readonly type: 'set'; readonly key: K; readonly value: V; readonly collection?: CollectionReference | undefined }
-  | { readonly type: 'delete'; readonly key: K; readonly collection?: CollectionReference | undefined };
+  | { readonly type: 'set'; readonly key: K; readonly value: V; readonly collection?: undefined }
+  | { readonly type: 'delete'; readonly key: K; readonly collection?: undefined }
+  | { readonly type: 'set'; readonly key: unknown; readonly value: unknown; readonly collection: CollectionReference }
+  | { readonly type: 'delete'; readonly key: unknown; readonly collection: CollectionReference };
 
 /** What a commit gave. */
 export interface CommitInfo {
@@ -245,15 +248,63 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
   signal?: AbortSignal | undefined;
 }
 
-/** Numbers about an open database. */
+/** Figures of an open database. Sizes are bytes; counters begin at 0 when it is opened. */
 export interface Stats {
+  /** Number of the newest commit. */
   readonly version: number;
+  /** Number of the newest commit that survives a power cut. */
+  readonly durableVersion: number;
+  /** Collections, the default one included. */
+  readonly collections: number;
+  /** Entries of all collections. */
   readonly entries: number;
+  /** Size of the file. */
+  readonly fileSize: number;
+  /** Part of the file that can be used at once. */
+  readonly freeSize: number;
+  /** Part of the file that is kept for snapshots and iterators, or until the next checkpoint. */
+  readonly keptSize: number;
+  /** Allocation unit. */
+  readonly unitSize: number;
+  /** Levels of the deepest collection. */
+  readonly depth: number;
+  /** Nodes found in memory. */
+  readonly cacheHits: number;
+  /** Nodes that had to be read. */
+  readonly cacheMisses: number;
+  /** Unchanged nodes in memory. */
+  readonly cacheSize: number;
+  /** Changed nodes in memory that are not written yet. */
+  readonly dirtySize: number;
+  /** Snapshots and iterators that are open. */
+  readonly openSnapshots: number;
+  /** Number of the commit that the oldest of them sees. */
+  readonly oldestSnapshot?: number;
+  /** Times that commits were made durable. */
+  readonly checkpoints: number;
+  readonly bytesRead: number;
+  readonly bytesWritten: number;
 }
 
 /** What `verify` found. */
 export interface VerifyReport {
+  /** Whether nothing is damaged. */
   readonly ok: boolean;
+  /** Blocks that were read and checked. */
+  readonly pagesChecked: number;
+  /** Entries in them. */
+  readonly entries: number;
+  /** Damage, in the order it was found. */
+  readonly problems: readonly VerifyProblem[];
+}
+
+/** One damage that `verify` found. */
+export interface VerifyProblem {
+  readonly code: KvErrorCode;
+  readonly message: string;
+  /** Allocation unit where the damaged block begins. */
+  readonly page?: number;
+  readonly collection?: string;
 }
 
 /** An open database; it is itself the default collection. */

@@ -26,8 +26,8 @@ export async function fetchModule(url: URL): Promise<WebAssembly.Module> {
   try {
     const response = await fetch(url);
     if (!response.ok) throw new Error(`HTTP status ${response.status}`);
-    // Only this type may be compiled while it arrives; servers do not always know it.
-    const isStreamable = response.headers.get('content-type')?.startsWith('application/wasm') === true;
+    // Only this type, without parameters, may be compiled while it arrives; servers do not always give it.
+    const isStreamable = response.headers.get('content-type')?.trim().toLowerCase() === 'application/wasm';
     return isStreamable
       ? await WebAssembly.compileStreaming(response)
       : await WebAssembly.compile(await response.arrayBuffer());

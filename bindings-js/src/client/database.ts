@@ -91,7 +91,8 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return attempt(() => {
       const changes = new ChangeList();
       for (const op of ops) {
-        const target = op.collection === undefined ? this.target : this.#resolve<K, V>(op.collection);
+        // An operation on another collection is checked by that collection's codecs.
+        const target = (op.collection === undefined ? this.target : this.#resolve(op.collection)) as Target<unknown, unknown>;
         if (op.type === 'set') changes.set(target, op.key, op.value);
         else if (op.type === 'delete') changes.delete(target, op.key);
         else throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set" or "delete"');

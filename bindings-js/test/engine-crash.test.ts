@@ -1,0 +1,141 @@
+// An engine that stops in the middle: nothing waits for ever, everything rejects typed, files are closed.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { Connection } from '../src/client/connection.ts';
+import { KvDatabase } from '../src/client/database.ts';
+import { LocalTransport } from '../src/client/local-transport.ts';
+import { checkOptions } from '../src/client/options.ts';
+import type { Transport, TransportEvents } from '../src/client/transport.ts';
+import { EngineHost } from '../src/engine-host.ts';
+import { KvError } from '../src/errors.ts';
+import { FaultyStorage } from './support/faulty-storage.ts';
+import { code, rejects } from './support/kit.ts';
+
+const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
+const { engine } = checkOptions({});
+const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
+
+/** Its sizes are numbers that WebAssembly does not take: an exception inside the engine that ends it as a trap does. */
+class CrashingStorage extends FaultyStorage {
+  isCrashing = false;
+
+  override open(name: string): ReturnType<FaultyStorage['open']> {
+    const file = super.open(name);
+    return new Proxy(file, {
+      get: (target, method) => {
+        if (method === 'size' && this.isCrashing) return () => 10n;
+        if (method === 'write' && this.isCrashing) return () => { throw new Error('so that the size is asked for'); };
+        return (target[method as keyof typeof target] as () => unknown).bind(target);
+      },
+    });
+  }
+}
+
+test('a crash rejects what waits and what comes later, and closes the files', async () => {
+  const storage = new CrashingStorage();
+  let releases = 0;
+  const db = new KvDatabase(new Connection(new LocalTransport(module, storage, engine, () => releases++)), info, {});
+  await db.set('a', 1);
+  const iterator = db.entries();
+  const snapshot = db.snapshot();
+  await iterator.next();
+  storage.isCrashing = true;
+  const waiting = [db.get('a'), db.set('b', 2), db.get('b'), db.snapshot().get('a')];
+  for (const call of waiting) await rejects(call as Promise<unknown>, 'KV_IO');
+  assert.equal(db.status, 'closed');
+  const later = [db.get('a'), db.set('c', 3), iterator.next(), snapshot.get('a'), db.flush(), db.size, db.entries().toArray()];
+  for (const call of later) await rejects(Promise.resolve(call), 'KV_IO');
+  await db.close();
+  assert.equal(storage.closed, storage.opened);
+  assert.equal(releases, 1);
+
+  storage.isCrashing = false;
+  const again = new KvDatabase(new Connection(new LocalTransport(module, storage, engine, () => undefined)), info, {});
+  assert.deepEqual(await again.entries().toArray(), [['a', 1]]);
+  await again.close();
+});
+
+test('a crash while opening closes the files', () => {
+  const storage = new CrashingStorage();
+  storage.isCrashing = true;
+  assert.throws(() => EngineHost.open(module, storage, engine), code('KV_IO'));
+  assert.equal(storage.opened, 1);
+  assert.equal(storage.closed, 1);
+});
+
+test('a host that is gone says so', () => {
+  const host = EngineHost.open(module, new FaultyStorage(), engine);
+  host.dispose();
+  host.dispose();
+  assert.throws(() => host.execute(new Uint8Array([0x41])), code('KV_CLOSED'));
+});
+
+/** A way to an engine that does what the test says. */
+class ScriptedTransport implements Transport {
+  readonly takesBuffers = true;
+  events: TransportEvents | undefined;
+  readonly sent: Uint8Array[] = [];
+  disposed = 0;
+
+  send(message: Uint8Array<ArrayBuffer>): void {
+    this.sent.push(message);
+  }
+
+  dispose(): void {
+    this.disposed++;
+  }
+}
+
+test('a worker that fails rejects every message on its way', async () => {
+  const transport = new ScriptedTransport();
+  const db = new KvDatabase(new Connection(transport), info, {});
+  const first = db.get('a');
+  await Promise.resolve();
+  const second = db.get('b');
+  await Promise.resolve();
+  assert.equal(transport.sent.length, 2);
+  const unsent = db.get('c');
+  transport.events?.fail(new KvError('KV_IO', 'the worker failed'));
+  transport.events?.fail(new KvError('KV_CORRUPT', 'said twice, heard once'));
+  for (const call of [first, second, unsent, db.get('d')]) await rejects(call, 'KV_IO');
+  await db.close();
+  assert.equal(transport.disposed, 1);
+});
+
+test('an answer that makes no sense ends the connection', async () => {
+  for (const answer of [[], [0], [0, 1, 200], [1, 5, 75], [0, 1, 3, 1, 2]]) {
+    const transport = new ScriptedTransport();
+    const connection = new Connection(transport);
+    const db = new KvDatabase(connection, info, {});
+    const calls = [db.get('a'), db.get('b')];
+    await Promise.resolve();
+    // The first reply is that of naming the collection.
+    transport.events?.reply(new Uint8Array([0, ...answer]));
+    for (const call of calls) await assert.rejects(call, (error: KvError) => error.code === 'KV_IO');
+    assert.equal(db.status, 'closed');
+    assert.equal(transport.disposed, 1);
+  }
+});
+
+test('a message that cannot be sent rejects', async () => {
+  const transport = new ScriptedTransport();
+  transport.send = () => {
+    throw new DOMException('gone', 'DataCloneError');
+  };
+  const db = new KvDatabase(new Connection(transport), info, {});
+  await rejects(db.get('a'), 'KV_IO');
+});
+
+test('calls of one turn travel in one message, large ones in several', async () => {
+  const transport = new ScriptedTransport();
+  const db = new KvDatabase<string, string>(new Connection(transport), info, {});
+  const calls = [db.get('a'), db.set('b', 'c'), db.size.then((size) => size)];
+  await Promise.resolve();
+  assert.equal(transport.sent.length, 1);
+  calls.push(...['x', 'y', 'z'].map((key) => db.set(key, 'v'.repeat(700_000))));
+  await Promise.resolve();
+  assert.equal(transport.sent.length, 3);
+  transport.events?.fail(new KvError('KV_IO', 'end of the test'));
+  for (const call of calls) await rejects(call as Promise<unknown>, 'KV_IO');
+});

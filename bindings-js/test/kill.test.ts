@@ -1,0 +1,41 @@
+// A process is killed while it writes: everything it was told is stored is there, each commit is whole, and the
+// database opens without further ado.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { open } from 'mangrove-kv';
+import { runChild } from './support/child.ts';
+import { chance, withPath } from './support/kit.ts';
+
+const ROUNDS = 5;
+
+test('kill -9 while writing loses nothing that was acknowledged', () => withPath(async (path) => {
+  const random = chance(4);
+  let acknowledged = -1;
+  for (let round = 0; round < ROUNDS; round++) {
+    const child = runChild(['write', path]);
+    const target = acknowledged + 20 + Math.floor(random() * 100);
+    while (acknowledged < target) {
+      const line = await child.line();
+      assert.notEqual(line, undefined, 'the writer goes on until it is killed');
+      acknowledged = Number(line);
+    }
+    child.kill();
+    for (let line = await child.line(); line !== undefined; line = await child.line()) acknowledged = Number(line);
+    await child.ended;
+    await check(path, acknowledged);
+  }
+}));
+
+async function check(path: string, acknowledged: number): Promise<void> {
+  const db = await open(path, { lockTimeout: 0 });
+  const { length } = await db.keys({ prefix: ['a'] }).toArray();
+  assert.ok(length > acknowledged, `${length} commits, ${acknowledged + 1} acknowledged`);
+  for (let next = 0; next < length; next++) {
+    const [a, b] = await db.getMany([['a', next], ['b', next]]);
+    assert.deepEqual(a, { next, text: 'x'.repeat((next * 7919) % 20_000) });
+    assert.equal(b, next);
+  }
+  assert.equal(await db.size, length * 2);
+  assert.deepEqual((await db.verify()).problems, []);
+  await db.close();
+}

@@ -1,0 +1,193 @@
+// The storage over access handles, with handles that fail as browsers were seen to: what a real one does is tested in
+// browsers, but none can be told to run out of space or to let go of a file late.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { OpfsStorage, directoryName } from '../src/storage/opfs.ts';
+import { code, rejects } from './support/kit.ts';
+
+class Handle {
+  bytes = new Uint8Array(0);
+  /** What `write` gives instead of doing its work. */
+  writeResult: number | undefined;
+  readResult: number | undefined;
+  closed = 0;
+  sizesAsked = 0;
+
+  read(into: Uint8Array, { at }: { at: number }): number {
+    const part = this.bytes.subarray(at, at + into.length);
+    into.set(part);
+    return this.readResult ?? part.length;
+  }
+
+  write(from: Uint8Array, { at }: { at: number }): number {
+    if (this.writeResult !== undefined) return this.writeResult;
+    const grown = new Uint8Array(Math.max(this.bytes.length, at + from.length));
+    grown.set(this.bytes);
+    grown.set(from, at);
+    this.bytes = grown;
+    return from.length;
+  }
+
+  flush(): void {}
+
+  getSize(): number {
+    this.sizesAsked++;
+    return this.bytes.length;
+  }
+
+  truncate(size: number): void {
+    if (size > 1e6) throw new DOMException('no room', 'QuotaExceededError');
+    this.bytes = this.bytes.slice(0, size);
+  }
+
+  close(): void {
+    this.closed++;
+  }
+}
+
+class FileSystem {
+  readonly handle = new Handle();
+  /** What the next attempts to open reject with. */
+  refusals: unknown[] = [];
+  attempts = 0;
+  isCreated = false;
+  readonly removed: string[] = [];
+
+  /** Runs `use` with this as the browser's file system. */
+  async install(use: () => Promise<void>): Promise<void> {
+    const file = {
+      createSyncAccessHandle: async () => {
+        this.attempts++;
+        const refusal = this.refusals.shift();
+        if (refusal !== undefined) throw refusal;
+        return this.handle;
+      },
+    };
+    const missing = (): never => {
+      throw new DOMException('nothing there', 'NotFoundError');
+    };
+    const directory = {
+      getDirectoryHandle: async (_name: string, { create }: { create: boolean }) => {
+        this.isCreated ||= create;
+        return this.isCreated ? directory : missing();
+      },
+      getFileHandle: async (_name: string, { create }: { create: boolean }) => (create || this.isCreated ? file : missing()),
+      removeEntry: async (name: string) => void this.removed.push(name),
+    };
+    const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+    Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { storage: { getDirectory: async () => directory } } });
+    try {
+      await use();
+    } finally {
+      if (before === undefined) delete (globalThis as { navigator?: unknown }).navigator;
+      else Object.defineProperty(globalThis, 'navigator', before);
+    }
+    assert.deepEqual(this.removed, [], 'nothing is ever removed');
+  }
+}
+
+const held = (name: string): DOMException => new DOMException('held', name);
+
+test('waits for a file that is held and opens it then', async () => {
+  const system = new FileSystem();
+  system.refusals = [held('NoModificationAllowedError'), held('InvalidStateError'), held('NoModificationAllowedError')];
+  await system.install(async () => {
+    const storage = await OpfsStorage.open('a', true, 10_000);
+    assert.equal(system.attempts, 4);
+    storage.close();
+    storage.close();
+    assert.equal(system.handle.closed, 1);
+  });
+});
+
+test('gives up with KV_LOCKED after the time allowed', async () => {
+  const system = new FileSystem();
+  system.refusals = Array.from({ length: 100 }, () => held('NoModificationAllowedError'));
+  await system.install(async () => {
+    await rejects(OpfsStorage.open('a', true, 0), 'KV_LOCKED');
+    assert.equal(system.attempts, 1);
+    await rejects(OpfsStorage.open('a', true, 30), 'KV_LOCKED');
+    assert.ok(system.attempts > 2);
+  });
+});
+
+test('other failures are not retried', async () => {
+  for (const [name, expected] of [['SecurityError', 'KV_UNSUPPORTED'], ['NotSupportedError', 'KV_UNSUPPORTED'], ['UnknownError', 'KV_IO'], ['QuotaExceededError', 'KV_QUOTA_EXCEEDED']] as const) {
+    const system = new FileSystem();
+    system.refusals = [held(name)];
+    await system.install(async () => {
+      await rejects(OpfsStorage.open('a', true, 10_000), expected);
+      assert.equal(system.attempts, 1);
+    });
+  }
+});
+
+test('asking for a missing database creates nothing', async () => {
+  const system = new FileSystem();
+  await system.install(async () => {
+    await rejects(OpfsStorage.open('a', false, 0), 'KV_NOT_FOUND');
+    assert.equal(system.isCreated, false);
+    assert.equal(system.attempts, 0);
+  });
+});
+
+test('a short or negative count is an error, whatever else the browser says', async () => {
+  const system = new FileSystem();
+  await system.install(async () => {
+    const file = (await OpfsStorage.open('a', true, 0)).open('data');
+    file.write(0, new Uint8Array(100).fill(1));
+    assert.equal(file.size(), 100);
+    for (const count of [0, 99, 101, -8, 4294967288, NaN]) {
+      system.handle.writeResult = count;
+      assert.throws(() => file.write(100, new Uint8Array(100)), code('KV_QUOTA_EXCEEDED'));
+      assert.equal(file.size(), 100);
+    }
+    system.handle.writeResult = undefined;
+    file.write(100, new Uint8Array(100).fill(2));
+    const into = new Uint8Array(200);
+    file.read(0, into);
+    assert.equal(into.reduce((sum, byte) => sum + byte, 0), 300);
+    assert.throws(() => file.read(150, new Uint8Array(100)), code('KV_IO'));
+    system.handle.readResult = -1;
+    assert.throws(() => file.read(0, new Uint8Array(100)), code('KV_IO'));
+    assert.throws(() => file.truncate(1e9), code('KV_QUOTA_EXCEEDED'));
+    assert.equal(file.size(), 200);
+    file.close();
+    assert.throws(() => file.write(0, new Uint8Array(1)), code('KV_CLOSED'));
+  });
+});
+
+test('the size is not asked for each time', async () => {
+  const system = new FileSystem();
+  await system.install(async () => {
+    const file = (await OpfsStorage.open('a', true, 0)).open('data');
+    for (let at = 0; at < 50; at++) {
+      file.write(at, new Uint8Array(1));
+      file.size();
+    }
+    assert.equal(system.handle.sizesAsked, 1);
+  });
+});
+
+test('a file without content is no database yet', async () => {
+  const system = new FileSystem();
+  await system.install(async () => {
+    const storage = await OpfsStorage.open('a', true, 0);
+    assert.deepEqual(storage.list(), []);
+    storage.open('data').write(0, new Uint8Array(1));
+    assert.deepEqual(storage.list(), ['data']);
+    assert.throws(() => storage.remove('data'), code('KV_IO'));
+    assert.throws(() => storage.open('other'), code('KV_IO'));
+  });
+});
+
+test('every name has a directory of its own', () => {
+  const names = ['a', 'A', '.', '..', '...', 'a/b', 'a%2Fb', 'ä', '%2E', ' ', 'con', '\\', 'a\0b'];
+  const directories = names.map(directoryName);
+  assert.equal(new Set(directories).size, names.length);
+  for (const [index, directory] of directories.entries()) {
+    assert.doesNotMatch(directory, /^\.{1,2}$|[/\\\0]/);
+    assert.equal(decodeURIComponent(directory), names[index]);
+  }
+  for (const name of ['', '\ud800']) assert.throws(() => directoryName(name), code('KV_INVALID_ARGUMENT'));
+});

@@ -1,0 +1,40 @@
+// A process that holds a database, tries to, or writes into one until it is killed.
+import process from 'node:process';
+import { open } from 'mangrove-kv';
+
+const [mode, path] = process.argv.slice(2);
+
+function say(line) {
+  process.stdout.write(`${line}\n`);
+}
+
+async function tryToOpen() {
+  try {
+    await (await open(path, { lockTimeout: 0 })).close();
+    say('open');
+  } catch (error) {
+    say(error.code);
+  }
+}
+
+async function hold() {
+  const db = await open(path);
+  await db.set('held', 1);
+  say('open');
+  setInterval(() => {}, 1000);
+}
+
+/** Says a number once it is stored; each commit holds it twice, and a value that makes the file grow. */
+async function write() {
+  const db = await open(path);
+  for (let next = await db.size / 2; ; next++) {
+    const text = 'x'.repeat((next * 7919) % 20_000);
+    await db.batch([
+      { type: 'set', key: ['a', next], value: { next, text } },
+      { type: 'set', key: ['b', next], value: next },
+    ]);
+    say(next);
+  }
+}
+
+await { try: tryToOpen, hold, write }[mode]();

@@ -1,0 +1,28 @@
+// Runs support/child-main.mjs in another process of the same runtime.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import process from 'node:process';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('./child-main.mjs', import.meta.url));
+
+export interface Child {
+  /** The next line it prints; undefined at its end. */
+  line(): Promise<string | undefined>;
+  /** Ends it at once, as the system does when memory is short. */
+  kill(): void;
+  readonly ended: Promise<unknown>;
+}
+
+export function runChild(args: string[]): Child {
+  const runtimeArgs = 'Deno' in globalThis ? ['run', '--allow-all', '--no-lock', '--node-modules-dir=manual'] : [];
+  const child = spawn(process.execPath, [...runtimeArgs, MAIN, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const ended = once(child, 'exit');
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  return {
+    line: async () => (await lines.next()).value as string | undefined,
+    kill: () => child.kill('SIGKILL'),
+    ended,
+  };
+}

@@ -1,0 +1,56 @@
+// What the tests share: directories that vanish, expected error codes, a repeatable source of chance.
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { open } from 'mangrove-kv';
+import type { Database, Key, KvErrorCode, OpenOptions } from 'mangrove-kv';
+
+/** Gives `use` a path where nothing is, and removes what it made there. */
+export async function withPath(use: (path: string) => Promise<void>): Promise<void> {
+  const directory = mkdtempSync(join(tmpdir(), 'mangrove-'));
+  try {
+    await use(join(directory, 'database'));
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** Gives `use` an empty database in memory. */
+export async function withMemory<K = Key, V = unknown>(
+  options: OpenOptions<K, V>,
+  use: (db: Database<K, V>) => Promise<void>,
+): Promise<void> {
+  const db = await open<K, V>('test', { storage: 'memory', ...options });
+  try {
+    await use(db);
+  } finally {
+    await db.close();
+  }
+}
+
+/** An error of this code, with a message that says something. */
+export function code(expected: KvErrorCode): (error: unknown) => boolean {
+  return (error) => {
+    const { code, message, name } = error as { code?: unknown; message?: unknown; name?: unknown };
+    assert.equal(code, expected, String(message));
+    assert.equal(name, 'KvError');
+    assert.ok(typeof message === 'string' && message.length > 10);
+    return true;
+  };
+}
+
+export async function rejects(promise: Promise<unknown>, expected: KvErrorCode): Promise<void> {
+  await assert.rejects(promise, code(expected));
+}
+
+/** Numbers from 0 up to 1 that are the same in every run of a seed. */
+export function chance(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
