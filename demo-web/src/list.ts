@@ -1,0 +1,186 @@
+// A list of any length in a few rows: only what is in view is in the page and in memory.
+import { formatCount } from './dom.ts';
+
+const ROW_HEIGHT = 44;
+/** Browsers cap the height of an element; beyond this the scroll bar stands for positions in proportion. */
+const MAX_HEIGHT = 8_000_000;
+const PAGE = 100;
+const MAX_PAGES = 50;
+
+export interface ListSource<T> {
+  total: number;
+  fetch(offset: number, limit: number): Promise<T[]>;
+}
+
+export interface ListOptions<T> {
+  readonly cells: (item: T) => string[];
+  readonly onOpen: (item: T) => void;
+  readonly onDelete: (item: T) => void;
+}
+
+export class VirtualList<T> {
+  private source: ListSource<T> = { total: 0, fetch: () => Promise.resolve([]) };
+  private pages = new Map<number, T[] | 'loading'>();
+  /** Position of the row that has the focus. */
+  private active = 0;
+  private generation = 0;
+  private isScheduled = false;
+  private readonly root: HTMLElement;
+  private readonly options: ListOptions<T>;
+  private readonly spacer: HTMLElement;
+  private readonly rows: HTMLElement;
+
+  constructor(root: HTMLElement, options: ListOptions<T>) {
+    this.root = root;
+    this.options = options;
+    this.spacer = root.querySelector('.spacer') as HTMLElement;
+    this.rows = root.querySelector('.rows') as HTMLElement;
+    root.addEventListener('scroll', () => this.schedule(), { passive: true });
+    root.addEventListener('keydown', (event) => this.onKey(event));
+    root.addEventListener('click', (event) => this.onClick(event));
+    new ResizeObserver(() => this.schedule()).observe(root);
+  }
+
+  /** Shows another source, from its beginning or at the same place. */
+  show(source: ListSource<T>, keepPlace = false): void {
+    this.source = source;
+    this.generation++;
+    this.pages = new Map();
+    this.spacer.style.height = `${Math.min(source.total * ROW_HEIGHT, MAX_HEIGHT)}px`;
+    this.root.setAttribute('aria-rowcount', String(source.total));
+    if (!keepPlace) {
+      this.active = 0;
+      this.root.scrollTop = 0;
+    }
+    this.active = Math.max(0, Math.min(this.active, source.total - 1));
+    this.schedule();
+  }
+
+  /** Brings a position into view and gives it the focus. */
+  goTo(index: number): void {
+    this.active = Math.max(0, Math.min(index, this.source.total - 1));
+    const first = this.first();
+    const visible = Math.floor(this.root.clientHeight / ROW_HEIGHT);
+    if (this.active < first + 1) this.scrollToFirst(this.active);
+    else if (this.active >= first + visible) this.scrollToFirst(this.active - visible + 1);
+    this.schedule();
+  }
+
+  private get isProportional(): boolean {
+    return this.source.total * ROW_HEIGHT > MAX_HEIGHT;
+  }
+
+  /** Rows, with a part of one, above the view. */
+  private first(): number {
+    if (!this.isProportional) return this.root.scrollTop / ROW_HEIGHT;
+    const range = MAX_HEIGHT - this.root.clientHeight;
+    return (this.root.scrollTop / range) * (this.source.total - this.root.clientHeight / ROW_HEIGHT);
+  }
+
+  private scrollToFirst(index: number): void {
+    if (!this.isProportional) {
+      this.root.scrollTop = index * ROW_HEIGHT;
+      return;
+    }
+    const range = MAX_HEIGHT - this.root.clientHeight;
+    this.root.scrollTop = (index / (this.source.total - this.root.clientHeight / ROW_HEIGHT)) * range;
+  }
+
+  private schedule(): void {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    requestAnimationFrame(() => {
+      this.isScheduled = false;
+      this.render();
+    });
+  }
+
+  private render(): void {
+    const top = Math.max(0, this.first());
+    const from = Math.floor(top);
+    const to = Math.min(this.source.total, from + Math.ceil(this.root.clientHeight / ROW_HEIGHT) + 1);
+    this.rows.style.transform = `translateY(${(from - top) * ROW_HEIGHT}px)`;
+    const rows: HTMLElement[] = [];
+    for (let index = from; index < to; index++) rows.push(this.row(index));
+    this.rows.replaceChildren(...rows);
+    const isVisible = this.active >= from && this.active < to;
+    if (isVisible) this.root.setAttribute('aria-activedescendant', `row-${this.active}`);
+    else this.root.removeAttribute('aria-activedescendant');
+  }
+
+  private row(index: number): HTMLElement {
+    const row = document.createElement('div');
+    row.className = index === this.active ? 'row active' : 'row';
+    row.id = `row-${index}`;
+    row.dataset['index'] = String(index);
+    row.setAttribute('role', 'row');
+    row.setAttribute('aria-rowindex', String(index + 1));
+    row.setAttribute('aria-selected', String(index === this.active));
+    const item = this.item(index);
+    const texts = item === undefined ? ['…'] : this.options.cells(item);
+    row.classList.toggle('loading', item === undefined);
+    row.append(...[formatCount(index + 1), ...texts].map((text) => {
+      const cell = document.createElement('span');
+      cell.setAttribute('role', 'gridcell');
+      cell.textContent = text;
+      return cell;
+    }));
+    return row;
+  }
+
+  /** The item at a position, if it has arrived; asks for it otherwise. */
+  private item(index: number): T | undefined {
+    const number = Math.floor(index / PAGE);
+    const page = this.pages.get(number);
+    if (page === undefined) void this.load(number);
+    return page === undefined || page === 'loading' ? undefined : page[index % PAGE];
+  }
+
+  private async load(number: number): Promise<void> {
+    const { generation } = this;
+    this.pages.set(number, 'loading');
+    let items: T[] | undefined;
+    try {
+      items = await this.source.fetch(number * PAGE, PAGE);
+    } finally {
+      if (generation === this.generation) {
+        if (items === undefined) this.pages.delete(number);
+        else this.pages.set(number, items);
+        // Oldest first: Map keeps the order of insertion.
+        for (const old of this.pages.keys()) {
+          if (this.pages.size <= MAX_PAGES) break;
+          this.pages.delete(old);
+        }
+        if (items !== undefined) this.schedule();
+      }
+    }
+  }
+
+  private onKey(event: KeyboardEvent): void {
+    const page = Math.max(1, Math.floor(this.root.clientHeight / ROW_HEIGHT) - 1);
+    const targets: Record<string, number> = {
+      ArrowDown: this.active + 1,
+      ArrowUp: this.active - 1,
+      PageDown: this.active + page,
+      PageUp: this.active - page,
+      Home: 0,
+      End: this.source.total - 1,
+    };
+    const target = targets[event.key];
+    const item = this.item(this.active);
+    if (target !== undefined) this.goTo(target);
+    else if (event.key === 'Enter' && item !== undefined) this.options.onOpen(item);
+    else if (event.key === 'Delete' && item !== undefined) this.options.onDelete(item);
+    else return;
+    event.preventDefault();
+  }
+
+  private onClick(event: MouseEvent): void {
+    const row = (event.target as Element).closest<HTMLElement>('.row');
+    if (row === null) return;
+    this.active = Number(row.dataset['index']);
+    const item = this.item(this.active);
+    this.schedule();
+    if (item !== undefined) this.options.onOpen(item);
+  }
+}
