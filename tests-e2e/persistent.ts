@@ -1,0 +1,33 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test as base, chromium } from '@playwright/test';
+import type { BrowserContext } from '@playwright/test';
+import { launchOptions } from './browser.ts';
+
+export interface Profile {
+  /** Starts Chromium on this profile, whose files are on the disk. */
+  launch(): Promise<BrowserContext>;
+  readonly directory: string;
+}
+
+/** Tests with a browser profile of their own that survives restarts of the browser. */
+export const test = base.extend<{ profile: Profile }>({
+  profile: async ({ baseURL }, use) => {
+    const directory = await mkdtemp(join(tmpdir(), 'mangrove-profile-'));
+    const contexts: BrowserContext[] = [];
+    await use({
+      directory,
+      async launch() {
+        const context = await chromium.launchPersistentContext(directory, { ...launchOptions, baseURL });
+        contexts.push(context);
+        return context;
+      },
+    });
+    await Promise.all(contexts.map((context) => context.close().catch(() => undefined)));
+    // A killed browser's helpers may still write for a moment.
+    await rm(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  },
+});
+
+export { expect } from '@playwright/test';

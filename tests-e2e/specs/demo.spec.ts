@@ -1,0 +1,142 @@
+// The demo page as a visitor uses it, on the real data set: import, browse, search, jump, edit, delete, reload.
+import type { Page } from '@playwright/test';
+import { expect, test } from '../persistent.ts';
+
+const CITIES = 170_000;
+
+async function importCities(page: Page, query = ''): Promise<number> {
+  await page.goto(`/${query}`);
+  await page.getByTestId('import').click();
+  await expect(page.getByTestId('import-progress')).toBeVisible();
+  await expect(page.getByTestId('list')).toBeVisible({ timeout: 60_000 });
+  return hits(page);
+}
+
+async function hits(page: Page): Promise<number> {
+  const text = await page.getByTestId('hits').textContent();
+  return Number(text?.replaceAll(',', ''));
+}
+
+const row = (page: Page, index: number) => page.locator(`[aria-rowindex="${index}"]`);
+const names = (page: Page) => page.locator('.row:not(.loading) > :nth-child(2)');
+
+test('imports a real data set and browses all of it', async ({ profile }, info) => {
+  const context = await profile.launch();
+  const page = await context.newPage();
+  const problems: string[] = [];
+  page.on('pageerror', (error) => problems.push(error.message));
+  page.on('console', (message) => { if (message.type() === 'error') problems.push(message.text()); });
+  const total = await importCities(page);
+  expect(total).toBeGreaterThan(CITIES - 40_000);
+  await expect(row(page, 1)).toContainText(/\S/);
+  await page.screenshot({ path: info.outputPath('browse.png') });
+
+  await page.getByTestId('list').focus();
+  await page.keyboard.press('End');
+  await expect(row(page, total)).toBeVisible();
+  await expect(row(page, total)).not.toHaveClass(/loading/);
+  await page.keyboard.press('PageUp');
+  await page.keyboard.press('PageUp');
+  await expect(page.locator('.row.active')).not.toHaveClass(/loading/);
+  await page.keyboard.press('Home');
+  await expect(row(page, 1)).toBeVisible();
+  // The rows in view are in key order.
+  const shown = await names(page).allTextContents();
+  expect(shown.length).toBeGreaterThan(5);
+  expect([...shown].sort()).toEqual(shown);
+
+  await page.getByTestId('jump').fill('100,000');
+  await page.getByTestId('jump').press('Enter');
+  await expect(row(page, 100_000)).toBeVisible();
+  await expect(row(page, 100_000)).not.toHaveClass(/loading/);
+  await page.getByTestId('jump').fill('Quito');
+  await page.getByTestId('jump').press('Enter');
+  await expect(page.locator('.row.active')).toContainText('Quito');
+
+  await page.getByTestId('search').fill('San ');
+  await expect.poll(() => hits(page)).toBeLessThan(total);
+  const san = await hits(page);
+  expect(san).toBeGreaterThan(100);
+  await expect(names(page).first()).toHaveText(/^San /);
+  await page.getByTestId('country').fill('EC');
+  await expect.poll(() => hits(page)).toBeLessThan(san);
+  await expect(names(page).first()).toHaveText(/^San /);
+  expect(problems).toEqual([]);
+
+  await expect(page.getByTestId('stat-tree-depth')).toHaveText('3');
+  await page.getByTestId('search').fill('');
+  await page.getByTestId('country').fill('');
+  await page.getByTestId('measure').click();
+  await expect(page.getByTestId('measure-table')).toHaveAttribute('data-done', '', { timeout: 60_000 });
+  const figures = await page.getByTestId('measure-table').innerText();
+  const stats = await page.getByTestId('stats').innerText();
+  await info.attach('figures', { body: `${figures}\n\n${stats}`, contentType: 'text/plain' });
+});
+
+test('edits, deletes and adds, and everything is there after a reload', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await context.newPage();
+  const total = await importCities(page);
+  const search = page.getByTestId('search');
+
+  await search.fill('Quito');
+  await expect(names(page).first()).toHaveText('Quito');
+  await names(page).first().click();
+  await page.getByTestId('edit-name').fill('Quitopolis');
+  await page.getByTestId('edit-save').click();
+  await search.fill('Quitopolis');
+  await expect.poll(() => hits(page)).toBe(1);
+
+  await search.fill('Reykjav');
+  await expect.poll(() => hits(page)).toBeGreaterThan(0);
+  const before = await hits(page);
+  await page.getByTestId('list').focus();
+  await page.keyboard.press('Home');
+  await page.keyboard.press('Delete');
+  await expect.poll(() => hits(page)).toBe(before - 1);
+  await page.getByTestId('undo').click();
+  await expect.poll(() => hits(page)).toBe(before);
+  await names(page).first().click();
+  await page.getByTestId('edit-delete').click();
+  await expect.poll(() => hits(page)).toBe(before - 1);
+
+  await page.getByTestId('add').click();
+  await page.getByTestId('edit-name').fill('Zz Mangrove');
+  await page.getByTestId('edit-country').fill('ec');
+  await page.getByTestId('edit-lat').fill('-0.5');
+  await page.getByTestId('edit-lng').fill('-80');
+  await page.getByTestId('edit-save').click();
+  await search.fill('Zz Mangrove');
+  await expect.poll(() => hits(page)).toBe(1);
+
+  await page.reload();
+  await expect(page.getByTestId('list')).toBeVisible();
+  expect(await hits(page)).toBe(total);
+  await search.fill('Quitopolis');
+  await expect.poll(() => hits(page)).toBe(1);
+  await search.fill('Reykjav');
+  await expect.poll(() => hits(page)).toBe(before - 1);
+  await search.fill('Zz Mangrove');
+  await expect(names(page).first()).toHaveText('Zz Mangrove');
+});
+
+test('two databases live side by side, and a second tab is told that the first has it', async ({ profile }) => {
+  const context = await profile.launch();
+  const first = await context.newPage();
+  await first.goto('/?db=one');
+  await expect(first.getByTestId('import')).toBeVisible();
+  const other = await context.newPage();
+  await other.goto('/?db=two');
+  await expect(other.getByTestId('import')).toBeVisible();
+  await other.getByTestId('import').click();
+  await expect(other.getByTestId('list')).toBeVisible({ timeout: 60_000 });
+  await first.reload();
+  await expect(first.getByTestId('import')).toBeVisible();
+
+  const second = await context.newPage();
+  await second.goto('/?db=two&lockTimeout=500');
+  await expect(second.getByTestId('problem-code')).toContainText('KV_LOCKED');
+  await other.close();
+  await second.getByRole('button', { name: 'Try again' }).click();
+  await expect(second.getByTestId('list')).toBeVisible();
+});
