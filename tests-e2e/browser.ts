@@ -19,3 +19,6 @@ export const launchOptions: LaunchOptions = {
 
 /** Where the demo page is served while the tests run. */
 export const BASE_URL = 'http://localhost:4173';
+
+/** Where a bare page that gives tests the package as `window.mangrove` is served. */
+export const HARNESS_URL = 'http://localhost:4174';

@@ -19,7 +19,7 @@ export const test = base.extend<{ profile: Profile }>({
     await use({
       directory,
       async launch() {
-        const context = await chromium.launchPersistentContext(directory, { ...launchOptions, baseURL });
+        const context = await chromium.launchPersistentContext(directory, { ...launchOptions, ...(baseURL === undefined ? {} : { baseURL }) });
         contexts.push(context);
         return context;
       },

@@ -1,5 +1,16 @@
 import { defineConfig } from '@playwright/test';
-import { BASE_URL, launchOptions } from './browser.ts';
+import { BASE_URL, HARNESS_URL, launchOptions } from './browser.ts';
+
+function serve(name: string, url: string, command: string) {
+  return {
+    name,
+    command: `${command} --port ${new URL(url).port} --strictPort`,
+    cwd: new URL('..', import.meta.url).pathname,
+    url,
+    reuseExistingServer: false,
+    timeout: 120_000,
+  };
+}
 
 export default defineConfig({
   testDir: '.',
@@ -11,12 +22,9 @@ export default defineConfig({
   timeout: 60_000,
   use: { baseURL: BASE_URL, launchOptions, trace: 'retain-on-failure' },
   projects: [{ name: 'chromium', use: { browserName: 'chromium' } }],
-  webServer: {
-    // The built page, not the development server: it proves that a bundler finds the worker and the module.
-    command: `npm run build --workspace demo-web && npm run preview --workspace demo-web -- --port ${new URL(BASE_URL).port} --strictPort`,
-    cwd: new URL('..', import.meta.url).pathname,
-    url: BASE_URL,
-    reuseExistingServer: false,
-    timeout: 120_000,
-  },
+  // The built pages, not the development server: they prove that a bundler finds the worker and the module.
+  webServer: [
+    serve('demo-web', BASE_URL, 'npm run build --workspace demo-web && npm run preview --workspace demo-web --'),
+    serve('harness', HARNESS_URL, 'vite build tests-e2e/harness && vite preview tests-e2e/harness'),
+  ],
 });

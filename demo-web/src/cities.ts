@@ -1,6 +1,6 @@
 // What the page stores: every city under its name, and an index of the same cities by country.
 import { keyCodecs, open } from 'mangrove-kv';
-import type { Collection, Database } from 'mangrove-kv';
+import type { Collection, Database, Durability } from 'mangrove-kv';
 
 export interface City {
   name: string;
@@ -24,6 +24,9 @@ export interface Filter {
   readonly text: string;
   readonly country: string;
 }
+
+/** Key in the default collection. */
+const IMPORTED = 'imported';
 
 /** After every string that begins with the same text. */
 const LAST = '\uffff';
@@ -75,8 +78,18 @@ export class CityStore {
     return this.cities.get(key);
   }
 
+  /** Whether the data set is there to its last city. */
+  isImported(): Promise<boolean> {
+    return this.database.has(IMPORTED);
+  }
+
+  /** Makes an import durable and remembers that it is complete. */
+  async finishImport(cities: number): Promise<void> {
+    await this.database.set(IMPORTED, { cities });
+  }
+
   /** Adds cities and their index in one commit. */
-  async addMany(entries: readonly Entry[]): Promise<void> {
+  async addMany(entries: readonly Entry[], durability: Durability = 'strict'): Promise<void> {
     const batch = this.database.batch();
     const cities = batch.collection(this.cities);
     const byCountry = batch.collection(this.byCountry);
@@ -84,7 +97,7 @@ export class CityStore {
       cities.set(key, city);
       byCountry.set([key[1], key[0], key[2]], true);
     }
-    await batch.commit();
+    await batch.commit({ durability });
   }
 
   /** Puts a city in place of another, under its own key, or adds it. */

@@ -42,8 +42,11 @@ export async function importCities(
       key: [city.name, city.country, from + index],
       city: { name: city.name, country: city.country, admin1: city.admin1, lat: Number(city.lat), lng: Number(city.lng) },
     }));
-    await store.addMany(entries);
+    // Each commit is whole or absent, but only the last one has to wait for the disk. An import that was cut short is done again
+    // from the start: it writes the same keys.
+    await store.addMany(entries, 'none');
   }
+  await store.finishImport(raw.length);
   const result = { ...progress(raw.length), rawBytes: new Blob([text]).size };
   onProgress(result);
   return result;

@@ -62,8 +62,9 @@ async function start(): Promise<void> {
   const badge = document.querySelector<HTMLElement>('[data-testid="persistence"]')!;
   badge.textContent = `${databaseName} · ${store.database.persistence}`;
   badge.hidden = false;
-  if (total === 0) show('welcome');
-  else await browse();
+  if (await store.isImported()) await browse();
+  else show('welcome');
+  if (total > 0) element('welcome-title').textContent = `An import stopped after ${formatCount(total)} cities`;
 }
 
 async function browse(): Promise<void> {
@@ -93,6 +94,8 @@ async function runImport(): Promise<void> {
     void persist();
   } catch (error) {
     if (!abort.signal.aborted) throw error;
+    // What was written so far is shown, and kept.
+    await store.database.flush();
   }
   await browse();
 }

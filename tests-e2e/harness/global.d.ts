@@ -1,0 +1,3 @@
+interface Window {
+  mangrove: typeof import('mangrove-kv');
+}

@@ -1,0 +1,74 @@
+// The browser is killed with SIGKILL, all its processes at once, while a page writes. What the page had acknowledged is there afterwards, every
+// batch whole, and the database verifies.
+import { execFileSync } from 'node:child_process';
+import { readFileSync, readdirSync } from 'node:fs';
+import { HARNESS_URL } from '../browser.ts';
+import { expect, test } from '../persistent.ts';
+
+const ROUNDS = 4;
+const PER_BATCH = 20;
+
+/** Chromium's processes on a profile, and their children. */
+function processesOf(directory: string): number[] {
+  const processes = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
+  return processes.filter((pid) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(directory);
+    } catch {
+      return false;
+    }
+  });
+}
+
+test('killing the browser in the middle of writes loses nothing that was acknowledged', async ({ profile }) => {
+  test.setTimeout(120_000);
+  let newest = -1;
+  for (let round = 0; round < ROUNDS; round++) {
+    const context = await profile.launch();
+    const page = await context.newPage();
+    let acknowledged = -1;
+    await page.exposeFunction('acknowledge', (batch: number) => { acknowledged = batch; });
+    await page.goto(HARNESS_URL);
+    const found = await page.evaluate(async () => {
+      const { open } = window.mangrove;
+      const db = await open('killed');
+      const report = await db.verify();
+      const count = await db.count();
+      await db.close();
+      return { count, ok: report.ok };
+    });
+    expect(found.ok).toBe(true);
+    expect(found.count % PER_BATCH).toBe(0);
+    expect(found.count / PER_BATCH - 1).toBeGreaterThanOrEqual(newest);
+    const first = found.count / PER_BATCH;
+    // Not awaited: it writes until the browser dies.
+    void page.evaluate(async ({ first, perBatch }) => {
+      const { open } = window.mangrove;
+      const db = await open('killed');
+      const acknowledge = (window as unknown as { acknowledge(batch: number): Promise<void> }).acknowledge;
+      for (let batch = first; ; batch++) {
+        await db.setMany(Array.from({ length: perBatch }, (_, part) => [[batch, part], batch] as const));
+        void acknowledge(batch);
+      }
+    }, { first, perBatch: PER_BATCH }).catch(() => undefined);
+    await expect.poll(() => acknowledged, { timeout: 20_000 }).toBeGreaterThan(first + 5 + round * 11);
+    const pids = processesOf(profile.directory);
+    expect(pids.length).toBeGreaterThan(1);
+    execFileSync('kill', ['-9', ...pids.map(String)]);
+    newest = acknowledged;
+    await context.close().catch(() => undefined);
+  }
+  const context = await profile.launch();
+  const page = await context.newPage();
+  await page.goto(HARNESS_URL);
+  const end = await page.evaluate(async () => {
+    const { open } = window.mangrove;
+    const db = await open('killed');
+    const values = await db.entries().toArray();
+    return { values: values.map(([key, value]) => [(key as number[])[0], value]), report: await db.verify() };
+  });
+  expect(end.report.ok).toBe(true);
+  expect(end.values.length % PER_BATCH).toBe(0);
+  expect(end.values.length / PER_BATCH).toBeGreaterThan(newest);
+  expect(end.values.every(([batch, value]) => batch === value)).toBe(true);
+});
