@@ -29,11 +29,6 @@
 //! (checksums, compression), `storage` (files).
 
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_possible_wrap,
-    reason = "lengths and counts are bounded by the node, block and value limits, which are checked where data enters"
-)]
 
 mod block;
 mod cache;

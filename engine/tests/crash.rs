@@ -4,6 +4,8 @@
 //! by every crash policy and several seeds. Each image must open, hold exactly a committed state that is not older than the last acknowledged
 //! one, verify, take new commits, and hold those after another opening. Every tenth cut crashes again inside the recovery and the first commit after it.
 
+#![allow(clippy::print_stdout, reason = "the number of images is a result")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -21,7 +23,7 @@ fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
 }
 
 /// Opens an image, checks it, commits once more and opens it again; returns the images that crashing again on the way makes.
-fn recover(image: BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &History, context: &str, again: bool) -> u64 {
+fn recover(image: &BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &History, context: &str, again: bool) -> u64 {
     let storage = SimStorage::from_files(image.clone());
     let database =
         Database::open(shared(&storage), options(flavour)).unwrap_or_else(|error| panic!("{context}: {error}"));
@@ -99,7 +101,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
             for crash_seed in 0..seeds {
                 let context = format!("{flavour:?} seed {seed} cut {cut} of {operations} {policy:?} {crash_seed}");
                 let image = storage.crash(policy, crash_seed);
-                images += recover(image, flavour, &history, &context, cut % 10 == 0 && crash_seed == 0);
+                images += recover(&image, flavour, &history, &context, cut % 10 == 0 && crash_seed == 0);
             }
         }
     }

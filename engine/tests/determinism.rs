@@ -10,6 +10,9 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::storage::sim::SimStorage;
 use mangrove_engine::{Database, Durability, Options};
 
+/// Small commits that are measured.
+const COMMITS: u64 = 100;
+
 #[test]
 fn same_operations_same_bytes() {
     for flavour in [Flavour::Batches, Flavour::Large, Flavour::Mixed] {
@@ -34,7 +37,6 @@ fn a_small_durable_commit_costs_two_flushes_and_its_path() {
     }
     transaction.commit(Durability::Strict).expect("the storage works");
     let before = storage.counters();
-    const COMMITS: u64 = 100;
     for number in 0..COMMITS {
         let mut transaction = database.begin().expect("it can be written");
         let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();

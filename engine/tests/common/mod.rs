@@ -13,22 +13,22 @@ use mangrove_engine::{
 };
 
 /// Records of each collection.
-pub type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+pub(crate) type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
 /// What a run of a workload knows about its own past.
 #[derive(Clone, Default, Debug)]
-pub struct History {
+pub(crate) struct History {
     /// The state of each version; version 0 is empty. The last ones may never have been committed.
-    pub states: Vec<State>,
+    pub(crate) states: Vec<State>,
     /// Newest version that a strict commit or checkpoint acknowledged.
-    pub acknowledged: u64,
+    pub(crate) acknowledged: u64,
     /// Whether opening the database was acknowledged.
-    pub opened: bool,
+    pub(crate) opened: bool,
 }
 
 /// The flavours of workload that the crash test runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flavour {
+pub(crate) enum Flavour {
     /// Single records, each durable at once.
     Tiny,
     /// Dozens of changes a commit: splits, merges, cleared ranges.
@@ -39,7 +39,7 @@ pub enum Flavour {
     Mixed,
 }
 
-pub fn options(flavour: Flavour) -> Options {
+pub(crate) fn options(flavour: Flavour) -> Options {
     Options {
         unit_bytes: 512,
         node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
@@ -54,7 +54,7 @@ pub fn options(flavour: Flavour) -> Options {
     }
 }
 
-pub fn key(rng: &mut SimRng) -> Vec<u8> {
+pub(crate) fn key(rng: &mut SimRng) -> Vec<u8> {
     let len = rng.below(20) as usize;
     let span = [2, 26, 256][rng.below(3) as usize];
     (0..len).map(|_| rng.below(span) as u8).collect()
@@ -119,7 +119,7 @@ fn change(
 }
 
 /// Runs a workload until it ends or the storage fails. The history is right in both cases.
-pub fn run(
+pub(crate) fn run(
     storage: &Arc<dyn Storage>,
     flavour: Flavour,
     seed: u64,
@@ -206,7 +206,7 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
 }
 
 /// All records, read forwards and counted backwards. Collections without records are left out.
-pub fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
+pub(crate) fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
     let mut state = State::new();
     for info in snapshot.collections() {
         let tree = snapshot.collection(&info.name).expect("it is listed");
@@ -229,13 +229,13 @@ pub fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
 }
 
 /// The state without empty collections, as [`read_state`] gives it.
-pub fn without_empty(state: &State) -> State {
+pub(crate) fn without_empty(state: &State) -> State {
     let full = state.iter().filter(|(_, records)| !records.is_empty());
     full.map(|(name, records)| (name.clone(), records.clone())).collect()
 }
 
 /// Checks that an open database holds exactly a state the history allows and is intact; returns its version.
-pub fn check(database: &Database, history: &History, context: &str) -> u64 {
+pub(crate) fn check(database: &Database, history: &History, context: &str) -> u64 {
     let version = database.version();
     assert!(
         version >= history.acknowledged,
