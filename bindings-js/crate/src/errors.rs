@@ -19,6 +19,8 @@ pub(crate) fn to_js(error: &Error) -> JsValue {
 }
 
 /// What a host's exception means. `context` says what was being done with `file`.
+#[cold]
+#[inline(never)]
 pub(crate) fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
     let code = text(thrown, "code").unwrap_or_default();
     match code.as_str() {

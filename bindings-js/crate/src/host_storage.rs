@@ -87,11 +87,30 @@ impl JsStorage {
         name: &str,
         call: impl FnOnce(&HostStorage) -> std::result::Result<R, JsValue>,
     ) -> Result<R> {
-        match self.0.with(call) {
-            Some(Ok(result)) => Ok(result),
-            Some(Err(thrown)) => Err(from_js(&thrown, name, [action, " ", name].concat())),
-            None => Err(Error::Closed),
-        }
+        done(self.0.with(call), action, name, None)
+    }
+}
+
+/// What came of a call to an object, which is none if it was given back.
+fn done<R>(
+    result: Option<std::result::Result<R, JsValue>>,
+    action: &str,
+    name: &str,
+    offset: Option<u64>,
+) -> Result<R> {
+    match result {
+        Some(Ok(result)) => Ok(result),
+        Some(Err(thrown)) => Err(from_js(&thrown, name, context(action, name, offset))),
+        None => Err(Error::Closed),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn context(action: &str, name: &str, offset: Option<u64>) -> String {
+    match offset {
+        Some(offset) => [action, " ", name, " at ", &offset.to_string()].concat(),
+        None => [action, " ", name].concat(),
     }
 }
 
@@ -135,18 +154,7 @@ impl JsFile {
         offset: Option<u64>,
         call: impl FnOnce(&HostFile) -> std::result::Result<R, JsValue>,
     ) -> Result<R> {
-        match self.handle.with(call) {
-            Some(Ok(result)) => Ok(result),
-            Some(Err(thrown)) => {
-                let mut context = [action, " ", &self.name].concat();
-                if let Some(offset) = offset {
-                    context.push_str(" at ");
-                    context.push_str(&offset.to_string());
-                }
-                Err(from_js(&thrown, &self.name, context))
-            }
-            None => Err(Error::Closed),
-        }
+        done(self.handle.with(call), action, &self.name, offset)
     }
 
     #[allow(
@@ -158,7 +166,7 @@ impl JsFile {
         let size = self.call("size of", None, HostFile::size)?;
         if !(0.0..9_007_199_254_740_992.0).contains(&size) || size.fract() != 0.0 {
             return Err(Error::Io {
-                context: ["size of ", &self.name].concat(),
+                context: context("size of", &self.name, None),
                 source: "the storage gave no whole number".to_owned(),
             });
         }
@@ -177,9 +185,12 @@ impl StorageFile for JsFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         if offset.saturating_add(into.len() as u64) > self.size.load(Ordering::Relaxed) {
             return Err(Error::Io {
-                context: ["read ", &self.name, " at ", &offset.to_string()].concat(),
+                context: context("read", &self.name, Some(offset)),
                 source: "the file ends before".to_owned(),
             });
+        }
+        if into.is_empty() {
+            return Ok(());
         }
         self.call("read", Some(offset), |file| file.read(number(offset), into))
     }

@@ -13,6 +13,7 @@ mod report;
 mod scan;
 pub mod session;
 mod state;
+mod table;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -1,13 +1,12 @@
 //! What a client has open, and each request's meaning.
 
-use std::collections::BTreeMap;
-
 use mangrove_engine::{Database, Direction, Durability, Error, Result, Snapshot, Tree, WriteTransaction};
 
 use crate::protocol::{BatchOp, Reader, View, Writer, op};
 use crate::range;
 use crate::scan::Scan;
 use crate::session::Writes;
+use crate::table::Table;
 
 /// A collection that the client has named, with the codecs it uses.
 struct Slot {
@@ -57,8 +56,8 @@ pub(crate) struct State {
     /// The newest committed state, kept from read to read and dropped before each commit, which would otherwise have
     /// to keep what it replaces.
     current: Option<ReadView>,
-    snapshots: BTreeMap<u64, ReadView>,
-    scans: BTreeMap<u64, Scan>,
+    snapshots: Table<ReadView>,
+    scans: Table<Scan>,
 }
 
 impl State {
@@ -173,7 +172,7 @@ impl State {
                 self.check(database, index)?;
                 self.current.get_or_insert_with(|| ReadView::new(database))
             }
-            View::Snapshot(id) => self.snapshots.get_mut(&id).ok_or(Error::Closed)?,
+            View::Snapshot(id) => self.snapshots.get_mut(id).ok_or(Error::Closed)?,
         };
         if view.trees.len() <= index {
             view.trees.resize(index + 1, Lookup::NotYet);
@@ -221,7 +220,7 @@ impl State {
 
     fn snapshot_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
-        self.snapshots.remove(&id);
+        self.snapshots.remove(id);
         Ok(())
     }
 
@@ -321,22 +320,22 @@ impl State {
 
     fn scan_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (id, chunk) = (reader.uv()?, reader.chunk()?);
-        let scan = self.scans.get_mut(&id).ok_or(Error::Closed)?;
+        let scan = self.scans.get_mut(id).ok_or(Error::Closed)?;
         let result = scan.chunk(chunk, out);
         if !matches!(result, Ok(true)) {
-            self.scans.remove(&id);
+            self.scans.remove(id);
         }
         result.map(|_| ())
     }
 
     fn scan_seek(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let (id, key, limit) = (reader.uv()?, reader.bytes()?, reader.limit()?);
-        self.scans.get_mut(&id).ok_or(Error::Closed)?.seek(key, limit)
+        self.scans.get_mut(id).ok_or(Error::Closed)?.seek(key, limit)
     }
 
     fn scan_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
-        self.scans.remove(&id);
+        self.scans.remove(id);
         Ok(())
     }
 

@@ -22,6 +22,10 @@ export interface ByteRange {
 }
 
 const MIN_CAPACITY = 1024;
+/** A larger buffer is not kept for the next message. */
+const MAX_KEPT_CAPACITY = 4 << 20;
+/** The engine's memory ends at 4 GiB, and it needs some copies. */
+const MAX_REQUEST_BYTES = 512 << 20;
 const textEncoder = new TextEncoder();
 const textDecoder = new TextDecoder();
 
@@ -41,7 +45,7 @@ export class RequestWriter {
 
   /** Begins the next message. With `surrender` the buffer belongs to whoever has the view. */
   reset(surrender: boolean): void {
-    if (surrender) this.#bytes = new Uint8Array(MIN_CAPACITY);
+    if (surrender || this.#bytes.length > MAX_KEPT_CAPACITY) this.#bytes = new Uint8Array(MIN_CAPACITY);
     this.#length = 0;
   }
 
@@ -98,7 +102,10 @@ export class RequestWriter {
   #reserve(more: number): void {
     const needed = this.#length + more;
     if (needed <= this.#bytes.length) return;
-    const grown = new Uint8Array(Math.max(needed, this.#bytes.length * 2));
+    if (needed > MAX_REQUEST_BYTES) {
+      throw new KvError('KV_VALUE_TOO_LARGE', `one call may write at most ${MAX_REQUEST_BYTES >> 20} MiB`);
+    }
+    const grown = new Uint8Array(Math.min(Math.max(needed, this.#bytes.length * 2), MAX_REQUEST_BYTES));
     grown.set(this.#bytes.subarray(0, this.#length));
     this.#bytes = grown;
   }

@@ -1,0 +1,61 @@
+//! Things under numbers that a client gives them, mostly in ascending order.
+
+/// A map of few entries, for which a tree or hash table would be several times the code.
+pub(crate) struct Table<T> {
+    /// In the order of the numbers.
+    entries: Vec<(u64, Box<T>)>,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new() }
+    }
+}
+
+impl<T> Table<T> {
+    fn find(&self, id: u64) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&id, |entry| entry.0)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
+        let index = self.find(id).ok()?;
+        Some(&mut self.entries[index].1)
+    }
+
+    /// Inserts or replaces.
+    pub(crate) fn insert(&mut self, id: u64, thing: T) {
+        let entry = (id, Box::new(thing));
+        match self.find(id) {
+            Ok(index) => self.entries[index] = entry,
+            Err(index) => self.entries.insert(index, entry),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, id: u64) {
+        if let Ok(index) = self.find(id) {
+            self.entries.remove(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_what_was_inserted_last_under_a_number() {
+        let mut table = Table::default();
+        for id in [5, 1, u64::MAX, 0, 3, 5] {
+            table.insert(id, id.wrapping_mul(2));
+        }
+        for id in [0, 1, 3, 5, u64::MAX] {
+            assert_eq!(table.get_mut(id).copied(), Some(id.wrapping_mul(2)));
+        }
+        table.insert(3, 7);
+        assert_eq!(table.get_mut(3).copied(), Some(7));
+        table.remove(3);
+        table.remove(4);
+        assert_eq!(table.get_mut(3), None);
+        assert_eq!(table.entries.len(), 4);
+    }
+}
