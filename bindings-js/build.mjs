@@ -4,7 +4,7 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync,
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { ROOT, run } from '../.ci/tools.mjs';
+import { ROOT, run, toolEnv } from '../.ci/tools.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { checkSizes } from './build-sizes.mjs';
@@ -23,6 +23,7 @@ const WASM_INPUTS = [
   'engine/src',
   'bindings-js/crate/Cargo.toml',
   'bindings-js/crate/src',
+  'bindings-js/build.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
@@ -51,6 +52,12 @@ function hashOfInputs() {
   return hash.digest('hex');
 }
 
+/** Less inlining than usual: a twentieth smaller, and no slower where it was measured. */
+function wasmEnv() {
+  const env = toolEnv();
+  return { ...env, RUSTFLAGS: `${env.RUSTFLAGS ?? ''} -Cllvm-args=-inline-threshold=125`.trim() };
+}
+
 function buildWasm() {
   const hash = hashOfInputs();
   const isCurrent = existsSync(WASM_STAMP) && readFileSync(WASM_STAMP, 'utf8') === hash
@@ -62,7 +69,7 @@ function buildWasm() {
   run('wasm-pack', [
     '--quiet', 'build', join(HERE, 'crate'), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
     '--no-pack', '--out-dir', WASM, '--out-name', 'mangrove',
-  ]);
+  ], { env: wasmEnv() });
   writeGlue(WASM);
   writeFileSync(WASM_STAMP, hash);
 }
