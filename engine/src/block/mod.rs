@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
+pub(crate) mod checksum;
 pub(crate) mod reference;
 
 pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, Pointer, REF_BYTES};
@@ -160,7 +161,7 @@ pub(crate) fn encode(
     header[12..16].copy_from_slice(&(raw_len as u32).to_le_bytes());
     header[16..24].copy_from_slice(&info.generation.to_le_bytes());
     header[24..28].copy_from_slice(&info.owner.to_le_bytes());
-    let crc = checksum(&out[start..]);
+    let crc = block_checksum(&out[start..]);
     out[start + 28..start + 32].copy_from_slice(&crc.to_le_bytes());
     let units = units(stored_len);
     out.resize(start + units * unit_bytes, 0);
@@ -173,8 +174,8 @@ pub(crate) fn encode(
 }
 
 /// CRC32 over header (without its own field) and payload.
-fn checksum(block: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
+fn block_checksum(block: &[u8]) -> u32 {
+    let mut hasher = checksum::Hasher::new();
     hasher.update(&block[..28]);
     hasher.update(&block[HEADER_BYTES..]);
     hasher.finalize()
@@ -191,7 +192,7 @@ fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) 
         return Err(damaged("a block's length exceeds its extent"));
     }
     block.truncate(HEADER_BYTES + stored_len);
-    let crc = checksum(&block);
+    let crc = block_checksum(&block);
     if crc != word(&block, 28) {
         return Err(damaged("a block's checksum does not match its content"));
     }

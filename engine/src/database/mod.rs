@@ -1,6 +1,5 @@
 //! The database: opening, versions, snapshots, collections, upkeep.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::block::Compression;
@@ -74,16 +73,47 @@ pub(crate) struct Config {
 /// The newest version and the versions that living snapshots hold.
 pub(crate) struct Published {
     pub current: Arc<Version>,
-    pub live: BTreeMap<u64, usize>,
+    /// Versions with the number of snapshots of each, ascending: a new snapshot is of the newest version.
+    live: Vec<(u64, usize)>,
 }
 
 impl Published {
+    pub(crate) fn new(current: Arc<Version>) -> Self {
+        Self {
+            current,
+            live: Vec::new(),
+        }
+    }
+
+    /// Counts a snapshot of the newest version.
+    pub(crate) fn pin(&mut self) -> Arc<Version> {
+        let version = self.current.version;
+        match self.live.last_mut() {
+            Some((newest, count)) if *newest == version => *count += 1,
+            _ => self.live.push((version, 1)),
+        }
+        Arc::clone(&self.current)
+    }
+
+    pub(crate) fn unpin(&mut self, version: u64) {
+        if let Ok(at) = self.live.binary_search_by_key(&version, |(version, _)| *version) {
+            self.live[at].1 -= 1;
+            if self.live[at].1 == 0 {
+                self.live.remove(at);
+            }
+        }
+    }
+
+    pub(crate) fn snapshots(&self) -> usize {
+        self.live.iter().map(|(_, count)| count).sum()
+    }
+
     pub(crate) fn oldest(&self) -> Option<u64> {
-        self.live.keys().next().copied()
+        self.live.first().map(|(version, _)| *version)
     }
 
     pub(crate) fn any_between(&self, first: u64, last: u64) -> bool {
-        first <= last && self.live.range(first..=last).next().is_some()
+        self.live.iter().any(|(version, _)| (first..=last).contains(version))
     }
 }
 

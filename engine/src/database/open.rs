@@ -115,10 +115,7 @@ fn recover(file: Arc<dyn StorageFile>, superblock: Superblock, options: &Options
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,
         },
-        published: Mutex::new(Published {
-            current: Arc::clone(&version),
-            live: BTreeMap::new(),
-        }),
+        published: Mutex::new(Published::new(Arc::clone(&version))),
         writer: Mutex::new(Writer::new(superblock, version, space)),
         pager,
     })

@@ -17,13 +17,7 @@ struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        let mut published = self.shared.published();
-        if let Some(count) = published.live.get_mut(&self.version.version) {
-            *count -= 1;
-            if *count == 0 {
-                published.live.remove(&self.version.version);
-            }
-        }
+        self.shared.published().unpin(self.version.version);
     }
 }
 
@@ -35,10 +29,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
-        let mut published = shared.published();
-        let version = Arc::clone(&published.current);
-        *published.live.entry(version.version).or_insert(0) += 1;
-        drop(published);
+        let version = shared.published().pin();
         Self {
             pin: Arc::new(Pin {
                 shared: Arc::clone(shared),

@@ -51,7 +51,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
     let writer = lock(&shared.writer);
     let published = shared.published();
     let current = std::sync::Arc::clone(&published.current);
-    let snapshots = published.live.values().sum::<usize>() as u64;
+    let snapshots = published.snapshots() as u64;
     let oldest_snapshot = published.oldest();
     drop(published);
     let pager = &shared.pager;
