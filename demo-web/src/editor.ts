@@ -21,9 +21,11 @@ function field(name: string): HTMLInputElement {
 }
 
 async function run(action: () => Promise<void>): Promise<void> {
+  const mine = actions;
   try {
     await action();
-    dialog.close();
+    // Meanwhile the dialog may have been closed and opened for another city.
+    if (actions === mine) dialog.close();
   } catch (error) {
     problem.textContent = error instanceof Error ? error.message : String(error);
   }
