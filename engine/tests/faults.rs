@@ -27,6 +27,7 @@ fn fault_everywhere(flavour: Flavour, kind: FaultKind, forever: bool) {
             kind,
             forever,
             partial: at % 2 == 0,
+            forgets: false,
         }));
         let mut history = History::default();
         match run(&shared(&storage), flavour, 11, 25, &mut history) {
@@ -90,6 +91,7 @@ fn fail_from(storage: &SimStorage, after: u64, kind: FaultKind, forever: bool) {
         kind,
         forever,
         partial: true,
+        forgets: false,
     };
     storage.set_fault(Some(fault));
 }

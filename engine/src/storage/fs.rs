@@ -26,15 +26,29 @@ impl FsStorage {
     fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
+}
 
-    /// Makes the directory; a new file's name in it is durable only after the directory was flushed, and so upwards.
-    fn create_directory(&self) -> Result<()> {
-        if self.directory.is_dir() {
-            return Ok(());
-        }
-        fs::create_dir_all(&self.directory).map_err(|error| failed("creating", &self.directory, &error))?;
-        self.directory.parent().map_or(Ok(()), flush_directory)
+/// The directory that holds the name of `path`.
+fn parent_of(path: &Path) -> Option<&Path> {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Some(Path::new(".")),
+        parent => parent,
     }
+}
+
+/// Makes a directory and those above it. Each name is flushed in the directory that holds it before the next level is made, and so is the
+/// name of the lowest directory that was there: an earlier attempt may have been killed between making and flushing it.
+fn create_directory(path: &Path) -> Result<()> {
+    if !path.is_dir() {
+        if let Some(parent) = parent_of(path).filter(|parent| !parent.is_dir()) {
+            create_directory(parent)?;
+        }
+        match fs::create_dir(path) {
+            Err(error) if !path.is_dir() => return Err(failed("creating", path, &error)),
+            _ => {}
+        }
+    }
+    parent_of(path).map_or(Ok(()), flush_directory)
 }
 
 /// Turns an error of the operating system into ours.
@@ -49,28 +63,26 @@ fn failed(action: &str, path: &Path, error: &io::Error) -> Error {
     }
 }
 
-/// Makes new names in a directory durable, where the system allows it.
+/// Makes new names in a directory durable, where the system allows it: only Unix flushes directories, and only those that may be read.
 fn flush_directory(directory: &Path) -> Result<()> {
-    if cfg!(unix) && !directory.as_os_str().is_empty() {
-        let flushed = File::open(directory).and_then(|handle| handle.sync_all());
-        flushed.map_err(|error| failed("flushing", directory, &error))?;
+    if cfg!(not(unix)) {
+        return Ok(());
     }
-    Ok(())
+    match File::open(directory) {
+        Ok(handle) => handle.sync_all().map_err(|error| failed("flushing", directory, &error)),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(failed("opening", directory, &error)),
+    }
 }
 
 impl Storage for FsStorage {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         let path = self.path(name);
-        if create {
-            self.create_directory()?;
+        if create && !path.exists() {
+            create_directory(&self.directory)?;
         }
-        let is_new = create && !path.exists();
-        let options = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(create)
-            .truncate(false)
-            .clone();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).truncate(false);
         let file = options.open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound if !create => Error::NotFound {
                 what: path.display().to_string(),
@@ -86,10 +98,12 @@ impl Storage for FsStorage {
             }
             Err(TryLockError::Error(error)) => return Err(failed("locking", &path, &error)),
         }
-        if is_new {
+        let file = FsFile { file, path };
+        // An empty file is new, or its creation was killed before its name was flushed.
+        if create && file.is_empty()? {
             flush_directory(&self.directory)?;
         }
-        Ok(Arc::new(FsFile { file, path }))
+        Ok(Arc::new(file))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -174,5 +188,85 @@ impl StorageFile for FsFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         self.file.set_len(len).map_err(|error| self.failed("resizing", &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_created_in_new_directories_and_keep_their_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let storage = FsStorage::new(directory.path().join("a/b/c"));
+        assert!(!storage.exists("data").unwrap());
+        assert!(matches!(storage.open("data", false), Err(Error::NotFound { .. })));
+        assert!(!directory.path().join("a").exists(), "a failed open makes nothing");
+        let file = storage.open("data", true).unwrap();
+        file.write_at(3, b"abc").unwrap();
+        file.flush().unwrap();
+        assert!(matches!(storage.open("data", true), Err(Error::Locked { .. })));
+        drop(file);
+        let file = storage.open("data", true).unwrap();
+        assert_eq!(file.len().unwrap(), 6);
+        let mut bytes = [9; 6];
+        file.read_at(0, &mut bytes).unwrap();
+        assert_eq!(&bytes, b"\0\0\0abc");
+        assert!(matches!(file.read_at(1, &mut bytes), Err(Error::Io { .. })));
+        file.set_len(2).unwrap();
+        file.set_len(4).unwrap();
+        file.read_at(0, &mut bytes[..4]).unwrap();
+        assert_eq!(&bytes[..4], [0; 4]);
+        drop(file);
+        storage.remove("data").unwrap();
+        storage.remove("data").unwrap();
+        assert!(!storage.exists("data").unwrap());
+    }
+
+    #[test]
+    fn directories_of_relative_paths_are_found() {
+        assert_eq!(parent_of(Path::new("name")), Some(Path::new(".")));
+        assert_eq!(parent_of(Path::new("a/b")), Some(Path::new("a")));
+        assert_eq!(parent_of(Path::new("/")), None);
+        create_directory(Path::new(".")).unwrap();
+        create_directory(Path::new("/")).unwrap();
+    }
+
+    #[test]
+    fn a_file_in_the_way_of_a_directory_is_reported_and_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        fs::write(&path, "kept").unwrap();
+        for below in [path.clone(), path.join("deeper")] {
+            let result = FsStorage::new(below).open("data", true);
+            assert!(matches!(result, Err(Error::Io { .. })));
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"kept");
+    }
+
+    /// `/dev/full` answers every write as a full disk does.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let directory = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/full", directory.path().join("data")).unwrap();
+        let file = FsStorage::new(directory.path()).open("data", true).unwrap();
+        assert!(matches!(file.write_at(0, b"x"), Err(Error::StorageFull { .. })));
+        assert!(matches!(file.set_len(1), Err(Error::Io { .. })));
+    }
+
+    #[test]
+    fn errors_keep_their_class() {
+        let class = |kind: ErrorKind| failed("writing", Path::new("data"), &kind.into());
+        for kind in [
+            ErrorKind::StorageFull,
+            ErrorKind::QuotaExceeded,
+            ErrorKind::FileTooLarge,
+        ] {
+            assert!(matches!(class(kind), Error::StorageFull { .. }));
+        }
+        for kind in [ErrorKind::PermissionDenied, ErrorKind::UnexpectedEof] {
+            assert!(matches!(class(kind), Error::Io { .. }));
+        }
     }
 }

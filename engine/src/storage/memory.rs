@@ -129,10 +129,14 @@ impl StorageFile for MemoryFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        let len = usize::try_from(len).map_err(|_| Error::StorageFull {
-            context: format!("resizing {}", self.name),
-        })?;
-        lock(&self.bytes).resize(len, 0);
+        let full = || Error::StorageFull {
+            context: format!("resizing {} to {len}", self.name),
+        };
+        let len = usize::try_from(len).map_err(|_| full())?;
+        let mut bytes = lock(&self.bytes);
+        let more = len.saturating_sub(bytes.len());
+        bytes.try_reserve(more).map_err(|_| full())?;
+        bytes.resize(len, 0);
         Ok(())
     }
 }
@@ -159,5 +163,20 @@ mod tests {
         assert_eq!(storage.files()["data"], b"\0\0\0a");
         let copy = MemoryStorage::from_files(storage.files());
         assert!(copy.exists("data").unwrap());
+    }
+
+    #[test]
+    fn memory_that_cannot_be_had_is_a_full_storage() {
+        let storage = MemoryStorage::new();
+        let file = storage.open("data", true).unwrap();
+        file.write_at(0, b"kept").unwrap();
+        for len in [u64::MAX, i64::MAX as u64] {
+            assert!(matches!(file.set_len(len), Err(Error::StorageFull { .. })));
+            assert!(matches!(file.write_at(len - 1, b"x"), Err(Error::StorageFull { .. })));
+        }
+        assert_eq!(storage.files()["data"], b"kept");
+        drop(file);
+        storage.remove("data").unwrap();
+        assert!(!storage.exists("data").unwrap());
     }
 }

@@ -4,7 +4,8 @@
 //! over all files; a flush of a file makes its part of the list durable. [`SimStorage::crash`] then builds what a power cut could
 //! leave: any subset of the unflushed 512-byte sectors, in any order, torn or replaced by garbage. Everything is deterministic from its seed.
 //!
-//! Operations are counted from 0: writes, flushes and changes of length. Reads are not operations.
+//! Operations are counted from 0: creations of files, writes, flushes and changes of length. Reads have a count of their own. What a creation
+//! returned for is durable, as the contract of [`Storage::open`] says.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -43,6 +44,19 @@ impl CrashPolicy {
     ];
 }
 
+/// What an operation does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SimOperation {
+    /// Creates a file.
+    Create,
+    /// Writes from this offset.
+    Write(u64),
+    /// Changes the length.
+    SetLen,
+    /// Flushes.
+    Flush,
+}
+
 /// The error that an injected fault reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FaultKind {
@@ -63,13 +77,55 @@ pub struct Fault {
     pub forever: bool,
     /// Whether the first half of a failing write reaches the file.
     pub partial: bool,
+    /// Whether a failing flush forgets what it should have written, while readers still see it: a system that marks pages clean
+    /// after a failed flush does so, and a later flush then succeeds without them.
+    pub forgets: bool,
+}
+
+impl Fault {
+    /// Operation `at` alone fails, without effect.
+    #[must_use]
+    pub fn once(at: u64, kind: FaultKind) -> Self {
+        Self {
+            at,
+            kind,
+            forever: false,
+            partial: false,
+            forgets: false,
+        }
+    }
+
+    /// Operation `at` and all after it fail, without effect.
+    #[must_use]
+    pub fn from(at: u64, kind: FaultKind) -> Self {
+        Self {
+            forever: true,
+            ..Self::once(at, kind)
+        }
+    }
+
+    fn hits(&self, number: u64) -> bool {
+        number == self.at || (self.forever && number > self.at)
+    }
+
+    fn error(&self, context: String) -> Error {
+        match self.kind {
+            FaultKind::Io => Error::Io {
+                context,
+                source: "injected failure".to_owned(),
+            },
+            FaultKind::StorageFull => Error::StorageFull { context },
+        }
+    }
 }
 
 /// What was asked of the storage so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SimCounters {
-    /// Writes, flushes and changes of length.
+    /// Creations, writes, flushes and changes of length.
     pub operations: u64,
+    /// Reads.
+    pub reads: u64,
     /// Writes.
     pub writes: u64,
     /// Bytes of them.
@@ -152,6 +208,8 @@ struct FileState {
     durable: Vec<u8>,
     current: Vec<u8>,
     open: Weak<SimFile>,
+    /// The power was cut while the file was created.
+    is_doubtful: bool,
 }
 
 #[derive(Default)]
@@ -160,8 +218,73 @@ struct World {
     unflushed: Vec<(String, Change)>,
     counters: SimCounters,
     fault: Option<Fault>,
+    read_fault: Option<Fault>,
+    first_failed: Option<SimOperation>,
     cut_at: Option<u64>,
     is_cut: bool,
+}
+
+/// What becomes of an operation.
+enum Verdict {
+    Works,
+    /// The power goes while it is under way: a crash may keep any part of it.
+    IsCut(Error),
+    /// The power is off.
+    Off(Error),
+    Fails(Fault, Error),
+}
+
+impl Verdict {
+    fn into_result(self) -> Result<()> {
+        match self {
+            Self::Works => Ok(()),
+            Self::IsCut(error) | Self::Off(error) | Self::Fails(_, error) => Err(error),
+        }
+    }
+}
+
+impl World {
+    /// Counts an operation on `name` and decides about it.
+    fn judge(&mut self, name: &str, operation: SimOperation) -> Verdict {
+        let number = self.counters.operations;
+        self.counters.operations += 1;
+        let context = format!("operation {number} on {name}");
+        let off = |context, source: &str| Error::Io {
+            context,
+            source: source.to_owned(),
+        };
+        if self.is_cut {
+            return Verdict::Off(off(context, "the power is off"));
+        }
+        if self.cut_at.is_some_and(|at| number >= at) {
+            self.is_cut = true;
+            return Verdict::IsCut(off(context, "the power was cut"));
+        }
+        match self.fault.filter(|fault| fault.hits(number)) {
+            Some(fault) => {
+                self.first_failed.get_or_insert(operation);
+                Verdict::Fails(fault, fault.error(context))
+            }
+            None => Verdict::Works,
+        }
+    }
+
+    /// Applies a change to what the system shows.
+    fn record(&mut self, name: &str, change: Change) {
+        if let Some(state) = self.files.get_mut(name) {
+            change.apply(&mut state.current);
+            self.unflushed.push((name.to_owned(), change));
+        }
+    }
+
+    /// Takes the unflushed changes of a file.
+    fn take_unflushed(&mut self, name: &str) -> impl Iterator<Item = Change> + use<> {
+        let (taken, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unflushed)
+            .into_iter()
+            .partition(|(other, _)| other == name);
+        self.unflushed = kept;
+        taken.into_iter().map(|(_, change)| change)
+    }
 }
 
 /// A storage in memory that can fail and crash. Clones share one world.
@@ -191,7 +314,7 @@ impl SimStorage {
                 let state = FileState {
                     durable: bytes.clone(),
                     current: bytes,
-                    open: Weak::new(),
+                    ..FileState::default()
                 };
                 (name, state)
             })
@@ -226,16 +349,34 @@ impl SimStorage {
         lock(&self.world).fault = fault;
     }
 
+    /// The first operation that an injected failure hit.
+    #[must_use]
+    pub fn first_failed(&self) -> Option<SimOperation> {
+        lock(&self.world).first_failed
+    }
+
+    /// Injects a failure of reads, counted by [`SimCounters::reads`], or ends one.
+    pub fn set_read_fault(&self, fault: Option<Fault>) {
+        lock(&self.world).read_fault = fault;
+    }
+
     /// The files as a power cut now could leave them.
     #[must_use]
     pub fn crash(&self, policy: CrashPolicy, seed: u64) -> BTreeMap<String, Vec<u8>> {
         let world = lock(&self.world);
         let mut rng = SimRng::new(seed ^ (policy as u64) << 56);
-        let mut files: BTreeMap<String, Vec<u8>> = world
-            .files
-            .iter()
-            .map(|(name, state)| (name.clone(), state.durable.clone()))
-            .collect();
+        let mut files = BTreeMap::new();
+        for (name, state) in &world.files {
+            let is_there = match policy {
+                _ if !state.is_doubtful => true,
+                CrashPolicy::Nothing => false,
+                CrashPolicy::Everything => true,
+                _ => rng.below(2) == 0,
+            };
+            if is_there {
+                files.insert(name.clone(), state.durable.clone());
+            }
+        }
         let apply = |files: &mut BTreeMap<String, Vec<u8>>, name: &str, change: &Change| {
             change.apply(files.get_mut(name).expect("changes name files that exist"));
         };
@@ -254,7 +395,23 @@ impl SimStorage {
         for (name, change) in &world.unflushed[..whole] {
             apply(&mut files, name, change);
         }
+        if !matches!(
+            policy,
+            CrashPolicy::Nothing | CrashPolicy::Everything | CrashPolicy::Prefix
+        ) {
+            keep_lengths(&world, &mut files, &mut rng);
+        }
         files
+    }
+}
+
+/// A file system may have made a file longer and then not written what belongs there.
+fn keep_lengths(world: &World, files: &mut BTreeMap<String, Vec<u8>>, rng: &mut SimRng) {
+    for (name, image) in files {
+        let len = world.files[name].current.len();
+        if len > image.len() && rng.below(2) == 0 {
+            image.resize(len, 0);
+        }
     }
 }
 
@@ -292,8 +449,19 @@ impl Storage for SimStorage {
         if !create && !world.files.contains_key(name) {
             return Err(Error::NotFound { what: name.to_owned() });
         }
-        // Storages make the name of a new file durable when they create it.
-        let state = world.files.entry(name.to_owned()).or_default();
+        if !world.files.contains_key(name) {
+            let verdict = world.judge(name, SimOperation::Create);
+            let is_doubtful = matches!(verdict, Verdict::IsCut(_));
+            if is_doubtful || matches!(verdict, Verdict::Works) {
+                let state = FileState {
+                    is_doubtful,
+                    ..FileState::default()
+                };
+                world.files.insert(name.to_owned(), state);
+            }
+            verdict.into_result()?;
+        }
+        let state = world.files.get_mut(name).expect("it was there or has been created");
         if state.open.strong_count() > 0 {
             return Err(Error::Locked { file: name.to_owned() });
         }
@@ -314,6 +482,7 @@ impl Storage for SimStorage {
         if world.files.get(name).is_some_and(|state| state.open.strong_count() > 0) {
             return Err(Error::Locked { file: name.to_owned() });
         }
+        world.take_unflushed(name).for_each(drop);
         world.files.remove(name);
         Ok(())
     }
@@ -325,55 +494,34 @@ struct SimFile {
 }
 
 impl SimFile {
-    /// Counts an operation and lets it fail if it should. `change` is what it would do.
-    fn begin(&self, world: &mut World, change: Option<Change>) -> Result<()> {
-        let number = world.counters.operations;
-        world.counters.operations += 1;
-        let failed = |source: &str| Error::Io {
-            context: format!("operation {number} on {}", self.name),
-            source: source.to_owned(),
+    /// Counts a change and makes it, if it does not fail.
+    fn change(&self, world: &mut World, change: Change) -> Result<()> {
+        let operation = match &change {
+            Change::Write { offset, .. } => SimOperation::Write(*offset as u64),
+            Change::SetLen(_) => SimOperation::SetLen,
         };
-        if world.is_cut {
-            return Err(failed("the power is off"));
+        let verdict = world.judge(&self.name, operation);
+        match (&verdict, change) {
+            (Verdict::Works | Verdict::IsCut(_), change) => world.record(&self.name, change),
+            (Verdict::Fails(Fault { partial: true, .. }, _), Change::Write { offset, mut bytes }) => {
+                bytes.truncate(bytes.len() / 2);
+                world.record(&self.name, Change::Write { offset, bytes });
+            }
+            _ => {}
         }
-        if world.cut_at.is_some_and(|at| number >= at) {
-            world.is_cut = true;
-            // The write was on its way: a crash may keep any part of it.
-            self.record(world, change);
-            return Err(failed("the power was cut"));
-        }
-        let fault = world
-            .fault
-            .filter(|fault| number == fault.at || (fault.forever && number > fault.at));
-        let Some(fault) = fault else {
-            self.record(world, change);
-            return Ok(());
-        };
-        if let (true, Some(Change::Write { offset, mut bytes })) = (fault.partial, change) {
-            bytes.truncate(bytes.len() / 2);
-            self.record(world, Some(Change::Write { offset, bytes }));
-        }
-        Err(match fault.kind {
-            FaultKind::Io => failed("injected failure"),
-            FaultKind::StorageFull => Error::StorageFull {
-                context: format!("operation {number} on {}", self.name),
-            },
-        })
-    }
-
-    fn record(&self, world: &mut World, change: Option<Change>) {
-        let Some(change) = change else { return };
-        if let Some(state) = world.files.get_mut(&self.name) {
-            change.apply(&mut state.current);
-            world.unflushed.push((self.name.clone(), change));
-        }
+        verdict.into_result()
     }
 }
 
 impl StorageFile for SimFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let mut world = lock(&self.world);
+        let number = world.counters.reads;
+        world.counters.reads += 1;
         world.counters.bytes_read += into.len() as u64;
+        if let Some(fault) = world.read_fault.filter(|fault| fault.hits(number)) {
+            return Err(fault.error(format!("read {number} of {}", self.name)));
+        }
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(into.len());
         let part = world
@@ -396,24 +544,24 @@ impl StorageFile for SimFile {
             offset: offset as usize,
             bytes: from.to_vec(),
         };
-        self.begin(&mut world, Some(change))
+        self.change(&mut world, change)
     }
 
     fn flush(&self) -> Result<()> {
         let mut world = lock(&self.world);
         world.counters.flushes += 1;
-        self.begin(&mut world, None)?;
-        let (flushed, kept) = std::mem::take(&mut world.unflushed)
-            .into_iter()
-            .partition(|(name, _)| *name == self.name);
-        world.unflushed = kept;
-        let flushed: Vec<(String, Change)> = flushed;
-        if let Some(state) = world.files.get_mut(&self.name) {
-            for (_, change) in flushed {
-                change.apply(&mut state.durable);
+        let verdict = world.judge(&self.name, SimOperation::Flush);
+        match &verdict {
+            Verdict::Works => {
+                let flushed = world.take_unflushed(&self.name);
+                if let Some(state) = world.files.get_mut(&self.name) {
+                    flushed.for_each(|change| change.apply(&mut state.durable));
+                }
             }
+            Verdict::Fails(Fault { forgets: true, .. }, _) => world.take_unflushed(&self.name).for_each(drop),
+            _ => {}
         }
-        Ok(())
+        verdict.into_result()
     }
 
     fn len(&self) -> Result<u64> {
@@ -426,70 +574,9 @@ impl StorageFile for SimFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         let mut world = lock(&self.world);
-        self.begin(&mut world, Some(Change::SetLen(len as usize)))
+        self.change(&mut world, Change::SetLen(len as usize))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written() -> (SimStorage, Arc<dyn StorageFile>) {
-        let storage = SimStorage::new();
-        let file = storage.open("f", true).unwrap();
-        file.write_at(0, &[1; 1024]).unwrap();
-        file.flush().unwrap();
-        file.write_at(0, &[2; 2048]).unwrap();
-        (storage, file)
-    }
-
-    #[test]
-    fn only_flushed_bytes_are_certain() {
-        let (storage, file) = written();
-        assert_eq!(storage.crash(CrashPolicy::Nothing, 0)["f"], [1; 1024]);
-        assert_eq!(storage.crash(CrashPolicy::Everything, 0)["f"], [2; 2048]);
-        let mixed = (0..64).any(|seed| {
-            let image = &storage.crash(CrashPolicy::RandomSectors, seed)["f"];
-            image
-                .chunks(512)
-                .all(|sector| sector.iter().all(|byte| *byte == sector[0]))
-                && image.contains(&1)
-                && image.contains(&2)
-        });
-        assert!(mixed, "some seed keeps some sectors");
-        let torn = (0..64).any(|seed| {
-            let image = &storage.crash(CrashPolicy::Torn, seed)["f"];
-            image
-                .chunks(512)
-                .any(|sector| sector.contains(&2) && !sector.iter().all(|byte| *byte == 2))
-        });
-        assert!(torn, "some seed tears a sector");
-        let garbage = (0..64).any(|seed| {
-            storage.crash(CrashPolicy::Garbage, seed)["f"]
-                .iter()
-                .any(|byte| *byte > 2)
-        });
-        assert!(garbage, "some seed writes garbage");
-        assert_eq!(storage.crash(CrashPolicy::Torn, 7), storage.crash(CrashPolicy::Torn, 7));
-        file.flush().unwrap();
-        assert_eq!(storage.crash(CrashPolicy::Nothing, 0)["f"], [2; 2048]);
-    }
-
-    #[test]
-    fn cuts_and_faults_hit_the_counted_operation() {
-        let (storage, file) = written();
-        assert_eq!(storage.counters().operations, 3);
-        storage.set_fault(Some(Fault {
-            at: 3,
-            kind: FaultKind::StorageFull,
-            forever: false,
-            partial: true,
-        }));
-        assert!(matches!(file.write_at(0, &[3; 10]), Err(Error::StorageFull { .. })));
-        assert_eq!(storage.files()["f"][..10], [3, 3, 3, 3, 3, 2, 2, 2, 2, 2]);
-        storage.cut_at(4);
-        assert!(file.flush().is_err());
-        assert!(file.write_at(0, &[4]).is_err());
-        assert_eq!(storage.crash(CrashPolicy::Nothing, 0)["f"], [1; 1024]);
-    }
-}
+mod tests;
