@@ -40,7 +40,7 @@ fn parent_of(path: &Path) -> Option<&Path> {
 /// name of the lowest directory that was there: an earlier attempt may have been killed between making and flushing it.
 fn create_directory(path: &Path) -> Result<()> {
     if !path.is_dir() {
-        if let Some(parent) = parent_of(path).filter(|parent| !parent.is_dir()) {
+        if let Some(parent) = parent_of(path) {
             create_directory(parent)?;
         }
         match fs::create_dir(path) {
