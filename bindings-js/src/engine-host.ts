@@ -60,10 +60,14 @@ class TrackedStorage implements CustomStorage {
   }
 }
 
+/** Bound within which relaxed commits are flushed. */
+const FLUSH_WITHIN_MS = 100;
+
 export class EngineHost {
   readonly #instance: Instance;
   readonly #storage: TrackedStorage;
   #engine: Engine | undefined;
+  #flushTimer: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(instance: Instance, storage: TrackedStorage, engine: Engine) {
     this.#instance = instance;
@@ -97,17 +101,33 @@ export class EngineHost {
       // The memory's buffer changes whenever it grows, so no view of it is kept.
       new Uint8Array(memory.buffer, at, message.length).set(message);
       const length = engine.execute(message.length);
+      if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
       return new Uint8Array(memory.buffer, engine.reply_ptr(), length).slice();
     } catch (error) {
       this.#engine = undefined;
+      clearTimeout(this.#flushTimer);
       this.#storage.closeAll();
       throw crashed(this.#instance, error);
     }
   }
 
+  #flushLater(): void {
+    this.#flushTimer = setTimeout(() => {
+      this.#flushTimer = undefined;
+      try {
+        this.#engine?.flush();
+      } catch {
+        // The engine stopped; the next message says so.
+      }
+    }, FLUSH_WITHIN_MS);
+    // What it would flush survives the end of the process anyway.
+    (this.#flushTimer as { unref?: () => void }).unref?.();
+  }
+
   dispose(): void {
     const engine = this.#engine;
     this.#engine = undefined;
+    clearTimeout(this.#flushTimer);
     try {
       engine?.free();
     } finally {

@@ -7,7 +7,7 @@ import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
-import { DATA_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
+import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
 import type { CustomStorage, Database, OpenOptions, Support } from './types.ts';
 import { fetchModule, loadOnce } from './wasm.ts';
 
@@ -120,12 +120,17 @@ export async function list(): Promise<{ name: string; size: number }[]> {
 
 async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
   try {
-    const file = await directory.getFileHandle(DATA_FILE);
-    return (await file.getFile()).size;
+    const size = await fileSize(directory, DATA_FILE);
+    return size + (await fileSize(directory, LOG_FILE).catch(() => 0));
   } catch (error) {
     ignoreMissing(error);
     return undefined;
   }
+}
+
+async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {
+  const file = await directory.getFileHandle(name);
+  return (await file.getFile()).size;
 }
 
 const MESSAGES = {

@@ -12,7 +12,7 @@ import type { CheckedOptions } from './client/options.ts';
 import { KvError } from './errors.ts';
 import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
-import { DATA_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
+import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
 import { lockDirectory } from './storage/node-lock.ts';
 import type { CustomStorage, Database, OpenOptions, Support } from './types.ts';
 import { loadOnce } from './wasm.ts';
@@ -110,6 +110,8 @@ export async function destroy(name: string | URL): Promise<boolean> {
   const release = await lockDirectory(path, 0);
   try {
     fs.rmSync(data);
+    // Without data a log means nothing.
+    fs.rmSync(join(path, LOG_FILE), { force: true });
     syncDirectory(path);
   } catch (error) {
     throw toKvError(error, `remove ${path}`);
@@ -140,20 +142,23 @@ function isDatabase(start: Uint8Array): boolean {
 export async function list(): Promise<{ name: string; size: number }[]> {
   const found: { name: string; size: number }[] = [];
   for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
-    const size = entry.isDirectory() ? databaseSize(join(entry.name, DATA_FILE)) : undefined;
+    const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;
     if (size !== undefined) found.push({ name: entry.name, size });
   }
   return found;
 }
 
-/** Size of a database's file; undefined if there is none or it is something else. */
-function databaseSize(data: string): number | undefined {
+/** Size of a database's files; undefined if there are none or they are something else. */
+function databaseSize(directory: string): number | undefined {
+  const data = join(directory, DATA_FILE);
   let handle: number | undefined;
   try {
     handle = fs.openSync(data, 'r');
     const start = new Uint8Array(SUPERBLOCKS_BYTES);
     fs.readSync(handle, start, 0, start.length, 0);
-    return isDatabase(start) ? fs.fstatSync(handle).size : undefined;
+    if (!isDatabase(start)) return undefined;
+    const log = fs.statSync(join(directory, LOG_FILE), { throwIfNoEntry: false });
+    return fs.fstatSync(handle).size + (log?.size ?? 0);
   } catch (error) {
     if (isMissing(error)) return undefined;
     throw toKvError(error, `read ${data}`);

@@ -84,6 +84,13 @@ test('every kind of exception comes out typed', async () => {
       storage.broken.clear();
       assert.equal(await db.get('a'), 1);
       assert.equal(await db.get('b'), undefined);
+      if (code === 'KV_QUOTA_EXCEEDED') {
+        await db.set('b', 2);
+      } else {
+        // It is not known what the failed write left.
+        await rejects(db.set('b', 2), 'KV_IO');
+        await rejects(db.close(), 'KV_IO');
+      }
     });
   }
 });

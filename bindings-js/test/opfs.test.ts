@@ -46,7 +46,10 @@ class Handle {
 }
 
 class FileSystem {
+  /** Of the data file. */
   readonly handle = new Handle();
+  readonly #log = new Handle();
+  hasLog = false;
   /** What the next attempts to open reject with. */
   refusals: unknown[] = [];
   attempts = 0;
@@ -63,6 +66,7 @@ class FileSystem {
         return this.handle;
       },
     };
+    const log = { createSyncAccessHandle: async () => this.#log };
     const missing = (): never => {
       throw new DOMException('nothing there', 'NotFoundError');
     };
@@ -71,7 +75,11 @@ class FileSystem {
         this.isCreated ||= create;
         return this.isCreated ? directory : missing();
       },
-      getFileHandle: async (_name: string, { create }: { create: boolean }) => (create || this.isCreated ? file : missing()),
+      getFileHandle: async (name: string, { create = false }: { create?: boolean } = {}) => {
+        if (name !== 'log') return create || this.isCreated ? file : missing();
+        this.hasLog ||= create;
+        return this.hasLog ? log : missing();
+      },
       removeEntry: async (name: string) => void this.removed.push(name),
     };
     const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
@@ -176,6 +184,7 @@ test('a file without content is no database yet', async () => {
     assert.deepEqual(storage.list(), []);
     storage.open('data').write(0, new Uint8Array(1));
     assert.deepEqual(storage.list(), ['data']);
+    assert.deepEqual((await OpfsStorage.open('a', true, 0)).list(), ['data', 'log'], 'the log is there from now on');
     assert.throws(() => storage.remove('data'), code('KV_IO'));
     assert.throws(() => storage.open('other'), code('KV_IO'));
   });

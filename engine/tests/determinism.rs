@@ -27,9 +27,29 @@ fn same_operations_same_bytes() {
 }
 
 #[test]
-fn a_small_durable_commit_costs_two_flushes_and_its_path() {
+fn a_small_durable_commit_costs_one_flush_and_its_record() {
+    let (bytes, flushes) = cost_of_commits(Options::default());
+    assert_eq!(flushes, COMMITS);
+    // Header, operation and 104 bytes of key and value.
+    assert!(bytes <= 170, "{bytes} bytes a commit");
+}
+
+#[test]
+fn without_a_log_a_small_durable_commit_costs_two_flushes_and_its_path() {
+    let options = Options {
+        log_bytes: 0,
+        ..Options::default()
+    };
+    let (bytes, flushes) = cost_of_commits(options);
+    assert_eq!(flushes, 2 * COMMITS);
+    // A leaf, an inner node, the catalog and the free map of one unit or four each, and the superblock.
+    assert!(bytes <= 11 * 4096, "{bytes} bytes a commit");
+}
+
+/// Bytes written for a commit of one record, and flushes for all of them.
+fn cost_of_commits(options: Options) -> (u64, u64) {
     let storage = SimStorage::new();
-    let database = Database::open(Arc::new(storage.clone()), Options::default()).expect("the storage works");
+    let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");
     let mut transaction = database.begin().expect("it can be written");
     for number in 0..20_000_u64 {
         let key = number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
@@ -46,12 +66,12 @@ fn a_small_durable_commit_costs_two_flushes_and_its_path() {
         transaction.commit(Durability::Strict).expect("the storage works");
     }
     let after = storage.counters();
-    assert_eq!(after.flushes - before.flushes, 2 * COMMITS);
-    // A leaf, an inner node, the catalog and the free map of one unit or four each, and the superblock.
-    let bytes = (after.bytes_written - before.bytes_written) / COMMITS;
-    assert!(bytes <= 11 * 4096, "{bytes} bytes a commit");
     assert_eq!(after.bytes_read, before.bytes_read, "everything was in the cache");
     // What was given up is used again: the file does not grow with the number of commits.
     let len = storage.files()["data"].len();
     assert!(len < 4 << 20, "{len} bytes");
+    (
+        (after.bytes_written - before.bytes_written) / COMMITS,
+        after.flushes - before.flushes,
+    )
 }

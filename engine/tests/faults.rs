@@ -40,7 +40,7 @@ fn fault_everywhere(flavour: Flavour, kind: FaultKind, forever: bool) {
         storage.set_fault(None);
         // The process goes on without a power cut: everything that was written is there.
         let database =
-            Database::open(shared(&storage), options(flavour)).unwrap_or_else(|error| panic!("{context}: {error}"));
+            Database::open(shared(&storage), options(flavour, 2)).unwrap_or_else(|error| panic!("{context}: {error}"));
         check(&database, &history, &context);
     }
 }
@@ -100,7 +100,7 @@ fn fail_from(storage: &SimStorage, after: u64, kind: FaultKind, forever: bool) {
 fn a_full_disk_undoes_the_commit_and_the_next_one_succeeds() {
     let (storage, database) = open_with_one_record();
     let before = read_state(&database.snapshot()).expect("reads go on");
-    // The first operation of a commit with a large value writes that value, the second the nodes.
+    // The first operation of a commit with a large value writes that value, the second the log's record.
     for after in 0..2 {
         fail_from(&storage, after, FaultKind::StorageFull, true);
         let failed = set(&database, b"second", &[2; 5000]);
@@ -115,26 +115,46 @@ fn a_full_disk_undoes_the_commit_and_the_next_one_succeeds() {
 }
 
 #[test]
-fn a_failed_flush_poisons_writes_but_not_reads() {
+fn a_failed_flush_of_the_log_poisons_writes_but_not_reads() {
     let (storage, database) = open_with_one_record();
+    // Operations of a small commit: record, flush.
+    a_failure_poisons(&storage, database, 1, |database| set(database, b"lost", b""));
+}
+
+#[test]
+fn a_failed_write_to_the_log_poisons_writes_but_not_reads() {
+    let (storage, database) = open_with_one_record();
+    a_failure_poisons(&storage, database, 0, |database| set(database, b"lost", b""));
+}
+
+#[test]
+fn a_failed_flush_of_a_checkpoint_poisons_writes_but_not_reads() {
+    for operation in [2, 3, 4] {
+        let (storage, database) = open_with_one_record();
+        // Operations of a checkpoint: nodes, free map, flush, superblock, flush.
+        a_failure_poisons(&storage, database, operation, Database::checkpoint);
+    }
+}
+
+fn a_failure_poisons(
+    storage: &SimStorage,
+    database: Database,
+    operation: u64,
+    fail: impl FnOnce(&Database) -> Result<(), Error>,
+) {
     let before = read_state(&database.snapshot()).expect("reads go on");
-    // Operations of a small commit: nodes and free map, flush, superblock, flush.
-    let counted = storage.counters();
-    set(&database, b"probe", b"").expect("the storage works");
-    let flush = storage.counters().operations - counted.operations - 3;
-    let with_probe = read_state(&database.snapshot()).expect("reads go on");
-    assert!(before != with_probe);
-    fail_from(&storage, flush, FaultKind::Io, false);
-    assert!(matches!(set(&database, b"lost", b""), Err(Error::Io { .. })));
+    fail_from(storage, operation, FaultKind::Io, false);
+    assert!(matches!(fail(&database), Err(Error::Io { .. })));
     let refused = set(&database, b"refused", b"");
     assert!(
         matches!(refused, Err(Error::Poisoned { .. })),
         "a flush that succeeds later must not be believed"
     );
     assert!(matches!(database.checkpoint(), Err(Error::Poisoned { .. })));
-    assert!(read_state(&database.snapshot()).expect("reads go on") == with_probe);
+    assert!(matches!(database.flush(), Err(Error::Poisoned { .. })));
+    assert!(read_state(&database.snapshot()).expect("reads go on") == before);
     drop(database);
-    let database = Database::open(shared(&storage), Options::default()).expect("opening again heals it");
+    let database = Database::open(shared(storage), Options::default()).expect("opening again heals it");
     set(&database, b"after", b"").expect("writing works again");
 }
 

@@ -27,6 +27,8 @@ use crate::session::Session;
 
 /// Buffers are kept between messages up to this size.
 const KEPT_BYTES: usize = 1 << 20;
+/// Both halves of the log; a quota counts it.
+const LOG_BYTES: u32 = 8 << 20;
 
 #[wasm_bindgen]
 extern "C" {
@@ -46,7 +48,7 @@ extern "C" {
     /// `"lz4"` or `"none"`.
     #[wasm_bindgen(method, getter)]
     fn compression(this: &EngineOptions) -> Option<String>;
-    /// 16 random bytes that tell this database from others, used if it is created.
+    /// 16 random bytes that tell this database from others, if it is created, and this opening of it from others.
     #[wasm_bindgen(method, getter, js_name = databaseId)]
     fn database_id(this: &EngineOptions) -> Option<Vec<u8>>;
 }
@@ -96,6 +98,16 @@ impl Engine {
         self.reply.position()
     }
 
+    /// Whether relaxed commits wait for `flush`.
+    pub fn needs_flush(&self) -> bool {
+        self.session.needs_flush()
+    }
+
+    /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
+    pub fn flush(&mut self) {
+        self.session.flush();
+    }
+
     /// Where the reply is, until the next message.
     pub fn reply_ptr(&self) -> usize {
         self.reply.as_slice().as_ptr() as usize
@@ -123,6 +135,8 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
         node_bytes: given.node_bytes().unwrap_or(defaults.node_bytes),
         compression,
         database_id: id.map(u128::from_le_bytes).or(defaults.database_id),
+        session: id.map(|id| u128::from_le_bytes(id) as u64),
+        log_bytes: LOG_BYTES,
         ..defaults
     })
 }

@@ -46,6 +46,19 @@ impl Session {
         }
     }
 
+    /// Whether relaxed commits wait for [`flush`](Self::flush).
+    #[must_use]
+    pub fn needs_flush(&self) -> bool {
+        self.database.as_ref().is_some_and(Database::needs_flush)
+    }
+
+    /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
+    pub fn flush(&mut self) {
+        if let Some(database) = &self.database {
+            let _ = database.flush();
+        }
+    }
+
     fn close(&mut self) -> Result<()> {
         self.state = State::default();
         self.database.take().map_or(Ok(()), Database::close)
@@ -188,7 +201,7 @@ fn execute(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
 fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
     let code = reader.u8()?;
     match code {
-        op::FLUSH => writes.database.checkpoint(),
+        op::FLUSH => writes.database.flush(),
         op::STATS => {
             // What is kept from read to read is no snapshot of the client's.
             state.forget_current();

@@ -6,6 +6,8 @@ import type { CustomStorage, StorageFile } from '../types.ts';
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
+/** The file of commits that are not in it yet. */
+export const LOG_FILE = 'log';
 
 function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException | undefined)?.code ?? '';

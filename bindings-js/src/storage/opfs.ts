@@ -20,6 +20,8 @@ interface FileHandle {
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
+/** The file of commits that are not in it yet. */
+export const LOG_FILE = 'log';
 const ROOT_DIRECTORY = 'mangrove';
 const FIRST_WAIT_MS = 10;
 const MAX_WAIT_MS = 250;
@@ -135,35 +137,45 @@ class OpfsFile implements StorageFile {
 
 /** The files of one database, opened beforehand. */
 export class OpfsStorage implements CustomStorage {
-  readonly #file: OpfsFile;
+  readonly #files: ReadonlyMap<string, OpfsFile>;
+  readonly #hadLog: boolean;
 
-  private constructor(file: OpfsFile) {
-    this.#file = file;
+  private constructor(files: ReadonlyMap<string, OpfsFile>, hadLog: boolean) {
+    this.#files = files;
+    this.#hadLog = hadLog;
   }
 
   /** Opens the files, waiting up to `timeoutMs` while somebody else holds them. */
   static async open(name: string, create: boolean, timeoutMs: number): Promise<OpfsStorage> {
     const missing = (): KvError => new KvError('KV_NOT_FOUND', `the database ${name} does not exist`);
     const directory = directoryName(name);
+    const files = new Map<string, OpfsFile>();
     try {
       const root = await rootDirectory(create);
       if (root === undefined) throw missing();
       const parent = await root.getDirectoryHandle(directory, { create });
-      const file = await parent.getFileHandle(DATA_FILE, { create });
-      return new OpfsStorage(new OpfsFile(await acquire(name, file as FileHandle, timeoutMs)));
+      const data = await parent.getFileHandle(DATA_FILE, { create });
+      files.set(DATA_FILE, new OpfsFile(await acquire(name, data as FileHandle, timeoutMs)));
+      const hadLog = await parent.getFileHandle(LOG_FILE).then(() => true, isMissing);
+      const log = await parent.getFileHandle(LOG_FILE, { create: true });
+      files.set(LOG_FILE, new OpfsFile(await acquire(name, log as FileHandle, timeoutMs)));
+      return new OpfsStorage(files, hadLog);
     } catch (error) {
+      for (const file of files.values()) file.close();
       throw !create && nameOf(error) === 'NotFoundError' ? missing() : toKvError(error, `open ${name}`);
     }
   }
 
   open(file: string): StorageFile {
-    if (file !== DATA_FILE) throw new KvError('KV_IO', `${file} was not opened beforehand`);
-    return this.#file;
+    const opened = this.#files.get(file);
+    if (opened === undefined) throw new KvError('KV_IO', `${file} was not opened beforehand`);
+    return opened;
   }
 
-  /** A file that was just created counts as missing. */
+  /** What was only created to have its handle counts as missing. */
   list(): string[] {
-    return this.#file.size() > 0 ? [DATA_FILE] : [];
+    const hasData = (this.#files.get(DATA_FILE)?.size() ?? 0) > 0;
+    return [...(hasData ? [DATA_FILE] : []), ...(this.#hadLog ? [LOG_FILE] : [])];
   }
 
   remove(file: string): void {
@@ -171,8 +183,13 @@ export class OpfsStorage implements CustomStorage {
   }
 
   close(): void {
-    this.#file.close();
+    for (const file of this.#files.values()) file.close();
   }
+}
+
+function isMissing(error: unknown): false {
+  if (nameOf(error) === 'NotFoundError') return false;
+  throw error;
 }
 
 async function acquire(name: string, file: FileHandle, timeoutMs: number): Promise<AccessHandle> {

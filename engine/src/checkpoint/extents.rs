@@ -129,6 +129,40 @@ impl FreeExtents {
         Ok(())
     }
 
+    /// Takes exactly this extent, which was free; `false`, with nothing taken, if it was not.
+    pub(crate) fn reserve(&mut self, extent: Extent) -> bool {
+        let Some(end) = extent.start.checked_add(extent.units).filter(|_| extent.units > 0) else {
+            return false;
+        };
+        if extent.start >= self.end {
+            let gap = Extent {
+                start: self.end,
+                units: extent.start - self.end,
+            };
+            self.end = end;
+            return gap.units == 0 || self.free(gap).is_ok();
+        }
+        let Some((&start, &len)) = self.by_start.range(..=extent.start).next_back() else {
+            return false;
+        };
+        let reaches_end = start + len == self.end;
+        if start + len < end && !reaches_end {
+            return false;
+        }
+        if start + len <= extent.start {
+            return false;
+        }
+        self.take(start);
+        if extent.start > start {
+            self.insert(start, extent.start - start);
+        }
+        if start + len > end {
+            self.insert(end, start + len - end);
+        }
+        self.end = self.end.max(end);
+        true
+    }
+
     /// Moves the end of the file down over a free tail.
     pub(crate) fn trim_end(&mut self) {
         if let Some((&start, &len)) = self.by_start.last_key_value()
@@ -185,6 +219,24 @@ mod tests {
                 let list: Vec<_> = free.iter().collect();
                 prop_assert!(list.windows(2).all(|pair| pair[0].start + pair[0].units < pair[1].start));
             }
+        }
+
+        /// What one allocator gave out, another one that was like it before can take at the same places.
+        #[test]
+        fn reservation_repeats_allocation(sizes in prop::collection::vec(1u64..40, 1..60), holes in prop::collection::vec(any::<bool>(), 60)) {
+            let mut first = FreeExtents::new(2);
+            let live: Vec<Extent> = sizes.iter().map(|units| first.allocate(*units)).collect();
+            for (extent, _) in live.iter().zip(&holes).filter(|(_, hole)| **hole) {
+                first.free(*extent).unwrap();
+            }
+            let mut second = first.clone();
+            for units in sizes {
+                let extent = first.allocate(units);
+                prop_assert!(second.reserve(extent));
+                prop_assert!(!second.reserve(extent));
+            }
+            prop_assert_eq!(first.free_units(), second.free_units());
+            prop_assert_eq!(first.end(), second.end());
         }
     }
 }

@@ -78,6 +78,17 @@ impl Space {
         groups.chain(self.retired.iter()).copied()
     }
 
+    /// Frees all extents that wait for the next checkpoint; `false` if there are none. For recovery only, when that checkpoint is known to
+    /// have been durable.
+    pub(crate) fn release_all(&mut self) -> Result<bool> {
+        let groups = std::mem::take(&mut self.quarantine);
+        let any = !groups.is_empty();
+        for extent in groups.into_iter().flat_map(|group| group.extents) {
+            self.free.free(extent)?;
+        }
+        Ok(any)
+    }
+
     /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the oldest living snapshot's version.
     pub(crate) fn release(&mut self, pager: &Pager, durable: u64, oldest: Option<u64>) -> Result<()> {
         while let Some(group) = self.quarantine.front() {
@@ -120,7 +131,7 @@ impl From<Error> for Failure {
 /// Writes blocks for one checkpoint.
 pub(crate) struct BlockWriter<'a> {
     pager: &'a Pager,
-    drafts: [&'a Draft; 2],
+    draft: &'a Draft,
     pub free: &'a mut FreeExtents,
     generation: u64,
     compression: Compression,
@@ -133,14 +144,14 @@ pub(crate) struct BlockWriter<'a> {
 impl<'a> BlockWriter<'a> {
     pub(crate) fn new(
         pager: &'a Pager,
-        drafts: [&'a Draft; 2],
+        draft: &'a Draft,
         free: &'a mut FreeExtents,
         generation: u64,
         compression: Compression,
     ) -> Self {
         Self {
             pager,
-            drafts,
+            draft,
             free,
             generation,
             compression,
@@ -189,7 +200,7 @@ impl<'a> BlockWriter<'a> {
     }
 
     fn dirty_page(&self, number: u64) -> Arc<Node> {
-        let own = self.drafts.iter().find_map(|draft| draft.get(number).cloned());
+        let own = self.draft.get(number).cloned();
         own.or_else(|| self.pager.dirty_page(number))
             .expect("I3: a dirty page lives until a checkpoint has written it")
     }

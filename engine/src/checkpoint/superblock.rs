@@ -4,7 +4,7 @@
 //! slot A at byte 0, slot B at byte 4096; a checkpoint with generation g writes slot g % 2
 //! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after
 //!   0  [8]  magic "MANGROVE"
-//!   8  u16  format version, 1
+//!   8  u16  format version, 2
 //!  10  u8   log2 of the allocation unit in bytes (9..=16)
 //!  11  u8   compression: 0 none, 1 LZ4
 //!  12  u32  node size in bytes, block header included
@@ -15,11 +15,14 @@
 //!  72  [16] free map block (all zero: nothing is free)
 //!  88  u64  length of the file in units
 //!  96  u32  next collection id
-//! 100  u32  0
+//! 100  u32  length of a half of the log in bytes, 0: no log
 //! 104  u64  epoch: number of times the database was opened for writing, as of this checkpoint
-//! 112  u64  log salt, 0: no log
+//! 112  u64  salt of the half of the log where commits after this checkpoint stand
 //! 120  [32] name of the key order, "bytewise", zero padded
-//! 152  [356] 0
+//! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
+//! 156  u32  offset in the half of the first of them
+//! 160  u32  CRC of the record before it
+//! 164  [344] 0
 //! 508  u32  CRC32 of bytes 0..508
 //! ```
 //! Both copies of a slot are written together. The second heals damage to the first; a torn write of a whole slot is what the other slot
@@ -27,11 +30,12 @@
 
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
 use crate::error::{Error, Result};
+use crate::log::Position;
 use crate::node::Child;
 use crate::storage::StorageFile;
 
 /// Newest format this build writes and reads.
-pub(crate) const FORMAT_VERSION: u16 = 1;
+pub(crate) const FORMAT_VERSION: u16 = 2;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that belong to the two slots.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
@@ -54,6 +58,12 @@ pub(crate) struct Superblock {
     pub file_units: u64,
     pub next_collection_id: u32,
     pub epoch: u64,
+    /// Length of a half of the log, 0: there is none.
+    pub log_half_bytes: u32,
+    /// Where commits after this checkpoint stand.
+    pub log: Position,
+    /// There are none: the database was closed.
+    pub closed: bool,
 }
 
 /// What the front of a file says about it.
@@ -88,7 +98,12 @@ impl Superblock {
         }
         put(88, &self.file_units.to_le_bytes());
         put(96, &self.next_collection_id.to_le_bytes());
+        put(100, &self.log_half_bytes.to_le_bytes());
         put(104, &self.epoch.to_le_bytes());
+        put(112, &self.log.salt.to_le_bytes());
+        put(152, &[self.log.half, u8::from(self.closed)]);
+        put(156, &self.log.offset.to_le_bytes());
+        put(160, &self.log.crc.to_le_bytes());
         put(120, KEY_ORDER);
         let crc = checksum::hash(&bytes[..508]);
         bytes[508..].copy_from_slice(&crc.to_le_bytes());
@@ -132,6 +147,14 @@ impl Superblock {
             file_units: u64_at(88),
             next_collection_id: u32_at(96),
             epoch: u64_at(104),
+            log_half_bytes: u32_at(100),
+            log: Position {
+                half: bytes[152] & 1,
+                offset: u32_at(156),
+                crc: u32_at(160),
+                salt: u64_at(112),
+            },
+            closed: bytes[153] & 1 != 0,
         }))
     }
 
@@ -218,13 +241,21 @@ mod tests {
             file_units: 8,
             next_collection_id: 4,
             epoch: 1,
+            log_half_bytes: 1 << 20,
+            log: Position {
+                half: 1,
+                offset: 1024,
+                crc: 5,
+                salt: 6,
+            },
+            closed: true,
         }
     }
 
     #[test]
     fn record_round_trips_and_has_golden_bytes() {
         let record = sample().encode();
-        assert_eq!(&record[..16], b"MANGROVE\x01\x00\x0c\x01\x00\x40\x00\x00");
+        assert_eq!(&record[..16], b"MANGROVE\x02\x00\x0c\x01\x00\x40\x00\x00");
         assert_eq!(&record[48..54], [5, 0, 0, 0, 0, 0]);
         assert_eq!(&record[120..128], b"bytewise");
         assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));

@@ -1,10 +1,12 @@
 //! The database: opening, versions, snapshots, collections, upkeep.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::block::Compression;
 use crate::cache::Pager;
 use crate::error::{Error, Result};
+use crate::log::GroupFlush;
 use crate::storage::Storage;
 use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
 use crate::tree::editor::Limits;
@@ -21,12 +23,12 @@ pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use stats::Stats;
 pub use verify::VerifyReport;
-pub(crate) use writer::Writer;
+pub(crate) use writer::{Writer, write_roots};
 
 /// Name of the file that holds the blocks.
 pub(crate) const DATA_FILE: &str = "data";
 
-/// How to open a database. `unit_bytes`, `node_bytes`, `compression` and `database_id` count at creation only.
+/// How to open a database. `unit_bytes`, `node_bytes`, `compression`, `database_id` and `log_bytes` count at creation only.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Create the database if it is not there. Default `true`.
@@ -45,6 +47,11 @@ pub struct Options {
     pub compression: Compression,
     /// Identity of the database; `None`: a random one. Hosts without an entropy source in the standard library (WebAssembly) give one.
     pub database_id: Option<u128>,
+    /// Length of the log file at most: two halves of 4 KiB to 1 GiB, or 0 for no log, which makes every durable commit a checkpoint.
+    /// Default 32 MiB.
+    pub log_bytes: u32,
+    /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
+    pub session: Option<u64>,
 }
 
 impl Default for Options {
@@ -58,6 +65,8 @@ impl Default for Options {
             node_bytes: 16384,
             compression: Compression::Lz4,
             database_id: None,
+            log_bytes: 32 << 20,
+            session: None,
         }
     }
 }
@@ -70,9 +79,17 @@ pub(crate) struct Config {
     pub read_only: bool,
 }
 
-/// The newest version and the versions that living snapshots hold.
+/// A version whose log record is written but maybe not flushed.
+struct Staged {
+    version: Arc<Version>,
+    needs_flush: bool,
+}
+
+/// The newest visible version, those that wait to become visible, and those that living snapshots hold.
 pub(crate) struct Published {
     pub current: Arc<Version>,
+    /// Versions after `current`, ascending; the first needs a flush.
+    staged: VecDeque<Staged>,
     /// Versions with the number of snapshots of each, ascending: a new snapshot is of the newest version.
     live: Vec<(u64, usize)>,
 }
@@ -81,8 +98,48 @@ impl Published {
     pub(crate) fn new(current: Arc<Version>) -> Self {
         Self {
             current,
+            staged: VecDeque::new(),
             live: Vec::new(),
         }
+    }
+
+    /// The version that the next transaction builds on.
+    pub(crate) fn newest(&self) -> &Arc<Version> {
+        self.staged.back().map_or(&self.current, |staged| &staged.version)
+    }
+
+    /// Adds a version; returns whether it is visible at once.
+    pub(crate) fn stage(&mut self, version: Arc<Version>, needs_flush: bool) -> bool {
+        if self.staged.is_empty() && !needs_flush {
+            self.current = version;
+            return true;
+        }
+        self.staged.push_back(Staged { version, needs_flush });
+        false
+    }
+
+    /// Makes a version visible that is newer than all others and durable.
+    pub(crate) fn install(&mut self, version: Arc<Version>) {
+        self.staged.clear();
+        self.current = version;
+    }
+
+    /// Makes visible what is durable up to `durable`, and what follows it without needing a flush.
+    pub(crate) fn publish(&mut self, durable: u64) {
+        while let Some(next) = self.staged.front() {
+            if next.needs_flush && next.version.version > durable {
+                break;
+            }
+            if let Some(next) = self.staged.pop_front() {
+                self.current = next.version;
+            }
+        }
+    }
+
+    /// Newest version that waits for a flush.
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        let waiting = self.staged.iter().rev().find(|staged| staged.needs_flush);
+        waiting.map(|staged| staged.version.version)
     }
 
     /// Counts a snapshot of the newest version.
@@ -117,10 +174,12 @@ impl Published {
     }
 }
 
-/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table.
+/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table; the lock inside
+/// `flush` is taken last.
 pub(crate) struct Shared {
     pub config: Config,
     pub pager: Pager,
+    pub flush: GroupFlush,
     published: Mutex<Published>,
     writer: Mutex<Writer>,
 }
@@ -139,16 +198,33 @@ impl Shared {
         Arc::clone(&self.published().current)
     }
 
+    /// The version that the next transaction builds on. It may not be visible yet.
+    pub(crate) fn newest(&self) -> Arc<Version> {
+        Arc::clone(self.published().newest())
+    }
+
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        lock(&self.writer)
+    }
+
     /// The writer, if writing is possible.
     pub(crate) fn writable(&self) -> Result<MutexGuard<'_, Writer>> {
         if self.config.read_only {
             return Err(Error::ReadOnly);
         }
         let writer = lock(&self.writer);
-        match &writer.poisoned {
-            Some(cause) => Err(Error::Poisoned { cause: cause.clone() }),
+        match self.flush.failure() {
+            Some(cause) => Err(Error::Poisoned { cause }),
             None => Ok(writer),
         }
+    }
+
+    /// Returns when all commits up to `version` are durable, and makes them visible. Their records were handed to the log.
+    pub(crate) fn make_durable(&self, version: u64) -> Result<()> {
+        self.flush.wait(version, self.pager.blocks.file())?;
+        let durable = self.flush.durable_version();
+        self.published().publish(durable);
+        Ok(())
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -165,7 +241,8 @@ impl Shared {
 
 /// An open database. It is `Send + Sync`: any number of threads read, one writes at a time, and readers never wait for it.
 ///
-/// Dropping it without [`close`](Self::close) is safe, but loses commits made with [`Durability::None`] since the last checkpoint.
+/// Dropping it without [`close`](Self::close) is safe, but loses commits made with [`Durability::None`] since the last checkpoint, and the
+/// next opening has to read the log.
 pub struct Database {
     shared: Arc<Shared>,
 }
@@ -179,10 +256,7 @@ impl Database {
     /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
     /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::InvalidArgument`] for options out of range,
     /// and the storage's own errors.
-    #[allow(
-        clippy::needless_pass_by_value,
-        reason = "the database owns its storage; a log will open more files of it later"
-    )]
+    #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         let shared = Arc::new(open::open(&*storage, &options)?);
         Ok(Self { shared })
@@ -212,15 +286,40 @@ impl Database {
         transaction.commit(durability)
     }
 
-    /// Makes everything committed so far durable.
+    /// Makes everything committed so far durable, in the cheapest way: by a flush of the log, or by a checkpoint where commits are
+    /// missing from the log.
+    ///
+    /// # Errors
+    /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible. [`Error::Poisoned`] after a failed flush.
+    pub fn flush(&self) -> Result<()> {
+        let writer = self.shared.writable()?;
+        let newest = self.shared.newest().version;
+        if writer.unlogged {
+            return self.checkpoint_by(writer);
+        }
+        drop(writer);
+        self.shared.make_durable(newest)
+    }
+
+    /// Whether relaxed commits wait for a [`flush`](Self::flush). A host that promises a bound for them calls that within the bound.
+    #[must_use]
+    pub fn needs_flush(&self) -> bool {
+        self.shared.flush.is_pending()
+    }
+
+    /// Writes everything committed so far to the data file, so that the log is not needed to recover it.
     ///
     /// # Errors
     /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible and can be made durable later, unless the error is
     /// [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
-        let mut writer = self.shared.writable()?;
-        let mut state = (*self.shared.current()).clone();
-        if writer.is_durable(&state) {
+        let writer = self.shared.writable()?;
+        self.checkpoint_by(writer)
+    }
+
+    fn checkpoint_by(&self, mut writer: MutexGuard<'_, Writer>) -> Result<()> {
+        let mut state = (*self.shared.newest()).clone();
+        if writer.durable.version == state.version {
             return Ok(());
         }
         let mut draft = Draft::new(state.version);
@@ -260,15 +359,15 @@ impl Database {
         Ok(verify::verify(&self.shared))
     }
 
-    /// Makes everything durable and gives the files back. The files stay open while snapshots of it live.
+    /// Makes everything durable, empties the log and gives the files back. The files stay open while snapshots of it live.
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint). The handle is gone in any case.
     pub fn close(self) -> Result<()> {
-        match self.checkpoint() {
-            Err(Error::ReadOnly) => Ok(()),
-            result => result,
+        if self.shared.config.read_only {
+            return Ok(());
         }
+        self.shared.writable()?.close(&self.shared)
     }
 }
 

@@ -5,12 +5,14 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Mutex};
 
 use super::{Collection, Config, DATA_FILE, Options, Published, Shared, Version, Writer};
-use crate::block::BlockFile;
+use crate::block::{BlockFile, Compression};
 use crate::cache::Pager;
 use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
+use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::Child;
 use crate::storage::{Storage, StorageFile};
+use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::editor::Limits;
 use crate::tree::{Direction, KeyRange, value};
@@ -28,17 +30,72 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         return Err(missing());
     }
     let file = storage.open(DATA_FILE, create)?;
-    let superblock = match read_all(&*file, DATA_FILE)? {
-        Found::NotCreated if create => create_in(&*file, options)?,
+    let superblocks = match read_all(&*file, DATA_FILE)? {
+        Found::NotCreated if create => vec![create_in(&*file, options)?],
         Found::NotCreated => return Err(missing()),
         Found::Superblocks(_) if options.exclusive => {
             return Err(Error::AlreadyExists {
                 what: "the database".to_owned(),
             });
         }
-        Found::Superblocks(mut list) => list.swap_remove(0),
+        Found::Superblocks(list) => list,
     };
-    recover(file, superblock, options)
+    let log = open_log(storage, &superblocks[0], options)?;
+    recover(&file, log.as_ref(), &superblocks, options)
+}
+
+/// The log's file; `None` if the database has none, or if it is missing and need not be there.
+fn open_log(storage: &dyn Storage, newest: &Superblock, options: &Options) -> Result<Option<Arc<dyn StorageFile>>> {
+    if newest.log_half_bytes == 0 {
+        return Ok(None);
+    }
+    if !storage.exists(LOG_FILE)? {
+        if !newest.closed {
+            return Err(Error::corrupt(
+                "the file \"log\" is missing, and with it the newest commits; put it back beside \"data\", or recover what \"data\" holds",
+            ));
+        }
+        if options.read_only {
+            return Ok(None);
+        }
+    }
+    storage.open(LOG_FILE, !options.read_only).map(Some)
+}
+
+/// Recovers from the newest superblock. If something that it needs is damaged, the one before it and the log since then are as good,
+/// provided that they lead to the same version.
+fn recover(
+    file: &Arc<dyn StorageFile>,
+    log: Option<&Arc<dyn StorageFile>>,
+    superblocks: &[Superblock],
+    options: &Options,
+) -> Result<Shared> {
+    let newest = &superblocks[0];
+    let error = match recover_from(file, log, newest, options) {
+        Err(error @ Error::Corrupt(_)) => error,
+        result => return result,
+    };
+    let older = superblocks[1..]
+        .iter()
+        .filter(|older| older.generation < newest.generation)
+        .max_by_key(|older| older.generation);
+    let Some(older) = older.filter(|_| log.is_some()) else {
+        return Err(error);
+    };
+    let Ok(shared) = recover_from(file, log, older, options) else {
+        return Err(error);
+    };
+    if shared.newest().version < newest.version {
+        return Err(error);
+    }
+    let mut writer = shared.lock_writer();
+    // The next checkpoint goes to the damaged one's slot, under a number that was never used.
+    writer.superblock.generation = newest.generation + 1;
+    if let Some(log) = &mut writer.log {
+        log.checkpoint_first = true;
+    }
+    drop(writer);
+    Ok(shared)
 }
 
 fn check(options: &Options) -> Result<()> {
@@ -52,17 +109,22 @@ fn check(options: &Options) -> Result<()> {
     if options.cache_bytes < MIN_CACHE_BYTES {
         return invalid("cache_bytes must be at least 65536");
     }
+    if options.log_bytes != 0 && !(8 << 10..=1 << 30).contains(&options.log_bytes) {
+        return invalid("log_bytes must be 0 or from 8192 to 1073741824");
+    }
     Ok(())
 }
 
 /// Writes the first superblock, into slot B, and nothing else (invariant I9).
 fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     let unit_shift = options.unit_bytes.trailing_zeros() as u8;
+    let database_id = options.database_id.unwrap_or_else(random_id);
+    let salt = log::mix(database_id as u64, (database_id >> 64) as u64, session_of(options));
     let superblock = Superblock {
         unit_shift,
         compression: options.compression,
         node_bytes: options.node_bytes,
-        database_id: options.database_id.unwrap_or_else(random_id),
+        database_id,
         generation: 1,
         version: 0,
         catalog: None,
@@ -70,6 +132,9 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         file_units: Superblock::first_data_unit(unit_shift),
         next_collection_id: 1,
         epoch: 0,
+        log_half_bytes: options.log_bytes / 2 / 512 * 512,
+        log: Position::first(0, salt),
+        closed: true,
     };
     superblock.write(file)?;
     file.flush()?;
@@ -88,12 +153,21 @@ fn random_id() -> u128 {
     half() << 64 | half()
 }
 
-/// Builds the state that a superblock describes. Nothing is written.
-fn recover(file: Arc<dyn StorageFile>, superblock: Superblock, options: &Options) -> Result<Shared> {
+fn session_of(options: &Options) -> u64 {
+    options.session.unwrap_or_else(|| random_id() as u64)
+}
+
+/// Builds the state that a superblock and the log behind it describe. Nothing is written.
+fn recover_from(
+    file: &Arc<dyn StorageFile>,
+    log: Option<&Arc<dyn StorageFile>>,
+    superblock: &Superblock,
+    options: &Options,
+) -> Result<Shared> {
     let file_len = file.len()?;
-    let blocks = BlockFile::new(file, u32::from(superblock.unit_shift));
+    let blocks = BlockFile::new(Arc::clone(file), u32::from(superblock.unit_shift));
     let pager = Pager::new(blocks, options.cache_bytes);
-    let space = Space::load(&pager, &superblock)?;
+    let space = Space::load(&pager, superblock)?;
     let mut used_end = space.free.clone();
     used_end.trim_end();
     // Without data the file may end inside the superblocks: a creation that was cut short leaves it so.
@@ -108,17 +182,66 @@ fn recover(file: Arc<dyn StorageFile>, superblock: Superblock, options: &Options
         version: superblock.version,
         collections: read_catalog(&pager, superblock.catalog)?,
     });
-    Ok(Shared {
+    let mut replay = match log {
+        Some(file) => log::replay(
+            &**file,
+            superblock.log_half_bytes,
+            superblock.database_id,
+            superblock.log,
+        )?,
+        None => Replay::empty(superblock.log),
+    };
+    let shared = Shared {
         config: Config {
             limits: Limits::new(superblock.node_bytes as usize),
             compression: superblock.compression,
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,
         },
+        flush: GroupFlush::new(log.cloned(), superblock.version),
         published: Mutex::new(Published::new(Arc::clone(&version))),
-        writer: Mutex::new(Writer::new(superblock, version, space)),
+        writer: Mutex::new(Writer::new(superblock.clone(), version, space, None)),
         pager,
-    })
+    };
+    apply_log(&shared, &mut replay)?;
+    continue_log(&shared, log, &replay, options)?;
+    Ok(shared)
+}
+
+/// Takes the log up where it ends. What was read from it is made durable first: it can be seen from now on.
+fn continue_log(
+    shared: &Shared,
+    file: Option<&Arc<dyn StorageFile>>,
+    replay: &Replay,
+    options: &Options,
+) -> Result<()> {
+    let Some(file) = file else { return Ok(()) };
+    let mut writer = shared.lock_writer();
+    let Superblock {
+        log_half_bytes,
+        database_id,
+        compression,
+        ..
+    } = writer.superblock;
+    let compress = compression == Compression::Lz4;
+    let log = Log::new(
+        Arc::clone(file),
+        log_half_bytes,
+        database_id,
+        session_of(options),
+        compress,
+        replay,
+    );
+    writer.log = Some(log);
+    drop(writer);
+    if !replay.records.is_empty() {
+        let version = shared.newest().version;
+        shared.flush.appended(version, 0, 0, true);
+        if !options.read_only {
+            shared.make_durable(version)?;
+        }
+    }
+    Ok(())
 }
 
 fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<BTreeMap<String, Collection>> {

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use super::{Shared, lock};
+use crate::log::Log;
 use crate::tree::Pages;
 
 /// Figures of the running database. Counters start at 0 when it is opened; sizes are bytes.
@@ -41,6 +42,17 @@ pub struct Stats {
     pub oldest_snapshot: Option<u64>,
     /// Checkpoints made.
     pub checkpoints: u64,
+    /// Length of the log's file.
+    pub log_file_bytes: u64,
+    /// Bytes of records handed to the log.
+    pub log_bytes_written: u64,
+    /// Records handed to the log.
+    pub log_records: u64,
+    /// Flushes of the log, each for one or more commits.
+    pub log_flushes: u64,
+    /// The newest checkpoint was damaged when the database was opened; the one before it and the log gave the same state. The next
+    /// checkpoint heals it.
+    pub recovered_from_older: bool,
     /// Bytes of blocks read from storage.
     pub bytes_read: u64,
     /// Bytes of blocks written to storage.
@@ -63,7 +75,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         .filter_map(|collection| collection.root.as_ref().map(|root| depth(collection.id, root)));
     Stats {
         version: current.version,
-        durable_version: writer.durable.version,
+        durable_version: shared.flush.durable_version(),
         collections: current.collections.len() as u64,
         entries: current.collections.values().map(super::Collection::count).sum(),
         file_bytes: writer.space.free.end() * unit_bytes,
@@ -78,6 +90,11 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         snapshots,
         oldest_snapshot,
         checkpoints: writer.checkpoints,
+        log_file_bytes: writer.log.as_ref().map_or(0, Log::file_bytes),
+        log_bytes_written: writer.log.as_ref().map_or(0, |log| log.bytes_written),
+        log_records: writer.log.as_ref().map_or(0, |log| log.records),
+        log_flushes: shared.flush.flushes(),
+        recovered_from_older: writer.log.as_ref().is_some_and(|log| log.checkpoint_first),
         bytes_read: pager.blocks.bytes_read.load(Ordering::Relaxed),
         bytes_written: pager.blocks.bytes_written.load(Ordering::Relaxed),
     }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Collection, Shared, Version};
+use super::{Collection, Published, Shared, Version};
 use crate::block::{PageId, Pointer};
 use crate::checkpoint::{BlockWriter, Extent, Failure, Quarantine, Space, Superblock, Written, cut_tail, seal};
 use crate::error::{Error, Result};
+use crate::log::Log;
 use crate::node::Child;
-use crate::transaction::{Draft, into_pages};
+use crate::transaction::{Draft, RetiredPage};
 use crate::tree::Editor;
 
 /// A page or redirection that only snapshots with versions `first..=last` may still name.
@@ -24,9 +25,13 @@ pub(crate) struct Writer {
     /// The version it holds.
     pub durable: Arc<Version>,
     pub space: Space,
-    pub poisoned: Option<String>,
+    pub log: Option<Log>,
+    /// Commits since the checkpoint are missing from the log, so that only a checkpoint makes them durable.
+    pub unlogged: bool,
     pub checkpoints: u64,
     kept: Vec<Kept>,
+    /// Number of kept pages after they were last looked through.
+    kept_before: usize,
 }
 
 /// What a successful checkpoint leaves to do in memory.
@@ -37,19 +42,17 @@ struct Done {
 }
 
 impl Writer {
-    pub(crate) fn new(superblock: Superblock, durable: Arc<Version>, space: Space) -> Self {
+    pub(crate) fn new(superblock: Superblock, durable: Arc<Version>, space: Space, log: Option<Log>) -> Self {
         Self {
             superblock,
             durable,
             space,
-            poisoned: None,
+            log,
+            unlogged: false,
             checkpoints: 0,
             kept: Vec::new(),
+            kept_before: 0,
         }
-    }
-
-    pub(crate) fn is_durable(&self, state: &Version) -> bool {
-        self.durable.version == state.version
     }
 
     pub(crate) fn take_collection_id(&mut self) -> Result<u32> {
@@ -60,61 +63,92 @@ impl Writer {
         Ok(id)
     }
 
+    /// A collection with this id exists.
+    pub(crate) fn reserve_collection_id(&mut self, id: u32) {
+        let next = &mut self.superblock.next_collection_id;
+        *next = (*next).max(id.saturating_add(1));
+    }
+
     /// Returns extents that were written but never published. After a failed superblock write the disk may refer to them.
-    pub(crate) fn give_back(&mut self, extents: Vec<Extent>) {
-        if self.poisoned.is_some() {
+    pub(crate) fn give_back(&mut self, shared: &Shared, extents: Vec<Extent>) {
+        if shared.flush.failure().is_some() {
             return;
         }
         for extent in extents {
+            shared.pager.remove(PageId::disk(extent.start));
             let freed = self.space.free.free(extent);
             debug_assert!(freed.is_ok(), "an extent that was allocated can be freed");
         }
     }
 
-    /// Makes a draft visible without making it durable.
-    pub(crate) fn publish(&mut self, shared: &Shared, state: Version, draft: &mut Draft) {
-        for (number, node) in into_pages(draft) {
+    /// Makes a draft the newest version. It is visible at once unless `needs_flush` or a version before it has to be flushed first;
+    /// returns whether it is visible.
+    pub(crate) fn stage(&mut self, shared: &Shared, state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
+        for (number, node) in draft.pages.drain() {
             shared.pager.insert_dirty(number, node);
         }
+        draft.bytes = 0;
         self.space.retired.append(&mut draft.retired_extents);
         draft.allocated.clear();
-        self.install(shared, state, draft);
+        let mut published = shared.published();
+        let last = published.newest().version;
+        let visible = published.stage(Arc::new(state), needs_flush);
+        self.keep(shared, &published, last, draft.retired_pages.drain(..));
+        visible
     }
 
-    /// Replaces the current version and forgets the pages that no snapshot can name any more.
-    fn install(&mut self, shared: &Shared, state: Version, draft: &mut Draft) {
-        let mut published = shared.published();
-        let last = published.current.version;
-        published.current = Arc::new(state);
-        self.kept.extend(draft.retired_pages.drain(..).map(|page| Kept {
-            id: PageId::memory(page.number),
-            first: page.stamp,
-            last,
-        }));
-        self.kept.retain(|kept| {
-            let needed = published.any_between(kept.first, kept.last);
-            if !needed {
-                shared.pager.remove(kept.id);
+    /// Forgets pages that versions up to `last` used, as far as no version or snapshot can name them.
+    fn keep(&mut self, shared: &Shared, published: &Published, last: u64, retired: impl Iterator<Item = RetiredPage>) {
+        let oldest_visible = published.current.version;
+        let needed = |first, last| last >= oldest_visible || published.any_between(first, last);
+        for page in retired {
+            let id = PageId::memory(page.number);
+            if needed(page.stamp, last) {
+                self.kept.push(Kept {
+                    id,
+                    first: page.stamp,
+                    last,
+                });
+            } else {
+                shared.pager.remove(id);
             }
-            needed
-        });
+        }
+        // With a long-lived snapshot the list can be long; looking through it each time would make commits slow.
+        if self.kept.len() > 2 * self.kept_before + 32 || (published.snapshots() == 0 && !self.kept.is_empty()) {
+            self.kept.retain(|kept| {
+                let needed = needed(kept.first, kept.last);
+                if !needed {
+                    shared.pager.remove(kept.id);
+                }
+                needed
+            });
+            self.kept_before = self.kept.len();
+        }
     }
 
     /// Makes `state`, whose new pages are in `draft` or dirty, durable and visible. On failure nothing changes, except that the
     /// writer may be poisoned.
     pub(crate) fn checkpoint(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
+        self.checkpoint_as(shared, state, draft, false)
+    }
+
+    /// As [`checkpoint`](Self::checkpoint); `closing` leaves both superblocks with the newest state and the log empty.
+    pub(crate) fn checkpoint_as(
+        &mut self,
+        shared: &Shared,
+        state: &mut Version,
+        draft: &mut Draft,
+        closing: bool,
+    ) -> Result<()> {
         let mut allocated = Vec::new();
-        match self.write_checkpoint(shared, state, draft, &mut allocated) {
-            Ok(done) => {
-                self.adopt(shared, state, draft, done)?;
-                Ok(())
-            }
+        match self.write_checkpoint(shared, state, draft, &mut allocated, closing) {
+            Ok(done) => self.adopt(shared, state, draft, done),
             Err(Failure::Undone(error)) => {
-                self.give_back(allocated);
+                self.give_back(shared, allocated);
                 Err(error)
             }
             Err(Failure::Unknown(error)) => {
-                self.poisoned = Some(error.to_string());
+                shared.flush.fail(&error.to_string());
                 Err(error)
             }
         }
@@ -126,15 +160,15 @@ impl Writer {
         state: &mut Version,
         draft: &Draft,
         allocated: &mut Vec<Extent>,
+        closing: bool,
     ) -> std::result::Result<Done, Failure> {
         let generation = self.superblock.generation + 1;
         let mut catalog = self.superblock.catalog;
         let mut catalog_draft = Draft::new(state.version);
         let compression = shared.config.compression;
         let (written, roots) = {
-            let empty = Draft::default();
             let free = &mut self.space.free;
-            let mut writer = BlockWriter::new(&shared.pager, [draft, &empty], free, generation, compression);
+            let mut writer = BlockWriter::new(&shared.pager, draft, free, generation, compression);
             let roots = write_roots(&mut writer, state);
             let finished = roots.and_then(|roots| writer.finish().map(|()| roots));
             allocated.append(&mut writer.allocated);
@@ -153,9 +187,8 @@ impl Writer {
             start: reference.unit,
             units: u64::from(reference.units),
         }));
-        let empty = Draft::default();
         let free = &mut self.space.free;
-        let mut writer = BlockWriter::new(&shared.pager, [&catalog_draft, &empty], free, generation, compression);
+        let mut writer = BlockWriter::new(&shared.pager, &catalog_draft, free, generation, compression);
         let mut result = Ok(None);
         if let Some(root) = catalog {
             match writer.write_tree(root, 0) {
@@ -176,6 +209,14 @@ impl Writer {
             catalog,
             free_map: result?,
             file_units: self.space.free.end(),
+            log: self.log.as_ref().map_or(self.superblock.log, |log| {
+                if closing {
+                    log.fresh_position(generation)
+                } else {
+                    log.position()
+                }
+            }),
+            closed: closing,
             ..self.superblock.clone()
         };
         seal(shared.pager.blocks.file(), &superblock)?;
@@ -220,10 +261,11 @@ impl Writer {
     /// Takes over a checkpoint that is durable.
     fn adopt(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft, done: Done) -> Result<()> {
         let generation = done.superblock.generation;
-        self.superblock = done.superblock;
+        let older = std::mem::replace(&mut self.superblock, done.superblock);
         self.checkpoints += 1;
         self.space.retired.clear();
         draft.allocated.clear();
+        draft.spilled.clear();
         draft.retired_extents.clear();
         draft.pages.clear();
         self.space.quarantine.push_back(Quarantine {
@@ -245,16 +287,65 @@ impl Writer {
             shared.pager.insert_clean(page.reference.unit, page.node);
         }
         self.kept.append(&mut redirected);
-        self.install(shared, state.clone(), draft);
-        let oldest = shared.published().oldest();
+        let oldest = {
+            let mut published = shared.published();
+            let last = published.newest().version;
+            published.install(Arc::clone(&self.durable));
+            self.keep(shared, &published, last, draft.retired_pages.drain(..));
+            published.oldest()
+        };
+        shared.flush.checkpointed(state.version);
         self.space.release(&shared.pager, generation, oldest)?;
         cut_tail(shared.pager.blocks.file(), &self.superblock);
+        let continued = self.continue_log(generation, &older);
+        continued.inspect_err(|error| shared.flush.fail(&error.to_string()))
+    }
+
+    /// The superblock that names the log's position is durable.
+    fn continue_log(&mut self, generation: u64, older: &Superblock) -> Result<()> {
+        let unlogged = std::mem::take(&mut self.unlogged);
+        let version = self.superblock.version;
+        let Some(log) = self.log.as_mut().filter(|_| !self.superblock.closed) else {
+            return Ok(());
+        };
+        log.checkpointed(generation, &older.log);
+        // Should this superblock be lost later, a record of a version that no record leads to shows the gap. It is not flushed:
+        // without it, the older state is what a crash before this checkpoint leaves.
+        if unlogged && log.has_room(0) {
+            match log.append(&[], version, version, 0) {
+                Err(Error::StorageFull { .. }) => log.give_up_tail()?,
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Leaves a database whose log is empty and may be missing, and whose two superblocks say the same.
+    pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
+        if self.superblock.closed && self.superblock.version == shared.newest().version {
+            return Ok(());
+        }
+        let mut state = (*shared.newest()).clone();
+        let mut draft = Draft::new(state.version);
+        self.checkpoint_as(shared, &mut state, &mut draft, true)?;
+        // Once the log is empty the older superblock would be an older state.
+        let twin = Superblock {
+            generation: self.superblock.generation + 1,
+            ..self.superblock.clone()
+        };
+        let file = shared.pager.blocks.file();
+        let written = twin.write(file).and_then(|()| file.flush());
+        written.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
+        self.superblock = twin;
+        if let Some(log) = &mut self.log {
+            log.restart(self.superblock.log);
+        }
         Ok(())
     }
 }
 
 /// Writes the dirty trees of all collections; returns their new roots.
-fn write_roots(writer: &mut BlockWriter<'_>, state: &Version) -> Result<Vec<(String, Child)>> {
+pub(crate) fn write_roots(writer: &mut BlockWriter<'_>, state: &Version) -> Result<Vec<(String, Child)>> {
     let mut roots = Vec::new();
     for (name, Collection { id, root, .. }) in &state.collections {
         if let Some(root) = root

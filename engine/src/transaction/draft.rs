@@ -29,6 +29,10 @@ pub(crate) struct Draft {
     pub allocated: Vec<Extent>,
     /// Bytes of the pages.
     pub bytes: usize,
+    /// Start and units of extents of pages that this transaction wrote because it is larger than memory. Nobody else can refer to them.
+    pub spilled: FxHashMap<u64, u64>,
+    /// Those of them that it gave up again.
+    pub released: Vec<Extent>,
 }
 
 impl Draft {
@@ -55,10 +59,23 @@ impl Draft {
     }
 
     pub(crate) fn retire_block(&mut self, reference: &BlockRef) {
-        self.retired_extents.push(Extent {
+        let extent = Extent {
             start: reference.unit,
             units: u64::from(reference.units),
-        });
+        };
+        if !self.spilled.is_empty() && self.spilled.remove(&extent.start).is_some() {
+            self.released.push(extent);
+        } else {
+            self.retired_extents.push(extent);
+        }
+    }
+
+    /// Extents that nothing refers to if this draft is dropped.
+    pub(crate) fn take_unpublished(&mut self) -> Vec<Extent> {
+        let mut extents = std::mem::take(&mut self.allocated);
+        extents.append(&mut self.released);
+        extents.extend(self.spilled.drain().map(|(start, units)| Extent { start, units }));
+        extents
     }
 
     /// Takes note that the tree no longer uses the page at `pointer`, whose content is `node`.

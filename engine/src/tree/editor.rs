@@ -29,6 +29,11 @@ impl Limits {
             max_inline_bytes: node_capacity / 4,
         }
     }
+
+    /// Whether a record's value stays in the leaf. A value of at most 16 bytes is no longer than the reference that would replace it.
+    pub(crate) fn is_inline(&self, key: &[u8], value: &[u8]) -> bool {
+        key.len() + value.len() <= self.max_inline_bytes || value.len() <= 16
+    }
 }
 
 /// One step of a descent: a page of the draft and the child that was taken.

@@ -10,17 +10,21 @@ use crate::node::{Child, LeafCell, Node, ValuePlace};
 impl Editor<'_> {
     /// Stores a record; returns whether the key was there before. Key and value lengths were checked by the caller.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        // A value of at most 16 bytes is no longer than the reference that would replace it.
-        let inline = key.len() + value.len() <= self.limits.max_inline_bytes || value.len() <= 16;
         let cell = LeafCell {
             value_len: value.len(),
-            place: if inline {
+            place: if self.limits.is_inline(key, value) {
                 ValuePlace::Inline(value)
             } else {
                 ValuePlace::OutOfLine(self.write_value(value)?)
             },
         };
-        let mut payload = Vec::with_capacity(value.len().min(self.limits.max_inline_bytes) + 24);
+        self.put(key, &cell)
+    }
+
+    /// Stores a record whose value, if it is out of line, was written already.
+    pub(crate) fn put(&mut self, key: &[u8], cell: &LeafCell<'_>) -> Result<bool> {
+        let inline = matches!(cell.place, ValuePlace::Inline(_));
+        let mut payload = Vec::with_capacity(cell.value_len.min(self.limits.max_inline_bytes) + 24);
         cell.encode_into(&mut payload);
         let Some(root) = *self.root else {
             self.plant(key, &payload, !inline);

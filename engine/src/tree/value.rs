@@ -52,9 +52,36 @@ pub(crate) fn chunks(blocks: &BlockFile, owner: u32, value_len: usize, reference
     }
 }
 
+/// References of all blocks of a record's value; none if it is in the leaf.
+pub(crate) fn references(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>) -> Result<Vec<BlockRef>> {
+    let ValuePlace::OutOfLine(reference) = cell.place else {
+        return Ok(Vec::new());
+    };
+    let mut list = chunks(blocks, owner, cell.value_len, &reference)?;
+    if cell.value_len > CHUNK_BYTES {
+        list.push(reference);
+    }
+    Ok(list)
+}
+
+/// Whether all blocks of an out-of-line value are there and intact.
+pub(crate) fn is_readable(blocks: &BlockFile, owner: u32, value_len: usize, reference: &BlockRef) -> Result<bool> {
+    let check = || {
+        for chunk in chunks(blocks, owner, value_len, reference)? {
+            blocks.read(&chunk, &[Kind::ValueChunk], owner)?;
+        }
+        Ok(())
+    };
+    match check() {
+        Ok(()) => Ok(true),
+        Err(Error::Corrupt(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 impl Editor<'_> {
     /// Writes a value to fresh extents.
-    pub(super) fn write_value(&mut self, value: &[u8]) -> Result<BlockRef> {
+    pub(crate) fn write_value(&mut self, value: &[u8]) -> Result<BlockRef> {
         if value.len() <= CHUNK_BYTES {
             return self.write_value_block(Kind::ValueChunk, value);
         }
@@ -84,13 +111,7 @@ impl Editor<'_> {
 
     /// Takes note that a record's value is no longer needed.
     pub(super) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
-        let ValuePlace::OutOfLine(reference) = cell.place else {
-            return Ok(());
-        };
-        for chunk in chunks(&self.pager.blocks, self.owner, cell.value_len, &reference)? {
-            self.draft.retire_block(&chunk);
-        }
-        if cell.value_len > CHUNK_BYTES {
+        for reference in references(&self.pager.blocks, self.owner, cell)? {
             self.draft.retire_block(&reference);
         }
         Ok(())

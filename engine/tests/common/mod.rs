@@ -22,8 +22,17 @@ pub(crate) struct History {
     pub(crate) states: Vec<State>,
     /// Newest version that a strict commit or checkpoint acknowledged.
     pub(crate) acknowledged: u64,
+    /// Newest version that was acknowledged with any durability but `None`: it survives the death of the process.
+    pub(crate) handed_over: u64,
     /// Whether opening the database was acknowledged.
     pub(crate) opened: bool,
+}
+
+impl History {
+    fn acknowledge(&mut self, version: u64) {
+        self.acknowledged = version;
+        self.handed_over = version;
+    }
 }
 
 /// The flavours of workload that the crash test runs.
@@ -37,13 +46,26 @@ pub(crate) enum Flavour {
     Large,
     /// Durable and undurable commits mixed, snapshots held, reopening in between.
     Mixed,
+    /// As `Mixed`, without a log: every durable commit is a checkpoint.
+    Unlogged,
+    /// Transactions that are larger than memory.
+    Huge,
 }
 
-pub(crate) fn options(flavour: Flavour) -> Options {
+impl Flavour {
+    fn is_mixed(self) -> bool {
+        matches!(self, Self::Mixed | Self::Unlogged)
+    }
+}
+
+/// Options of an opening; `session` tells it from the others of the same files.
+pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
     Options {
         unit_bytes: 512,
         node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
         cache_bytes: 64 << 10,
+        log_bytes: if flavour == Flavour::Unlogged { 0 } else { 16 << 10 },
+        session: Some(session),
         compression: if flavour == Flavour::Large {
             Compression::None
         } else {
@@ -130,16 +152,19 @@ pub(crate) fn run(
     if history.states.is_empty() {
         history.states.push(State::new());
     }
-    let mut database = Some(Database::open(Arc::clone(storage), options(flavour))?);
+    let mut database = Some(Database::open(Arc::clone(storage), options(flavour, rng.next_u64()))?);
     history.opened = true;
     let mut snapshots: Vec<(Snapshot, State)> = Vec::new();
     for _ in 0..commits {
         let open = database.as_ref().expect("it is opened again at once");
         commit(open, history, &mut rng, flavour)?;
-        if flavour != Flavour::Mixed {
+        if flavour == Flavour::Tiny && rng.below(8) == 0 {
+            open.checkpoint()?;
+        }
+        if !flavour.is_mixed() {
             continue;
         }
-        match rng.below(8) {
+        match rng.below(9) {
             0 => snapshots.push((open.snapshot(), history.states[open.version() as usize].clone())),
             1 if !snapshots.is_empty() => {
                 let (snapshot, state) = snapshots.swap_remove(rng.below(snapshots.len() as u64) as usize);
@@ -150,14 +175,25 @@ pub(crate) fn run(
             }
             2 => {
                 open.checkpoint()?;
-                history.acknowledged = open.version();
+                history.acknowledge(open.version());
             }
             3 => {
                 snapshots.clear();
                 let version = open.version();
-                database.take().expect("it is open").close()?;
-                history.acknowledged = version;
-                database = Some(Database::open(Arc::clone(storage), options(flavour))?);
+                let open = database.take().expect("it is open");
+                if rng.below(2) == 0 {
+                    open.close()?;
+                } else {
+                    // As when the process dies: what was handed over is there.
+                    open.flush()?;
+                    drop(open);
+                }
+                history.acknowledge(version);
+                database = Some(Database::open(Arc::clone(storage), options(flavour, rng.next_u64()))?);
+            }
+            4 => {
+                open.flush()?;
+                history.acknowledge(open.version());
             }
             _ => {}
         }
@@ -173,23 +209,25 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
         Flavour::Tiny => 1,
         Flavour::Batches => 1 + rng.below(60),
         Flavour::Large => 1 + rng.below(3),
-        Flavour::Mixed => 1 + rng.below(12),
+        Flavour::Mixed | Flavour::Unlogged => 1 + rng.below(12),
+        Flavour::Huge => 200 + rng.below(400),
     };
-    let durability = match flavour {
-        Flavour::Mixed if rng.below(2) == 0 => Durability::None,
+    let durability = match rng.below(5) {
+        0 if flavour.is_mixed() => Durability::None,
+        1 | 2 if flavour.is_mixed() => Durability::Relaxed,
         _ => Durability::Strict,
     };
     let mut transaction = database.begin()?;
     for number in 0..changes {
         change(&mut transaction, &mut state, rng, flavour)?;
-        if flavour == Flavour::Mixed && number == 4 {
+        if flavour.is_mixed() && number == 4 {
             let sealed = transaction.seal().version;
             if sealed as usize == history.states.len() {
                 history.states.push(state.clone());
             }
         }
     }
-    if flavour == Flavour::Mixed && rng.below(8) == 0 {
+    if (flavour.is_mixed() || flavour == Flavour::Huge) && rng.below(8) == 0 {
         // Rolled back; its sealed parts never happened.
         history.states.truncate(base as usize + 1);
         return Ok(());
@@ -199,8 +237,10 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
         history.states.push(state);
     }
     transaction.commit(durability)?;
-    if durability == Durability::Strict {
-        history.acknowledged = version;
+    match durability {
+        Durability::Strict => history.acknowledge(version),
+        Durability::Relaxed => history.handed_over = version,
+        Durability::None => {}
     }
     Ok(())
 }

@@ -1,0 +1,162 @@
+//! Group commit: writers that wait for durability share flushes.
+//!
+//! A writer appends its record under the writer lock, gives that lock up and waits here. The first to come flushes for all that were appended by
+//! then; the others wait for it. Lock order: nothing is locked while this lock is held, except by [`GroupFlush::wait`]'s callback.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::storage::StorageFile;
+
+/// How far commits went.
+#[derive(Clone, Copy, Default, Debug)]
+struct Mark {
+    version: u64,
+    /// Salt of the half and offset in it.
+    salt: u64,
+    offset: u32,
+}
+
+#[derive(Default)]
+struct State {
+    appended: Mark,
+    flushed: Mark,
+    /// Blocks in the data file that appended records refer to are not flushed yet.
+    data_pending: bool,
+    running: bool,
+    failed: Option<String>,
+    flushes: u64,
+}
+
+/// The flushes of one database's log.
+pub(crate) struct GroupFlush {
+    log: Option<Arc<dyn StorageFile>>,
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+impl GroupFlush {
+    /// `version` is durable already.
+    pub(crate) fn new(log: Option<Arc<dyn StorageFile>>, version: u64) -> Self {
+        let mark = Mark {
+            version,
+            ..Mark::default()
+        };
+        Self {
+            log,
+            state: Mutex::new(State {
+                appended: mark,
+                flushed: mark,
+                ..State::default()
+            }),
+            done: Condvar::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change below leaves the state whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note that a record up to `version` was handed to the file and ends at `offset` of the half with `salt`.
+    pub(crate) fn appended(&self, version: u64, salt: u64, offset: u32, refers_to_data: bool) {
+        let mut state = self.lock();
+        state.appended = Mark { version, salt, offset };
+        state.data_pending |= refers_to_data;
+    }
+
+    /// A checkpoint made everything up to `version` durable.
+    pub(crate) fn checkpointed(&self, version: u64) {
+        let mut state = self.lock();
+        state.appended.version = state.appended.version.max(version);
+        state.flushed.version = state.flushed.version.max(version);
+        state.data_pending = false;
+        drop(state);
+        self.done.notify_all();
+    }
+
+    /// Offset up to which the half with `salt` is known to be flushed.
+    pub(crate) fn flushed_to(&self, salt: u64) -> u32 {
+        let state = self.lock();
+        if state.flushed.salt == salt {
+            state.flushed.offset
+        } else {
+            0
+        }
+    }
+
+    /// Newest durable version.
+    pub(crate) fn durable_version(&self) -> u64 {
+        self.lock().flushed.version
+    }
+
+    /// Whether records were handed to the file and not flushed yet.
+    pub(crate) fn is_pending(&self) -> bool {
+        let state = self.lock();
+        state.appended.version > state.flushed.version && state.failed.is_none()
+    }
+
+    pub(crate) fn flushes(&self) -> u64 {
+        self.lock().flushes
+    }
+
+    /// Why nothing can be made durable any more, if so.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.lock().failed.clone()
+    }
+
+    /// Nobody gets an acknowledgement any more.
+    pub(crate) fn fail(&self, cause: &str) {
+        self.lock().failed.get_or_insert_with(|| cause.to_owned());
+        self.done.notify_all();
+    }
+
+    /// Returns when `version` is durable.
+    ///
+    /// # Errors
+    /// Of the flush this call made itself; [`Error::Poisoned`] where another's failed.
+    pub(crate) fn wait(&self, version: u64, data: &dyn StorageFile) -> Result<()> {
+        let mut state = self.lock();
+        loop {
+            if state.flushed.version >= version {
+                return Ok(());
+            }
+            if let Some(cause) = &state.failed {
+                return Err(Error::Poisoned { cause: cause.clone() });
+            }
+            if state.running {
+                state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            state.running = true;
+            let target = state.appended;
+            let with_data = std::mem::take(&mut state.data_pending);
+            drop(state);
+            let result = self.flush_files(with_data, data);
+            state = self.lock();
+            state.running = false;
+            state.flushes += 1;
+            match result {
+                Ok(()) => {
+                    let version = state.flushed.version.max(target.version);
+                    state.flushed = Mark { version, ..target };
+                    self.done.notify_all();
+                }
+                Err(error) => {
+                    // The system may have dropped what was not flushed; a flush that succeeds later would lie (I10).
+                    state.failed.get_or_insert_with(|| error.to_string());
+                    self.done.notify_all();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Blocks before the records that refer to them.
+    fn flush_files(&self, with_data: bool, data: &dyn StorageFile) -> Result<()> {
+        if with_data {
+            data.flush()?;
+        }
+        self.log.as_ref().map_or(Ok(()), |log| log.flush())
+    }
+}

@@ -1,0 +1,318 @@
+//! The write-ahead log: commits between two checkpoints, in a file of two halves that alternate.
+//!
+//! ```text
+//! half h begins at byte h * half_bytes: two copies of its header, 512 bytes each, then records (see `record`)
+//!   0  [8]  magic "MANGRLOG"
+//!   8  u16  format version, 2
+//!  10  u8   half; 11 u8 0
+//!  12  u32  offset in the other half at which its last record ended
+//!  16  u128 database id
+//!  32  u64  salt of this half
+//!  40  u64  salt of the half that it continues
+//!  48  u64  version of the last commit before it
+//!  56  u32  CRC of the last record before it
+//!  60  [448] 0
+//! 508  u32  CRC32 of bytes 0..508
+//! ```
+//! A superblock names a [`Position`]: everything from there on, and in the half that continues it, is newer than the checkpoint. Each record
+//! carries the checksum of the one before it, the first one its half's salt, so bytes of an earlier use of the half never count. A half is
+//! begun again only after the second checkpoint since its last record (invariant I16), so an older checkpoint still finds its log.
+
+use std::sync::Arc;
+
+use crate::block::checksum;
+use crate::error::Result;
+use crate::storage::StorageFile;
+
+mod flush;
+mod operation;
+mod record;
+mod replay;
+
+pub(crate) use flush::GroupFlush;
+pub(crate) use operation::{Operation, Operations};
+pub(crate) use replay::{Replay, replay};
+
+use record::RecordInfo;
+
+/// Name of the log's file.
+pub(crate) const LOG_FILE: &str = "log";
+const MAGIC: [u8; 8] = *b"MANGRLOG";
+const FORMAT_VERSION: u16 = 2;
+const COPY_BYTES: usize = 512;
+/// Both copies of a half's header.
+const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
+
+/// A place between two records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Position {
+    pub half: u8,
+    /// Offset in the half.
+    pub offset: u32,
+    /// CRC of the record before.
+    pub crc: u32,
+    /// Salt of the half.
+    pub salt: u64,
+}
+
+impl Position {
+    /// The first record of a half.
+    pub(crate) fn first(half: u8, salt: u64) -> Self {
+        Self {
+            half,
+            offset: HALF_HEADER_BYTES,
+            crc: salt as u32,
+            salt,
+        }
+    }
+}
+
+/// Header of a half.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct HalfHeader {
+    half: u8,
+    database_id: u128,
+    salt: u64,
+    /// Where the log was before.
+    from: Position,
+    base_version: u64,
+}
+
+impl HalfHeader {
+    fn encode(&self) -> [u8; COPY_BYTES] {
+        let mut bytes = [0; COPY_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &MAGIC);
+        put(8, &FORMAT_VERSION.to_le_bytes());
+        put(10, &[self.half]);
+        put(12, &self.from.offset.to_le_bytes());
+        put(16, &self.database_id.to_le_bytes());
+        put(32, &self.salt.to_le_bytes());
+        put(40, &self.from.salt.to_le_bytes());
+        put(48, &self.base_version.to_le_bytes());
+        put(56, &self.from.crc.to_le_bytes());
+        let crc = checksum::hash(&bytes[..508]);
+        bytes[508..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8; COPY_BYTES]) -> Option<Self> {
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let valid = bytes[..8] == MAGIC
+            && bytes[8..10] == FORMAT_VERSION.to_le_bytes()
+            && bytes[10] < 2
+            && checksum::hash(&bytes[..508]) == u32_at(508);
+        valid.then(|| Self {
+            half: bytes[10],
+            database_id: u128::from(u64_at(16)) | u128::from(u64_at(24)) << 64,
+            salt: u64_at(32),
+            from: Position {
+                half: 1 - bytes[10],
+                offset: u32_at(12),
+                crc: u32_at(56),
+                salt: u64_at(40),
+            },
+            base_version: u64_at(48),
+        })
+    }
+}
+
+/// Mixes three words into one (splitmix64, Steele, Lea and Flood 2014).
+pub(crate) fn mix(a: u64, b: u64, c: u64) -> u64 {
+    let mut word = a ^ b.rotate_left(21) ^ c.rotate_left(42);
+    word = word.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+    word ^ word >> 31
+}
+
+/// The log as its only writer sees it.
+pub(crate) struct Log {
+    file: Arc<dyn StorageFile>,
+    half_bytes: u32,
+    database_id: u128,
+    session: u64,
+    compress: bool,
+    /// Where the next record goes.
+    at: Position,
+    /// Where the log was before this half was chosen.
+    came_from: Position,
+    /// The half has no header yet.
+    unbegun: bool,
+    /// Commits are refused until a checkpoint, because the log does not continue the state (see `database::open`).
+    pub checkpoint_first: bool,
+    pub bytes_written: u64,
+    pub records: u64,
+    buffer: Vec<u8>,
+}
+
+impl Log {
+    /// The log of an open database, to be continued where `replayed` ends. `session` is random.
+    pub(crate) fn new(
+        file: Arc<dyn StorageFile>,
+        half_bytes: u32,
+        database_id: u128,
+        session: u64,
+        compress: bool,
+        replayed: &Replay,
+    ) -> Self {
+        let at = replayed.end;
+        Self {
+            file,
+            half_bytes,
+            database_id,
+            session,
+            compress,
+            at,
+            came_from: replayed.came_from,
+            // A header that is there already says the same.
+            unbegun: at.offset == HALF_HEADER_BYTES,
+            checkpoint_first: false,
+            bytes_written: 0,
+            records: 0,
+            buffer: Vec::new(),
+        }
+    }
+
+    /// Where a superblock that is written now finds what comes later. A half without a header can only be found from the one before.
+    pub(crate) fn position(&self) -> Position {
+        if self.unbegun { self.came_from } else { self.at }
+    }
+
+    /// Salt of the half that the next record goes to.
+    pub(crate) fn salt(&self) -> u64 {
+        self.at.salt
+    }
+
+    /// Bytes that the log takes in its file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file.len().unwrap_or(0)
+    }
+
+    /// Longest payload that a record of a half can have.
+    pub(crate) fn max_payload(&self) -> usize {
+        self.half_bytes as usize / 4
+    }
+
+    /// Whether a record with a payload of `len` bytes fits behind the last one.
+    pub(crate) fn has_room(&self, len: usize) -> bool {
+        self.at.offset as usize + record::record_len(len) <= self.half_bytes as usize
+    }
+
+    fn start_of_half(&self) -> u64 {
+        u64::from(self.at.half) * u64::from(self.half_bytes)
+    }
+
+    /// Hands a record to the file. `base_version` is that of the last commit before it, `flushed_to` the offset up to which
+    /// the half is known to be flushed. After an error the log is where it was, but what the file holds behind it is unknown.
+    pub(crate) fn append(&mut self, payload: &[u8], base_version: u64, version: u64, flushed_to: u32) -> Result<()> {
+        self.buffer.clear();
+        let mut offset = self.at.offset;
+        if self.unbegun {
+            let header = HalfHeader {
+                half: self.at.half,
+                database_id: self.database_id,
+                salt: self.at.salt,
+                from: self.came_from,
+                base_version,
+            };
+            let header = header.encode();
+            self.buffer.extend_from_slice(&header);
+            self.buffer.extend_from_slice(&header);
+            offset = 0;
+        }
+        let info = RecordInfo {
+            previous_crc: self.at.crc,
+            version,
+            session: self.session as u32,
+            flushed_to,
+        };
+        let crc = record::encode(self.at.salt, &info, payload, self.compress, &mut self.buffer);
+        self.file
+            .write_at(self.start_of_half() + u64::from(offset), &self.buffer)?;
+        self.unbegun = false;
+        self.at.offset = offset + self.buffer.len() as u32;
+        self.at.crc = crc;
+        self.bytes_written += self.buffer.len() as u64;
+        self.records += 1;
+        Ok(())
+    }
+
+    /// An [`append`](Self::append) failed for lack of space: makes what it may have written in part unreadable, or continues elsewhere in
+    /// the chain, after a checkpoint.
+    ///
+    /// # Errors
+    /// The flush failed; then the file cannot be relied on any more.
+    pub(crate) fn give_up_tail(&mut self) -> Result<()> {
+        let zeros = [0; record::HEADER_BYTES];
+        let offset = self.start_of_half() + u64::from(self.at.offset);
+        if self.file.write_at(offset, &zeros).is_ok() {
+            return self.file.flush();
+        }
+        if self.unbegun {
+            self.at = Position::first(self.at.half, mix(self.at.salt, self.session, 0));
+        } else {
+            // What the failed append left does not follow a record with this checksum.
+            self.at.crc ^= 1;
+            self.checkpoint_first = true;
+        }
+        Ok(())
+    }
+
+    /// A checkpoint whose superblock names [`position`](Self::position) is durable: goes to the other half if this one is half full and
+    /// the checkpoint before, which named `older`, needs no record of the other (invariant I16).
+    pub(crate) fn checkpointed(&mut self, generation: u64, older: &Position) {
+        self.checkpoint_first = false;
+        let other_is_free = older.salt == self.at.salt || *older == self.came_from;
+        if other_is_free && self.at.offset > self.half_bytes / 2 {
+            self.came_from = self.at;
+            self.unbegun = true;
+            self.at = Position::first(1 - self.at.half, mix(self.at.salt, self.session, generation));
+        }
+    }
+
+    /// The position that a superblock names when the log may be emptied: nothing written before counts from there on.
+    pub(crate) fn fresh_position(&self, generation: u64) -> Position {
+        Position::first(0, mix(self.at.salt, self.session, generation))
+    }
+
+    /// Empties the file and goes to `position`, which a durable superblock names.
+    pub(crate) fn restart(&mut self, position: Position) {
+        self.at = position;
+        self.came_from = position;
+        self.unbegun = true;
+        // Failure is harmless: no record in the file has the new salt.
+        let _ = self.file.set_len(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_headers_have_golden_bytes_and_find_every_flipped_bit() {
+        let header = HalfHeader {
+            half: 1,
+            database_id: 7,
+            salt: 0x0102_0304,
+            from: Position {
+                half: 0,
+                offset: 1024,
+                crc: 5,
+                salt: 6,
+            },
+            base_version: 8,
+        };
+        let bytes = header.encode();
+        assert_eq!(&bytes[..16], b"MANGRLOG\x02\0\x01\0\0\x04\0\0");
+        assert_eq!(&bytes[32..36], [4, 3, 2, 1]);
+        assert_eq!(HalfHeader::decode(&bytes), Some(header));
+        for bit in 0..COPY_BYTES * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(HalfHeader::decode(&damaged), None, "bit {bit}");
+        }
+    }
+}

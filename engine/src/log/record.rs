@@ -1,0 +1,167 @@
+//! Log records: a header, then the changes of one or more commits.
+//!
+//! ```text
+//!  0  u32  tag: low half of the half's salt, mixed
+//!  4  u32  stored length of the payload
+//!  8  u32  raw length of the payload
+//! 12  u32  CRC of the record before it; for the first one the low half of the salt
+//! 16  u64  version of the last commit in it
+//! 24  u32  session: random for each opening of the database
+//! 28  u32  the half was flushed up to this offset when the record was made
+//! 32  u8   codec: 0 plain, 1 LZ4; 2..=15 are reserved for encryption, whose nonce and tag will stand in the payload
+//! 33  [3]  0
+//! 36  u32  CRC32 of the half's salt, bytes 0..36 and the stored payload
+//! 40       payload, zeros up to a multiple of 8 bytes
+//! ```
+
+use std::borrow::Cow;
+
+use crate::block::checksum::Hasher;
+
+pub(super) const HEADER_BYTES: usize = 40;
+/// Records begin at multiples of this.
+pub(super) const ALIGN: usize = 8;
+/// Payloads below this length are not worth compressing.
+const COMPRESS_FROM_BYTES: usize = 256;
+const TAG: u32 = 0x4D4C_5231;
+
+/// Everything in a record's header but lengths and checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RecordInfo {
+    pub previous_crc: u32,
+    pub version: u64,
+    pub session: u32,
+    /// Offset in the half up to which it was flushed when the record was made.
+    pub flushed_to: u32,
+}
+
+/// A valid record as it was read.
+pub(super) struct Record {
+    pub info: RecordInfo,
+    pub crc: u32,
+    /// Length with header and padding.
+    pub len: usize,
+    pub payload: Vec<u8>,
+}
+
+fn crc_of(salt: u64, header: &[u8], payload: &[u8]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(&salt.to_le_bytes());
+    hasher.update(header);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// Length of a record whose stored payload has `stored` bytes.
+pub(super) fn record_len(stored: usize) -> usize {
+    (HEADER_BYTES + stored).next_multiple_of(ALIGN)
+}
+
+/// Appends a record to `into`; returns its CRC.
+pub(super) fn encode(salt: u64, info: &RecordInfo, payload: &[u8], compress: bool, into: &mut Vec<u8>) -> u32 {
+    let mut stored = Cow::Borrowed(payload);
+    if compress && payload.len() >= COMPRESS_FROM_BYTES {
+        let packed = lz4_flex::block::compress(payload);
+        if packed.len() < payload.len() {
+            stored = Cow::Owned(packed);
+        }
+    }
+    let start = into.len();
+    into.extend_from_slice(&(salt as u32 ^ TAG).to_le_bytes());
+    into.extend_from_slice(&(stored.len() as u32).to_le_bytes());
+    into.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    into.extend_from_slice(&info.previous_crc.to_le_bytes());
+    into.extend_from_slice(&info.version.to_le_bytes());
+    into.extend_from_slice(&info.session.to_le_bytes());
+    into.extend_from_slice(&info.flushed_to.to_le_bytes());
+    into.extend_from_slice(&[u8::from(matches!(stored, Cow::Owned(_))), 0, 0, 0]);
+    let crc = crc_of(salt, &into[start..], &stored);
+    into.extend_from_slice(&crc.to_le_bytes());
+    into.extend_from_slice(&stored);
+    into.resize(start + record_len(stored.len()), 0);
+    crc
+}
+
+/// Decodes the record at the front of `bytes`, which may be anything; `None` if it is not a whole, intact record of this half.
+pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Record> {
+    let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    if word(0) != salt as u32 ^ TAG {
+        return None;
+    }
+    let (stored_len, raw_len) = (word(4) as usize, word(8) as usize);
+    let stored = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(stored_len)?)?;
+    let crc = crc_of(salt, &header[..36], stored);
+    if crc != word(36) || raw_len > max_raw_bytes {
+        return None;
+    }
+    let payload = match header[32] {
+        0 if stored_len == raw_len => stored.to_vec(),
+        1 => lz4_flex::block::decompress(stored, raw_len)
+            .ok()
+            .filter(|raw| raw.len() == raw_len)?,
+        _ => return None,
+    };
+    Some(Record {
+        info: RecordInfo {
+            previous_crc: word(12),
+            version: u64::from(word(16)) | u64::from(word(20)) << 32,
+            session: word(24),
+            flushed_to: word(28),
+        },
+        crc,
+        len: record_len(stored_len),
+        payload,
+    })
+}
+
+/// Stored length that the header at the front of `bytes` claims, if it could be one of this half.
+pub(super) fn claimed_len(salt: u64, bytes: &[u8]) -> Option<usize> {
+    let tag = u32::from_le_bytes(*bytes.first_chunk()?);
+    let stored = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);
+    (tag == salt as u32 ^ TAG).then(|| record_len(stored as usize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INFO: RecordInfo = RecordInfo {
+        previous_crc: 3,
+        version: 1 << 40,
+        session: 5,
+        flushed_to: 6,
+    };
+
+    #[test]
+    fn header_has_golden_bytes() {
+        let mut bytes = Vec::new();
+        let crc = encode(9, &INFO, b"abc", true, &mut bytes);
+        assert_eq!(bytes.len(), 48);
+        assert_eq!(&bytes[..16], b"\x38\x52\x4c\x4d\x03\0\0\0\x03\0\0\0\x03\0\0\0");
+        assert_eq!(&bytes[16..36], b"\0\0\0\0\0\x01\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0");
+        assert_eq!(bytes[36..40], crc.to_le_bytes());
+        assert_eq!(&bytes[40..], b"abc\0\0\0\0\0");
+    }
+
+    proptest! {
+        #[test]
+        fn records_round_trip_and_every_damage_is_found(payload in prop::collection::vec(0u8..4, 0..700), at: prop::sample::Index, bit in 0u8..8) {
+            let mut bytes = Vec::new();
+            let crc = encode(77, &INFO, &payload, true, &mut bytes);
+            let record = decode(77, 1 << 20, &bytes).unwrap();
+            prop_assert_eq!((record.info, record.crc, record.len, &record.payload), (INFO, crc, bytes.len(), &payload));
+            prop_assert!(decode(78, 1 << 20, &bytes).is_none(), "another salt");
+            let stored = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+            let at = at.index(HEADER_BYTES + stored);
+            bytes[at] ^= 1 << bit;
+            prop_assert!(decode(77, 1 << 20, &bytes).is_none());
+        }
+
+        #[test]
+        fn hostile_bytes_are_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(decode(1, 1 << 20, &bytes).is_none());
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Reading the log back: every record from a position on, up to the first torn one.
+//!
+//! A torn tail is what a power cut leaves and is passed over in silence. Damage in front of records that were flushed is not: each record says
+//! how far its half was flushed when it was made, so one that is intact behind a broken one and claims it was durable proves a loss.
+
+use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Position, record};
+use crate::error::{Error, Result};
+use crate::storage::StorageFile;
+
+/// Bytes that are checked for records behind a broken one, as a multiple of the half: hostile files must not cost more.
+const SEARCH_FACTOR: usize = 4;
+
+/// Commits of one record.
+pub(crate) struct ReplayRecord {
+    pub version: u64,
+    pub payload: Vec<u8>,
+    start: Position,
+    end: Position,
+    /// It was flushed before a later record was made, and so were the blocks it refers to.
+    pub confirmed: bool,
+}
+
+/// What the log holds.
+pub(crate) struct Replay {
+    pub records: Vec<ReplayRecord>,
+    pub end: Position,
+    /// Where the log was before it came to the half in which it ends; `end` itself if that is not known.
+    pub came_from: Position,
+}
+
+impl Replay {
+    /// Keeps the first `count` records: the blocks that the next one refers to were lost with the power.
+    pub(crate) fn truncate(&mut self, count: usize) -> Result<()> {
+        if let Some(first) = self.records.get(count) {
+            if first.start.salt != self.end.salt {
+                // The other half was begun after a checkpoint that contained this record.
+                return Err(damaged(first.start));
+            }
+            self.end = first.start;
+            self.records.truncate(count);
+        }
+        Ok(())
+    }
+}
+
+impl Replay {
+    /// A log without records at `position`.
+    pub(crate) fn empty(position: Position) -> Self {
+        Self {
+            records: Vec::new(),
+            end: position,
+            came_from: position,
+        }
+    }
+}
+
+/// One half in memory.
+struct Half {
+    bytes: Vec<u8>,
+    header: Option<HalfHeader>,
+}
+
+fn read_half(file: &dyn StorageFile, half: u8, half_bytes: u32) -> Result<Half> {
+    let start = u64::from(half) * u64::from(half_bytes);
+    let end = file.len()?.min(start + u64::from(half_bytes));
+    let mut bytes = vec![0; end.saturating_sub(start) as usize];
+    if !bytes.is_empty() {
+        file.read_at(start, &mut bytes)?;
+    }
+    let copy = |at: usize| {
+        bytes
+            .get(at..)?
+            .first_chunk::<COPY_BYTES>()
+            .and_then(HalfHeader::decode)
+    };
+    let header = copy(0)
+        .or_else(|| copy(COPY_BYTES))
+        .filter(|header| header.half == half);
+    Ok(Half { bytes, header })
+}
+
+/// Reads everything that follows `start`.
+///
+/// # Errors
+/// [`Error::Corrupt`] when records that were durable are damaged, and the storage's errors. Nothing is written.
+pub(crate) fn replay(file: &dyn StorageFile, half_bytes: u32, database_id: u128, start: Position) -> Result<Replay> {
+    let mut replay = Replay::empty(start);
+    let mut half = read_half(file, start.half, half_bytes)?;
+    read_records(&half.bytes, half_bytes as usize, &mut replay)?;
+    // From the older checkpoint's position the log may go on in the other half, and from there in the first one again.
+    for _ in 0..2 {
+        half = read_half(file, 1 - replay.end.half, half_bytes)?;
+        let header = half.header.filter(|header| header.database_id == database_id);
+        let Some(header) = header.filter(|header| header.from.salt == replay.end.salt) else {
+            break;
+        };
+        if header.from != replay.end {
+            // The next half was begun behind records that are no longer there.
+            return Err(damaged(replay.end));
+        }
+        replay.came_from = replay.end;
+        replay.end = Position::first(header.half, header.salt);
+        read_records(&half.bytes, half_bytes as usize, &mut replay)?;
+    }
+    Ok(replay)
+}
+
+fn damaged(at: Position) -> Error {
+    Error::corrupt(format!(
+        "the log is damaged at offset {} of half {}, in front of commits that were durable",
+        at.offset, at.half
+    ))
+}
+
+/// Appends the records of one half from `replay.end` on.
+fn read_records(bytes: &[u8], half_bytes: usize, replay: &mut Replay) -> Result<()> {
+    let first = replay.records.len();
+    let salt = replay.end.salt;
+    // Nothing in a half unpacks to more than the half: longer transactions go past the log.
+    let max_raw_bytes = half_bytes;
+    let mut flushed_to = 0;
+    while let Some(found) = bytes
+        .get(replay.end.offset as usize..)
+        .and_then(|rest| record::decode(salt, max_raw_bytes, rest))
+    {
+        if found.info.previous_crc != replay.end.crc {
+            break;
+        }
+        flushed_to = flushed_to.max(found.info.flushed_to);
+        let start = replay.end;
+        replay.end.offset += found.len as u32;
+        replay.end.crc = found.crc;
+        replay.records.push(ReplayRecord {
+            version: found.info.version,
+            payload: found.payload,
+            start,
+            end: replay.end,
+            confirmed: false,
+        });
+    }
+    for record in &mut replay.records[first..] {
+        record.confirmed = record.end.offset <= flushed_to;
+    }
+    if was_durable_beyond(bytes, half_bytes, replay.end) {
+        return Err(damaged(replay.end));
+    }
+    Ok(())
+}
+
+/// Whether an intact record behind `end` claims that the bytes at `end` were flushed.
+fn was_durable_beyond(bytes: &[u8], half_bytes: usize, end: Position) -> bool {
+    let mut budget = bytes.len() * SEARCH_FACTOR;
+    let from = (end.offset as usize).max(HALF_HEADER_BYTES as usize);
+    for at in (from..bytes.len()).step_by(record::ALIGN).skip(1) {
+        let rest = &bytes[at..];
+        let Some(len) = record::claimed_len(end.salt, rest) else {
+            continue;
+        };
+        if len > rest.len() {
+            continue;
+        }
+        if len > budget {
+            return false;
+        }
+        budget -= len;
+        if let Some(found) = record::decode(end.salt, half_bytes, rest)
+            && found.info.flushed_to > end.offset
+        {
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,159 @@
+//! Commit: which way a transaction's changes become durable.
+
+use super::{CommitInfo, Draft, Durability, WriteTransaction};
+use crate::database::{Shared, Writer};
+use crate::error::{Error, Result};
+use crate::log::Log;
+
+/// How a commit becomes what it should be.
+enum Route {
+    /// One record in the log.
+    Log,
+    /// Everything dirty goes to the data file.
+    Checkpoint,
+    /// It stays in memory.
+    Memory,
+}
+
+impl WriteTransaction<'_> {
+    /// Makes the changes visible and, unless `durability` is [`Durability::None`], durable together with all commits before them. Threads
+    /// whose strict commits wait at the same time share one flush.
+    ///
+    /// # Errors
+    /// On any error the transaction is undone. [`Error::StorageFull`]: try again when there is space. [`Error::Poisoned`] and
+    /// [`Error::Io`]: see there.
+    pub fn commit(mut self, durability: Durability) -> Result<CommitInfo> {
+        self.check_usable()?;
+        let info = self.seal();
+        let shared = self.shared;
+        if self.state.version == self.base {
+            return self.commit_nothing(durability).map(|()| info);
+        }
+        let visible = match self.route(durability) {
+            Route::Checkpoint => {
+                let mut state = std::mem::take(&mut self.state);
+                self.release_spilled()?;
+                // The log will lack this commit.
+                let unlogged = std::mem::replace(&mut self.writer.unlogged, true);
+                if let Err(error) = self.writer.checkpoint(shared, &mut state, &mut self.draft) {
+                    self.writer.unlogged = unlogged;
+                    return Err(error);
+                }
+                true
+            }
+            Route::Log => {
+                self.append()?;
+                let visible = self.stage(durability == Durability::Strict);
+                visible | self.checkpoint_if_log_is_full()
+            }
+            Route::Memory => {
+                self.writer.unlogged = true;
+                self.stage(false)
+            }
+        };
+        self.finished = true;
+        drop(self);
+        if !visible {
+            wait_until_visible(shared, info.version)?;
+        }
+        Ok(info)
+    }
+
+    /// The prefix rule: a durable commit, even an empty one, makes all commits before it durable.
+    fn commit_nothing(mut self, durability: Durability) -> Result<()> {
+        let shared = self.shared;
+        let version = self.base;
+        if durability == Durability::None || shared.flush.durable_version() >= version {
+            return Ok(());
+        }
+        if self.writer.unlogged || self.writer.log.is_none() {
+            let mut state = std::mem::take(&mut self.state);
+            return self.writer.checkpoint(shared, &mut state, &mut self.draft);
+        }
+        drop(self);
+        if durability == Durability::Strict {
+            shared.make_durable(version)?;
+        }
+        Ok(())
+    }
+
+    fn route(&self, durability: Durability) -> Route {
+        let dirty = self.draft.bytes + self.shared.pager.dirty_bytes();
+        let spilled = !self.draft.spilled.is_empty();
+        if spilled || dirty > self.shared.config.cache_bytes / 2 {
+            return Route::Checkpoint;
+        }
+        if durability == Durability::None {
+            return Route::Memory;
+        }
+        match (&self.record, &self.writer.log) {
+            (Some(record), Some(log))
+                if !self.writer.unlogged && !log.checkpoint_first && log.has_room(record.len()) =>
+            {
+                Route::Log
+            }
+            _ => Route::Checkpoint,
+        }
+    }
+
+    fn append(&mut self) -> Result<()> {
+        let flush = &self.shared.flush;
+        let (Some(record), Some(log)) = (&self.record, &mut self.writer.log) else {
+            return Ok(());
+        };
+        let flushed_to = flush.flushed_to(log.salt());
+        if let Err(error) = log.append(record, self.base, self.state.version, flushed_to) {
+            // What the file holds behind the last record is unknown. Unless that is undone for sure, a crash could bring back a
+            // commit that was reported as failed.
+            if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail().is_err() {
+                flush.fail(&error.to_string());
+            }
+            return Err(error);
+        }
+        let position = log.position();
+        flush.appended(
+            self.state.version,
+            position.salt,
+            position.offset,
+            !self.draft.allocated.is_empty(),
+        );
+        Ok(())
+    }
+
+    /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to
+    /// the newest state. Returns whether it did.
+    fn checkpoint_if_log_is_full(&mut self) -> bool {
+        let full = |log: &Log| !log.has_room(log.max_payload());
+        if !self.writer.log.as_ref().is_some_and(full) {
+            return false;
+        }
+        let mut state = (*self.shared.newest()).clone();
+        let mut draft = Draft::new(state.version);
+        // The commit is in the log already. A full disk only keeps the log from being shortened; the next commit tries again.
+        self.writer.checkpoint(self.shared, &mut state, &mut draft).is_ok()
+    }
+
+    fn stage(&mut self, needs_flush: bool) -> bool {
+        let state = std::mem::take(&mut self.state);
+        self.writer.stage(self.shared, state, &mut self.draft, needs_flush)
+    }
+
+    /// Gives up the extents that this transaction spilled pages to and no longer needs.
+    pub(super) fn release_spilled(&mut self) -> Result<()> {
+        let Writer { space, .. } = &mut *self.writer;
+        for extent in self.draft.released.drain(..) {
+            self.shared.pager.remove(crate::block::PageId::disk(extent.start));
+            space.free.free(extent)?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits for the flush that `version`, or the commits before it, need.
+fn wait_until_visible(shared: &Shared, version: u64) -> Result<()> {
+    let awaited = shared.published().awaited();
+    match awaited {
+        Some(awaited) => shared.make_durable(awaited.min(version)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,166 @@
+//! Applying the log: every record is one or more commits that were made before.
+
+use super::WriteTransaction;
+use crate::checkpoint::Extent;
+use crate::database::Shared;
+use crate::error::{Error, Result};
+use crate::log::{Operation, Operations, Replay};
+use crate::node::{LeafCell, ValuePlace};
+use crate::tree::{KeyRange, value};
+
+/// Brings a database that was just opened to the state at the end of its log. Nothing is written.
+pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
+    if replay.records.is_empty() {
+        return Ok(());
+    }
+    let mut transaction = WriteTransaction::for_replay(shared);
+    let mut applied = 0;
+    for record in &replay.records {
+        if !record.confirmed && !transaction.blocks_are_there(&record.payload)? {
+            break;
+        }
+        transaction.apply_record(&record.payload)?;
+        if transaction.state.version != record.version {
+            return Err(Error::corrupt(format!(
+                "the log lacks commits before version {}, which a checkpoint that is lost contained",
+                record.version
+            )));
+        }
+        applied += 1;
+    }
+    replay.truncate(applied)?;
+    let state = std::mem::take(&mut transaction.state);
+    transaction.writer.stage(shared, state, &mut transaction.draft, false);
+    transaction.finished = true;
+    Ok(())
+}
+
+impl<'a> WriteTransaction<'a> {
+    fn for_replay(shared: &'a Shared) -> Self {
+        let mut transaction = Self::on(shared, shared.lock_writer());
+        transaction.record = None;
+        transaction
+    }
+
+    /// Whether all out-of-line values of a record that may not have been flushed are on the disk.
+    fn blocks_are_there(&self, payload: &[u8]) -> Result<bool> {
+        for operation in Operations::new(payload) {
+            if let Operation::SetOutOfLine {
+                collection,
+                value_len,
+                reference,
+                ..
+            } = operation?
+            {
+                let blocks = &self.shared.pager.blocks;
+                let len = usize::try_from(value_len).unwrap_or(usize::MAX);
+                if !value::is_readable(blocks, collection, len, &reference)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply_record(&mut self, payload: &[u8]) -> Result<()> {
+        for operation in Operations::new(payload) {
+            self.apply_operation(&operation?)?;
+        }
+        Ok(())
+    }
+
+    fn name_of(&self, collection: u32) -> Result<String> {
+        let mut all = self.state.collections.iter();
+        let found = all.find(|(_, entry)| entry.id == collection);
+        found
+            .map(|(name, _)| name.clone())
+            .ok_or_else(|| Error::corrupt(format!("the log names collection {collection}, which does not exist")))
+    }
+
+    fn apply_operation(&mut self, operation: &Operation<'_>) -> Result<()> {
+        match *operation {
+            Operation::Set { collection, key, value } => {
+                self.shared.check_key(key)?;
+                let cell = LeafCell {
+                    value_len: value.len(),
+                    place: ValuePlace::Inline(value),
+                };
+                if !self.shared.config.limits.is_inline(key, value) {
+                    return Err(Error::corrupt("the log holds a value that is too long for a leaf"));
+                }
+                let name = self.name_of(collection)?;
+                self.edit(&name, |editor| editor.put(key, &cell))?;
+            }
+            Operation::SetOutOfLine {
+                collection,
+                key,
+                value_len,
+                reference,
+            } => {
+                self.shared.check_key(key)?;
+                let name = self.name_of(collection)?;
+                let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
+                let cell = LeafCell {
+                    value_len,
+                    place: ValuePlace::OutOfLine(reference),
+                };
+                self.reserve_value(collection, &cell)?;
+                self.edit(&name, |editor| editor.put(key, &cell))?;
+            }
+            Operation::Delete { collection, key } => {
+                let name = self.name_of(collection)?;
+                self.edit(&name, |editor| editor.delete(key))?;
+            }
+            Operation::Clear {
+                collection,
+                lower,
+                upper,
+            } => {
+                let name = self.name_of(collection)?;
+                self.edit(&name, |editor| editor.clear(&KeyRange { lower, upper }))?;
+            }
+            Operation::Create { collection, name } => {
+                self.writer.reserve_collection_id(collection);
+                self.add_collection(collection, name);
+            }
+            Operation::Codecs {
+                collection,
+                key_codec,
+                value_codec,
+            } => {
+                let name = self.name_of(collection)?;
+                if let Some(entry) = self.state.collections.get_mut(&name) {
+                    key_codec.clone_into(&mut entry.key_codec);
+                    value_codec.clone_into(&mut entry.value_codec);
+                }
+            }
+            Operation::Drop { collection } => {
+                let name = self.name_of(collection)?;
+                self.edit(&name, |editor| editor.clear(&KeyRange::all()))?;
+                self.state.collections.remove(&name);
+            }
+            Operation::End => self.state.version += 1,
+        }
+        Ok(())
+    }
+
+    /// Takes the extents of a value that was written before out of the free space.
+    fn reserve_value(&mut self, owner: u32, cell: &LeafCell<'_>) -> Result<()> {
+        for reference in value::references(&self.shared.pager.blocks, owner, cell)? {
+            let extent = Extent {
+                start: reference.unit,
+                units: u64::from(reference.units),
+            };
+            let space = &mut self.writer.space;
+            // A log that uses what the checkpoint before this one reached was written after the checkpoint that follows.
+            let reserved = space.free.reserve(extent) || (space.release_all()? && space.free.reserve(extent));
+            if !reserved {
+                return Err(Error::corrupt_at(
+                    extent.start,
+                    "the log refers to a block that is in use",
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,379 @@
+//! The exclusive write transaction: changes go straight into a draft of the trees.
+
+use std::sync::MutexGuard;
+
+use super::{CommitInfo, Draft, RetiredPage, WriteBatch};
+use crate::checkpoint::BlockWriter;
+use crate::database::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Shared, Version, Writer, write_roots};
+use crate::error::{Error, Result};
+use crate::log::Operation;
+use crate::node::cell::MAX_VALUE_BYTES;
+use crate::node::{LeafCell, ValuePlace};
+use crate::tree::{DraftPages, Editor, KeyRange, read, value};
+
+/// An exclusive write transaction over any collections. Dropping it undoes everything.
+pub struct WriteTransaction<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) writer: MutexGuard<'a, Writer>,
+    pub(super) draft: Draft,
+    pub(super) state: Version,
+    /// Version that it builds on.
+    pub(super) base: u64,
+    /// Its changes as the log will have them; `None` once they are too many for a record.
+    pub(super) record: Option<Vec<u8>>,
+    /// Something was changed since the transaction began or since the last seal.
+    changed: bool,
+    /// A storage error hit in the middle of a change: the draft is unusable.
+    failed: Option<Error>,
+    pub(super) finished: bool,
+}
+
+impl<'a> WriteTransaction<'a> {
+    pub(crate) fn new(shared: &'a Shared) -> Result<Self> {
+        Ok(Self::on(shared, shared.writable()?))
+    }
+
+    pub(super) fn on(shared: &'a Shared, writer: MutexGuard<'a, Writer>) -> Self {
+        let state = (*shared.newest()).clone();
+        Self {
+            shared,
+            draft: Draft::new(state.version + 1),
+            base: state.version,
+            record: writer.log.as_ref().map(|_| Vec::new()),
+            writer,
+            state,
+            changed: false,
+            failed: None,
+            finished: false,
+        }
+    }
+
+    /// Stores a record, creating the collection if need be; returns whether the key was there before. O(log n).
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
+    /// end it.
+    pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.shared.check_key(key)?;
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(Error::ValueTooLarge {
+                len_bytes: value.len(),
+                max_bytes: MAX_VALUE_BYTES,
+            });
+        }
+        self.create(collection)?;
+        let mut reference = None;
+        let found = self.edit(collection, |editor| {
+            let place = if editor.limits.is_inline(key, value) {
+                ValuePlace::Inline(value)
+            } else {
+                let written = editor.write_value(value)?;
+                reference = Some(written);
+                ValuePlace::OutOfLine(written)
+            };
+            let cell = LeafCell {
+                value_len: value.len(),
+                place,
+            };
+            editor.put(key, &cell)
+        })?;
+        self.log(collection, |collection| match reference {
+            None => Operation::Set { collection, key, value },
+            Some(reference) => Operation::SetOutOfLine {
+                collection,
+                key,
+                value_len: value.len() as u64,
+                reference,
+            },
+        });
+        self.spill_if_large()?;
+        Ok(found.unwrap_or(false))
+    }
+
+    /// Removes a record; returns whether it was there. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors end the transaction.
+    pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        let found = self.edit(collection, |editor| editor.delete(key))?.unwrap_or(false);
+        if found {
+            self.log(collection, |collection| Operation::Delete { collection, key });
+            self.spill_if_large()?;
+        }
+        Ok(found)
+    }
+
+    /// Removes all records of a range; returns how many there were. O(pages of the range).
+    ///
+    /// # Errors
+    /// Storage errors end the transaction.
+    pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
+        let removed = self.edit(collection, |editor| editor.clear(&range))?.unwrap_or(0);
+        if removed > 0 {
+            self.log(collection, |collection| Operation::Clear {
+                collection,
+                lower: range.lower,
+                upper: range.upper,
+            });
+            self.spill_if_large()?;
+        }
+        Ok(removed)
+    }
+
+    /// Records the codec ids of a collection, creating it if need be.
+    ///
+    /// # Errors
+    /// [`Error::CodecMismatch`] if it has others already, [`Error::InvalidArgument`] for bad names or ids.
+    pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
+        if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
+            return Err(Error::InvalidArgument {
+                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes"),
+            });
+        }
+        self.create(collection)?;
+        let entry = self.state.collections.get_mut(collection).expect("it was just created");
+        let unset = entry.key_codec.is_empty() && entry.value_codec.is_empty();
+        if unset && !(key_codec.is_empty() && value_codec.is_empty()) {
+            key_codec.clone_into(&mut entry.key_codec);
+            value_codec.clone_into(&mut entry.value_codec);
+            self.log(collection, |collection| Operation::Codecs {
+                collection,
+                key_codec,
+                value_codec,
+            });
+        } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
+            return Err(Error::CodecMismatch {
+                collection: collection.to_owned(),
+                stored: format!("{}/{}", entry.key_codec, entry.value_codec),
+                requested: format!("{key_codec}/{value_codec}"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Removes a collection with all its records; returns whether it was there.
+    ///
+    /// # Errors
+    /// Storage errors end the transaction.
+    pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
+        let dropped = self.edit(name, |editor| editor.clear(&KeyRange::all()))?.is_some();
+        if dropped {
+            self.log(name, |collection| Operation::Drop { collection });
+            self.state.collections.remove(name);
+        }
+        Ok(dropped)
+    }
+
+    /// Reads a record, this transaction's own writes included.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get(&self, collection: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.check_usable()?;
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(None);
+        };
+        let pages = DraftPages {
+            draft: &self.draft,
+            pager: &self.shared.pager,
+        };
+        let read = || {
+            let Some(found) = read::find(&pages, entry.root.as_ref(), entry.id, key)? else {
+                return Ok(None);
+            };
+            let mut bytes = Vec::new();
+            let record = found.leaf.record(found.index);
+            value::read(&self.shared.pager.blocks, entry.id, &record, &mut bytes)?;
+            Ok(Some(bytes))
+        };
+        read().map_err(|error: Error| error.in_collection(collection))
+    }
+
+    /// Applies a batch; returns how many of the keys it deletes were there.
+    ///
+    /// # Errors
+    /// As the single operations. Lengths are checked for the whole batch before anything is changed.
+    pub fn apply(&mut self, batch: &WriteBatch) -> Result<u64> {
+        for operation in batch.operations() {
+            self.shared.check_key(&operation.key)?;
+            check_name(&operation.collection, self.shared)?;
+        }
+        let mut removed = 0;
+        for operation in batch.operations() {
+            match &operation.value {
+                Some(value) => {
+                    self.set(&operation.collection, &operation.key, value)?;
+                }
+                None => removed += u64::from(self.delete(&operation.collection, &operation.key)?),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Ends the commit so far, which gets a version of its own, and begins the next one. All sealed commits become visible and durable
+    /// together with [`commit`](Self::commit); an error or drop undoes all of them.
+    pub fn seal(&mut self) -> CommitInfo {
+        if self.changed {
+            self.state.version += 1;
+            self.changed = false;
+            if let Some(record) = &mut self.record {
+                Operation::End.encode(record);
+            }
+        }
+        CommitInfo {
+            version: self.state.version,
+        }
+    }
+
+    pub(super) fn check_usable(&self) -> Result<()> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn create(&mut self, name: &str) -> Result<()> {
+        self.check_usable()?;
+        if self.state.collections.contains_key(name) {
+            return Ok(());
+        }
+        check_name(name, self.shared)?;
+        let id = self.writer.take_collection_id()?;
+        self.add_collection(id, name);
+        self.log(name, |collection| Operation::Create { collection, name });
+        Ok(())
+    }
+
+    pub(super) fn add_collection(&mut self, id: u32, name: &str) {
+        let collection = Collection {
+            id,
+            root: None,
+            key_codec: String::new(),
+            value_codec: String::new(),
+        };
+        self.state.collections.insert(name.to_owned(), collection);
+    }
+
+    /// Takes note of a change that was made.
+    fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
+        self.changed = true;
+        let (Some(record), Some(entry), Some(log)) =
+            (&mut self.record, self.state.collections.get(name), &self.writer.log)
+        else {
+            return;
+        };
+        operation(entry.id).encode(record);
+        if record.len() > log.max_payload() {
+            self.record = None;
+        }
+    }
+
+    /// Writes the draft's pages to fresh extents once they take half of the cache. Nothing refers to those extents but the draft, so
+    /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
+    fn spill_if_large(&mut self) -> Result<()> {
+        if self.draft.bytes <= self.shared.config.cache_bytes / 2 {
+            return Ok(());
+        }
+        self.record = None;
+        let result = self.spill();
+        if let Err(error) = &result {
+            self.failed = Some(error.clone());
+        }
+        result
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        self.release_spilled()?;
+        let generation = self.writer.superblock.generation + 1;
+        let compression = self.shared.config.compression;
+        let pager = &self.shared.pager;
+        let space = &mut self.writer.space;
+        let mut writer = BlockWriter::new(pager, &self.draft, &mut space.free, generation, compression);
+        let roots = write_roots(&mut writer, &self.state);
+        let finished = writer.finish();
+        let (allocated, written) = (
+            std::mem::take(&mut writer.allocated),
+            std::mem::take(&mut writer.written),
+        );
+        let spilled = &mut self.draft.spilled;
+        spilled.extend(allocated.iter().map(|extent| (extent.start, extent.units)));
+        finished?;
+        let roots = roots?;
+        for page in written {
+            match self.draft.pages.remove(&page.number) {
+                Some(own) => self.draft.bytes -= own.memory_bytes(),
+                None => self.draft.retired_pages.push(RetiredPage {
+                    number: page.number,
+                    stamp: page.stamp,
+                }),
+            }
+            pager.insert_clean(page.reference.unit, page.node);
+        }
+        for (name, root) in roots {
+            if let Some(collection) = self.state.collections.get_mut(&name) {
+                collection.root = Some(root);
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a change on a collection's tree; `None` if there is no such collection.
+    pub(super) fn edit<T>(
+        &mut self,
+        name: &str,
+        change: impl FnOnce(&mut Editor<'_>) -> Result<T>,
+    ) -> Result<Option<T>> {
+        self.check_usable()?;
+        let Some(entry) = self.state.collections.get_mut(name) else {
+            return Ok(None);
+        };
+        let config = &self.shared.config;
+        let generation = self.writer.superblock.generation + 1;
+        let mut editor = Editor {
+            pager: &self.shared.pager,
+            draft: &mut self.draft,
+            free: &mut self.writer.space.free,
+            root: &mut entry.root,
+            owner: entry.id,
+            generation,
+            compression: config.compression,
+            limits: config.limits,
+        };
+        match change(&mut editor) {
+            Ok(result) => Ok(Some(result)),
+            Err(error) => {
+                let error = error.in_collection(name);
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+fn check_name(name: &str, shared: &Shared) -> Result<()> {
+    let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
+    if name.len() > max {
+        return Err(Error::InvalidArgument {
+            what: format!(
+                "the collection name has {} bytes, at most {max} are allowed",
+                name.len()
+            ),
+        });
+    }
+    Ok(())
+}
+
+impl Drop for WriteTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.finished {
+            let unpublished = self.draft.take_unpublished();
+            self.writer.give_back(self.shared, unpublished);
+        }
+    }
+}
+
+impl std::fmt::Debug for WriteTransaction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteTransaction")
+            .field("version", &self.state.version)
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
