@@ -98,13 +98,13 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
+        // Before memory is taken for it: a hostile reference can claim two gigabytes. Counted in units, which cannot overflow.
+        if reference.unit + u64::from(reference.units) > self.file.len()? >> self.unit_shift {
+            let what = "a block lies beyond the end of the file";
+            return Err(Error::corrupt_at(reference.unit, what));
+        }
         let mut block = vec![0; (reference.units as usize) << self.unit_shift];
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
-        let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
-        let end = (reference.unit + u64::from(reference.units)) << self.unit_shift;
-        if end > self.file.len()? {
-            return Err(damaged("a block lies beyond the end of the file"));
-        }
         self.file.read_at(reference.unit << self.unit_shift, &mut block)?;
         decode(block, reference, kind, owner)
     }
@@ -181,7 +181,7 @@ fn block_checksum(block: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
+pub(crate) fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
     if word(&block, 0) != MAGIC {
         return Err(damaged("a block does not begin with the block magic"));

@@ -22,6 +22,7 @@ pub(crate) struct Expected<'a> {
     pub owner: u32,
     /// Level of the node; `None` for a root.
     pub level: Option<u8>,
+    pub count: u64,
     pub lower: &'a [u8],
     pub upper: Option<&'a [u8]>,
 }
@@ -155,6 +156,10 @@ impl Pager {
         }
         if expected.level.is_some_and(|level| level != node.level()) {
             return Err(damaged("a node is not on the level below its parent"));
+        }
+        // I12: positions are followed down the tree by these counts.
+        if node.total() != expected.count {
+            return Err(damaged("a node holds another number of records than its parent says"));
         }
         Ok(node)
     }
