@@ -114,7 +114,7 @@ fn reference() {
 
 #[test]
 fn open() {
-    replay("open", 5000);
+    replay("open", 2500);
 }
 
 /// Valid input is taken for valid, so the targets get beyond the first check; and the corpus is that of this format.

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::block::Compression;
 use crate::cache::Pager;
 use crate::error::{Error, Result};
+use crate::node::Limits;
 use crate::storage::Storage;
 use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
-use crate::tree::editor::Limits;
 
 mod catalog;
 mod open;

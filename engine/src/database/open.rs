@@ -9,10 +9,9 @@ use crate::block::BlockFile;
 use crate::cache::Pager;
 use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
-use crate::node::Child;
+use crate::node::{Child, Limits};
 use crate::storage::{Storage, StorageFile};
 use crate::tree::cursor::TreeCursor;
-use crate::tree::editor::Limits;
 use crate::tree::{Direction, KeyRange, value};
 
 /// Smallest cache: a few nodes of the largest size.
@@ -92,7 +91,8 @@ fn random_id() -> u128 {
 fn recover(file: Arc<dyn StorageFile>, superblock: Superblock, options: &Options) -> Result<Shared> {
     let file_len = file.len()?;
     let blocks = BlockFile::new(file, u32::from(superblock.unit_shift));
-    let pager = Pager::new(blocks, options.cache_bytes);
+    let limits = Limits::new(superblock.node_bytes as usize);
+    let pager = Pager::new(blocks, limits, options.cache_bytes);
     let space = Space::load(&pager, &superblock)?;
     let mut used_end = space.free.clone();
     used_end.trim_end();
@@ -110,7 +110,7 @@ fn recover(file: Arc<dyn StorageFile>, superblock: Superblock, options: &Options
     });
     Ok(Shared {
         config: Config {
-            limits: Limits::new(superblock.node_bytes as usize),
+            limits,
             compression: superblock.compression,
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,

@@ -7,7 +7,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use super::{UNIT_BYTES, memory_file};
 use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression, Kind, Pointer};
 use crate::cache::Pager;
-use crate::node::{Child, LeafCell, Node, ValuePlace};
+use crate::node::{Child, LeafCell, Limits, Node, ValuePlace};
 use crate::tree::cursor::TreeCursor;
 use crate::tree::{Direction, KeyRange};
 
@@ -231,7 +231,11 @@ fn cursors(node: &Node, probe: &[u8]) {
     let mut reference = block::encode(info, &[front, heap], Compression::None, UNIT_BYTES, &mut file);
     reference.unit = UNIT as u64;
     let root = node.as_child(Pointer::Disk(reference));
-    let pager = Pager::new(BlockFile::new(memory_file(&file), UNIT_BYTES.ilog2()), 64 << 10);
+    let pager = Pager::new(
+        BlockFile::new(memory_file(&file), UNIT_BYTES.ilog2()),
+        Limits::new(65536),
+        64 << 10,
+    );
     for direction in [Direction::Forward, Direction::Reverse] {
         let walk = |range: &KeyRange<'_>, seek: Option<&[u8]>, skip: u64| {
             let mut cursor = TreeCursor::new(Some(root), 1, range, direction);

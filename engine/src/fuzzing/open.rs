@@ -1,6 +1,7 @@
 //! Whole files: opening, reading and verifying one gives its records or an error.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use super::RECORD_BYTES;
@@ -8,6 +9,7 @@ use super::reseal::{self, SLOT};
 use crate::database::{Database, Options};
 use crate::error::{Error, Result};
 use crate::storage::MemoryStorage;
+use crate::transaction::Durability;
 use crate::tree::{Direction, KeyRange};
 
 /// The record of a superblock, then the data units. Read as it is, and once more with all checksums made right.
@@ -39,13 +41,46 @@ fn check(data: &[u8]) -> bool {
     let result = read_everything(&storage);
     assert!(storage.files()["data"] == data, "reading changed the file");
     match result {
-        Ok(is_intact) => is_intact,
+        Ok(true) => {
+            assert_eq!(write_to(&storage), Ok(()));
+            true
+        }
         // A short file of zeros is a creation that never finished.
-        Err(
+        Ok(false)
+        | Err(
             Error::Corrupt(_) | Error::NotADatabase { .. } | Error::NotFound { .. } | Error::VersionUnsupported { .. },
         ) => false,
         Err(error) => panic!("damage must be called damage, not {error:?}"),
     }
+}
+
+/// A file that passes verification can be written like any other, and is still intact then.
+fn write_to(storage: &MemoryStorage) -> Result<()> {
+    let options = Options {
+        cache_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options)?;
+    let long = vec![b'k'; database.max_key_bytes()];
+    for durability in [Durability::None, Durability::Strict, Durability::Strict] {
+        let mut transaction = database.begin()?;
+        for info in database.collections() {
+            for number in (0..100_u8).step_by(9) {
+                transaction.set(&info.name, format!("key {number:03}z").as_bytes(), &[number; 30])?;
+                transaction.delete(&info.name, format!("key {number:03}").as_bytes())?;
+            }
+            transaction.set(&info.name, &long, &[1; 100])?;
+            let range = KeyRange {
+                lower: Bound::Included(b"key 03"),
+                upper: Bound::Excluded(b"key 05"),
+            };
+            transaction.clear(&info.name, range)?;
+        }
+        transaction.commit(durability)?;
+    }
+    let report = database.verify()?;
+    assert!(report.is_ok(), "{:?}", report.problems);
+    Ok(())
 }
 
 /// Whether the file could be read and verified.

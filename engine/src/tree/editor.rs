@@ -7,29 +7,8 @@ use crate::block::{Compression, Pointer};
 use crate::cache::{Access, Pager};
 use crate::checkpoint::FreeExtents;
 use crate::error::Result;
-use crate::node::{Child, Node};
+use crate::node::{Child, Limits, Node};
 use crate::transaction::Draft;
-
-/// Limits that follow from the node size (invariant I7: a node with one record and two fences of full length fits).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of a node without the block header.
-    pub node_capacity: usize,
-    pub max_key_bytes: usize,
-    /// Records with key and value up to this size together stay in the leaf.
-    pub max_inline_bytes: usize,
-}
-
-impl Limits {
-    pub(crate) fn new(node_bytes: usize) -> Self {
-        let node_capacity = (node_bytes - crate::block::HEADER_BYTES).min(65504);
-        Self {
-            node_capacity,
-            max_key_bytes: ((node_bytes - 160) / 3).min(node_bytes / 4),
-            max_inline_bytes: node_capacity / 4,
-        }
-    }
-}
 
 /// One step of a descent: a page of the draft and the child that was taken.
 #[derive(Clone, Copy)]

@@ -10,8 +10,7 @@ use crate::node::{Child, LeafCell, Node, ValuePlace};
 impl Editor<'_> {
     /// Stores a record; returns whether the key was there before. Key and value lengths were checked by the caller.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        // A value of at most 16 bytes is no longer than the reference that would replace it.
-        let inline = key.len() + value.len() <= self.limits.max_inline_bytes || value.len() <= 16;
+        let inline = self.limits.is_inline(key.len(), value.len());
         let cell = LeafCell {
             value_len: value.len(),
             place: if inline {
