@@ -23,7 +23,7 @@ pub enum Error {
         context: String,
     },
     /// Bytes of the file are not what was written.
-    Corrupt(Corruption),
+    Corrupt(Box<Corruption>),
     /// The file exists but was not made by Mangrove.
     NotADatabase {
         /// Name of the file.
@@ -83,11 +83,11 @@ pub enum Error {
     /// A collection was opened with another codec than the one it was written with.
     CodecMismatch {
         /// Name of the collection.
-        collection: String,
+        collection: Box<str>,
         /// Codec ids stored in the database.
-        stored: String,
+        stored: Box<str>,
         /// Codec ids asked for.
-        requested: String,
+        requested: Box<str>,
     },
 }
 
@@ -120,15 +120,15 @@ impl Corruption {
 impl Error {
     /// Corruption of the block that starts at `unit`.
     pub(crate) fn corrupt_at(unit: u64, what: impl Into<String>) -> Self {
-        Self::Corrupt(Corruption {
+        Self::Corrupt(Box::new(Corruption {
             unit: Some(unit),
             ..Corruption::new(what)
-        })
+        }))
     }
 
     /// Corruption without a known place.
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
-        Self::Corrupt(Corruption::new(what))
+        Self::Corrupt(Box::new(Corruption::new(what)))
     }
 
     /// Adds the collection's name to a corruption that does not have one yet.

@@ -35,6 +35,9 @@ mod cache;
 mod checkpoint;
 mod database;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 mod node;
 pub mod storage;

@@ -231,3 +231,27 @@ fn options_decide_between_creating_and_refusing() {
         ));
     }
 }
+
+/// Regression: records longer than the node size allows were read, and the first split of their leaf panicked.
+#[test]
+fn records_beyond_the_limits_of_the_node_size_are_damage() {
+    let storage = MemoryStorage::new();
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 2048,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options).expect("memory works");
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.set("c", b"key", &[1; 400]).expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    database.close().expect("memory works");
+    let mut data = storage.files()["data"].clone();
+    for at in [0, 2048, 4096, 6144] {
+        data[at + 12..at + 16].copy_from_slice(&256_u32.to_le_bytes());
+        let crc = crc32fast::hash(&data[at..at + 508]);
+        data[at + 508..at + 512].copy_from_slice(&crc.to_le_bytes());
+    }
+    let error = read_all(&storage_of(&data)).expect_err("the record does not fit a node");
+    assert_eq!(error.code(), "KV_CORRUPT", "{error}");
+}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::storage::sim::{Fault, FaultKind, SimStorage};
-use mangrove_engine::{Database, Durability, Error, Options};
+use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -203,4 +203,65 @@ fn bad_input_leaves_the_transaction_usable() {
     let tree = database.snapshot().collection("c").expect("it is there");
     assert_eq!(tree.get(b"kept").expect("reads go on"), Some(b"1".to_vec()));
     assert_eq!(tree.get(&long).expect("asking for it is no error"), None);
+}
+
+/// Advances to the end and says how often reading failed on the way.
+fn rest(cursor: &mut Cursor, keys: &mut Vec<Vec<u8>>) -> u32 {
+    let mut failures = 0;
+    loop {
+        match cursor.advance() {
+            Ok(true) => keys.push(cursor.key().to_vec()),
+            Ok(false) => return failures,
+            Err(error) => {
+                assert!(matches!(error, Error::Io { .. }), "{error}");
+                failures += 1;
+                // It still stands where it stood.
+                assert!(keys.is_empty() || cursor.value().is_ok());
+            }
+        }
+    }
+}
+
+/// Regression: after a failed read a cursor had lost its leaf, and the next step panicked or read an inner node as a leaf.
+#[test]
+fn a_cursor_goes_on_after_a_failed_read() {
+    let storage = SimStorage::new();
+    let options = Options {
+        unit_bytes: 512,
+        node_bytes: 256,
+        cache_bytes: 64 << 10,
+        ..Options::default()
+    };
+    let database = Database::open(shared(&storage), options.clone()).expect("nothing fails yet");
+    let all: Vec<Vec<u8>> = (0..300_u16).map(|number| number.to_be_bytes().to_vec()).collect();
+    let mut transaction = database.begin().expect("nothing fails yet");
+    for key in &all {
+        transaction.set("c", key, b"value").expect("nothing fails yet");
+    }
+    transaction.commit(Durability::Strict).expect("nothing fails yet");
+    drop(database);
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut expected = all.clone();
+        if direction == Direction::Reverse {
+            expected.reverse();
+        }
+        for at in 0..40 {
+            for (seek, skip) in [(false, false), (true, false), (false, true)] {
+                let database = Database::open(shared(&storage), options.clone()).expect("nothing fails yet");
+                let tree = database.snapshot().collection("c").expect("it was written");
+                let mut cursor = tree.cursor(KeyRange::all(), direction);
+                assert!(cursor.advance().expect("nothing fails yet"));
+                let mut keys = vec![cursor.key().to_vec()];
+                storage.set_read_fault(Some(Fault::once(storage.counters().reads + at, FaultKind::Io)));
+                let mut from = 1;
+                if (seek && cursor.seek(&expected[200]).is_ok()) || (skip && cursor.skip(199).is_ok()) {
+                    from = 200;
+                }
+                let failures = rest(&mut cursor, &mut keys);
+                assert!(failures <= 1);
+                assert!(keys[1..] == expected[from..], "{direction:?} {at} {seek} {skip}");
+                storage.set_read_fault(None);
+            }
+        }
+    }
 }

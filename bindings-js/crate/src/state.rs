@@ -521,8 +521,8 @@ fn compare(slot: &Slot, key_codec: &str, value_codec: &str) -> Codecs {
         return Codecs::Stored;
     }
     Codecs::Mismatch(Error::CodecMismatch {
-        collection: slot.name.clone(),
-        stored: [key_codec, "/", value_codec].concat(),
-        requested: [slot.key_codec.as_str(), "/", &slot.value_codec].concat(),
+        collection: slot.name.as_str().into(),
+        stored: [key_codec, "/", value_codec].concat().into(),
+        requested: [slot.key_codec.as_str(), "/", &slot.value_codec].concat().into(),
     })
 }

@@ -22,7 +22,8 @@ use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 pub(crate) mod checksum;
-pub(crate) mod reference;
+pub(crate) mod lz4;
+mod reference;
 
 pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, Pointer, REF_BYTES};
 
@@ -98,13 +99,13 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
+        // Before memory is taken for it: a hostile reference can claim two gigabytes. Counted in units, which cannot overflow.
+        if reference.unit + u64::from(reference.units) > self.file.len()? >> self.unit_shift {
+            let what = "a block lies beyond the end of the file";
+            return Err(Error::corrupt_at(reference.unit, what));
+        }
         let mut block = vec![0; (reference.units as usize) << self.unit_shift];
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
-        let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
-        let end = (reference.unit + u64::from(reference.units)) << self.unit_shift;
-        if end > self.file.len()? {
-            return Err(damaged("a block lies beyond the end of the file"));
-        }
         self.file.read_at(reference.unit << self.unit_shift, &mut block)?;
         decode(block, reference, kind, owner)
     }
@@ -136,14 +137,9 @@ pub(crate) fn encode(
             joined = payload.concat();
             &joined
         };
-        out.resize(
-            start + HEADER_BYTES + lz4_flex::block::get_maximum_output_size(raw_len),
-            0,
-        );
-        let written = lz4_flex::block::compress_into(input, &mut out[start + HEADER_BYTES..]).unwrap_or(usize::MAX);
+        let written = lz4::compress(input, out);
         if written < raw_len && units(written) < units(raw_len) {
             codec = CODEC_LZ4;
-            out.truncate(start + HEADER_BYTES + written);
         } else {
             out.truncate(start + HEADER_BYTES);
         }
@@ -181,7 +177,7 @@ fn block_checksum(block: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
+pub(crate) fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
     if word(&block, 0) != MAGIC {
         return Err(damaged("a block does not begin with the block magic"));
@@ -208,15 +204,8 @@ fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) 
             Ok(block)
         }
         CODEC_LZ4 => {
-            // LZ4 expands at most 255 times, so a hostile length cannot claim much more memory than the block has.
-            if raw_len as usize > stored_len.saturating_mul(255).saturating_add(64) {
-                return Err(damaged("a compressed block claims an impossible length"));
-            }
-            let mut raw = vec![0; raw_len as usize];
-            match lz4_flex::block::decompress_into(&block[HEADER_BYTES..], &mut raw) {
-                Ok(written) if written == raw.len() => Ok(raw),
-                _ => Err(damaged("a compressed block cannot be expanded")),
-            }
+            let raw = lz4::expand(&block[HEADER_BYTES..], raw_len as usize);
+            raw.ok_or_else(|| damaged("a compressed block cannot be expanded"))
         }
         CODEC_RAW => Err(damaged("a raw block's lengths differ")),
         codec => Err(damaged(&format!("a block has the unknown codec {codec}"))),

@@ -10,6 +10,8 @@
 //! page instead: bit 63 of the first word is set and the rest of the word is the page's number. Such a pointer is never
 //! written to storage (invariant I4).
 
+use crate::error::{Error, Result};
+
 /// Bytes of an encoded reference.
 pub(crate) const REF_BYTES: usize = 16;
 /// Set in the first word of a pointer to a page that has no block yet.
@@ -48,6 +50,14 @@ impl BlockRef {
         bytes[8..12].copy_from_slice(&self.crc.to_le_bytes());
         bytes[12..].copy_from_slice(&self.raw_len.to_le_bytes());
         bytes
+    }
+
+    /// A reference from storage, where all zeros mean that there is no block.
+    pub(crate) fn decode_optional(bytes: &[u8; REF_BYTES]) -> Result<Option<Self>> {
+        match Self::decode(bytes) {
+            None if bytes.iter().any(|byte| *byte != 0) => Err(Error::corrupt("a block reference is malformed")),
+            reference => Ok(reference),
+        }
     }
 
     /// `None` for the null reference and for a memory pointer.

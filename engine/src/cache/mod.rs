@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
 use crate::error::Result;
-use crate::node::Node;
+use crate::node::{Limits, Node};
 
 const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
 
@@ -22,6 +22,7 @@ pub(crate) struct Expected<'a> {
     pub owner: u32,
     /// Level of the node; `None` for a root.
     pub level: Option<u8>,
+    pub count: u64,
     pub lower: &'a [u8],
     pub upper: Option<&'a [u8]>,
 }
@@ -63,6 +64,7 @@ impl Shard {
 
 pub(crate) struct Pager {
     pub(crate) blocks: BlockFile,
+    limits: Limits,
     shards: Vec<Mutex<Shard>>,
     cache_bytes: usize,
     clean_bytes: AtomicUsize,
@@ -73,9 +75,10 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
-    pub(crate) fn new(blocks: BlockFile, cache_bytes: usize) -> Self {
+    pub(crate) fn new(blocks: BlockFile, limits: Limits, cache_bytes: usize) -> Self {
         Self {
             blocks,
+            limits,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             cache_bytes,
             clean_bytes: AtomicUsize::new(0),
@@ -147,7 +150,9 @@ impl Pager {
             .read(reference, &[Kind::Leaf, Kind::Inner], expected.owner)
             .map_err(place)?;
         let node = Node::from_image(image);
-        node.validate().map_err(place)?;
+        node.validate()
+            .and_then(|()| node.check_limits(&self.limits))
+            .map_err(place)?;
         let damaged = |what: &str| place(crate::Error::corrupt_at(reference.unit, what));
         // I6: a node covers exactly what its parent says, one level below it.
         if node.lower_fence() != expected.lower || node.upper_fence() != expected.upper {
@@ -155,6 +160,10 @@ impl Pager {
         }
         if expected.level.is_some_and(|level| level != node.level()) {
             return Err(damaged("a node is not on the level below its parent"));
+        }
+        // I12: positions are followed down the tree by these counts.
+        if node.total() != expected.count {
+            return Err(damaged("a node holds another number of records than its parent says"));
         }
         Ok(node)
     }

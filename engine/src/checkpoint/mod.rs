@@ -14,7 +14,7 @@ use crate::storage::StorageFile;
 use crate::transaction::Draft;
 
 mod extents;
-mod free_map;
+pub(crate) mod free_map;
 mod superblock;
 
 pub(crate) use extents::{Extent, FreeExtents};
@@ -315,6 +315,7 @@ pub(crate) fn probe_root(pager: &Pager, root: &Child, owner: u32) -> Result<()> 
         let expected = Expected {
             owner,
             level: None,
+            count: root.count,
             lower: &[],
             upper: None,
         };

@@ -40,6 +40,10 @@ pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that belong to the two slots.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
 const RECORD_BYTES: usize = 512;
+/// Longest file: any unit in it has a number below 2^48.
+const MAX_FILE_BYTES: u64 = 1 << 56;
+/// Greatest generation and version, which a million commits a second reach after 285,000 years.
+const MAX_NUMBER: u64 = 1 << 63;
 const COPY_OFFSETS: [usize; 2] = [0, 2048];
 const MAGIC: [u8; 8] = *b"MANGROVE";
 const KEY_ORDER: &[u8] = b"bytewise";
@@ -131,8 +135,16 @@ impl Superblock {
             return Err(Error::corrupt("the superblock names options that do not exist"));
         }
         let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
+        let catalog = Child::decode_root(&bytes[48..72])?;
+        let free_map = BlockRef::decode_optional(free_map)?;
+        let (unit_shift, generation, version, file_units) = (bytes[10], u64_at(32), u64_at(40), u64_at(88));
+        // Sums and products of what is within these limits never overflow.
+        let units = Self::first_data_unit(unit_shift)..=MAX_FILE_BYTES >> unit_shift;
+        if !units.contains(&file_units) || generation.max(version) > MAX_NUMBER {
+            return Err(Error::corrupt("the superblock holds an impossible number"));
+        }
         Ok(Some(Self {
-            unit_shift: bytes[10],
+            unit_shift,
             compression: if bytes[11] == 0 {
                 Compression::None
             } else {
@@ -140,11 +152,11 @@ impl Superblock {
             },
             node_bytes,
             database_id: u128::from(u64_at(16)) | u128::from(u64_at(24)) << 64,
-            generation: u64_at(32),
-            version: u64_at(40),
-            catalog: Child::decode(&bytes[48..72]),
-            free_map: BlockRef::decode(free_map),
-            file_units: u64_at(88),
+            generation,
+            version,
+            catalog,
+            free_map,
+            file_units,
             next_collection_id: u32_at(96),
             epoch: u64_at(104),
             log_half_bytes: u32_at(100),

@@ -76,7 +76,7 @@ impl Collection {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
         let parse = || {
             let id = u32::from_le_bytes(*bytes.first_chunk()?);
-            let root = bytes.get(4..4 + Child::BYTES)?;
+            let root = Child::decode_root(bytes.get(4..4 + Child::BYTES)?).ok()?;
             let mut at = 4 + Child::BYTES;
             let mut text = || {
                 let (len, taken) = get_varint(bytes.get(at..)?)?;
@@ -88,7 +88,7 @@ impl Collection {
             let (key_codec, value_codec) = (text()?, text()?);
             (at == bytes.len()).then_some(Self {
                 id,
-                root: Child::decode(root),
+                root,
                 key_codec,
                 value_codec,
             })

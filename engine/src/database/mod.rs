@@ -7,9 +7,9 @@ use crate::block::Compression;
 use crate::cache::Pager;
 use crate::error::{Error, Result};
 use crate::log::GroupFlush;
+use crate::node::Limits;
 use crate::storage::Storage;
 use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
-use crate::tree::editor::Limits;
 
 mod catalog;
 mod open;

@@ -10,11 +10,10 @@ use crate::cache::Pager;
 use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
-use crate::node::Child;
+use crate::node::{Child, Limits};
 use crate::storage::{Storage, StorageFile};
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
-use crate::tree::editor::Limits;
 use crate::tree::{Direction, KeyRange, value};
 
 /// Smallest cache: a few nodes of the largest size.
@@ -166,7 +165,8 @@ fn recover_from(
 ) -> Result<Shared> {
     let file_len = file.len()?;
     let blocks = BlockFile::new(Arc::clone(file), u32::from(superblock.unit_shift));
-    let pager = Pager::new(blocks, options.cache_bytes);
+    let limits = Limits::new(superblock.node_bytes as usize);
+    let pager = Pager::new(blocks, limits, options.cache_bytes);
     let space = Space::load(&pager, superblock)?;
     let mut used_end = space.free.clone();
     used_end.trim_end();
@@ -193,7 +193,7 @@ fn recover_from(
     };
     let shared = Shared {
         config: Config {
-            limits: Limits::new(superblock.node_bytes as usize),
+            limits,
             compression: superblock.compression,
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,

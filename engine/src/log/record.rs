@@ -14,9 +14,8 @@
 //! 40       payload, zeros up to a multiple of 8 bytes
 //! ```
 
-use std::borrow::Cow;
-
 use crate::block::checksum::Hasher;
+use crate::block::lz4;
 
 pub(super) const HEADER_BYTES: usize = 40;
 /// Records begin at multiples of this.
@@ -59,26 +58,31 @@ pub(super) fn record_len(stored: usize) -> usize {
 
 /// Appends a record to `into`; returns its CRC.
 pub(super) fn encode(salt: u64, info: &RecordInfo, payload: &[u8], compress: bool, into: &mut Vec<u8>) -> u32 {
-    let mut stored = Cow::Borrowed(payload);
-    if compress && payload.len() >= COMPRESS_FROM_BYTES {
-        let packed = lz4_flex::block::compress(payload);
-        if packed.len() < payload.len() {
-            stored = Cow::Owned(packed);
-        }
-    }
     let start = into.len();
-    into.extend_from_slice(&(salt as u32 ^ TAG).to_le_bytes());
-    into.extend_from_slice(&(stored.len() as u32).to_le_bytes());
-    into.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    into.extend_from_slice(&info.previous_crc.to_le_bytes());
-    into.extend_from_slice(&info.version.to_le_bytes());
-    into.extend_from_slice(&info.session.to_le_bytes());
-    into.extend_from_slice(&info.flushed_to.to_le_bytes());
-    into.extend_from_slice(&[u8::from(matches!(stored, Cow::Owned(_))), 0, 0, 0]);
-    let crc = crc_of(salt, &into[start..], &stored);
-    into.extend_from_slice(&crc.to_le_bytes());
-    into.extend_from_slice(&stored);
-    into.resize(start + record_len(stored.len()), 0);
+    into.extend_from_slice(&[0; HEADER_BYTES]);
+    let mut packed = usize::MAX;
+    if compress && payload.len() >= COMPRESS_FROM_BYTES {
+        packed = lz4::compress(payload, into);
+    }
+    let is_packed = packed < payload.len();
+    if !is_packed {
+        into.truncate(start + HEADER_BYTES);
+        into.extend_from_slice(payload);
+    }
+    let stored_len = into.len() - start - HEADER_BYTES;
+    let (header, stored) = into[start..].split_at_mut(HEADER_BYTES);
+    let mut put = |at: usize, part: &[u8]| header[at..at + part.len()].copy_from_slice(part);
+    put(0, &(salt as u32 ^ TAG).to_le_bytes());
+    put(4, &(stored_len as u32).to_le_bytes());
+    put(8, &(payload.len() as u32).to_le_bytes());
+    put(12, &info.previous_crc.to_le_bytes());
+    put(16, &info.version.to_le_bytes());
+    put(24, &info.session.to_le_bytes());
+    put(28, &info.flushed_to.to_le_bytes());
+    put(32, &[u8::from(is_packed)]);
+    let crc = crc_of(salt, &header[..36], stored);
+    header[36..].copy_from_slice(&crc.to_le_bytes());
+    into.resize(start + record_len(stored_len), 0);
     crc
 }
 
@@ -97,9 +101,7 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Re
     }
     let payload = match header[32] {
         0 if stored_len == raw_len => stored.to_vec(),
-        1 => lz4_flex::block::decompress(stored, raw_len)
-            .ok()
-            .filter(|raw| raw.len() == raw_len)?,
+        1 => lz4::expand(stored, raw_len)?,
         _ => return None,
     };
     Some(Record {

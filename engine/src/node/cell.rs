@@ -8,11 +8,12 @@
 //! ```
 
 use crate::block::{BlockRef, Pointer, REF_BYTES};
+use crate::error::{Error, Result};
 
 const FLAG_OUT_OF_LINE: u64 = 1;
 const FLAGS_RESERVED: u64 = 6;
 const FLAG_BITS: u32 = 3;
-const COUNT_MASK: u64 = (1 << 56) - 1;
+pub(super) const COUNT_MASK: u64 = (1 << 56) - 1;
 /// Longest value the engine takes, in bytes.
 pub(crate) const MAX_VALUE_BYTES: usize = i32::MAX as usize;
 
@@ -31,7 +32,7 @@ pub(crate) enum ValuePlace<'a> {
 }
 
 impl<'a> LeafCell<'a> {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn inline(value: &'a [u8]) -> Self {
         Self {
             value_len: value.len(),
@@ -121,6 +122,15 @@ impl Child {
             count: Self::decode_count(tail),
             has_overflow: *tail.get(7)? & 1 != 0,
         })
+    }
+
+    /// A root from storage, where all zeros mean an empty tree and a pointer to a page in memory is damage.
+    pub(crate) fn decode_root(bytes: &[u8]) -> Result<Option<Self>> {
+        match Self::decode(bytes) {
+            Some(child) if matches!(child.pointer, Pointer::Disk(_)) => Ok(Some(child)),
+            None if bytes.iter().all(|byte| *byte == 0) => Ok(None),
+            _ => Err(Error::corrupt("the reference to a tree's root is malformed")),
+        }
     }
 
     pub(crate) fn decode_count(word: &[u8]) -> u64 {

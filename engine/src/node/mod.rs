@@ -29,11 +29,13 @@ use crate::block::{Pointer, REF_BYTES};
 
 pub(crate) mod cell;
 mod edit;
+mod limits;
 mod search;
 pub(crate) mod split;
 mod validate;
 
 pub(crate) use cell::{Child, LeafCell, ValuePlace};
+pub(crate) use limits::Limits;
 
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const SLOT_BYTES: usize = 8;

@@ -4,6 +4,9 @@ use super::{Child, HEADER_BYTES, Node, cell, common_prefix, head_of};
 use crate::block::Pointer;
 use crate::error::{Error, Result};
 
+/// With two children to a node, a tree this high would hold more records than can be counted.
+const MAX_LEVEL: u8 = 63;
+
 impl Node {
     /// Accepts a page exactly if all its offsets, lengths, fences, heads and payloads are consistent and its keys ascend.
     pub(crate) fn validate(&self) -> Result<()> {
@@ -31,6 +34,9 @@ impl Node {
         if self.upper_fence().is_some_and(|upper| upper <= self.lower_fence()) {
             return Err("a node's fences are not in order");
         }
+        if self.level() > MAX_LEVEL {
+            return Err("a node is higher than a tree can grow");
+        }
         if !self.is_leaf() && self.len() == 0 {
             return Err("an inner node has no children");
         }
@@ -38,6 +44,7 @@ impl Node {
     }
 
     fn check_cells(&self, inside: &dyn Fn(usize, usize) -> bool) -> std::result::Result<(), &'static str> {
+        let mut records = 0;
         let mut live = self.lower_fence().len() + self.upper_fence().map_or(0, <[u8]>::len);
         for index in 0..self.len() {
             let slot = self.slot(index);
@@ -52,6 +59,12 @@ impl Node {
             let payload = self.at_end(slot.offset - slot.suffix_len, slot.offset - slot.suffix_len);
             let payload_len = self.check_payload(payload)?;
             live += slot.suffix_len + payload_len;
+            if !self.is_leaf() {
+                records += self.child_count(index);
+                if records > cell::COUNT_MASK {
+                    return Err("an inner node counts more records than a tree can hold");
+                }
+            }
             if index > 0 && self.suffix(index - 1) >= self.suffix(index) {
                 return Err("a node's keys are not in order");
             }

@@ -44,7 +44,7 @@ impl WriteTransaction<'_> {
             Route::Log => {
                 self.append()?;
                 let visible = self.stage(durability == Durability::Strict);
-                visible | self.checkpoint_if_log_is_full()
+                visible | self.checkpoint_if_log_is_full()?
             }
             Route::Memory => {
                 self.writer.unlogged = true;
@@ -122,15 +122,18 @@ impl WriteTransaction<'_> {
 
     /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to
     /// the newest state. Returns whether it did.
-    fn checkpoint_if_log_is_full(&mut self) -> bool {
+    fn checkpoint_if_log_is_full(&mut self) -> Result<bool> {
         let full = |log: &Log| !log.has_room(log.max_payload());
         if !self.writer.log.as_ref().is_some_and(full) {
-            return false;
+            return Ok(false);
         }
         let mut state = (*self.shared.newest()).clone();
         let mut draft = Draft::new(state.version);
         // The commit is in the log already. A full disk only keeps the log from being shortened; the next commit tries again.
-        self.writer.checkpoint(self.shared, &mut state, &mut draft).is_ok()
+        match self.writer.checkpoint(self.shared, &mut state, &mut draft) {
+            Err(error) if self.shared.flush.failure().is_some() => Err(error),
+            result => Ok(result.is_ok()),
+        }
     }
 
     fn stage(&mut self, needs_flush: bool) -> bool {

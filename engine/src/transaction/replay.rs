@@ -85,7 +85,7 @@ impl<'a> WriteTransaction<'a> {
                     value_len: value.len(),
                     place: ValuePlace::Inline(value),
                 };
-                if !self.shared.config.limits.is_inline(key, value) {
+                if !self.shared.config.limits.is_inline(key.len(), value.len()) {
                     return Err(Error::corrupt("the log holds a value that is too long for a leaf"));
                 }
                 let name = self.name_of(collection)?;

@@ -64,7 +64,7 @@ impl<'a> WriteTransaction<'a> {
         self.create(collection)?;
         let mut reference = None;
         let found = self.edit(collection, |editor| {
-            let place = if editor.limits.is_inline(key, value) {
+            let place = if editor.limits.is_inline(key.len(), value.len()) {
                 ValuePlace::Inline(value)
             } else {
                 let written = editor.write_value(value)?;
@@ -143,9 +143,9 @@ impl<'a> WriteTransaction<'a> {
             });
         } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
             return Err(Error::CodecMismatch {
-                collection: collection.to_owned(),
-                stored: format!("{}/{}", entry.key_codec, entry.value_codec),
-                requested: format!("{key_codec}/{value_codec}"),
+                collection: collection.into(),
+                stored: [&entry.key_codec, "/", &entry.value_codec].concat().into(),
+                requested: [key_codec, "/", value_codec].concat().into(),
             });
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::{Direction, KeyRange, Pages, read};
 use crate::cache::Access;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{Child, LeafCell, Node};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct TreeCursor {
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     path: Vec<(Arc<Node>, usize)>,
+    /// Where the path was before the move that is under way; empty between moves.
+    before: Vec<(Arc<Node>, usize)>,
     /// The leaf lies wholly inside the range's end.
     inside: bool,
     state: State,
@@ -53,6 +55,7 @@ impl TreeCursor {
             lower: owned(range.lower),
             upper: owned(range.upper),
             path: Vec::with_capacity(8),
+            before: Vec::with_capacity(8),
             inside: false,
             state: State::Start,
             key: Vec::new(),
@@ -74,9 +77,13 @@ impl TreeCursor {
     pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
         match self.state {
             State::Done => return Ok(false),
-            State::Start => self.start(pages)?,
+            State::Start => self.attempt(|cursor| cursor.start(pages))?,
+            State::On => {
+                if !self.step_in_leaf() {
+                    self.attempt(|cursor| cursor.next_leaf(pages))?;
+                }
+            }
             State::Ahead => {}
-            State::On => self.step(pages)?,
         }
         if self.state == State::Done {
             return Ok(false);
@@ -91,8 +98,25 @@ impl TreeCursor {
         Ok(true)
     }
 
+    /// Makes a move that reads pages; if one cannot be read, the cursor stays where it was.
+    fn attempt(&mut self, make: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
+        let (state, inside) = (self.state, self.inside);
+        self.before.clone_from(&self.path);
+        let result = make(self);
+        if result.is_err() {
+            std::mem::swap(&mut self.path, &mut self.before);
+            (self.state, self.inside) = (state, inside);
+        }
+        self.before.clear();
+        result
+    }
+
     /// The next step returns the first record at or past `key` in the cursor's direction, inside the range.
     pub(crate) fn seek(&mut self, pages: &impl Pages, key: &[u8]) -> Result<()> {
+        self.attempt(|cursor| cursor.go_to(pages, key))
+    }
+
+    fn go_to(&mut self, pages: &impl Pages, key: &[u8]) -> Result<()> {
         let beyond_start = match self.direction {
             Direction::Forward => match &self.lower {
                 Bound::Unbounded => true,
@@ -115,10 +139,14 @@ impl TreeCursor {
         if count == 0 || self.state == State::Done {
             return Ok(());
         }
+        self.attempt(|cursor| cursor.pass_over(pages, count))
+    }
+
+    fn pass_over(&mut self, pages: &impl Pages, count: u64) -> Result<()> {
         if self.state == State::Start {
             self.start(pages)?;
-        } else if self.state == State::On {
-            self.step(pages)?;
+        } else if self.state == State::On && !self.step_in_leaf() {
+            self.next_leaf(pages)?;
         }
         if self.state == State::Done {
             return Ok(());
@@ -205,6 +233,9 @@ impl TreeCursor {
             self.path.push((node, child));
             node = below;
         }
+        if index >= node.len() as u64 {
+            return Err(Error::corrupt("a leaf holds fewer records than its parents say"));
+        }
         self.state = State::Ahead;
         self.push_leaf(node, index as usize);
         Ok(())
@@ -224,7 +255,8 @@ impl TreeCursor {
             .sum()
     }
 
-    fn step(&mut self, pages: &impl Pages) -> Result<()> {
+    /// Goes to the next record of the leaf; `false` if there is none.
+    fn step_in_leaf(&mut self) -> bool {
         let (leaf, index) = self.path.last_mut().expect("a position has a leaf");
         let next = match self.direction {
             Direction::Forward => index.checked_add(1).filter(|next| *next < leaf.len()),
@@ -233,9 +265,8 @@ impl TreeCursor {
         if let Some(next) = next {
             *index = next;
             self.state = State::Ahead;
-            return Ok(());
         }
-        self.next_leaf(pages)
+        next.is_some()
     }
 
     /// Goes to the near end of the next leaf that has records.

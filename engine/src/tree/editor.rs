@@ -7,34 +7,8 @@ use crate::block::{Compression, Pointer};
 use crate::cache::{Access, Pager};
 use crate::checkpoint::FreeExtents;
 use crate::error::Result;
-use crate::node::{Child, Node};
+use crate::node::{Child, Limits, Node};
 use crate::transaction::Draft;
-
-/// Limits that follow from the node size (invariant I7: a node with one record and two fences of full length fits).
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of a node without the block header.
-    pub node_capacity: usize,
-    pub max_key_bytes: usize,
-    /// Records with key and value up to this size together stay in the leaf.
-    pub max_inline_bytes: usize,
-}
-
-impl Limits {
-    pub(crate) fn new(node_bytes: usize) -> Self {
-        let node_capacity = (node_bytes - crate::block::HEADER_BYTES).min(65504);
-        Self {
-            node_capacity,
-            max_key_bytes: ((node_bytes - 160) / 3).min(node_bytes / 4),
-            max_inline_bytes: node_capacity / 4,
-        }
-    }
-
-    /// Whether a record's value stays in the leaf. A value of at most 16 bytes is no longer than the reference that would replace it.
-    pub(crate) fn is_inline(&self, key: &[u8], value: &[u8]) -> bool {
-        key.len() + value.len() <= self.max_inline_bytes || value.len() <= 16
-    }
-}
 
 /// One step of a descent: a page of the draft and the child that was taken.
 #[derive(Clone, Copy)]

@@ -12,7 +12,7 @@ impl Editor<'_> {
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
         let cell = LeafCell {
             value_len: value.len(),
-            place: if self.limits.is_inline(key, value) {
+            place: if self.limits.is_inline(key.len(), value.len()) {
                 ValuePlace::Inline(value)
             } else {
                 ValuePlace::OutOfLine(self.write_value(value)?)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::block::{BlockRef, Pointer};
 use crate::cache::{Access, Expected, Pager};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::node::{Child, Node};
 use crate::transaction::Draft;
 
@@ -85,6 +85,7 @@ pub(crate) trait Pages {
             let expected = Expected {
                 owner,
                 level: None,
+                count: root.count,
                 lower: &[],
                 upper: None,
             };
@@ -93,16 +94,24 @@ pub(crate) trait Pages {
     }
 
     fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
-        self.lookup(&parent.child(index).pointer).or_else(|reference| {
+        let child = parent.child(index);
+        let node = self.lookup(&child.pointer).or_else(|reference| {
             let (lower, upper) = parent.child_fences(index);
             let expected = Expected {
                 owner,
                 level: Some(parent.level() - 1),
+                count: child.count,
                 lower: &lower,
                 upper: upper.as_deref(),
             };
             self.pager().load(&reference, &expected, access)
-        })
+        })?;
+        // A page in memory was checked for the parent through which it was loaded. In a hostile file another one, or the page
+        // itself, may refer to it too; as long as levels fall, every descent ends.
+        if node.level() + 1 != parent.level() {
+            return Err(Error::corrupt("a node is not on the level below its parent"));
+        }
+        Ok(node)
     }
 }
 

@@ -3,6 +3,8 @@
 //! A value of at most [`CHUNK_BYTES`] is one chunk block and the record refers to it. A longer one is cut into chunks, whose
 //! references, 16 bytes each, make up an index block that the record refers to.
 
+use rustc_hash::FxHashSet;
+
 use super::Editor;
 use crate::block::{self, BlockFile, BlockInfo, BlockRef, HEADER_BYTES, Kind, REF_BYTES};
 use crate::error::{Error, Result};
@@ -38,13 +40,17 @@ pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &m
 /// References of all chunks of an out-of-line value.
 pub(crate) fn chunks(blocks: &BlockFile, owner: u32, value_len: usize, reference: &BlockRef) -> Result<Vec<BlockRef>> {
     if value_len <= CHUNK_BYTES {
-        return Ok(vec![*reference]);
+        if reference.raw_len as usize == value_len {
+            return Ok(vec![*reference]);
+        }
+        let what = "a value has another length than its record says";
+        return Err(Error::corrupt_at(reference.unit, what));
     }
     let index = blocks.read(reference, &[Kind::ValueIndex], owner)?;
     let (references, rest) = index.as_chunks::<REF_BYTES>();
     let decoded: Option<Vec<_>> = references.iter().map(BlockRef::decode).collect();
     match decoded {
-        Some(list) if rest.is_empty() && list.len() == value_len.div_ceil(CHUNK_BYTES) => Ok(list),
+        Some(list) if rest.is_empty() && are_chunks_of(&list, value_len) => Ok(list),
         _ => Err(Error::corrupt_at(
             reference.unit,
             "a value's index of chunks is malformed",
@@ -77,6 +83,19 @@ pub(crate) fn is_readable(blocks: &BlockFile, owner: u32, value_len: usize, refe
         Err(Error::Corrupt(_)) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the chunks are different blocks of the right lengths. So what a file can claim in memory is bounded by its size,
+/// and nothing is read that would be too long.
+fn are_chunks_of(list: &[BlockRef], value_len: usize) -> bool {
+    let mut left = value_len;
+    let fit = list.iter().all(|chunk| {
+        let len = left.min(CHUNK_BYTES);
+        left -= len;
+        len > 0 && chunk.raw_len as usize == len
+    });
+    let units: FxHashSet<u64> = list.iter().map(|chunk| chunk.unit).collect();
+    fit && left == 0 && units.len() == list.len()
 }
 
 impl Editor<'_> {

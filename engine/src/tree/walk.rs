@@ -26,6 +26,7 @@ impl Walk {
         let expected = Expected {
             owner,
             level: None,
+            count: root.count,
             lower: &[],
             upper: None,
         };
@@ -61,14 +62,16 @@ impl Walk {
             return;
         }
         for index in 0..node.len() {
+            let child = node.child(index);
             let (lower, upper) = node.child_fences(index);
             let below = Expected {
                 owner: expected.owner,
                 level: Some(node.level() - 1),
+                count: child.count,
                 lower: &lower,
                 upper: upper.as_deref(),
             };
-            self.subtree(pages, &node.child(index), &below);
+            self.subtree(pages, &child, &below);
         }
     }
 
