@@ -35,6 +35,7 @@ mod cache;
 mod checkpoint;
 mod database;
 mod error;
+pub mod index;
 mod node;
 pub mod storage;
 mod transaction;
