@@ -249,9 +249,9 @@ fn both_grow_and_shrink() {
     grow_and_shrink::<CritBit<u32>>();
 }
 
-/// Each bit of the longest key parts from another key: as deep as a crit-bit tree gets.
+/// Each bit of the longest key parts from another key: as deep as a crit-bit tree gets with keys of this length.
 fn deep<I: OrderedIndex<u32>>() {
-    let len = if cfg!(miri) { 30 } else { 4_096 };
+    let len = if cfg!(miri) { 30 } else { 1_024 };
     let longest = vec![0; len];
     let (mut index, mut model) = (I::default(), Model::new());
     for byte in 0..len {

@@ -17,7 +17,7 @@ pub(super) struct Keys {
     heads: [u64; SLOTS],
     /// Length of a prefix that all keys have.
     skip: usize,
-    keys: Vec<Key>,
+    full: Vec<Key>,
 }
 
 impl From<Vec<Key>> for Keys {
@@ -25,7 +25,7 @@ impl From<Vec<Key>> for Keys {
         let mut keys = Self {
             heads: [0; SLOTS],
             skip: 0,
-            keys,
+            full: keys,
         };
         keys.rebuild();
         keys
@@ -34,17 +34,17 @@ impl From<Vec<Key>> for Keys {
 
 impl Keys {
     pub(super) fn as_slice(&self) -> &[Key] {
-        &self.keys
+        &self.full
     }
 
     pub(super) fn len(&self) -> usize {
-        self.keys.len()
+        self.full.len()
     }
 
     /// Index of the key, or where it belongs.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         if self.skip > 0 {
-            let prefix = &self.keys[0][..self.skip];
+            let prefix = &self.full[0][..self.skip];
             match key[..key.len().min(self.skip)].cmp(prefix) {
                 Ordering::Less => return Err(0),
                 Ordering::Greater => return Err(self.len()),
@@ -58,15 +58,15 @@ impl Keys {
             Some(next) if *next == head => heads[start..].partition_point(|other| *other == head),
             _ => usize::from(heads.get(start) == Some(&head)),
         };
-        let found = self.keys[start..start + equal].binary_search_by(|other| (**other).cmp(key));
+        let found = self.full[start..start + equal].binary_search_by(|other| (**other).cmp(key));
         found.map(|index| start + index).map_err(|index| start + index)
     }
 
     pub(super) fn insert(&mut self, index: usize, key: Key) {
         let len = self.len();
-        let fits = len == 0 || key.len() >= self.skip && key[..self.skip] == self.keys[0][..self.skip];
+        let fits = len == 0 || key.len() >= self.skip && key[..self.skip] == self.full[0][..self.skip];
         let head = head(&key, self.skip);
-        self.keys.insert(index, key);
+        self.full.insert(index, key);
         // Now and then the prefix is looked for anew.
         if !fits || len.is_power_of_two() {
             self.rebuild();
@@ -77,9 +77,9 @@ impl Keys {
     }
 
     pub(super) fn remove(&mut self, index: usize) -> Key {
-        self.heads.copy_within(index + 1..self.keys.len(), index);
-        let key = self.keys.remove(index);
-        if self.keys.is_empty() {
+        self.heads.copy_within(index + 1..self.full.len(), index);
+        let key = self.full.remove(index);
+        if self.full.is_empty() {
             self.skip = 0;
         }
         key
@@ -88,27 +88,27 @@ impl Keys {
     /// Leaves none.
     pub(super) fn take(&mut self) -> Vec<Key> {
         self.skip = 0;
-        std::mem::take(&mut self.keys)
+        std::mem::take(&mut self.full)
     }
 
     pub(super) fn into_vec(self) -> Vec<Key> {
-        self.keys
+        self.full
     }
 
     /// Keeps the keys before `at` and returns the others.
     pub(super) fn split_off(&mut self, at: usize) -> Vec<Key> {
-        let right = self.keys.split_off(at);
+        let right = self.full.split_off(at);
         self.rebuild();
         right
     }
 
     fn rebuild(&mut self) {
-        self.skip = match &self.keys[..] {
+        self.skip = match &self.full[..] {
             [first, .., last] => Some(common_prefix(first, last)).filter(|len| *len >= MIN_SKIP),
             _ => None,
         }
         .unwrap_or(0);
-        for (slot, key) in self.heads.iter_mut().zip(&self.keys) {
+        for (slot, key) in self.heads.iter_mut().zip(&self.full) {
             *slot = head(key, self.skip);
         }
     }
