@@ -27,7 +27,8 @@ impl From<Vec<Key>> for Keys {
             skip: 0,
             full: keys,
         };
-        keys.rebuild();
+        keys.skip = keys.common_skip();
+        keys.fill_heads();
         keys
     }
 }
@@ -67,12 +68,13 @@ impl Keys {
         let fits = len == 0 || key.len() >= self.skip && key[..self.skip] == self.full[0][..self.skip];
         let head = head(&key, self.skip);
         self.full.insert(index, key);
-        // Now and then the prefix is looked for anew.
-        if !fits || len.is_power_of_two() {
-            self.rebuild();
-        } else {
+        if fits {
             self.heads.copy_within(index..len, index + 1);
             self.heads[index] = head;
+        }
+        // Now and then the prefix is looked for anew.
+        if !fits || len.is_power_of_two() {
+            self.update_skip();
         }
     }
 
@@ -85,29 +87,58 @@ impl Keys {
         key
     }
 
-    /// Leaves none.
-    pub(super) fn take(&mut self) -> Vec<Key> {
-        self.skip = 0;
-        std::mem::take(&mut self.full)
-    }
-
-    pub(super) fn into_vec(self) -> Vec<Key> {
-        self.full
-    }
-
     /// Keeps the keys before `at` and returns the others.
-    pub(super) fn split_off(&mut self, at: usize) -> Vec<Key> {
-        let right = self.full.split_off(at);
-        self.rebuild();
+    pub(super) fn split_off(&mut self, at: usize) -> Self {
+        let mut right = self.clone_heads(at);
+        right.full = self.full.split_off(at);
+        right.update_skip();
+        self.update_skip();
         right
     }
 
-    fn rebuild(&mut self) {
-        self.skip = match &self.full[..] {
-            [first, .., last] => Some(common_prefix(first, last)).filter(|len| *len >= MIN_SKIP),
-            _ => None,
+    /// Adds greater keys, as many as there is room for.
+    pub(super) fn append(&mut self, right: Self) {
+        let len = self.len();
+        self.full.extend(right.full);
+        if self.skip == right.skip && self.common_skip() == self.skip {
+            let count = self.full.len() - len;
+            self.heads[len..][..count].copy_from_slice(&right.heads[..count]);
+        } else {
+            self.skip = self.common_skip();
+            self.fill_heads();
         }
-        .unwrap_or(0);
+    }
+
+    /// Heads from `at` on, without the keys.
+    fn clone_heads(&self, at: usize) -> Self {
+        let mut heads = self.heads;
+        heads.copy_within(at.., 0);
+        Self {
+            heads,
+            skip: self.skip,
+            full: Vec::new(),
+        }
+    }
+
+    /// Length of the prefix that is worth skipping.
+    fn common_skip(&self) -> usize {
+        let len = match &self.full[..] {
+            [first, .., last] => common_prefix(first, last),
+            _ => 0,
+        };
+        if len < MIN_SKIP { 0 } else { len }
+    }
+
+    /// Heads are left alone if they can be: to make them, each key has to be visited.
+    fn update_skip(&mut self) {
+        let skip = self.common_skip();
+        if skip != self.skip {
+            self.skip = skip;
+            self.fill_heads();
+        }
+    }
+
+    fn fill_heads(&mut self) {
         for (slot, key) in self.heads.iter_mut().zip(&self.full) {
             *slot = head(key, self.skip);
         }

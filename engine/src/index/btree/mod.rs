@@ -14,6 +14,9 @@ mod range;
 use node::{Content, Node};
 pub use range::BTreeRange;
 
+/// More than there can be: inner nodes have at least eight children, but for the root.
+const MAX_LEVELS: usize = 24;
+
 /// A persistent, counted B-tree: entries in the leaves, up to 63 in each, shortest separators above them.
 ///
 /// The structure is the B⁺-tree of D. Comer's [survey](https://doi.org/10.1145/356770.356776), with separators as in R. Bayer and K. Unterauer's
@@ -125,9 +128,18 @@ impl<T: Clone> OrderedIndex<T> for BTree<T> {
     }
 
     fn remove(&mut self, key: &[u8]) -> Option<T> {
-        self.get(key)?;
         let root = self.root.as_mut()?;
-        let value = Arc::make_mut(root).remove(key)?;
+        let mut path = [0; MAX_LEVELS];
+        let mut level = 0;
+        let mut node = &*root;
+        while let Content::Children(children) = &node.content {
+            let index = node.child_of(key);
+            path[level] = index as u8;
+            level += 1;
+            node = &children.nodes[index];
+        }
+        path[level] = node.keys.search(key).ok()? as u8;
+        let value = Arc::make_mut(root).remove(&path[..=level])?;
         self.len -= 1;
         if let Content::Children(children) = &root.content
             && let [only] = &children.nodes[..]

@@ -87,7 +87,7 @@ impl<T> Node<T> {
         let (separator, keys, content) = match &mut self.content {
             Content::Values(values) => {
                 let keys = self.keys.split_off(at);
-                let separator = separator(&self.keys.as_slice()[at - 1], &keys[0]);
+                let separator = separator(&self.keys.as_slice()[at - 1], &keys.as_slice()[0]);
                 (separator, keys, Content::Values(values.split_off(at)))
             }
             Content::Children(children) => {
@@ -99,9 +99,24 @@ impl<T> Node<T> {
                 (self.keys.remove(at), keys, Content::Children(right))
             }
         };
-        let keys = Keys::from(keys);
         let right = Self { keys, content };
         Split { separator, right }
+    }
+}
+
+impl<T> Node<T> {
+    /// Adds the entries of the right neighbour, which the separator parts from those here.
+    fn append(&mut self, separator: Key, right: Self) {
+        match (&mut self.content, right.content) {
+            (Content::Values(values), Content::Values(right)) => values.extend(right),
+            (Content::Children(children), Content::Children(right)) => {
+                self.keys.insert(self.keys.len(), separator);
+                children.nodes.extend(right.nodes);
+                children.counts.extend(right.counts);
+            }
+            _ => unreachable!("neighbours are on the same level"),
+        }
+        self.keys.append(right.keys);
     }
 }
 
@@ -148,26 +163,25 @@ impl<T: Clone> Node<T> {
         former
     }
 
-    /// Removes an entry that exists.
-    pub(super) fn remove(&mut self, key: &[u8]) -> Option<T> {
-        let index = match &mut self.content {
+    /// Removes the entry at the end of a path: an index for each level.
+    pub(super) fn remove(&mut self, path: &[u8]) -> Option<T> {
+        let (index, rest) = path.split_first()?;
+        let index = usize::from(*index);
+        match &mut self.content {
             Content::Values(values) => {
-                let index = self.keys.search(key).ok()?;
                 self.keys.remove(index);
-                return Some(values.remove(index));
+                Some(values.remove(index))
             }
-            Content::Children(_) => self.child_of(key),
-        };
-        let Content::Children(children) = &mut self.content else {
-            return None;
-        };
-        let child = Arc::make_mut(&mut children.nodes[index]);
-        let value = child.remove(key)?;
-        children.counts[index] -= 1;
-        if child.keys.len() < MIN_KEYS {
-            self.join(index.saturating_sub(1));
+            Content::Children(children) => {
+                let child = Arc::make_mut(&mut children.nodes[index]);
+                let value = child.remove(rest)?;
+                children.counts[index] -= 1;
+                if child.keys.len() < MIN_KEYS {
+                    self.join(index.saturating_sub(1));
+                }
+                Some(value)
+            }
         }
-        Some(value)
     }
 
     /// Merges two neighbouring children, or shares their entries evenly if one node cannot take them.
@@ -178,30 +192,30 @@ impl<T: Clone> Node<T> {
         if left + 1 >= children.nodes.len() {
             return;
         }
-        let separator = self.keys.remove(left);
+        let mut separator = self.keys.remove(left);
         children.counts[left] += children.counts.remove(left + 1);
-        let right = Arc::unwrap_or_clone(children.nodes.remove(left + 1));
+        let mut right = Arc::unwrap_or_clone(children.nodes.remove(left + 1));
         let node = Arc::make_mut(&mut children.nodes[left]);
-        let mut keys = node.keys.take();
-        match (&mut node.content, right.content) {
-            (Content::Values(values), Content::Values(right)) => values.extend(right),
-            (Content::Children(children), Content::Children(right)) => {
-                keys.push(separator);
-                children.nodes.extend(right.nodes);
-                children.counts.extend(right.counts);
-            }
-            _ => (),
+        let (len, right_len) = (node.keys.len(), right.keys.len());
+        // A merged inner node has the separator, too.
+        if len + right_len + 1 < SLOTS {
+            node.append(separator, right);
+            return;
         }
-        keys.extend(right.keys.into_vec());
-        let total = keys.len();
-        node.keys = Keys::from(keys);
-        if total >= SLOTS {
-            let Split { separator, right } = node.split_at(total / 2);
-            let count = right.count();
-            children.counts[left] -= count;
-            children.counts.insert(left + 1, count);
-            children.nodes.insert(left + 1, Arc::new(right));
-            self.keys.insert(left, separator);
+        let half = usize::midpoint(len, right_len);
+        if len > right_len {
+            let mut split = node.split_at(half);
+            split.right.append(separator, right);
+            (separator, right) = (split.separator, split.right);
+        } else {
+            let split = right.split_at(half - len);
+            node.append(separator, right);
+            (separator, right) = (split.separator, split.right);
         }
+        let count = right.count();
+        children.counts[left] -= count;
+        children.counts.insert(left + 1, count);
+        children.nodes.insert(left + 1, Arc::new(right));
+        self.keys.insert(left, separator);
     }
 }
