@@ -10,6 +10,8 @@ use crate::tree::Direction;
 mod keys;
 mod node;
 mod range;
+#[cfg(test)]
+mod tests;
 
 use node::{Content, Node};
 pub use range::BTreeRange;
