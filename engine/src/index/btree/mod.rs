@@ -22,11 +22,11 @@ const MAX_LEVELS: usize = 24;
 /// A persistent, counted B-tree: entries in the leaves, up to 63 in each, shortest separators above them.
 ///
 /// The structure is the B⁺-tree of D. Comer's [survey](https://doi.org/10.1145/356770.356776), with separators as in R. Bayer and K. Unterauer's
-/// [prefix B-trees](https://doi.org/10.1145/320521.320530). Beside its keys each node has their *heads*, the eight bytes that follow a prefix common to all: a search compares these
-/// and then, as a rule, one whole key.
+/// [prefix B-trees](https://doi.org/10.1145/320521.320530). Beside its keys each node has their *heads*, the eight bytes that follow
+/// a prefix common to all: a search compares these and then, as a rule, one whole key.
 ///
 /// With *n* entries an operation visits O(log *n*) nodes, four for a million. `clone` takes constant time; a change
-/// copies the nodes of its path that are shared with a clone, about 3 KiB each.
+/// copies the nodes of its path that are shared with a clone, two to three KiB each.
 #[derive(Clone)]
 pub struct BTree<T> {
     root: Option<Arc<Node<T>>>,
