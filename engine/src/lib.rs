@@ -39,6 +39,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod log;
+pub mod index;
 mod node;
 pub mod storage;
 mod transaction;

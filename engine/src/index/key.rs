@@ -1,0 +1,52 @@
+//! Keys as the nodes hold them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// How many bytes fit beside the tag and the length into the three words that a key takes anyway.
+const INLINE: usize = 22;
+
+/// A key: in place if it is short, else shared between the copies of its node.
+#[derive(Clone)]
+pub(super) enum Key {
+    Inline { len: u8, bytes: [u8; INLINE] },
+    Shared(Arc<[u8]>),
+}
+
+impl Key {
+    pub(super) fn new(key: &[u8]) -> Self {
+        if key.len() > INLINE {
+            return Self::Shared(Arc::from(key));
+        }
+        let mut bytes = [0; INLINE];
+        bytes[..key.len()].copy_from_slice(key);
+        Self::Inline {
+            len: key.len() as u8,
+            bytes,
+        }
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Self::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// Length of the longest common prefix.
+pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    let mut len = 0;
+    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        if a != b {
+            break;
+        }
+        len += 8;
+    }
+    let rest = a[len..].iter().zip(&b[len..]);
+    len + rest.take_while(|(a, b)| a == b).count()
+}
