@@ -1,0 +1,4 @@
+//! Command line tool of Mangrove.
+mod codec;
+mod failure;
+fn main() {}
