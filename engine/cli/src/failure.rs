@@ -58,6 +58,20 @@ impl Failure {
         Self::coded("KV_IO", format!("{action}: {error}"))
     }
 
+    /// Damage that a verification found.
+    pub(crate) fn damage(count: usize, first: &Error) -> Self {
+        Self::coded(CORRUPT, format!("{count} problems found, the first: {first}"))
+    }
+
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Coded { code: CORRUPT, .. })
+    }
+
+    /// The engine returned something other than what it was given.
+    pub(crate) fn self_test(message: impl Into<String>) -> Self {
+        Self::coded(CORRUPT, message)
+    }
+
     /// A failure to write to standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
@@ -66,18 +80,18 @@ impl Failure {
         }
     }
 
-    /// Says where in the input it was.
-    pub(crate) fn at_line(self, line: u64) -> Self {
+    /// Says which part of the input it was in.
+    pub(crate) fn within(self, place: &str) -> Self {
         match self {
             Self::BrokenPipe => self,
-            Self::Coded { code, message } => Self::coded(code, format!("line {line}: {message}")),
+            Self::Coded { code, message } => Self::coded(code, format!("{place}: {message}")),
         }
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::BrokenPipe => 0,
-            Self::Coded { code: CORRUPT, .. } => EXIT_DAMAGE,
+            Self::Coded { .. } if self.is_damage() => EXIT_DAMAGE,
             Self::Coded { .. } => EXIT_FAILURE,
         }
     }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use super::form::{MAX_SAFE, Scalar, escape, tag, to_base64};
 use super::profile::{
-    ERROR_NAMES, HOLE, MAX_DEPTH, NAMED_BUFFERS, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT, TAG_POSITIVE_BIGINT,
-    TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TYPED_ARRAYS, round,
+    ERROR_NAMES, HOLE, MAX_DEPTH, NAMED_BUFFERS, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
+    TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TYPED_ARRAYS, round,
 };
 use super::text::Text;
 
@@ -105,18 +105,12 @@ impl<'a> Reader<'a> {
         match self.cbor.datatype().ok()? {
             Type::F32 => self.cbor.f32().ok().map(f64::from),
             Type::F64 => self.cbor.f64().ok(),
-            Type::U8
-            | Type::U16
-            | Type::U32
-            | Type::U64
-            | Type::I8
-            | Type::I16
-            | Type::I32
-            | Type::I64
-            | Type::Int => {
+            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::I8 | Type::I16 | Type::I32 | Type::I64 | Type::Int => {
                 let number = i128::from(self.cbor.int().ok()?);
                 #[allow(clippy::cast_precision_loss, reason = "those that lose some are refused")]
-                (-1 - MAX_SAFE as i128..=MAX_SAFE as i128).contains(&number).then_some(number as f64)
+                (-1 - MAX_SAFE as i128..=MAX_SAFE as i128)
+                    .contains(&number)
+                    .then_some(number as f64)
             }
             _ => None,
         }
@@ -155,7 +149,9 @@ impl<'a> Reader<'a> {
             pairs.push((name, self.value()?));
         }
         if pairs.iter().any(|(name, _)| matches!(name, Text::Units(_))) {
-            let pairs = pairs.into_iter().map(|(name, value)| json!([Scalar::Text(name).to_json(), value]));
+            let pairs = pairs
+                .into_iter()
+                .map(|(name, value)| json!([Scalar::Text(name).to_json(), value]));
             return Some(tag("object", pairs.collect::<Vec<_>>()));
         }
         let mut object = Map::new();
@@ -220,7 +216,10 @@ impl<'a> Reader<'a> {
     fn buffer(&mut self, name: &str, size: usize) -> Option<Value> {
         let bytes = self.bytes()?;
         self.begin();
-        bytes.len().is_multiple_of(size).then(|| tag("buffer", json!([name, to_base64(bytes)])))
+        bytes
+            .len()
+            .is_multiple_of(size)
+            .then(|| tag("buffer", json!([name, to_base64(bytes)])))
     }
 
     /// An object with the name of its class.

@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 use super::date;
 use super::form::{Form, Scalar, bad_tag, is_safe_integer, read_base64, unescape};
 use super::profile::{
-    ERROR_NAMES, HOLE, MAX_DEPTH, NAMED_BUFFERS, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT, TAG_POSITIVE_BIGINT,
-    TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TYPED_ARRAYS, round,
+    ERROR_NAMES, HOLE, MAX_DEPTH, NAMED_BUFFERS, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
+    TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TYPED_ARRAYS, round,
 };
 use super::text::Text;
 use crate::failure::{Failure, Result};
@@ -26,7 +26,9 @@ pub(crate) fn encode(json: &Value) -> Result<Vec<u8>> {
         objects: 0,
     };
     if matches!(Form::of(json)?, Form::Tagged(UNDEFINED, _)) {
-        return Err(Failure::value("undefined cannot be stored, as it stands for no entry; null can"));
+        return Err(Failure::value(
+            "undefined cannot be stored, as it stands for no entry; null can",
+        ));
     }
     writer.value(json)?;
     Ok(writer.cbor.into_writer())
@@ -46,7 +48,10 @@ struct Writer {
 
 /// The elements of an array that a tag holds.
 fn list<'a>(name: &str, payload: &'a Value) -> Result<&'a [Value]> {
-    payload.as_array().map(Vec::as_slice).ok_or_else(|| bad_tag(name, "an array"))
+    payload
+        .as_array()
+        .map(Vec::as_slice)
+        .ok_or_else(|| bad_tag(name, "an array"))
 }
 
 fn pairs<'a>(name: &'a str, payload: &'a Value) -> Result<impl ExactSizeIterator<Item = Result<&'a [Value; 2]>>> {
@@ -65,7 +70,9 @@ impl Writer {
     fn begin(&mut self) -> Result<()> {
         self.objects += 1;
         if self.depth >= MAX_DEPTH {
-            return Err(Failure::value(format!("a value nested more than {MAX_DEPTH} deep cannot be stored")));
+            return Err(Failure::value(format!(
+                "a value nested more than {MAX_DEPTH} deep cannot be stored"
+            )));
         }
         Ok(())
     }
@@ -136,8 +143,16 @@ impl Writer {
     fn bigint(&mut self, number: &BigInt) -> Result<()> {
         let is_negative = number.sign() == Sign::Minus;
         let magnitude = if is_negative { -1 - number } else { number.clone() };
-        let bytes = if magnitude.sign() == Sign::NoSign { Vec::new() } else { magnitude.to_bytes_be().1 };
-        self.tag(if is_negative { TAG_NEGATIVE_BIGINT } else { TAG_POSITIVE_BIGINT })?;
+        let bytes = if magnitude.sign() == Sign::NoSign {
+            Vec::new()
+        } else {
+            magnitude.to_bytes_be().1
+        };
+        self.tag(if is_negative {
+            TAG_NEGATIVE_BIGINT
+        } else {
+            TAG_POSITIVE_BIGINT
+        })?;
         self.cbor.bytes(&bytes)?;
         Ok(())
     }
@@ -256,7 +271,11 @@ impl Writer {
             "buffer" => self.buffer(payload)?,
             "boxed" => self.boxed(payload)?,
             "error" => self.error(payload)?,
-            _ => return Err(Failure::argument(format!("${name} stands for nothing; a property of that name is written $${name}"))),
+            _ => {
+                return Err(Failure::argument(format!(
+                    "${name} stands for nothing; a property of that name is written $${name}"
+                )));
+            }
         }
         Ok(())
     }
@@ -275,7 +294,9 @@ impl Writer {
         } else if NAMED_BUFFERS.contains(&&**name) {
             self.named(name, 1)?;
         } else {
-            return Err(bad("the class of a typed array other than Uint8Array, \"ArrayBuffer\" or \"DataView\""));
+            return Err(bad(
+                "the class of a typed array other than Uint8Array, \"ArrayBuffer\" or \"DataView\"",
+            ));
         }
         self.cbor.bytes(&bytes)?;
         Ok(())
@@ -298,11 +319,22 @@ impl Writer {
     }
 
     fn error(&mut self, payload: &Value) -> Result<()> {
-        let bad = || bad_tag("error", "{\"name\":…} with message, stack and cause as far as there are any");
+        let bad = || {
+            bad_tag(
+                "error",
+                "{\"name\":…} with message, stack and cause as far as there are any",
+            )
+        };
         let parts = payload.as_object().ok_or_else(bad)?;
-        let name = parts.get("name").and_then(Value::as_str).filter(|name| ERROR_NAMES.contains(name));
+        let name = parts
+            .get("name")
+            .and_then(Value::as_str)
+            .filter(|name| ERROR_NAMES.contains(name));
         let name = name.ok_or_else(bad)?;
-        if parts.keys().any(|key| !["name", "message", "stack", "cause"].contains(&&**key)) {
+        if parts
+            .keys()
+            .any(|key| !["name", "message", "stack", "cause"].contains(&&**key))
+        {
             return Err(bad());
         }
         let cause = parts.get("cause");

@@ -6,7 +6,7 @@ const MAX_MS: f64 = 8.64e15;
 
 /// Whether a `Date` can hold a time.
 pub(crate) fn is_time(ms: f64) -> bool {
-    ms.trunc() == ms && ms.abs() <= MAX_MS
+    ms.fract() == 0.0 && ms.abs() <= MAX_MS
 }
 
 /// Days since 1970 of a date of the proleptic Gregorian calendar. The year of the reckoning begins in March.
@@ -41,7 +41,10 @@ pub(crate) fn format(ms: f64) -> String {
         0..=9999 => format!("{year:04}"),
         _ => format!("{year:+07}"),
     };
-    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", rest % 1000)
+    format!(
+        "{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z",
+        rest % 1000
+    )
 }
 
 /// Reads a text from its start.
@@ -69,7 +72,11 @@ impl Reader<'_> {
     fn year(&mut self) -> Option<i64> {
         match self.0.first()? {
             b'+' => self.take(b'+').and_then(|()| self.digits(6)),
-            b'-' => self.take(b'-').and_then(|()| self.digits(6)).filter(|year| *year != 0).map(|year| -year),
+            b'-' => self
+                .take(b'-')
+                .and_then(|()| self.digits(6))
+                .filter(|year| *year != 0)
+                .map(|year| -year),
             _ => self.digits(4),
         }
     }
@@ -111,7 +118,11 @@ impl Reader<'_> {
         if self.take(b'Z').is_some() {
             return Some(0);
         }
-        let sign = if self.take(b'+').is_some() { 1 } else { self.take(b'-').map(|()| -1)? };
+        let sign = if self.take(b'+').is_some() {
+            1
+        } else {
+            self.take(b'-').map(|()| -1)?
+        };
         let hour = self.within(2, 0..=23)?;
         self.take(b':')?;
         Some(sign * (hour * 60 + self.within(2, 0..=59)?) * 60_000)

@@ -35,7 +35,9 @@ pub(crate) fn parse(text: &str) -> Result<Value> {
         deepest = deepest.max(depth);
     }
     if deepest > MAX_JSON_DEPTH {
-        return Err(Failure::argument(format!("JSON nested more than {MAX_JSON_DEPTH} deep")));
+        return Err(Failure::argument(format!(
+            "JSON nested more than {MAX_JSON_DEPTH} deep"
+        )));
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
     deserializer.disable_recursion_limit();
@@ -51,9 +53,10 @@ pub(crate) fn tag(name: &str, payload: impl Into<Value>) -> Value {
 
 /// The name of a property as JSON shows it.
 pub(crate) fn escape(name: &str) -> Cow<'_, str> {
-    match name.starts_with('$') {
-        true => format!("${name}").into(),
-        false => name.into(),
+    if name.starts_with('$') {
+        format!("${name}").into()
+    } else {
+        name.into()
     }
 }
 
@@ -161,18 +164,30 @@ fn read_date(payload: &Value) -> Option<f64> {
 
 fn read_units(payload: &Value) -> Option<Vec<u16>> {
     let units = payload.as_array()?.iter();
-    units.map(|unit| unit.as_u64().and_then(|unit| u16::try_from(unit).ok())).collect()
+    units
+        .map(|unit| unit.as_u64().and_then(|unit| u16::try_from(unit).ok()))
+        .collect()
 }
 
 impl Scalar {
     fn tagged(name: &str, payload: &Value) -> Result<Option<Self>> {
         let scalar = match name {
             "bytes" => Self::Bytes(read_base64(name, payload)?),
-            "bigint" => payload.as_str().and_then(read_bigint).map(Self::Bigint).ok_or_else(|| {
-                bad_tag(name, "a string: a decimal integer of at most 2000 digits, or a hexadecimal one as \"0x…\"")
-            })?,
+            "bigint" => payload
+                .as_str()
+                .and_then(read_bigint)
+                .map(Self::Bigint)
+                .ok_or_else(|| {
+                    bad_tag(
+                        name,
+                        "a string: a decimal integer of at most 2000 digits, or a hexadecimal one as \"0x…\"",
+                    )
+                })?,
             "date" => read_date(payload).map(Self::Date).ok_or_else(|| {
-                bad_tag(name, "a time in ISO 8601 with its zone, milliseconds since 1970, or null for an invalid date")
+                bad_tag(
+                    name,
+                    "a time in ISO 8601 with its zone, milliseconds since 1970, or null for an invalid date",
+                )
             })?,
             "number" => match payload.as_str() {
                 Some("NaN") => Self::Number(f64::NAN),
@@ -196,7 +211,11 @@ impl Scalar {
             Self::Number(number) => number_to_json(*number),
             Self::Bigint(number) if number.bits() <= MAX_DECIMAL_BITS => tag("bigint", number.to_string()),
             Self::Bigint(number) => {
-                let sign = if number.sign() == num_bigint::Sign::Minus { "-" } else { "" };
+                let sign = if number.sign() == num_bigint::Sign::Minus {
+                    "-"
+                } else {
+                    ""
+                };
                 tag("bigint", format!("{sign}0x{:x}", number.magnitude()))
             }
             Self::Date(ms) if date::is_time(*ms) => tag("date", date::format(*ms)),
@@ -210,7 +229,7 @@ impl Scalar {
 }
 
 pub(crate) fn is_safe_integer(number: f64) -> bool {
-    number.trunc() == number && number.abs() <= MAX_SAFE
+    number.fract() == 0.0 && number.abs() <= MAX_SAFE
 }
 
 fn number_to_json(number: f64) -> Value {
@@ -245,24 +264,49 @@ mod tests {
     fn scalars_round_trip() {
         let huge = format!(r#"{{"$bigint":"-0x1{}"}}"#, "0".repeat(4000));
         for text in [
-            "null", "true", "-0.0", "1.5", "9007199254740991", "1e300", r#""a\u0000é""#, r#"{"$number":"-Infinity"}"#,
-            r#"{"$bigint":"-123456789012345678901234567890"}"#, r#"{"$bigint":"0"}"#, r#"{"$date":"1969-12-31T23:59:59.999Z"}"#,
-            r#"{"$date":null}"#, r#"{"$bytes":"AP8="}"#, r#"{"$utf16":[97,55357]}"#, &huge,
+            "null",
+            "true",
+            "-0.0",
+            "1.5",
+            "9007199254740991",
+            "1e300",
+            r#""a\u0000é""#,
+            r#"{"$number":"-Infinity"}"#,
+            r#"{"$bigint":"-123456789012345678901234567890"}"#,
+            r#"{"$bigint":"0"}"#,
+            r#"{"$date":"1969-12-31T23:59:59.999Z"}"#,
+            r#"{"$date":null}"#,
+            r#"{"$bytes":"AP8="}"#,
+            r#"{"$utf16":[97,55357]}"#,
+            &huge,
         ] {
             let json = parse(text).unwrap();
             assert_eq!(scalar(text).unwrap().to_json(), json, "{text}");
         }
         assert_eq!(scalar(r#"{"$bigint":"-0x0f"}"#).unwrap(), Scalar::Bigint((-15).into()));
-        assert_eq!(scalar(r#"{"$utf16":[97]}"#).unwrap(), Scalar::Text(Text::Unicode("a".to_owned())));
+        assert_eq!(
+            scalar(r#"{"$utf16":[97]}"#).unwrap(),
+            Scalar::Text(Text::Unicode("a".to_owned()))
+        );
     }
 
     #[test]
     fn bad_tags_are_refused() {
         let long = format!(r#"{{"$bigint":"{}"}}"#, "1".repeat(2001));
         for text in [
-            r#"{"$bigint":1}"#, r#"{"$bigint":""}"#, r#"{"$bigint":"--1"}"#, r#"{"$bigint":"1_0"}"#, r#"{"$bigint":"+1"}"#,
-            r#"{"$bytes":"?"}"#, r#"{"$bytes":[]}"#, r#"{"$date":"x"}"#, r#"{"$date":0.5}"#, r#"{"$number":"1"}"#,
-            r#"{"$utf16":[65536]}"#, r#"{"$utf16":[-1]}"#, &long,
+            r#"{"$bigint":1}"#,
+            r#"{"$bigint":""}"#,
+            r#"{"$bigint":"--1"}"#,
+            r#"{"$bigint":"1_0"}"#,
+            r#"{"$bigint":"+1"}"#,
+            r#"{"$bytes":"?"}"#,
+            r#"{"$bytes":[]}"#,
+            r#"{"$date":"x"}"#,
+            r#"{"$date":0.5}"#,
+            r#"{"$number":"1"}"#,
+            r#"{"$utf16":[65536]}"#,
+            r#"{"$utf16":[-1]}"#,
+            &long,
         ] {
             assert!(Form::of(&parse(text).unwrap()).is_err(), "{text}");
         }

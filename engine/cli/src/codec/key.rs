@@ -89,7 +89,10 @@ impl KeyCodec {
             Self::Raw(None) => "{\"$bytes\":…}, unless --raw says how strings stand for bytes",
             Self::Raw(Some(_)) => "bytes in the form that --raw names, or {\"$bytes\":…}",
         };
-        Failure::key(format!("{} cannot be a key of this collection, which takes {wanted}", form.describe()))
+        Failure::key(format!(
+            "{} cannot be a key of this collection, which takes {wanted}",
+            form.describe()
+        ))
     }
 
     pub(crate) fn decode(self, bytes: &[u8]) -> Result<Value> {
@@ -113,7 +116,9 @@ impl KeyCodec {
             Self::Int53 => {
                 let number = bytes.try_into().ok().map(|bytes| i64::from_be_bytes(bytes) ^ i64::MIN);
                 #[allow(clippy::cast_precision_loss, reason = "numbers that lose some are refused")]
-                let number = number.map(|number| number as f64).filter(|number| is_safe_integer(*number));
+                let number = number
+                    .map(|number| number as f64)
+                    .filter(|number| is_safe_integer(*number));
                 ("int53", number.map(Scalar::Number))
             }
             Self::Uint64 => {
@@ -121,7 +126,9 @@ impl KeyCodec {
                 ("uint64", number.ok().map(|number| Scalar::Bigint(number.into())))
             }
         };
-        scalar.map(|scalar| scalar.to_json()).ok_or_else(|| Failure::corrupt_key(id))
+        scalar
+            .map(|scalar| scalar.to_json())
+            .ok_or_else(|| Failure::corrupt_key(id))
     }
 
     /// Bounds of the keys that begin with a string, with bytes or with the elements of an array: the first and the end.
@@ -202,7 +209,9 @@ fn put(bytes: &mut Vec<u8>, form: &Form<'_>, depth: usize) -> Result<()> {
             put_run(bytes, content, depth);
         }
         Form::Array(_) if depth >= MAX_DEPTH => {
-            return Err(Failure::key(format!("an array nested more than {MAX_DEPTH} deep cannot be a key")));
+            return Err(Failure::key(format!(
+                "an array nested more than {MAX_DEPTH} deep cannot be a key"
+            )));
         }
         Form::Array(elements) => {
             bytes.push(TAG_ARRAY);
@@ -258,7 +267,11 @@ impl<'a> Reader<'a> {
 
     fn bigint(&mut self) -> Option<BigInt> {
         let first = self.byte()?;
-        let (sign, flip) = if first < 0x80 { (Sign::Minus, 0xff) } else { (Sign::Plus, 0) };
+        let (sign, flip) = if first < 0x80 {
+            (Sign::Minus, 0xff)
+        } else {
+            (Sign::Plus, 0)
+        };
         let count = match first {
             0x01 | 0xff => {
                 let bytes: [u8; 4] = self.take(4)?.try_into().ok()?;

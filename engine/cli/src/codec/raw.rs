@@ -21,7 +21,13 @@ pub(crate) fn write(raw: Option<Raw>, bytes: &[u8]) -> Value {
     let text = match raw {
         None => None,
         Some(Raw::Utf8) => String::from_utf8(bytes.to_vec()).ok(),
-        Some(Raw::Hex) => Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        Some(Raw::Hex) => Some(
+            bytes
+                .iter()
+                .flat_map(|byte| [byte >> 4, byte & 15])
+                .map(to_digit)
+                .collect(),
+        ),
         Some(Raw::Base64) => Some(to_base64(bytes)),
     };
     text.map_or_else(|| Scalar::Bytes(bytes.to_vec()).to_json(), Value::String)
@@ -40,8 +46,17 @@ pub(crate) fn read(raw: Option<Raw>, scalar: &Scalar) -> Option<Vec<u8>> {
     }
 }
 
+fn to_digit(nibble: u8) -> char {
+    char::from(b"0123456789abcdef"[usize::from(nibble)])
+}
+
 fn from_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    let (pairs, []) = text.as_chunks::<2>() else { return None };
-    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+    let (pairs, []) = text.as_chunks::<2>() else {
+        return None;
+    };
+    pairs
+        .iter()
+        .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?))
+        .collect()
 }

@@ -29,7 +29,10 @@ impl Text {
         let mut bytes = Vec::new();
         match self {
             Self::Unicode(text) if text.is_ascii() => bytes.extend_from_slice(text.as_bytes()),
-            _ => self.units().into_iter().for_each(|unit| put_code(&mut bytes, unit.into())),
+            _ => self
+                .units()
+                .into_iter()
+                .for_each(|unit| put_code(&mut bytes, unit.into())),
         }
         bytes
     }
@@ -48,7 +51,10 @@ impl Text {
     pub(crate) fn to_wtf8(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for code in char::decode_utf16(self.units()) {
-            put_code(&mut bytes, code.map_or_else(|lone| lone.unpaired_surrogate().into(), u32::from));
+            put_code(
+                &mut bytes,
+                code.map_or_else(|lone| lone.unpaired_surrogate().into(), u32::from),
+            );
         }
         bytes
     }
@@ -113,13 +119,23 @@ mod tests {
             assert_eq!(Text::from_unit_bytes(&text.to_unit_bytes()), Some(text.clone()));
             assert_eq!(Text::from_wtf8(&text.to_wtf8()), Some(text));
         }
-        assert_eq!(Text::Unicode("😀".to_owned()).to_unit_bytes(), [0xed, 0xa0, 0xbd, 0xed, 0xb8, 0x80]);
+        assert_eq!(
+            Text::Unicode("😀".to_owned()).to_unit_bytes(),
+            [0xed, 0xa0, 0xbd, 0xed, 0xb8, 0x80]
+        );
         assert_eq!(lone.to_wtf8(), b"a\xed\xa0\xbd\xf0\x9f\x98\x80\xed\xb0\x80");
     }
 
     #[test]
     fn malformed_bytes_are_refused() {
-        for bytes in [&b"\x80"[..], b"\xc3", b"\xe2\x82", b"\xc3\x28", b"\xff", b"\xf0\x9f\x98\x80"] {
+        for bytes in [
+            &b"\x80"[..],
+            b"\xc3",
+            b"\xe2\x82",
+            b"\xc3\x28",
+            b"\xff",
+            b"\xf0\x9f\x98\x80",
+        ] {
             assert_eq!(Text::from_unit_bytes(bytes), None);
         }
         assert_eq!(Text::from_wtf8(b"\xf7\xbf\xbf\xbf"), None);

@@ -54,7 +54,9 @@ impl ValueCodec {
                 _ => "a string without lone surrogates",
             };
             let what = form.describe();
-            Failure::value(format!("{what} cannot be a value of this collection, which takes {wanted}"))
+            Failure::value(format!(
+                "{what} cannot be a value of this collection, which takes {wanted}"
+            ))
         })
     }
 
