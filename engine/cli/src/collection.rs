@@ -31,7 +31,12 @@ impl Codecs {
     }
 
     pub(crate) fn key(self, json: &str) -> Result<Vec<u8>> {
-        self.key.encode(&parse(json)?)
+        let key = parse(json).and_then(|json| self.key.encode(&json));
+        key.map_err(|failure| failure.within("the key"))
+    }
+
+    pub(crate) fn value(self, json: &str) -> Result<Vec<u8>> {
+        self.value.encode(json).map_err(|failure| failure.within("the value"))
     }
 
     /// `"key":…,"value":…` of a record, or without the value.

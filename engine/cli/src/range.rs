@@ -11,10 +11,10 @@ use crate::failure::{Failure, Result};
 #[derive(Args)]
 pub(crate) struct RangeArguments {
     /// First key, as JSON.
-    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     start: Option<String>,
     /// Key before which the range ends, as JSON.
-    #[arg(long, value_name = "KEY", allow_negative_numbers = true)]
+    #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     end: Option<String>,
     /// Only keys that begin with this string, these bytes or the elements of this array, as JSON.
     #[arg(long, value_name = "KEY")]

@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     /// Directory or data file of the database.
     path: PathBuf,
     /// Key as JSON.
-    #[arg(allow_negative_numbers = true)]
+    #[arg(allow_hyphen_values = true)]
     key: String,
     #[command(flatten)]
     target: CollectionArguments,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::arguments::{CollectionArguments, DurabilityArguments};
+use crate::codec::parse;
 use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::store::{Access, Store};
@@ -15,10 +16,10 @@ pub(crate) struct Arguments {
     /// Directory or data file of the database, which is created if it is missing.
     path: PathBuf,
     /// Key as JSON.
-    #[arg(allow_negative_numbers = true)]
+    #[arg(allow_hyphen_values = true)]
     key: String,
     /// Value as JSON; without it standard input is read.
-    #[arg(allow_negative_numbers = true)]
+    #[arg(allow_hyphen_values = true)]
     value: Option<String>,
     #[command(flatten)]
     target: CollectionArguments,
@@ -37,12 +38,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let value = arguments.value.clone().map_or_else(read_input, Ok)?;
     // Both are checked before a database is created for them, as far as that can be done without one.
-    crate::codec::parse(&arguments.key)?;
-    crate::codec::parse(&value)?;
+    parse(&arguments.key).map_err(|failure| failure.within("the key"))?;
+    parse(&value).map_err(|failure| failure.within("the value"))?;
     Store::open(&arguments.path, Access::Create)?.write(|database| {
         let codecs = Codecs::stored(database, collection, raw.form);
         let key = codecs.key(&arguments.key)?;
-        let value = codecs.value.encode(&value)?;
+        let value = codecs.value(&value)?;
         let mut transaction = database.begin()?;
         collection::create(&mut transaction, database, collection)?;
         transaction.set(collection, &key, &value)?;
