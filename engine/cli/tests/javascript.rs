@@ -1,5 +1,7 @@
 //! A database that the JavaScript package wrote is read value by value, and written as that would.
 
+#![allow(clippy::unwrap_used, reason = "a failure fails the test")]
+
 mod common;
 
 use std::fs;

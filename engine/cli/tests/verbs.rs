@@ -75,10 +75,8 @@ fn scan_and_count() {
 fn prefixes() {
     let place = Place::new();
     let keys = r#"["a",1] ["a",2] ["a\u0000"] ["b"] "ab" "abc" "b" {"$bytes":"AQI="}"#;
-    let lines: String = keys
-        .split(' ')
-        .map(|key| format!("{{\"key\":{key},\"value\":0}}\n"))
-        .collect();
+    let line = |key| format!("{{\"key\":{key},\"value\":0}}\n");
+    let lines: String = keys.split(' ').map(line).collect();
     let db = &place.loaded("db", &lines);
     let count = |options: &[&str]| run(&[&["count", db], options].concat()).ok();
     assert_eq!(count(&["--prefix", "[\"a\"]"]), "2\n");

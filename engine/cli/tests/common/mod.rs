@@ -1,5 +1,6 @@
 //! Runs the tool on databases in a directory that vanishes.
 #![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -88,9 +89,8 @@ impl Place {
 
 /// Records that count upwards.
 pub(crate) fn numbered(count: usize) -> String {
-    (0..count)
-        .map(|index| format!("{{\"key\":{index},\"value\":\"value {index}\"}}\n"))
-        .collect()
+    let line = |index: usize| format!("{{\"key\":{index},\"value\":\"value {index}\"}}\n");
+    (0..count).map(line).collect()
 }
 
 pub(crate) fn fixture(name: &str) -> PathBuf {
