@@ -22,10 +22,12 @@ use crate::store::{Access, Store};
 const MAX_LINE_BYTES: u64 = 3 << 30;
 
 #[derive(Args)]
+#[command(after_help = "\
+A line may have a \"collection\"; those without go to --collection. A line {\"keyCodec\":…,\"valueCodec\":…} creates a collection with these
+codecs. Nothing of a batch with a wrong line is stored; the batches before it are.")]
 pub(crate) struct Arguments {
     /// Directory or data file of the database, which is created if it is missing.
     path: PathBuf,
-    /// For lines without a "collection" field.
     #[command(flatten)]
     target: CollectionArguments,
     #[command(flatten)]

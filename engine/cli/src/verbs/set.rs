@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::arguments::{CollectionArguments, DurabilityArguments};
-use crate::codec::parse;
+use crate::codec::DEFAULT_CODECS;
 use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::store::{Access, Store};
@@ -37,9 +37,12 @@ fn read_input() -> Result<String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let value = arguments.value.clone().map_or_else(read_input, Ok)?;
-    // Both are checked before a database is created for them, as far as that can be done without one.
-    parse(&arguments.key).map_err(|failure| failure.within("the key"))?;
-    parse(&value).map_err(|failure| failure.within("the value"))?;
+    if !arguments.path.exists() {
+        // No database is created for what cannot be stored in it.
+        let codecs = Codecs::of(DEFAULT_CODECS.0, DEFAULT_CODECS.1, raw.form);
+        codecs.key(&arguments.key)?;
+        codecs.value(&value)?;
+    }
     Store::open(&arguments.path, Access::Create)?.write(|database| {
         let codecs = Codecs::stored(database, collection, raw.form);
         let key = codecs.key(&arguments.key)?;
