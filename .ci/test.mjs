@@ -12,7 +12,7 @@ const STEPS = [
   { name: 'fmt', command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   // The other crates have no tests and much to compile; clippy has checked them.
-  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-bindings'] },
+  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-cli', '--package', 'mangrove-bindings'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },

@@ -1,0 +1,48 @@
+//! Arguments that several verbs have.
+
+use clap::{Args, ValueEnum};
+
+use crate::codec::Raw;
+
+#[derive(Args)]
+pub(crate) struct CollectionArguments {
+    /// Name of the collection; without it the database's own, whose name is "".
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) collection: String,
+    #[command(flatten)]
+    pub(crate) raw: RawArguments,
+}
+
+#[derive(Args)]
+pub(crate) struct RawArguments {
+    /// Keys and values of collections without a codec are strings of this form instead of {"$bytes":…}.
+    #[arg(long = "raw", value_name = "FORM")]
+    pub(crate) form: Option<Raw>,
+}
+
+#[derive(Args)]
+pub(crate) struct DurabilityArguments {
+    /// When a commit is done.
+    #[arg(long, value_name = "WHEN", default_value = "strict")]
+    pub(crate) durability: Durability,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Durability {
+    /// When it survives a power cut.
+    Strict,
+    /// When it survives the death of the process.
+    Relaxed,
+    /// At once; it survives from the end of the command on.
+    None,
+}
+
+impl From<Durability> for mangrove_engine::Durability {
+    fn from(durability: Durability) -> Self {
+        match durability {
+            Durability::Strict => Self::Strict,
+            Durability::Relaxed => Self::Relaxed,
+            Durability::None => Self::None,
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The objects that JSON shows by a tag.
+
+use serde_json::Value;
+
+use super::super::form::{Form, Scalar, bad_tag, read_base64};
+use super::super::profile::{ERROR_NAMES, NAMED_BUFFERS, TAG_MAP, TAG_REGEXP, TAG_SET, TYPED_ARRAYS};
+use super::Writer;
+use crate::failure::{Failure, Result};
+
+/// The elements of an array that a tag holds.
+fn list<'a>(name: &str, payload: &'a Value) -> Result<&'a [Value]> {
+    payload
+        .as_array()
+        .map(Vec::as_slice)
+        .ok_or_else(|| bad_tag(name, "an array"))
+}
+
+fn pairs<'a>(name: &'a str, payload: &'a Value) -> Result<impl ExactSizeIterator<Item = Result<&'a [Value; 2]>>> {
+    let bad = move || bad_tag(name, "an array of pairs");
+    let pair = move |pair: &'a Value| pair.as_array().and_then(|pair| pair.as_array::<2>()).ok_or_else(bad);
+    Ok(list(name, payload)?.iter().map(pair))
+}
+
+impl Writer {
+    fn text_of(&mut self, name: &str, json: &Value) -> Result<()> {
+        match Form::of(json)? {
+            Form::Scalar(Scalar::Text(text)) => self.text(&text),
+            other => Err(bad_tag(name, &format!("a string where it holds {}", other.describe()))),
+        }
+    }
+
+    /// What only values can be.
+    pub(super) fn tagged(&mut self, name: &str, payload: &Value) -> Result<()> {
+        match name {
+            "map" => {
+                let pairs = pairs(name, payload)?;
+                self.tag(TAG_MAP)?;
+                self.cbor.map(pairs.len() as u64)?;
+                for pair in pairs {
+                    let [key, value] = pair?;
+                    self.value(key)?;
+                    self.value(value)?;
+                }
+            }
+            "set" => {
+                let elements = list(name, payload)?;
+                self.tag(TAG_SET)?;
+                self.cbor.array(elements.len() as u64)?;
+                elements.iter().try_for_each(|element| self.value(element))?;
+            }
+            "object" => {
+                let pairs = pairs(name, payload)?;
+                self.cbor.map(pairs.len() as u64)?;
+                for pair in pairs {
+                    let [key, value] = pair?;
+                    self.text_of(name, key)?;
+                    self.value(value)?;
+                }
+            }
+            "regexp" => {
+                let Some([source, flags]) = payload.as_array().and_then(|parts| parts.as_array()) else {
+                    return Err(bad_tag(name, "[source, flags]"));
+                };
+                self.tag(TAG_REGEXP)?;
+                self.cbor.array(2)?;
+                self.text_of(name, source)?;
+                self.text_of(name, flags)?;
+            }
+            "buffer" => self.buffer(payload)?,
+            "boxed" => self.boxed(payload)?,
+            "error" => self.error(payload)?,
+            _ => {
+                return Err(Failure::argument(format!(
+                    "${name} stands for nothing; a property of that name is written $${name}"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn buffer(&mut self, payload: &Value) -> Result<()> {
+        let bad = |what| bad_tag("buffer", what);
+        let Some([Value::String(name), content]) = payload.as_array().and_then(|parts| parts.as_array()) else {
+            return Err(bad("[class name, base64]"));
+        };
+        let bytes = read_base64("buffer", content)?;
+        if let Some((_, tag, size)) = TYPED_ARRAYS.iter().find(|(known, _, _)| known == name) {
+            if bytes.len() % size != 0 {
+                return Err(bad("whole elements"));
+            }
+            self.tag(*tag)?;
+        } else if NAMED_BUFFERS.contains(&&**name) {
+            self.named(name, 1)?;
+        } else {
+            return Err(bad(
+                "the class of a typed array other than Uint8Array, \"ArrayBuffer\" or \"DataView\"",
+            ));
+        }
+        self.cbor.bytes(&bytes)?;
+        Ok(())
+    }
+
+    fn boxed(&mut self, payload: &Value) -> Result<()> {
+        if let Some([Value::String(name), value]) = payload.as_array().and_then(|parts| parts.as_array())
+            && matches!(
+                (&**name, Form::of(value)?),
+                ("Number", Form::Scalar(Scalar::Number(_)))
+                    | ("String", Form::Scalar(Scalar::Text(_)))
+                    | ("Boolean", Form::Scalar(Scalar::Bool(_)))
+                    | ("BigInt", Form::Scalar(Scalar::Bigint(_)))
+            )
+        {
+            self.named(name, 1)?;
+            return self.value(value);
+        }
+        Err(bad_tag("boxed", "[class name, primitive of that class]"))
+    }
+
+    fn error(&mut self, payload: &Value) -> Result<()> {
+        let bad = || {
+            bad_tag(
+                "error",
+                "{\"name\":…} with message, stack and cause as far as there are any",
+            )
+        };
+        let parts = payload.as_object().ok_or_else(bad)?;
+        let name = parts
+            .get("name")
+            .and_then(Value::as_str)
+            .filter(|name| ERROR_NAMES.contains(name));
+        let name = name.ok_or_else(bad)?;
+        if parts
+            .keys()
+            .any(|key| !["name", "message", "stack", "cause"].contains(&&**key))
+        {
+            return Err(bad());
+        }
+        let cause = parts.get("cause");
+        self.named(name, 2 + u64::from(cause.is_some()))?;
+        for part in ["message", "stack"] {
+            match parts.get(part) {
+                Some(part) => self.value(part)?,
+                None => {
+                    self.cbor.undefined()?;
+                }
+            }
+        }
+        cause.map_or(Ok(()), |cause| self.value(cause))
+    }
+}

@@ -1,0 +1,113 @@
+//! What goes wrong, with the stable code that it has in every language, and the exit code that it gives.
+
+use std::fmt;
+use std::io;
+
+use mangrove_engine::Error;
+
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+/// Exit code for wrong usage and all failures but damage.
+pub(crate) const EXIT_FAILURE: u8 = 1;
+/// Exit code for damage.
+pub(crate) const EXIT_DAMAGE: u8 = 2;
+
+const CORRUPT: &str = "KV_CORRUPT";
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nobody reads the output any more, which is no error: `mangrove scan … | head` ends like that.
+    BrokenPipe,
+    Coded {
+        code: &'static str,
+        message: String,
+    },
+}
+
+impl Failure {
+    fn coded(code: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self::Coded { code, message }
+    }
+
+    pub(crate) fn argument(message: impl Into<String>) -> Self {
+        Self::coded("KV_INVALID_ARGUMENT", message)
+    }
+
+    pub(crate) fn key(message: impl Into<String>) -> Self {
+        Self::coded("KV_INVALID_KEY", message)
+    }
+
+    pub(crate) fn value(message: impl Into<String>) -> Self {
+        Self::coded("KV_INVALID_VALUE", message)
+    }
+
+    pub(crate) fn not_found(message: impl Into<String>) -> Self {
+        Self::coded("KV_NOT_FOUND", message)
+    }
+
+    pub(crate) fn corrupt_key(codec: &str) -> Self {
+        Self::coded(CORRUPT, format!("a stored key is not one of codec {codec}"))
+    }
+
+    pub(crate) fn corrupt_value(codec: &str) -> Self {
+        Self::coded(CORRUPT, format!("a stored value is not one of codec {codec}"))
+    }
+
+    pub(crate) fn io(action: &str, error: &io::Error) -> Self {
+        Self::coded("KV_IO", format!("{action}: {error}"))
+    }
+
+    /// Damage that a verification found.
+    pub(crate) fn damage(count: usize, first: &Error) -> Self {
+        Self::coded(CORRUPT, format!("{count} problems found, the first: {first}"))
+    }
+
+    pub(crate) fn is_damage(&self) -> bool {
+        matches!(self, Self::Coded { code: CORRUPT, .. })
+    }
+
+    /// The engine returned something other than what it was given.
+    pub(crate) fn self_test(message: impl Into<String>) -> Self {
+        Self::coded(CORRUPT, message)
+    }
+
+    /// A failure to write to standard output.
+    pub(crate) fn output(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::BrokenPipe,
+            _ => Self::io("writing to standard output", error),
+        }
+    }
+
+    /// Says which part of the input it was in.
+    pub(crate) fn within(self, place: &str) -> Self {
+        match self {
+            Self::BrokenPipe => self,
+            Self::Coded { code, message } => Self::coded(code, format!("{place}: {message}")),
+        }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::BrokenPipe => 0,
+            Self::Coded { .. } if self.is_damage() => EXIT_DAMAGE,
+            Self::Coded { .. } => EXIT_FAILURE,
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::coded(error.code(), error.to_string())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BrokenPipe => f.write_str("nobody reads the output"),
+            Self::Coded { code, message } => write!(f, "{code}: {message}"),
+        }
+    }
+}

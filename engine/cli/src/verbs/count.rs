@@ -1,0 +1,34 @@
+//! `count`: how many records a range has.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::arguments::CollectionArguments;
+use crate::collection::{self, Codecs};
+use crate::failure::Result;
+use crate::output::print;
+use crate::range::RangeArguments;
+use crate::store::{Access, Store};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Directory or data file of the database.
+    path: PathBuf,
+    #[command(flatten)]
+    target: CollectionArguments,
+    #[command(flatten)]
+    range: RangeArguments,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let CollectionArguments { collection, raw } = &arguments.target;
+    let store = Store::open(&arguments.path, Access::Read)?;
+    let codecs = Codecs::stored(&store.database, collection, raw.form);
+    let range = arguments.range.encode(codecs.key)?;
+    let count = match collection::tree(&store.database.snapshot(), collection)? {
+        Some(tree) => tree.count(range.as_keys())?,
+        None => 0,
+    };
+    print(&count.to_string())
+}

@@ -1,0 +1,66 @@
+//! `dump`: all records, in the form that `load` reads.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use mangrove_engine::{CollectionInfo, Direction, KeyRange, Snapshot};
+use serde_json::Value;
+
+use crate::arguments::RawArguments;
+use crate::codec::{DEFAULT_CODECS, Raw};
+use crate::collection::{self, Codecs};
+use crate::failure::Result;
+use crate::output::Output;
+use crate::store::{Access, Store};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Directory or data file of the database.
+    path: PathBuf,
+    /// Only this collection; without it all of them, each line with a "collection" field.
+    #[arg(long, value_name = "NAME")]
+    collection: Option<String>,
+    #[command(flatten)]
+    raw: RawArguments,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let store = Store::open(&arguments.path, Access::Read)?;
+    let snapshot = store.database.snapshot();
+    let mut output = Output::new();
+    if let Some(name) = &arguments.collection {
+        collection::tree(&snapshot, name)?;
+    }
+    for info in snapshot.collections() {
+        match &arguments.collection {
+            None => {
+                let field = format!("\"collection\":{},", Value::from(&*info.name));
+                dump(&snapshot, &info, &field, arguments.raw.form, &mut output)?;
+            }
+            Some(name) if *name == info.name => dump(&snapshot, &info, "", arguments.raw.form, &mut output)?,
+            Some(_) => {}
+        }
+    }
+    output.flush()
+}
+
+fn dump(snapshot: &Snapshot, info: &CollectionInfo, field: &str, raw: Option<Raw>, output: &mut Output) -> Result<()> {
+    let (key_codec, value_codec) = (&*info.key_codec, &*info.value_codec);
+    // What the records alone would not bring back.
+    if (key_codec, value_codec) != DEFAULT_CODECS || info.count == 0 {
+        let (key, value) = (Value::from(key_codec), Value::from(value_codec));
+        output.line(&format!("{{{field}\"keyCodec\":{key},\"valueCodec\":{value}}}"))?;
+    }
+    let Some(tree) = snapshot.collection(&info.name) else {
+        return Ok(());
+    };
+    let codecs = Codecs::of(key_codec, value_codec, raw);
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    let mut value = Vec::new();
+    while cursor.advance()? {
+        value.clear();
+        cursor.value_into(&mut value)?;
+        output.line(&format!("{{{field}{}}}", codecs.record(cursor.key(), Some(&value))?))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! `load`: records from standard input, a transaction for every batch of lines.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::io::{BufRead, Read};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args;
+use mangrove_engine::{Database, WriteTransaction};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::arguments::{CollectionArguments, Durability, DurabilityArguments};
+use crate::codec::Raw;
+use crate::collection::{self, Codecs};
+use crate::failure::{Failure, Result};
+use crate::output::Output;
+use crate::store::{Access, Store};
+
+/// The longest value in base64, and some.
+const MAX_LINE_BYTES: u64 = 3 << 30;
+
+#[derive(Args)]
+#[command(after_help = "\
+A line may have a \"collection\"; those without go to --collection. A line {\"keyCodec\":…,\"valueCodec\":…} creates a collection with these
+codecs. Nothing of a batch with a wrong line is stored; the batches before it are.")]
+pub(crate) struct Arguments {
+    /// Directory or data file of the database, which is created if it is missing.
+    path: PathBuf,
+    #[command(flatten)]
+    target: CollectionArguments,
+    #[command(flatten)]
+    durability: DurabilityArguments,
+    /// Lines that become one transaction, all or none of them.
+    #[arg(long, value_name = "LINES", default_value = "1000")]
+    batch: NonZeroUsize,
+    /// Prints the key of every line, as JSON, once it is durable.
+    #[arg(long)]
+    ack: bool,
+}
+
+/// A record, or the codecs of a collection.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Line<'a> {
+    #[serde(borrow)]
+    collection: Option<Cow<'a, str>>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    key: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    value: Option<&'a RawValue>,
+    #[serde(borrow)]
+    key_codec: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    value_codec: Option<Cow<'a, str>>,
+}
+
+/// `null` is a key and a value, other than nothing.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+struct Loader<'a> {
+    database: &'a Database,
+    /// Where lines without a collection go.
+    collection: &'a str,
+    raw: Option<Raw>,
+    /// Codecs of the collections seen so far.
+    codecs: HashMap<String, Codecs>,
+}
+
+impl Loader<'_> {
+    /// Applies a line; gives its key, if it has one.
+    fn apply<'l>(&mut self, transaction: &mut WriteTransaction<'_>, text: &'l [u8]) -> Result<Option<&'l RawValue>> {
+        let line: Line<'_> = serde_json::from_slice(text)
+            .map_err(|error| Failure::argument(format!("not a line of {{\"key\":…,\"value\":…}} ({error})")))?;
+        let name = line.collection.as_deref().unwrap_or(self.collection);
+        match line {
+            Line {
+                key: Some(key),
+                value: Some(value),
+                key_codec: None,
+                value_codec: None,
+                ..
+            } => {
+                let codecs = self.codecs_of(transaction, name)?;
+                let encoded = codecs.key(key.get())?;
+                transaction.set(name, &encoded, &codecs.value(value.get())?)?;
+                Ok(Some(key))
+            }
+            Line {
+                key: None,
+                value: None,
+                key_codec: Some(key),
+                value_codec: Some(value),
+                ..
+            } => {
+                transaction.set_codecs(name, &key, &value)?;
+                self.codecs.insert(name.to_owned(), Codecs::of(&key, &value, self.raw));
+                Ok(None)
+            }
+            _ => Err(Failure::argument(
+                "a line has to have \"key\" and \"value\", or \"keyCodec\" and \"valueCodec\"",
+            )),
+        }
+    }
+
+    fn codecs_of(&mut self, transaction: &mut WriteTransaction<'_>, name: &str) -> Result<Codecs> {
+        if let Some(codecs) = self.codecs.get(name) {
+            return Ok(*codecs);
+        }
+        collection::create(transaction, self.database, name)?;
+        let codecs = Codecs::stored(self.database, name, self.raw);
+        self.codecs.insert(name.to_owned(), codecs);
+        Ok(codecs)
+    }
+}
+
+/// Lines of standard input with their numbers; empty ones are passed over.
+struct Lines<R> {
+    input: R,
+    number: u64,
+    line: Vec<u8>,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn next(&mut self) -> Result<bool> {
+        loop {
+            self.line.clear();
+            self.number += 1;
+            let read = self
+                .input
+                .by_ref()
+                .take(MAX_LINE_BYTES)
+                .read_until(b'\n', &mut self.line);
+            let count = read.map_err(|error| Failure::io("reading standard input", &error))?;
+            if count as u64 == MAX_LINE_BYTES {
+                return Err(Failure::argument("the line is too long").within(&format!("line {}", self.number)));
+            }
+            if count == 0 || !self.line.trim_ascii().is_empty() {
+                return Ok(count > 0);
+            }
+        }
+    }
+}
+
+/// Echoes keys. Once nobody reads them any more the loading goes on without.
+struct Acknowledger {
+    output: Option<Output>,
+    keys: Vec<Box<str>>,
+}
+
+impl Acknowledger {
+    fn committed(&mut self) -> Result<()> {
+        let Some(output) = &mut self.output else { return Ok(()) };
+        let mut keys = self.keys.drain(..);
+        let echoed = keys.try_for_each(|key| output.line(&key)).and_then(|()| output.flush());
+        match echoed {
+            Err(Failure::BrokenPipe) => {
+                self.output = None;
+                Ok(())
+            }
+            echoed => echoed,
+        }
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let durability = arguments.durability.durability;
+    if arguments.ack && durability == Durability::None {
+        return Err(Failure::argument(
+            "--ack needs commits that are durable: --durability strict or relaxed",
+        ));
+    }
+    Store::open(&arguments.path, Access::Create)?.write(|database| load(database, arguments, durability.into()))
+}
+
+fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine::Durability) -> Result<()> {
+    let mut loader = Loader {
+        database,
+        collection: &arguments.target.collection,
+        raw: arguments.target.raw.form,
+        codecs: HashMap::new(),
+    };
+    let mut lines = Lines {
+        input: std::io::stdin().lock(),
+        number: 0,
+        line: Vec::new(),
+    };
+    let mut acknowledger = Acknowledger {
+        output: arguments.ack.then(Output::new),
+        keys: Vec::new(),
+    };
+    let mut more = true;
+    while more {
+        let mut transaction = database.begin()?;
+        for _ in 0..arguments.batch.get() {
+            more = lines.next()?;
+            if !more {
+                break;
+            }
+            let applied = loader.apply(&mut transaction, &lines.line);
+            let key = applied.map_err(|failure| failure.within(&format!("line {}", lines.number)))?;
+            if let (Some(key), true) = (key, acknowledger.output.is_some()) {
+                acknowledger.keys.push(key.get().into());
+            }
+        }
+        transaction.commit(durability)?;
+        acknowledger.committed()?;
+    }
+    Ok(())
+}

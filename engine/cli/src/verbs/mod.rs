@@ -1,0 +1,57 @@
+//! The verbs, one file each: its arguments and a function that runs it.
+
+mod bench;
+mod count;
+mod del;
+mod dump;
+mod get;
+mod load;
+mod scan;
+mod set;
+mod stat;
+mod verify;
+
+use clap::Subcommand;
+
+use crate::failure::Result;
+
+#[derive(Subcommand)]
+pub(crate) enum Verb {
+    /// Prints the value of a key.
+    Get(get::Arguments),
+    /// Stores a record.
+    Set(set::Arguments),
+    /// Removes a record; prints whether there was one.
+    Del(del::Arguments),
+    /// Prints the records of a range, one {"key":…,"value":…} a line.
+    Scan(scan::Arguments),
+    /// Prints the number of records in a range.
+    Count(count::Arguments),
+    /// Prints figures of the database and its collections.
+    Stat(stat::Arguments),
+    /// Reads and checks the whole file; exit code 2 if it is damaged.
+    Verify(verify::Arguments),
+    /// Prints everything in the form that `load` reads.
+    Dump(dump::Arguments),
+    /// Stores the records of standard input, one {"key":…,"value":…} a line.
+    Load(load::Arguments),
+    /// Measures a new database, which it removes afterwards.
+    Bench(bench::Arguments),
+}
+
+impl Verb {
+    pub(crate) fn run(&self) -> Result<()> {
+        match self {
+            Self::Get(arguments) => get::run(arguments),
+            Self::Set(arguments) => set::run(arguments),
+            Self::Del(arguments) => del::run(arguments),
+            Self::Scan(arguments) => scan::run(arguments),
+            Self::Count(arguments) => count::run(arguments),
+            Self::Stat(arguments) => stat::run(arguments),
+            Self::Verify(arguments) => verify::run(arguments),
+            Self::Dump(arguments) => dump::run(arguments),
+            Self::Load(arguments) => load::run(arguments),
+            Self::Bench(arguments) => bench::run(arguments),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Runs the tool on databases in a directory that vanishes.
+#![allow(dead_code, reason = "each test uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a failure fails the test")]
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Run {
+    /// Its output, if it succeeded without a word on standard error.
+    #[track_caller]
+    pub(crate) fn ok(self) -> String {
+        assert_eq!((self.code, &*self.err), (0, ""), "{}", self.out);
+        self.out
+    }
+
+    /// Asserts that it failed as told, and reported the code.
+    #[track_caller]
+    pub(crate) fn fails(self, code: i32, kv: &str) -> Self {
+        assert_eq!(self.code, code, "{}{}", self.out, self.err);
+        let start = format!("mangrove: {kv}: ");
+        assert!(self.err.starts_with(&start), "{}", self.err);
+        assert_eq!(self.err.lines().count(), 1, "{}", self.err);
+        self
+    }
+}
+
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mangrove"));
+    command.args(arguments);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+pub(crate) fn run_with(input: impl AsRef<[u8]>, arguments: &[&str]) -> Run {
+    let mut child = command(arguments).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.as_ref().to_vec();
+    // It may fail before it has read everything.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    Run {
+        code: output.status.code().expect("it was not killed"),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+pub(crate) fn run(arguments: &[&str]) -> Run {
+    run_with("", arguments)
+}
+
+/// A place for databases.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Path of a database as an argument.
+    pub(crate) fn db(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// A database with these lines.
+    pub(crate) fn loaded(&self, name: &str, lines: &str) -> String {
+        let db = self.db(name);
+        run_with(lines, &["load", &db]).ok();
+        db
+    }
+}
+
+/// Records that count upwards.
+pub(crate) fn numbered(count: usize) -> String {
+    let line = |index: usize| format!("{{\"key\":{index},\"value\":\"value {index}\"}}\n");
+    (0..count).map(line).collect()
+}
+
+pub(crate) fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name)
+}

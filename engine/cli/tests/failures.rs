@@ -1,0 +1,315 @@
+//! What goes wrong has a code, a stable exit code, and changes nothing.
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+
+use common::{Place, command, fixture, numbered, run, run_with};
+use serde_json::Value;
+
+#[test]
+fn usage() {
+    let place = Place::new();
+    let db = &place.db("db");
+    for arguments in [
+        &[][..],
+        &["frobnicate"],
+        &["get"],
+        &["get", db],
+        &["get", db, "1", "2"],
+        &["scan", db, "--limit", "-1"],
+        &["set", db, "1", "1", "--durability", "maybe"],
+        &["load", db, "--batch", "0"],
+        &["bench", db, "--count", "0"],
+        &["get", db, "1", "--raw", "ebcdic"],
+    ] {
+        let failed = run(arguments);
+        assert_eq!((failed.code, &*failed.out), (1, ""), "{arguments:?}");
+        assert!(!failed.err.is_empty());
+    }
+    for arguments in [
+        &["--help"][..],
+        &["--version"],
+        &["verify", "--help"],
+        &["help", "load"],
+    ] {
+        assert!(!run(arguments).ok().is_empty());
+    }
+    assert!(run(&["verify", "--help"]).ok().contains("2 damage was found"));
+    run(&["load", db, "--ack", "--durability", "none"]).fails(1, "KV_INVALID_ARGUMENT");
+    assert!(!place.path("db").exists());
+}
+
+#[test]
+fn what_is_not_there_is_not_created() {
+    let place = Place::new();
+    let db = &place.db("db");
+    for arguments in [
+        &["get", db, "1"][..],
+        &["del", db, "1"],
+        &["scan", db],
+        &["count", db],
+        &["stat", db],
+        &["verify", db],
+        &["dump", db],
+    ] {
+        run(arguments).fails(1, "KV_NOT_FOUND");
+    }
+    run(&["set", db, "text", "1"]).fails(1, "KV_INVALID_ARGUMENT");
+    run(&["set", db, "1", "text"]).fails(1, "KV_INVALID_ARGUMENT");
+    run(&["set", db, "{}", "1"]).fails(1, "KV_INVALID_KEY");
+    run(&["set", db, "1", "{\"$undefined\":true}"]).fails(1, "KV_INVALID_VALUE");
+    assert!(!place.path("db").exists());
+    place.loaded("db", "");
+    assert_eq!(run(&["scan", db]).ok(), "");
+    assert_eq!(run(&["count", db]).ok(), "0\n");
+    run(&["scan", db, "--collection", "c"]).fails(1, "KV_NOT_FOUND");
+    run(&["get", db, "1", "--collection", "c"]).fails(1, "KV_NOT_FOUND");
+    assert_eq!(run(&["del", db, "1", "--collection", "c"]).ok(), "false\n");
+    assert!(
+        run(&["stat", db]).ok().contains("\"collections\":[]"),
+        "asking creates no collection"
+    );
+}
+
+#[test]
+fn keys_and_values_that_cannot_be_stored() {
+    let place = Place::new();
+    let db = &place.db("db");
+    let long = &format!("\"{}\"", "x".repeat(5000));
+    for (key, code) in [
+        ("{}", "KV_INVALID_KEY"),
+        ("{\"$number\":\"NaN\"}", "KV_INVALID_KEY"),
+        ("[1,{\"$date\":null}]", "KV_INVALID_KEY"),
+        ("{\"$map\":[]}", "KV_INVALID_KEY"),
+        ("{\"$date\":\"today\"}", "KV_INVALID_ARGUMENT"),
+        ("[", "KV_INVALID_ARGUMENT"),
+        ("1e999", "KV_INVALID_ARGUMENT"),
+        (long, "KV_KEY_TOO_LARGE"),
+        (&format!("{}{}", "[".repeat(66), "]".repeat(66)), "KV_INVALID_KEY"),
+        (&"[".repeat(100_000), "KV_INVALID_ARGUMENT"),
+    ] {
+        run(&["set", db, key, "1"]).fails(1, code);
+    }
+    for (value, code) in [
+        ("{\"$undefined\":true}", "KV_INVALID_VALUE"),
+        ("[{\"$undefined\":1}]", "KV_INVALID_ARGUMENT"),
+        ("{\"$hole\":true}", "KV_INVALID_VALUE"),
+        ("[{\"$hole\":false}]", "KV_INVALID_ARGUMENT"),
+        ("{\"$unknown\":1}", "KV_INVALID_ARGUMENT"),
+        ("{\"$bytes\":\"\",\"b\":1}", "KV_INVALID_ARGUMENT"),
+        ("{\"$ref\":0}", "KV_INVALID_ARGUMENT"),
+        ("[{\"$ref\":1}]", "KV_INVALID_ARGUMENT"),
+        ("{\"$map\":[1]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$map\":[[1,2,3]]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$set\":{}}", "KV_INVALID_ARGUMENT"),
+        ("{\"$object\":[[1,2]]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$regexp\":[\"a\"]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$buffer\":[\"Float64Array\",\"AAAA\"]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$buffer\":[\"Uint8Array\",\"AAAA\"]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$boxed\":[\"Number\",\"1\"]}", "KV_INVALID_ARGUMENT"),
+        ("{\"$error\":{\"name\":\"Mine\"}}", "KV_INVALID_ARGUMENT"),
+        ("{\"$error\":{\"name\":\"Error\",\"code\":1}}", "KV_INVALID_ARGUMENT"),
+        ("\"\\ud800\"", "KV_INVALID_ARGUMENT"),
+        (&format!("{}{}", "[".repeat(1001), "]".repeat(1001)), "KV_INVALID_VALUE"),
+    ] {
+        run(&["set", db, "1", value]).fails(1, code);
+    }
+    assert_eq!(
+        run(&["count", db]).ok(),
+        "0\n",
+        "only the long key was found out by the database"
+    );
+    // The deepest there is, in the form that takes the most of JSON.
+    let deepest = format!("{}1{}", "{\"$map\":[[1,".repeat(1000), "]]}".repeat(1000));
+    run(&["set", db, "1", &deepest]).ok();
+    assert_eq!(run(&["get", db, "1"]).ok(), format!("{deepest}\n"));
+    run(&["set", db, "1", "2", "--collection", &"n".repeat(256)]).fails(1, "KV_INVALID_ARGUMENT");
+}
+
+#[test]
+fn hostile_lines_undo_their_batch() {
+    let place = Place::new();
+    let db = &place.db("db");
+    for line in [
+        &b"{"[..],
+        b"[]",
+        b"null",
+        b"{}",
+        b"{\"key\":1}",
+        b"{\"value\":1}",
+        b"{\"key\":1,\"value\":1,\"more\":1}",
+        b"{\"key\":1,\"key\":2,\"value\":1}",
+        b"{\"key\":1,\"value\":1} {}",
+        b"{\"key\":1,\"value\":1,\"keyCodec\":\"any\"}",
+        b"{\"collection\":5,\"key\":1,\"value\":1}",
+        b"{\"key\":1,\"value\":\"\xff\"}",
+        b"{\"key\":1,\"value\":\"\0\"}",
+        &[&b"{\"key\":1,\"value\":"[..], &b"[".repeat(1 << 20)].concat(),
+        &[
+            &b"{\"key\":1,\"value\":"[..],
+            &b"[".repeat(5000),
+            &b"]".repeat(5000),
+            b"}",
+        ]
+        .concat(),
+    ] {
+        let input = [
+            b"{\"key\":1,\"value\":1}\n{\"key\":2,\"value\":2}\n{\"key\":3,\"value\":3}\n",
+            line,
+        ]
+        .concat();
+        let failed = run_with(input, &["load", db, "--batch", "2", "--ack"]).fails(1, "KV_INVALID_ARGUMENT");
+        assert!(failed.err.contains(": line 4: "), "{}", failed.err);
+        assert_eq!(failed.out, "1\n2\n", "only what is durable is echoed");
+        assert_eq!(run(&["scan", db, "--keys-only"]).ok(), "{\"key\":1}\n{\"key\":2}\n");
+    }
+    let other = "{\"keyCodec\":\"utf8\",\"valueCodec\":\"json\"}";
+    run_with(other, &["load", db]).fails(1, "KV_CODEC_MISMATCH");
+    let large = format!("{{\"key\":\"{}\",\"value\":1}}", "k".repeat(5000));
+    run_with(large, &["load", db]).fails(1, "KV_KEY_TOO_LARGE");
+    run_with("{\"key\":{},\"value\":1}", &["load", db]).fails(1, "KV_INVALID_KEY");
+    run_with("{\"key\":1,\"value\":{\"$undefined\":true}}", &["load", db]).fails(1, "KV_INVALID_VALUE");
+    assert_eq!(run(&["count", db]).ok(), "2\n");
+}
+
+#[test]
+fn damage() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(20_000));
+    let data = place.path("db/data");
+    let whole = fs::read(&data).unwrap();
+    let report = |db: &str| {
+        let failed = run(&["verify", db]).fails(2, "KV_CORRUPT");
+        let report: Value = serde_json::from_str(&failed.out).unwrap();
+        assert_eq!(report["ok"], false);
+        assert_eq!(report["problems"][0]["code"], "KV_CORRUPT");
+        report
+    };
+
+    // A block in the middle: the rest can be read.
+    let mut bytes = whole.clone();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 4096].fill(0x5a);
+    fs::write(&data, &bytes).unwrap();
+    let found = report(db);
+    assert!(found["pagesChecked"].as_u64().unwrap() > 0 && found["problems"][0]["page"].is_u64());
+    run(&["scan", db]).fails(2, "KV_CORRUPT");
+    run(&["dump", db]).fails(2, "KV_CORRUPT");
+
+    fs::write(&data, &whole[..whole.len() / 2]).unwrap();
+    report(db);
+    fs::write(&data, [&[0x77; 16384][..], &whole[16384..]].concat()).unwrap();
+    report(db);
+    fs::write(&data, "something else").unwrap();
+    report(db);
+    run(&["set", db, "1", "1"]).fails(2, "KV_CORRUPT");
+    assert_eq!(fs::read(&data).unwrap(), b"something else", "it is left as it is");
+
+    // Whatever bytes there are, nothing panics.
+    let mut bytes = fs::read(fixture("javascript.mangrove")).unwrap();
+    for at in (0..bytes.len()).step_by(97) {
+        bytes[at] ^= 0x10;
+        fs::write(&data, &bytes).unwrap();
+        let failed = run(&["verify", db]);
+        assert!([0, 2].contains(&failed.code), "{at}: {}", failed.err);
+        let dumped = run(&["dump", db]);
+        assert!([0, 2].contains(&dumped.code), "{at}: {}", dumped.err);
+        assert!(!failed.err.contains("panicked") && !dumped.err.contains("panicked"));
+        bytes[at] ^= 0x10;
+    }
+}
+
+#[test]
+fn values_that_are_not_of_their_codec() {
+    let place = Place::new();
+    let db = &place.db("db");
+    // Written as bytes, then said to be something else.
+    let lines =
+        "{\"keyCodec\":\"\",\"valueCodec\":\"\"}\n{\"key\":{\"$bytes\":\"/w==\"},\"value\":{\"$bytes\":\"/w==\"}}";
+    for (key, value) in [
+        ("any", "structured"),
+        ("tuple", "json"),
+        ("string", "string"),
+        ("utf8", "json"),
+        ("uint32", "json"),
+        ("int53", "json"),
+        ("uint64", "json"),
+        ("bytes", "structured"),
+        ("bytes", "json"),
+        ("bytes", "string"),
+    ] {
+        run_with(lines, &["load", db]).ok();
+        run_with(
+            format!("{{\"keyCodec\":\"{key}\",\"valueCodec\":\"{value}\"}}"),
+            &["load", db],
+        )
+        .ok();
+        run(&["scan", db]).fails(2, "KV_CORRUPT");
+        fs::remove_dir_all(db).unwrap();
+    }
+}
+
+#[test]
+fn one_at_a_time() {
+    let place = Place::new();
+    let db = &place.db("db");
+    let mut holder = command(&["load", db, "--ack", "--batch", "1"]).spawn().unwrap();
+    let mut stdin = holder.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, b"{\"key\":1,\"value\":1}\n").unwrap();
+    let mut acks = BufReader::new(holder.stdout.take().unwrap());
+    acks.read_line(&mut String::new()).unwrap();
+    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+    run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
+    drop(stdin);
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
+
+    // The lock of a Node process that lives, of one that does not, and of one that was cut short.
+    let lock = place.path("db/lock");
+    fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", std::process::id())).unwrap();
+    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+    assert!(lock.exists());
+    fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", holder.id())).unwrap();
+    assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
+    assert!(!lock.exists());
+    fs::write(&lock, "").unwrap();
+    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+}
+
+#[test]
+fn nobody_has_to_read_everything() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(50_000));
+    for arguments in [&["scan", db][..], &["dump", db]] {
+        let mut child = command(arguments).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        assert!(line.contains("\"value 0\""));
+        let mut error = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+        assert_eq!((child.wait().unwrap().code(), &*error), (Some(0), ""));
+    }
+    // What is loaded is loaded, whether or not somebody reads the keys.
+    let copy = &place.db("copy");
+    let mut child = command(&["load", copy, "--ack", "--batch", "10"]).spawn().unwrap();
+    drop(child.stdout.take());
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), numbered(100).as_bytes()).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert_eq!(run(&["count", copy]).ok(), "100\n");
+}
+
+/// A full disk is not taken for a reader that left.
+#[cfg(target_os = "linux")]
+#[test]
+fn output_that_cannot_be_written() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = command(&["scan", db]).stdout(full).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.starts_with(b"mangrove: KV_IO: "));
+}

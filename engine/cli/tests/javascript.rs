@@ -1,0 +1,149 @@
+//! A database that the JavaScript package wrote is read value by value, and written as that would.
+
+#![allow(clippy::unwrap_used, reason = "a failure fails the test")]
+
+mod common;
+
+use std::fs;
+use std::sync::Arc;
+
+use common::{Place, fixture, run, run_with};
+use mangrove_engine::storage::FsStorage;
+use mangrove_engine::{Database, Direction, KeyRange, Options};
+use serde_json::Value;
+
+/// Numbers are equal if their doubles are, however they are written.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => {
+            left.as_f64().map(f64::to_bits) == right.as_f64().map(f64::to_bits)
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            let pair = |((left, a), (right, b)): ((&String, &Value), (&String, &Value))| left == right && same(a, b);
+            left.len() == right.len() && left.iter().zip(right).all(pair)
+        }
+        _ => left == right,
+    }
+}
+
+fn assert_same_lines(shown: &str, expected: &str) {
+    assert_eq!(shown.lines().count(), expected.lines().count());
+    for (shown, expected) in shown.lines().zip(expected.lines()) {
+        let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        assert!(
+            shown == expected || same(&parse(shown), &parse(expected)),
+            "{shown}\n{expected}"
+        );
+    }
+}
+
+/// Name, codecs and records of every collection, as the engine has them.
+type Contents = Vec<(String, String, String, Vec<(Vec<u8>, Vec<u8>)>)>;
+
+fn contents(directory: &std::path::Path) -> Contents {
+    let database = Database::open(Arc::new(FsStorage::new(directory)), Options::default()).unwrap();
+    let snapshot = database.snapshot();
+    let collections = snapshot.collections().into_iter().map(|info| {
+        let mut cursor = snapshot
+            .collection(&info.name)
+            .unwrap()
+            .cursor(KeyRange::all(), Direction::Forward);
+        let mut records = Vec::new();
+        while cursor.advance().unwrap() {
+            records.push((cursor.key().to_vec(), cursor.value().unwrap()));
+        }
+        (info.name, info.key_codec, info.value_codec, records)
+    });
+    collections.collect()
+}
+
+/// The fixture as a directory, as Node has it.
+fn unpacked(place: &Place) -> String {
+    fs::create_dir(place.path("js")).unwrap();
+    fs::copy(fixture("javascript.mangrove"), place.path("js/data")).unwrap();
+    place.db("js")
+}
+
+#[test]
+fn every_kind_of_key_and_value_is_shown() {
+    let place = Place::new();
+    let db = &unpacked(&place);
+    let expected = fs::read_to_string(fixture("javascript.jsonl")).unwrap();
+    assert_same_lines(&run(&["dump", db]).ok(), &expected);
+    // A key is found by what is shown of it.
+    for line in expected
+        .lines()
+        .filter(|line| line.starts_with("{\"collection\":\"\","))
+    {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let found = run(&["get", db, &line["key"].to_string()]).ok();
+        assert_eq!(found.trim_end(), line["value"].to_string(), "{line}");
+    }
+}
+
+#[test]
+fn a_single_exported_file_is_a_database() {
+    let place = Place::new();
+    let file = place.path("from the browser.mangrove");
+    fs::copy(fixture("javascript.mangrove"), &file).unwrap();
+    let file = file.to_str().unwrap();
+    let expected = fs::read_to_string(fixture("javascript.jsonl")).unwrap();
+    assert_same_lines(&run(&["dump", file]).ok(), &expected);
+    run(&["verify", file]).ok();
+    run(&["set", file, "\"new\"", "1"]).ok();
+    assert_eq!(run(&["get", file, "\"new\""]).ok(), "1\n");
+    assert_eq!(
+        fs::read_dir(place.path("")).unwrap().count(),
+        1,
+        "nothing lies beside it"
+    );
+    let db = unpacked(&place);
+    assert_eq!(run(&["count", &format!("{db}/data")]).ok(), run(&["count", &db]).ok());
+}
+
+#[test]
+fn what_was_dumped_is_loaded_byte_for_byte() {
+    let place = Place::new();
+    let db = &unpacked(&place);
+    let copy = &place.db("copy");
+    run_with(run(&["dump", db]).ok(), &["load", copy, "--batch", "7"]).ok();
+    let (original, loaded) = (contents(&place.path("js")), contents(&place.path("copy")));
+    assert!(original.iter().map(|(.., records)| records.len()).sum::<usize>() > 100);
+    for (original, loaded) in original.iter().zip(&loaded) {
+        assert_eq!(original, loaded);
+    }
+    assert_eq!(original.len(), loaded.len());
+    assert_eq!(run(&["dump", db]).ok(), run(&["dump", copy]).ok());
+    // And one collection alone, under another name.
+    let lines = run(&["dump", db, "--collection", "json"]).ok();
+    run_with(lines, &["load", copy, "--collection", "json 2"]).ok();
+    let copied = contents(&place.path("copy"))
+        .into_iter()
+        .find(|(name, ..)| name == "json 2")
+        .unwrap();
+    let json = original.iter().find(|(name, ..)| name == "json").unwrap();
+    assert_eq!((&copied.1, &copied.2, &copied.3), (&json.1, &json.2, &json.3));
+}
+
+#[test]
+fn new_collections_have_the_codecs_of_the_package() {
+    let place = Place::new();
+    let db = &place.db("db");
+    run(&["set", db, "\"a\"", "{\"b\":[1.5,-0.0]}"]).ok();
+    run(&["set", db, "7", "\"x\"", "--collection", "c"]).ok();
+    let defaults = |name: &str| (name.to_owned(), "any".to_owned(), "structured".to_owned());
+    let found = contents(&place.path("db"));
+    let [(name, key, value, first), (name2, key2, value2, second)] = &found[..] else {
+        panic!("two collections")
+    };
+    assert_eq!((name.clone(), key.clone(), value.clone()), defaults(""));
+    assert_eq!((name2.clone(), key2.clone(), value2.clone()), defaults("c"));
+    assert_eq!(
+        first[0],
+        (b"0a".to_vec(), b"\xa1\x61b\x82\xfa\x3f\xc0\0\0\xfa\x80\0\0\0".to_vec())
+    );
+    assert_eq!(second[0], (b"\x10\xc0\x1c\0\0\0\0\0\0".to_vec(), b"\x61x".to_vec()));
+}

@@ -1,0 +1,242 @@
+//! Every verb does what it says.
+
+mod common;
+
+use common::{Place, numbered, run, run_with};
+use serde_json::{Value, json};
+
+#[test]
+fn set_get_and_del() {
+    let place = Place::new();
+    let db = &place.db("deep/er");
+    assert_eq!(run(&["set", db, "\"a\"", "[1,{\"b\":null}]"]).ok(), "");
+    assert_eq!(run(&["get", db, "\"a\""]).ok(), "[1,{\"b\":null}]\n");
+    run_with(" {\"from\": \"input\"}\n", &["set", db, "-5"]).ok();
+    assert_eq!(run(&["get", db, "-5"]).ok(), "{\"from\":\"input\"}\n");
+    run(&["set", db, "-5", "-7.5", "--durability", "none"]).ok();
+    assert_eq!(run(&["get", db, "-5"]).ok(), "-7.5\n");
+    run(&[
+        "set",
+        db,
+        "\"a\"",
+        "1",
+        "--collection",
+        "other",
+        "--durability",
+        "relaxed",
+    ])
+    .ok();
+    assert_eq!(run(&["get", db, "\"a\"", "--collection", "other"]).ok(), "1\n");
+    assert_eq!(run(&["del", db, "\"a\""]).ok(), "true\n");
+    assert_eq!(run(&["del", db, "\"a\""]).ok(), "false\n");
+    run(&["get", db, "\"a\""]).fails(1, "KV_NOT_FOUND");
+    assert_eq!(run(&["get", db, "\"a\"", "--collection", "other"]).ok(), "1\n");
+    let left: Vec<_> = std::fs::read_dir(db)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert_eq!(left, ["data"], "the lock is given back");
+}
+
+#[test]
+fn scan_and_count() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let keys = |options: &[&str]| {
+        let arguments = [&["scan", db, "--keys-only"], options].concat();
+        let lines = run(&arguments).ok();
+        let keys = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap()["key"].clone());
+        let keys: Vec<Value> = keys.collect();
+        if !options.iter().any(|option| ["--reverse", "--limit"].contains(option)) {
+            let arguments = [&["count", db], options].concat();
+            assert_eq!(run(&arguments).ok(), format!("{}\n", keys.len()));
+        }
+        Value::Array(keys)
+    };
+    assert_eq!(keys(&[]).as_array().unwrap().len(), 10);
+    assert_eq!(keys(&["--start", "7"]), json!([7, 8, 9]));
+    assert_eq!(keys(&["--end", "2"]), json!([0, 1]));
+    assert_eq!(keys(&["--start", "-3.5", "--end", "1e0"]), json!([0]));
+    assert_eq!(keys(&["--start", "5", "--end", "2"]), json!([]));
+    assert_eq!(keys(&["--start", "\"text\""]), json!([]));
+    assert_eq!(keys(&["--reverse", "--limit", "2"]), json!([9, 8]));
+    assert_eq!(keys(&["--reverse", "--start", "3", "--end", "5"]), json!([4, 3]));
+    assert_eq!(keys(&["--limit", "0"]), json!([]));
+    assert_eq!(
+        run(&["scan", db, "--limit", "1"]).ok(),
+        "{\"key\":0,\"value\":\"value 0\"}\n"
+    );
+    assert_eq!(run(&["scan", db, "--limit", "1", "--keys-only"]).ok(), "{\"key\":0}\n");
+}
+
+#[test]
+fn prefixes() {
+    let place = Place::new();
+    let keys = r#"["a",1] ["a",2] ["a\u0000"] ["b"] "ab" "abc" "b" {"$bytes":"AQI="}"#;
+    let line = |key| format!("{{\"key\":{key},\"value\":0}}\n");
+    let lines: String = keys.split(' ').map(line).collect();
+    let db = &place.loaded("db", &lines);
+    let count = |options: &[&str]| run(&[&["count", db], options].concat()).ok();
+    assert_eq!(count(&["--prefix", "[\"a\"]"]), "2\n");
+    assert_eq!(count(&["--prefix", "[]"]), "4\n");
+    assert_eq!(count(&["--prefix", "\"ab\""]), "2\n");
+    assert_eq!(count(&["--prefix", "\"\""]), "3\n");
+    assert_eq!(count(&["--prefix", "{\"$bytes\":\"AQ==\"}"]), "1\n");
+    assert_eq!(count(&["--prefix", "\"ab\"", "--start", "\"abb\""]), "1\n");
+    assert_eq!(
+        count(&["--prefix", "\"ab\"", "--start", "\"a\"", "--end", "\"abb\""]),
+        "1\n"
+    );
+    run(&["count", db, "--prefix", "5"]).fails(1, "KV_INVALID_ARGUMENT");
+}
+
+#[test]
+fn stat_names_collections_and_codecs() {
+    let place = Place::new();
+    let lines = r#"{"key":1,"value":1}
+{"collection":"raw","keyCodec":"bytes","valueCodec":"bytes"}
+{"collection":"own","keyCodec":"mine","valueCodec":"json"}"#;
+    let db = &place.loaded("db", lines);
+    let stat: Value = serde_json::from_str(&run(&["stat", db]).ok()).unwrap();
+    assert_eq!(stat["entries"], 1);
+    assert_eq!(stat["version"], stat["durableVersion"]);
+    assert!(stat["fileSize"].as_u64().unwrap() > 0);
+    assert_eq!(
+        stat["collections"],
+        json!([
+            { "name": "", "count": 1, "keyCodec": "any", "valueCodec": "structured" },
+            { "name": "own", "count": 0, "keyCodec": "mine", "valueCodec": "json" },
+            { "name": "raw", "count": 0, "keyCodec": "bytes", "valueCodec": "bytes" },
+        ])
+    );
+}
+
+#[test]
+fn verify_reports_what_it_checked() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(5000));
+    let report: Value = serde_json::from_str(&run(&["verify", db]).ok()).unwrap();
+    assert_eq!((&report["ok"], &report["entries"]), (&json!(true), &json!(5000)));
+    assert!(report["pagesChecked"].as_u64().unwrap() > 3);
+}
+
+#[test]
+fn dump_tells_collections_apart() {
+    let place = Place::new();
+    let lines = r#"{"key":1,"value":1}
+{"collection":"a \"b\"","key":2,"value":2}
+"#;
+    let db = &place.loaded("db", lines);
+    assert_eq!(
+        run(&["dump", db]).ok(),
+        "{\"collection\":\"\",\"key\":1,\"value\":1}\n{\"collection\":\"a \\\"b\\\"\",\"key\":2,\"value\":2}\n"
+    );
+    let one = run(&["dump", db, "--collection", "a \"b\""]).ok();
+    assert_eq!(one, "{\"key\":2,\"value\":2}\n");
+    assert_eq!(run(&["dump", db, "--collection", ""]).ok(), "{\"key\":1,\"value\":1}\n");
+    let copy = &place.db("copy");
+    run_with(one, &["load", copy, "--collection", "c"]).ok();
+    assert_eq!(
+        run(&["scan", copy, "--collection", "c"]).ok(),
+        "{\"key\":2,\"value\":2}\n"
+    );
+    run(&["dump", db, "--collection", "c"]).fails(1, "KV_NOT_FOUND");
+}
+
+#[test]
+fn load_batches_and_acknowledges() {
+    let place = Place::new();
+    let db = &place.db("db");
+    let lines = "{\"key\":[1, \"a\"],\"value\":0}\n\n  \r\n{\"key\":null,\"value\":null}\r\n{\"value\":0,\"key\":{\"$bigint\":\"7\"}}";
+    let acks = run_with(lines, &["load", db, "--ack", "--batch", "2"]).ok();
+    assert_eq!(acks, "[1, \"a\"]\nnull\n{\"$bigint\":\"7\"}\n");
+    assert_eq!(run(&["count", db]).ok(), "3\n");
+    let version = |db: &str| serde_json::from_str::<Value>(&run(&["stat", db]).ok()).unwrap()["version"].clone();
+    assert_eq!(version(db), 2, "two batches are two commits");
+    let large = &place.db("large");
+    run_with(numbered(2500), &["load", large, "--durability", "none"]).ok();
+    assert_eq!(
+        (run(&["count", large]).ok().as_str(), version(large)),
+        ("2500\n", json!(3))
+    );
+    run_with("", &["load", db]).ok();
+    assert_eq!(version(db), 2, "nothing to load is no commit");
+}
+
+/// A key is echoed before the next line is asked for.
+#[test]
+fn acknowledgements_do_not_wait_for_more_lines() {
+    use std::io::{BufRead, BufReader, Write};
+    let place = Place::new();
+    let mut child = common::command(&["load", &place.db("db"), "--ack", "--batch", "1"])
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut acks = BufReader::new(child.stdout.take().unwrap());
+    for index in 0..3 {
+        writeln!(stdin, "{{\"key\":{index},\"value\":0}}").unwrap();
+        let mut ack = String::new();
+        acks.read_line(&mut ack).unwrap();
+        assert_eq!(ack, format!("{index}\n"));
+    }
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn raw_collections() {
+    let place = Place::new();
+    let header = "{\"keyCodec\":\"bytes\",\"valueCodec\":\"\"}\n";
+    let db = &place.db("db");
+    run_with(
+        format!("{header}{{\"key\":\"k\",\"value\":\"é\"}}\n"),
+        &["load", db, "--raw", "utf8"],
+    )
+    .ok();
+    run(&["set", db, "{\"$bytes\":\"/w==\"}", "{\"$bytes\":\"\"}"]).ok();
+    run(&["set", db, "\"feff\"", "\"00\"", "--raw", "hex"]).ok();
+    let scan = |options: &[&str]| run(&[&["scan", db], options].concat()).ok();
+    assert_eq!(
+        scan(&[]),
+        "{\"key\":{\"$bytes\":\"aw==\"},\"value\":{\"$bytes\":\"w6k=\"}}\n\
+         {\"key\":{\"$bytes\":\"/v8=\"},\"value\":{\"$bytes\":\"AA==\"}}\n\
+         {\"key\":{\"$bytes\":\"/w==\"},\"value\":{\"$bytes\":\"\"}}\n"
+    );
+    assert_eq!(
+        scan(&["--raw", "utf8"]),
+        "{\"key\":\"k\",\"value\":\"é\"}\n\
+         {\"key\":{\"$bytes\":\"/v8=\"},\"value\":\"\\u0000\"}\n\
+         {\"key\":{\"$bytes\":\"/w==\"},\"value\":\"\"}\n"
+    );
+    assert_eq!(
+        scan(&["--raw", "hex", "--start", "\"fe\"", "--limit", "1"]),
+        "{\"key\":\"feff\",\"value\":\"00\"}\n"
+    );
+    assert_eq!(run(&["get", db, "\"aw==\"", "--raw", "base64"]).ok(), "\"w6k=\"\n");
+    for form in ["utf8", "hex", "base64"] {
+        let copy = &place.db(form);
+        run_with(run(&["dump", db, "--raw", form]).ok(), &["load", copy, "--raw", form]).ok();
+        assert_eq!(run(&["dump", copy]).ok(), run(&["dump", db]).ok());
+    }
+    run(&["set", db, "\"a\"", "\"b\""]).fails(1, "KV_INVALID_KEY");
+    run(&["set", db, "\"abc\"", "\"b\"", "--raw", "hex"]).fails(1, "KV_INVALID_KEY");
+    run(&["set", db, "{\"$bytes\":\"\"}", "1", "--raw", "utf8"]).fails(1, "KV_INVALID_VALUE");
+}
+
+#[test]
+fn bench_prints_figures_and_leaves_nothing() {
+    let place = Place::new();
+    let db = &place.db("db");
+    let figures: Value =
+        serde_json::from_str(&run(&["bench", db, "--count", "3000", "--value-bytes", "9"]).ok()).unwrap();
+    assert_eq!(figures["count"], 3000);
+    for figure in ["setsPerSecond", "getsPerSecond", "scannedPerSecond", "fileSize"] {
+        assert!(figures[figure].as_u64().unwrap() > 0, "{figure}");
+    }
+    assert!(!place.path("db").exists());
+    place.loaded("db", "{\"key\":1,\"value\":1}");
+    run(&["bench", db]).fails(1, "KV_EXISTS");
+    assert_eq!(run(&["count", db]).ok(), "1\n");
+}
