@@ -42,6 +42,10 @@ mod tree;
 
 pub use block::Compression;
 pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
+pub use database::{
+    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
+    RecoveredRoot, recover,
+};
 pub use error::{Corruption, Error, Result};
 pub use transaction::{CommitInfo, Durability, WriteBatch, WriteTransaction};
 pub use tree::{Direction, KeyRange, prefix_end};

@@ -22,8 +22,10 @@ use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 pub(crate) mod checksum;
+mod found;
 pub(crate) mod reference;
 
+pub(crate) use found::Header;
 pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, Pointer, REF_BYTES};
 
 pub(crate) const HEADER_BYTES: usize = 32;
@@ -98,13 +100,15 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
-        let mut block = vec![0; (reference.units as usize) << self.unit_shift];
-        self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
-        let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
         let end = (reference.unit + u64::from(reference.units)) << self.unit_shift;
         if end > self.file.len()? {
-            return Err(damaged("a block lies beyond the end of the file"));
+            return Err(Error::corrupt_at(
+                reference.unit,
+                "a block lies beyond the end of the file",
+            ));
         }
+        let mut block = vec![0; (reference.units as usize) << self.unit_shift];
+        self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
         self.file.read_at(reference.unit << self.unit_shift, &mut block)?;
         decode(block, reference, kind, owner)
     }

@@ -11,6 +11,7 @@ use crate::tree::editor::Limits;
 
 mod catalog;
 mod open;
+mod recover;
 mod snapshot;
 mod stats;
 mod verify;
@@ -18,6 +19,10 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use recover::{
+    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
+    RecoveredRoot, recover,
+};
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use stats::Stats;
 pub use verify::VerifyReport;

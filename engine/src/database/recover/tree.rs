@@ -1,0 +1,342 @@
+//! One tree: what references lead to first, then, for the keys they do not lead to, what the scan found.
+
+use super::control::{Control, Flow};
+use super::report::RecoverReport;
+use super::scan::{Found, Index, scan};
+use super::source::Source;
+use crate::block::{BlockFile, Pointer};
+use crate::cache::{Access, Expected, Pager};
+use crate::error::Error;
+use crate::node::{Child, Node};
+use crate::tree::value;
+
+/// Memory that the list of holes of one tree may take. Beyond it neighbouring holes become one; what lies between them is found by the scan.
+const MAX_HOLE_BYTES: usize = 4 << 20;
+/// Pages of the source kept in memory.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// Where the records of a tree go, in the order of the leaves that hold them.
+pub(super) trait Sink {
+    /// A newer leaf covers these keys: forget what older ones said.
+    fn clear(&mut self, range: &Range) -> Result<(), Error>;
+    /// A record, and the checkpoint as of which it is known.
+    fn put(&mut self, key: &[u8], value: &[u8], generation: u64) -> Result<(), Error>;
+    /// A record whose value cannot be read.
+    fn lose(&mut self, key: &[u8]);
+    /// All records of a leaf were given.
+    fn end_leaf(&mut self) -> Result<(), Error>;
+}
+
+/// Keys from `lower` up to, not including, `upper`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Range {
+    pub(super) lower: Vec<u8>,
+    pub(super) upper: Option<Vec<u8>>,
+}
+
+impl Range {
+    fn of(node: &Node) -> Self {
+        Self {
+            lower: node.lower_fence().to_vec(),
+            upper: node.upper_fence().map(<[u8]>::to_vec),
+        }
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> bool {
+        self.lower.as_slice() <= key && self.upper.as_ref().is_none_or(|upper| key < upper.as_slice())
+    }
+
+    fn intersection(&self, other: &Self) -> Option<Self> {
+        let upper = match (&self.upper, &other.upper) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.as_ref().or(b.as_ref()),
+        };
+        let both = Self {
+            lower: (&self.lower).max(&other.lower).clone(),
+            upper: upper.cloned(),
+        };
+        both.upper
+            .as_ref()
+            .is_none_or(|upper| both.lower < *upper)
+            .then_some(both)
+    }
+}
+
+/// Keys whose node could not be reached.
+pub(super) struct Hole {
+    pub(super) range: Range,
+    /// Records that should be there.
+    pub(super) expected: Option<u64>,
+}
+
+/// What came of a tree.
+pub(super) struct Outcome {
+    /// What references did not lead to.
+    pub(super) holes: Vec<Hole>,
+    /// Checkpoint of the root that was used.
+    pub(super) as_of: u64,
+    /// The root was found by the scan and is newer than the one that was given.
+    pub(super) is_found: bool,
+}
+
+/// Holes in the order of their keys.
+#[derive(Default)]
+struct Holes {
+    list: Vec<Hole>,
+    bytes: usize,
+}
+
+impl Holes {
+    fn add(&mut self, expected: &Expected<'_>, count: Option<u64>) {
+        let upper = expected.upper.map(<[u8]>::to_vec);
+        let bytes = expected.lower.len() + upper.as_ref().map_or(0, Vec::len) + size_of::<Hole>();
+        if let Some(last) = self.list.last_mut() {
+            let is_neighbour = last.range.upper.as_deref() == Some(expected.lower);
+            if is_neighbour || self.bytes + bytes > MAX_HOLE_BYTES {
+                let sum = last.expected.zip(count).and_then(|(a, b)| a.checked_add(b));
+                last.expected = sum.filter(|_| is_neighbour);
+                last.range.upper = upper;
+                return;
+            }
+        }
+        self.bytes += bytes;
+        self.list.push(Hole {
+            range: Range {
+                lower: expected.lower.to_vec(),
+                upper,
+            },
+            expected: count,
+        });
+    }
+
+    /// The parts of the holes that a range covers.
+    fn parts<'a>(&'a self, range: &'a Range) -> impl Iterator<Item = Range> + 'a {
+        let is_before = |hole: &Hole| hole.range.upper.as_ref().is_some_and(|upper| *upper <= range.lower);
+        let first = self.list.partition_point(is_before);
+        let overlapping = self.list[first..].iter().map(|hole| range.intersection(&hole.range));
+        overlapping.map_while(|part| part)
+    }
+}
+
+/// The state of a recovery.
+pub(super) struct Salvage<'a> {
+    pub(super) source: Source,
+    pager: Pager,
+    unit_shift: u32,
+    /// Present once it was needed.
+    pub(super) index: Option<Index>,
+    /// Blocks of later checkpoints were never part of the database.
+    last_generation: u64,
+    pub(super) report: RecoverReport,
+    pub(super) control: Control<'a>,
+}
+
+impl<'a> Salvage<'a> {
+    pub(super) fn new(
+        source: Source,
+        unit_shift: u32,
+        last_generation: u64,
+        index: Option<Index>,
+        control: Control<'a>,
+    ) -> Self {
+        let blocks = BlockFile::new(std::sync::Arc::clone(source.file()), unit_shift);
+        Self {
+            pager: Pager::new(blocks, CACHE_BYTES),
+            source,
+            unit_shift,
+            index,
+            last_generation,
+            report: RecoverReport::new(),
+            control,
+        }
+    }
+
+    /// The reference to a root that the scan found.
+    fn found_root(&mut self, found: Found) -> Option<Child> {
+        let (header, node) = self.source.node_at(found.offset()).ok()?;
+        let reference = header.reference(found.offset(), self.unit_shift)?;
+        Some(node.as_child(Pointer::Disk(reference)))
+    }
+
+    /// Gives the records of a tree to `sink`. `root` is its root as of the checkpoint `as_of`, unless the scan found a newer one. Where
+    /// it does not lead to the leaves, the sink gets what the scan found.
+    pub(super) fn tree(
+        &mut self,
+        owner: u32,
+        mut root: Option<Child>,
+        mut as_of: u64,
+        sink: &mut dyn Sink,
+    ) -> Flow<Outcome> {
+        let mut is_found = false;
+        let newest_root = self.index.as_ref().and_then(|index| index.root(owner)).copied();
+        if let Some(found) = newest_root.filter(|found| found.generation > as_of)
+            && let Some(child) = self.found_root(found)
+        {
+            root = Some(child);
+            as_of = found.generation;
+            is_found = true;
+        }
+        let newest = self.index.as_ref().map_or(0, |index| index.newest(owner));
+        let mut holes = Holes::default();
+        let whole = Expected {
+            owner,
+            level: None,
+            lower: &[],
+            upper: None,
+        };
+        let mut after = 0;
+        if newest > as_of {
+            // The root that leads to these nodes is lost. An older one would hide them.
+            holes.add(&whole, None);
+            after = if root.is_none() { as_of } else { 0 };
+        } else if let Some(root) = &root {
+            self.subtree(root, &whole, Some(root.count), as_of, sink, &mut holes)?;
+        }
+        if !holes.list.is_empty() {
+            self.fill(owner, &holes, after, sink)?;
+        }
+        Ok(Outcome {
+            holes: holes.list,
+            as_of,
+            is_found,
+        })
+    }
+
+    fn subtree(
+        &mut self,
+        child: &Child,
+        expected: &Expected<'_>,
+        count: Option<u64>,
+        as_of: u64,
+        sink: &mut dyn Sink,
+        holes: &mut Holes,
+    ) -> Flow<()> {
+        let loaded = match &child.pointer {
+            Pointer::Disk(reference) => self.pager.load(reference, expected, Access::Scan),
+            Pointer::Memory(_) => Err(Error::corrupt("a root is no reference to a block")),
+        };
+        let node = match loaded {
+            Ok(node) => node,
+            Err(error) => {
+                self.report.add_problem(error);
+                holes.add(expected, count);
+                return Ok(());
+            }
+        };
+        if node.is_leaf() {
+            return self.leaf(&node, expected.owner, None, as_of, sink);
+        }
+        for index in 0..node.len() {
+            let (lower, upper) = node.child_fences(index);
+            let below = Expected {
+                owner: expected.owner,
+                level: Some(node.level() - 1),
+                lower: &lower,
+                upper: upper.as_deref(),
+            };
+            let child = node.child(index);
+            self.subtree(&child, &below, Some(child.count), as_of, sink, holes)?;
+        }
+        Ok(())
+    }
+
+    /// Gives those records of a leaf that lie in `part` to the sink.
+    fn leaf(
+        &mut self,
+        node: &Node,
+        owner: u32,
+        part: Option<&Range>,
+        generation: u64,
+        sink: &mut dyn Sink,
+    ) -> Flow<()> {
+        let (mut key, mut bytes) = (Vec::new(), Vec::new());
+        for index in 0..node.len() {
+            node.key_into(index, &mut key);
+            if part.is_some_and(|part| !part.contains(&key)) {
+                continue;
+            }
+            bytes.clear();
+            match value::read(&self.pager.blocks, owner, &node.record(index), &mut bytes) {
+                Ok(()) => sink.put(&key, &bytes, generation)?,
+                Err(error) => {
+                    // Leaves that the scan found may be outdated; that their values are gone is no damage.
+                    if part.is_none() {
+                        self.report.add_problem(error.covering(&key, Some(&key)));
+                    }
+                    sink.lose(&key);
+                }
+            }
+        }
+        sink.end_leaf()?;
+        self.control.leaf(node.len() as u64)
+    }
+
+    /// Fills holes from the leaves that the scan found, the oldest first: each takes the place of what older ones said about its keys.
+    /// So no list of what is covered already has to be kept.
+    fn fill(&mut self, owner: u32, holes: &Holes, after: u64, sink: &mut dyn Sink) -> Flow<()> {
+        let count = self.scanned()?.of(owner).len();
+        for number in 0..count {
+            let Some(found) = self
+                .index
+                .as_ref()
+                .and_then(|index| index.of(owner).get(number))
+                .copied()
+            else {
+                break;
+            };
+            if found.level() != 0 || found.generation <= after {
+                continue;
+            }
+            let Ok(node) = self.source.node(&found) else { continue };
+            let range = Range::of(&node);
+            for part in holes.parts(&range) {
+                sink.clear(&part)?;
+                self.leaf(&node, owner, Some(&part), found.generation, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The index, made now if it was not needed before.
+    pub(super) fn scanned(&mut self) -> Flow<&Index> {
+        if self.index.is_none() {
+            let shift = Some(self.unit_shift);
+            let index = scan(&mut self.source, shift, self.last_generation, &mut self.control)?;
+            self.index = Some(index);
+        }
+        Ok(self.index.as_ref().expect("it was made just now"))
+    }
+
+    /// Ranges of keys and generations of the leaves that the scan found, oldest first.
+    pub(super) fn history(
+        &mut self,
+        owner: u32,
+        mut visit: impl FnMut(&Range, u64, &[(Vec<u8>, Vec<u8>)]),
+    ) -> Flow<()> {
+        let count = self.scanned()?.of(owner).len();
+        for number in 0..count {
+            let Some(found) = self
+                .index
+                .as_ref()
+                .and_then(|index| index.of(owner).get(number))
+                .copied()
+            else {
+                break;
+            };
+            let Ok(node) = self.source.node(&found) else { continue };
+            if !node.is_leaf() {
+                continue;
+            }
+            let mut records = Vec::new();
+            for index in 0..node.len() {
+                let mut bytes = Vec::new();
+                if value::read(&self.pager.blocks, owner, &node.record(index), &mut bytes).is_ok() {
+                    records.push((node.key(index), bytes));
+                }
+            }
+            visit(&Range::of(&node), found.generation, &records);
+            self.control.leaf(0)?;
+        }
+        Ok(())
+    }
+}
