@@ -20,9 +20,9 @@ pub(super) struct Entry {
 
 /// The catalog's records.
 #[derive(Default)]
-struct Entries {
-    list: BTreeMap<Vec<u8>, Entry>,
-    lost: LostKeys,
+pub(super) struct Entries {
+    pub(super) list: BTreeMap<Vec<u8>, Entry>,
+    pub(super) lost: LostKeys,
 }
 
 fn decode(key: &[u8], value: &[u8], generation: u64) -> Option<Entry> {

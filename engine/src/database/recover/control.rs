@@ -72,6 +72,11 @@ impl<'a> Control<'a> {
         }
     }
 
+    /// What was read so far was only looked at.
+    pub(super) fn forget_records(&mut self) {
+        self.state.records = 0;
+    }
+
     fn report(&mut self) -> Flow<()> {
         match (self.callback)(self.state) {
             ControlFlow::Continue(()) => Ok(()),

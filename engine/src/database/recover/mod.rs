@@ -15,6 +15,7 @@ use crate::storage::Storage;
 use crate::tree::editor::Limits;
 
 mod catalog;
+mod choose;
 mod control;
 mod report;
 mod scan;
@@ -146,11 +147,17 @@ fn run(
     options.exclusive = true;
     options.read_only = false;
     let database = Database::open(Arc::clone(target), options)?;
-    control.enter(RecoverPhase::Copying)?;
     let unit_shift = unit_shift.expect("the superblock or the scan gave it");
     let mut salvage = Salvage::new(source, unit_shift, last_generation, index, control);
-    let root = superblock.and_then(|superblock| superblock.catalog);
-    let as_of = superblock.map_or(0, |superblock| superblock.generation);
+    let (root, as_of) = match superblock {
+        Some(superblock) if copies.is_certain => (superblock.catalog, superblock.generation),
+        Some(superblock) => salvage.choose(superblock)?,
+        None => (None, 0),
+    };
+    if let Some(superblock) = superblock.filter(|superblock| superblock.generation == as_of) {
+        salvage.learn_free_space(superblock);
+    }
+    salvage.control.enter(RecoverPhase::Copying)?;
     let (entries, catalog) = catalog::collections(&mut salvage, root, as_of)?;
     let mut is_mixed = !catalog.holes.is_empty();
     for hole in &catalog.holes {
@@ -175,7 +182,7 @@ fn run(
             generation: superblock.generation,
             version: superblock.version,
         },
-        _ if catalog.is_found => RecoveredRoot::Catalog {
+        _ if catalog.as_of > 0 => RecoveredRoot::Catalog {
             generation: catalog.as_of,
         },
         _ => RecoveredRoot::None,

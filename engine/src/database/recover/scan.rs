@@ -3,8 +3,6 @@
 //! A node's block says whose it is, which checkpoint wrote it and, with its fences, which keys it covers. The trees are copy on write, so of
 //! all nodes of a collection that cover a key, the one with the highest generation is the one that counts.
 
-use rustc_hash::FxHashMap;
-
 use super::control::{Control, Flow};
 use super::source::Source;
 use crate::block::{Header, Kind, Pointer};
@@ -22,7 +20,7 @@ const MAX_SAMPLES: usize = 4096;
 /// A node: all that is kept of it in memory, 24 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// Sector in bits 8 to 63, level of the node in bits 0 to 7.
+    /// Sector in bits 9 to 63, whether the node covers all keys in bit 8, its level in bits 0 to 7.
     place: u64,
     pub(super) generation: u64,
     pub(super) owner: u32,
@@ -31,23 +29,32 @@ pub(super) struct Found {
 
 impl Found {
     pub(super) fn offset(&self) -> u64 {
-        (self.place >> 8) * SECTOR_BYTES
+        self.sector() * SECTOR_BYTES
+    }
+
+    fn sector(&self) -> u64 {
+        self.place >> 9
+    }
+
+    /// A node that covers all keys is a root, or was one.
+    fn is_root(&self) -> bool {
+        self.place & 0x100 != 0
     }
 
     pub(super) fn level(&self) -> u8 {
         self.place as u8
     }
+}
 
-    fn rank(&self) -> (u64, u8) {
-        (self.generation, self.level())
-    }
+/// The newest of these nodes that was a root: of those of one checkpoint, the one on the highest level.
+pub(super) fn newest_root<'a>(nodes: impl Iterator<Item = &'a Found>) -> Option<Found> {
+    let roots = nodes.filter(|found| found.is_root());
+    roots.max_by_key(|found| (found.generation, found.level())).copied()
 }
 
 /// What the scan found, by owner and generation.
 pub(super) struct Index {
     nodes: Vec<Found>,
-    /// The newest root of each owner: the node on the highest level that covers all keys.
-    roots: FxHashMap<u32, Found>,
     pub(super) unit_shift: u32,
     pub(super) longest_key: usize,
 }
@@ -64,8 +71,9 @@ impl Index {
         self.of(owner).last().map_or(0, |found| found.generation)
     }
 
-    pub(super) fn root(&self, owner: u32) -> Option<&Found> {
-        self.roots.get(&owner)
+    /// The newest checkpoint that wrote a node.
+    pub(super) fn newest_of_all(&self) -> u64 {
+        self.nodes.iter().map(|found| found.generation).max().unwrap_or(0)
     }
 
     pub(super) fn owners(&self) -> impl Iterator<Item = u32> + '_ {
@@ -110,13 +118,13 @@ impl Samples {
     fn unit_shift(&self, nodes: &[Found]) -> u32 {
         let leads = |unit: u64, crc: u32, shift: u32| {
             let sector = unit.checked_shl(shift - *UNIT_SHIFTS.start()).unwrap_or(u64::MAX);
-            let found = nodes.binary_search_by_key(&sector, |found| found.place >> 8);
+            let found = nodes.binary_search_by_key(&sector, Found::sector);
             found.is_ok_and(|index| nodes[index].crc == crc)
         };
         let hits = |shift: u32| self.0.iter().filter(|(unit, crc)| leads(*unit, *crc, shift)).count();
-        let aligned = nodes.iter().fold(u64::MAX, |all, found| {
-            all.min((found.place >> 8).trailing_zeros().into())
-        });
+        let aligned = nodes
+            .iter()
+            .fold(u64::MAX, |all, found| all.min((found.sector()).trailing_zeros().into()));
         let widest = *UNIT_SHIFTS.start() + aligned.min(7) as u32;
         // `max_by_key` takes the last of equals; without references the widest that fits is as good as any.
         let best = UNIT_SHIFTS
@@ -137,7 +145,6 @@ pub(super) fn scan(
     let mut scan = Scan {
         index: Index {
             nodes: Vec::new(),
-            roots: FxHashMap::default(),
             unit_shift: 0,
             longest_key: 0,
         },
@@ -155,7 +162,6 @@ pub(super) fn scan(
     index.unit_shift = unit_shift.unwrap_or_else(|| scan.samples.unit_shift(&index.nodes));
     let unit_bytes = 1 << index.unit_shift;
     index.nodes.retain(|found| found.offset().is_multiple_of(unit_bytes));
-    index.roots.retain(|_, found| found.offset().is_multiple_of(unit_bytes));
     let order = |found: &Found| (found.owner, found.generation, found.place);
     index.nodes.sort_unstable_by_key(order);
     Ok(index)
@@ -202,19 +208,13 @@ impl Scan {
         if header.generation > self.last_generation {
             return;
         }
-        let found = Found {
-            place: (offset / SECTOR_BYTES) << 8 | u64::from(node.level()),
+        let is_root = node.lower_fence().is_empty() && node.upper_fence().is_none();
+        self.index.nodes.push(Found {
+            place: ((offset / SECTOR_BYTES) << 9) | u64::from(is_root) << 8 | u64::from(node.level()),
             generation: header.generation,
             owner: header.owner,
             crc: header.crc,
-        };
-        self.index.nodes.push(found);
-        if node.lower_fence().is_empty() && node.upper_fence().is_none() {
-            let root = self.index.roots.entry(header.owner).or_insert(found);
-            if root.rank() < found.rank() {
-                *root = found;
-            }
-        }
+        });
         self.samples.take(header.owner, node);
         let keys = (0..node.len()).map(|index| node.prefix_len() + node.suffix(index).len());
         let fences = [node.lower_fence().len(), node.upper_fence().map_or(0, <[u8]>::len)];

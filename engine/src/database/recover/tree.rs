@@ -2,10 +2,11 @@
 
 use super::control::{Control, Flow};
 use super::report::RecoverReport;
-use super::scan::{Found, Index, scan};
+use super::scan::{Found, Index, newest_root, scan};
 use super::source::Source;
 use crate::block::{BlockFile, Pointer};
 use crate::cache::{Access, Expected, Pager};
+use crate::checkpoint::Extent;
 use crate::error::Error;
 use crate::node::{Child, Node};
 use crate::tree::value;
@@ -81,12 +82,16 @@ pub(super) struct Outcome {
 
 /// Holes in the order of their keys.
 #[derive(Default)]
-struct Holes {
+pub(super) struct Holes {
     list: Vec<Hole>,
     bytes: usize,
 }
 
 impl Holes {
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     fn add(&mut self, expected: &Expected<'_>, count: Option<u64>) {
         let upper = expected.upper.map(<[u8]>::to_vec);
         let bytes = expected.lower.len() + upper.as_ref().map_or(0, Vec::len) + size_of::<Hole>();
@@ -121,12 +126,14 @@ impl Holes {
 /// The state of a recovery.
 pub(super) struct Salvage<'a> {
     pub(super) source: Source,
-    pager: Pager,
-    unit_shift: u32,
+    pub(super) pager: Pager,
+    pub(super) unit_shift: u32,
     /// Present once it was needed.
     pub(super) index: Option<Index>,
     /// Blocks of later checkpoints were never part of the database.
-    last_generation: u64,
+    pub(super) last_generation: u64,
+    /// Space known to be free, by address.
+    pub(super) free: Vec<Extent>,
     pub(super) report: RecoverReport,
     pub(super) control: Control<'a>,
 }
@@ -146,13 +153,20 @@ impl<'a> Salvage<'a> {
             unit_shift,
             index,
             last_generation,
+            free: Vec::new(),
             report: RecoverReport::new(),
             control,
         }
     }
 
+    /// Nodes of an owner outside of free space, oldest first, if there was a scan.
+    pub(super) fn used_nodes(&self, owner: u32) -> impl DoubleEndedIterator<Item = &Found> {
+        let nodes = self.index.as_ref().map_or(&[][..], |index| index.of(owner));
+        nodes.iter().filter(|found| !self.is_free(found))
+    }
+
     /// The reference to a root that the scan found.
-    fn found_root(&mut self, found: Found) -> Option<Child> {
+    pub(super) fn found_root(&mut self, found: Found) -> Option<Child> {
         let (header, node) = self.source.node_at(found.offset()).ok()?;
         let reference = header.reference(found.offset(), self.unit_shift)?;
         Some(node.as_child(Pointer::Disk(reference)))
@@ -168,7 +182,7 @@ impl<'a> Salvage<'a> {
         sink: &mut dyn Sink,
     ) -> Flow<Outcome> {
         let mut is_found = false;
-        let newest_root = self.index.as_ref().and_then(|index| index.root(owner)).copied();
+        let newest_root = newest_root(self.used_nodes(owner));
         if let Some(found) = newest_root.filter(|found| found.generation > as_of)
             && let Some(child) = self.found_root(found)
         {
@@ -176,7 +190,7 @@ impl<'a> Salvage<'a> {
             as_of = found.generation;
             is_found = true;
         }
-        let newest = self.index.as_ref().map_or(0, |index| index.newest(owner));
+        let newest = self.used_nodes(owner).last().map_or(0, |found| found.generation);
         let mut holes = Holes::default();
         let whole = Expected {
             owner,
@@ -202,7 +216,7 @@ impl<'a> Salvage<'a> {
         })
     }
 
-    fn subtree(
+    pub(super) fn subtree(
         &mut self,
         child: &Child,
         expected: &Expected<'_>,
@@ -272,19 +286,16 @@ impl<'a> Salvage<'a> {
     }
 
     /// Fills holes from the leaves that the scan found, the oldest first: each takes the place of what older ones said about its keys.
-    /// So no list of what is covered already has to be kept.
+    /// So no list of what is covered already has to be kept. Leaves in free space come before all others: they can only stand in for
+    /// one that is lost.
     fn fill(&mut self, owner: u32, holes: &Holes, after: u64, sink: &mut dyn Sink) -> Flow<()> {
         let count = self.scanned()?.of(owner).len();
-        for number in 0..count {
-            let Some(found) = self
-                .index
-                .as_ref()
-                .and_then(|index| index.of(owner).get(number))
-                .copied()
-            else {
-                break;
-            };
-            if found.level() != 0 || found.generation <= after {
+        let order = [true, false]
+            .into_iter()
+            .flat_map(|is_free| (0..count).map(move |number| (is_free, number)));
+        for (is_free, number) in order {
+            let found = self.scanned()?.of(owner)[number];
+            if found.level() != 0 || found.generation <= after || self.is_free(&found) != is_free {
                 continue;
             }
             let Ok(node) = self.source.node(&found) else { continue };
@@ -315,14 +326,7 @@ impl<'a> Salvage<'a> {
     ) -> Flow<()> {
         let count = self.scanned()?.of(owner).len();
         for number in 0..count {
-            let Some(found) = self
-                .index
-                .as_ref()
-                .and_then(|index| index.of(owner).get(number))
-                .copied()
-            else {
-                break;
-            };
+            let found = self.scanned()?.of(owner)[number];
             let Ok(node) = self.source.node(&found) else { continue };
             if !node.is_leaf() {
                 continue;
