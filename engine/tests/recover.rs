@@ -1,10 +1,14 @@
 //! Salvage of damaged databases, against models that know every version of every record.
 
+#[path = "recover/catalogs.rs"]
+mod catalogs;
 mod common;
 #[path = "recover/crashes.rs"]
 mod crashes;
 #[path = "recover/edges.rs"]
 mod edges;
+#[path = "recover/hostile.rs"]
+mod hostile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -13,7 +17,7 @@ use std::sync::Arc;
 use common::{Flavour, History, State, options, read_state, run, without_empty};
 use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Completeness, Database, Durability, Error, Options, RecoverReport, RecoveredRoot, recover};
+use mangrove_engine::{Completeness, Database, Error, Options, RecoverReport, RecoveredRoot, recover};
 
 const FLAVOURS: [Flavour; 4] = [Flavour::Tiny, Flavour::Batches, Flavour::Large, Flavour::Mixed];
 /// Unit of all databases here.
@@ -197,6 +201,24 @@ fn check(report: &RecoverReport, state: &State, states: &[State], context: &str)
     );
 }
 
+/// Collections may have lost their names, and dropped ones may be back, but no record is missing or outdated.
+fn assert_none_missing(expected: &State, state: &State, context: &str) {
+    for (name, records) in expected {
+        let nameless = state
+            .iter()
+            .any(|(name, found)| name.starts_with("recovered-") && found == records);
+        assert!(state.get(name) == Some(records) || nameless, "{context}: {name}");
+    }
+}
+
+fn generation(data: &[u8], block: &Block) -> u64 {
+    u64::from_le_bytes(*data[block.start + 16..].first_chunk().expect("in bounds"))
+}
+
+fn is_catalog(data: &[u8], block: &Block) -> bool {
+    data[block.start + 24..block.start + 28] == [0; 4]
+}
+
 #[test]
 fn every_damaged_unit_costs_at_most_its_block() {
     for (flavour, commits) in [
@@ -219,13 +241,7 @@ fn every_damaged_unit_costs_at_most_its_block() {
                 salvaged += 1;
                 let only_catalog = report.damaged_ranges.iter().all(|range| range.collection.is_none());
                 if only_catalog && report.lost_record_count == 0 {
-                    // Collections may have lost their names, and dropped ones may be back, but no record is missing or outdated.
-                    for (name, records) in &expected {
-                        let nameless = state
-                            .iter()
-                            .any(|(name, found)| name.starts_with("recovered-") && found == records);
-                        assert!(state.get(name) == Some(records) || nameless, "{context}: {name}");
-                    }
+                    assert_none_missing(&expected, &state, &context);
                 }
             } else {
                 assert!(state == expected, "{context}");
@@ -252,13 +268,8 @@ fn damaged_inner_nodes_cost_nothing() {
             for bytes in [&mut one, &mut all] {
                 bytes[block.start + 20..block.start + block.len].fill(0xEE);
             }
-            let is_catalog = data[block.start + 24..block.start + 28] == [0; 4];
             let (report, state) = recovered(&one, "one inner node");
-            assert!(
-                state == expected,
-                "seed {seed}: inner node at {} {is_catalog}",
-                block.start
-            );
+            assert!(state == expected, "seed {seed}: inner node at {}", block.start);
             for range in &report.damaged_ranges {
                 assert!(range.expected.is_none_or(|expected| expected == range.recovered));
             }
@@ -266,46 +277,20 @@ fn damaged_inner_nodes_cost_nothing() {
         let (report, state) = recovered(&all, "all inner nodes");
         assert!(state == expected, "seed {seed}: all inner nodes");
         assert_eq!(report.completeness, Completeness::Salvage);
-    }
-}
-
-/// Without a catalog collections have no names, but they have their records.
-#[test]
-fn collections_without_a_name_keep_their_records() {
-    let memory = MemoryStorage::new();
-    let database = Database::open(Arc::new(memory.clone()), options(Flavour::Batches)).expect("memory works");
-    let mut expected = BTreeMap::new();
-    for round in 0..3_u32 {
-        let mut transaction = database.begin().expect("it can be written");
-        for number in 0..200_u32 {
-            let (key, value) = ((number * 7 % 200).to_be_bytes(), (number + round).to_be_bytes());
-            transaction.set("lost", &key, &value).expect("memory works");
-            expected.insert(key.to_vec(), value.to_vec());
+        // And without the newest catalog: the one before knows only the roots before.
+        let newest = blocks(&data).iter().map(|block| generation(&data, block)).max();
+        let last: Vec<Block> = blocks(&data)
+            .into_iter()
+            .filter(|block| is_catalog(&data, block) && Some(generation(&data, block)) == newest)
+            .collect();
+        for block in last {
+            all[block.start..block.start + block.len].fill(0);
         }
-        for number in 0..20_u32 {
-            let key = (number * 10 + round).to_be_bytes();
-            transaction.delete("lost", &key).expect("memory works");
-            expected.remove(key.as_slice());
+        for context in ["no newest catalog", "no superblock either"] {
+            let (_, state) = recovered(&all, context);
+            assert_none_missing(&expected, &state, context);
+            all[..8192].fill(0);
         }
-        transaction.commit(Durability::Strict).expect("memory works");
-    }
-    database.close().expect("memory works");
-    let mut data = memory.files()["data"].clone();
-    for block in blocks(&data) {
-        if data[block.start + 24..block.start + 28] == [0; 4] {
-            data[block.start..block.start + block.len].fill(0);
-        }
-    }
-    for with_superblock in [true, false] {
-        let (report, state) = recovered(&data, "no catalog");
-        assert_eq!(
-            state,
-            State::from([("recovered-1".to_owned(), expected.clone())]),
-            "{with_superblock}"
-        );
-        assert!(!report.collections[0].is_named);
-        assert_eq!(report.completeness, Completeness::Salvage);
-        data[..8192].fill(0xFF);
     }
 }
 
