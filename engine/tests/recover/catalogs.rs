@@ -89,11 +89,42 @@ fn dropped_collections_stay_away() {
     let catalog = catalog.expect("each checkpoint writes one").start;
     data[catalog + 40] ^= 1;
     for with_superblock in [true, false] {
-        let (_, state) = recovered(&data, "dropped");
+        let (report, state) = recovered(&data, "dropped");
+        assert_eq!(report.collections.len(), 1);
         let kept = BTreeMap::from([(b"key".to_vec(), b"3".to_vec())]);
         assert_eq!(state, State::from([("kept".to_owned(), kept)]), "{with_superblock}");
         data[..8192].fill(0);
     }
+}
+
+/// Part of the catalog is lost, and with it a name. What the rest once had and no longer has was dropped.
+#[test]
+fn what_the_rest_of_the_catalog_dropped_stays_away() {
+    let mut data = steps(&[
+        |transaction| ('a'..='z').try_for_each(|name| transaction.set(&name.to_string(), b"key", b"1").map(drop)),
+        |transaction| transaction.set("gone", b"key", b"2").map(drop),
+        |transaction| transaction.drop_collection("gone").map(drop),
+    ]);
+    for block in blocks(&data) {
+        let bytes = &data[block.start..block.start + block.len];
+        // The entry of "z": its name, then the length of the rest.
+        if is_catalog(&data, &block) && bytes.windows(2).any(|pair| pair == b"z\xF0") {
+            data[block.start + 30] ^= 1;
+        }
+    }
+    data[..8192].fill(0);
+    let (report, state) = recovered(&data, "part of the catalog");
+    let names: Vec<&str> = report
+        .collections
+        .iter()
+        .filter(|found| found.is_named)
+        .map(|found| found.name.as_str())
+        .collect();
+    assert!(
+        names.len() < 26 && names.contains(&"a") && !names.contains(&"gone"),
+        "{names:?}"
+    );
+    assert_eq!(state.len(), 26);
 }
 
 fn fill(transaction: &mut WriteTransaction<'_>, value: &[u8]) -> Result<(), Error> {

@@ -77,7 +77,7 @@ pub(super) fn collections(salvage: &mut Salvage<'_>, root: Option<Child>, as_of:
     let unnamed: Vec<(u32, u64)> = index
         .owners()
         .filter(is_unnamed)
-        .map(|owner| (owner, index.newest(owner)))
+        .filter_map(|owner| Some((owner, salvage.used_nodes(owner).last()?.generation)))
         .filter(|(_, newest)| *newest > after)
         .collect();
     if !unnamed.is_empty() {

@@ -67,10 +67,6 @@ impl Index {
         &self.nodes[from..to]
     }
 
-    pub(super) fn newest(&self, owner: u32) -> u64 {
-        self.of(owner).last().map_or(0, |found| found.generation)
-    }
-
     /// The newest checkpoint that wrote a node.
     pub(super) fn newest_of_all(&self) -> u64 {
         self.nodes.iter().map(|found| found.generation).max().unwrap_or(0)
