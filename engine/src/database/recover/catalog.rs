@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::control::Flow;
+use super::holes::Range;
 use super::target::LostKeys;
-use super::tree::{Outcome, Range, Salvage, Sink};
+use super::tree::{Outcome, Salvage, Sink};
 use crate::database::Collection;
 use crate::error::Result;
 use crate::node::Child;

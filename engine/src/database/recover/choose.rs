@@ -2,8 +2,9 @@
 
 use super::catalog::Entries;
 use super::control::Flow;
+use super::holes::{Holes, Range};
 use super::scan::{Found, newest_root};
-use super::tree::{Holes, Range, Salvage, Sink};
+use super::tree::{Salvage, Sink};
 use crate::cache::Expected;
 use crate::checkpoint::{Space, Superblock};
 use crate::error::Result;

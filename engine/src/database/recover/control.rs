@@ -51,10 +51,14 @@ impl<'a> Control<'a> {
         self.report()
     }
 
+    pub(super) fn phase(&self) -> RecoverPhase {
+        self.state.phase
+    }
+
     /// The scan has come to this byte.
     pub(super) fn at(&mut self, offset: u64) -> Flow<()> {
         self.state.scanned_bytes = offset;
-        if offset - self.reported_bytes.min(offset) < STEP_BYTES {
+        if offset.abs_diff(self.reported_bytes) < STEP_BYTES {
             return Ok(());
         }
         self.reported_bytes = offset;

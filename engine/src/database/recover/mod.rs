@@ -17,6 +17,7 @@ use crate::tree::editor::Limits;
 mod catalog;
 mod choose;
 mod control;
+mod holes;
 mod report;
 mod scan;
 mod source;
@@ -25,13 +26,14 @@ mod tree;
 
 use catalog::Entry;
 use control::{Control, Flow, Stop};
+use holes::Hole;
 pub use report::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot,
 };
 use source::Source;
 use target::Writer;
-use tree::{Hole, Salvage};
+use tree::Salvage;
 
 /// Names of all files of a database.
 const FILES: [&str; 2] = [DATA_FILE, "log"];

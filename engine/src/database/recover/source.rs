@@ -10,6 +10,8 @@ use crate::storage::StorageFile;
 
 /// Bytes read at once.
 const WINDOW_BYTES: usize = 2 << 20;
+/// Bytes read at once where the next read is likely to be elsewhere.
+const JUMP_BYTES: usize = 64 << 10;
 /// What is read singly where the window cannot be read as a whole: the sector of most disks.
 const PIECE_BYTES: usize = 4096;
 /// Longest node a block can hold.
@@ -47,15 +49,18 @@ impl Source {
             return None;
         }
         if offset < self.at || end > self.at + self.window.len() as u64 {
-            self.load(offset);
+            self.load(offset, len);
         }
         let start = (offset - self.at) as usize;
         self.window.get(start..start + len)
     }
 
-    fn load(&mut self, offset: u64) {
+    fn load(&mut self, offset: u64, needed: usize) {
+        // Only who goes on where the window ends will want what follows.
+        let goes_on = (self.at..=self.at + self.window.len() as u64).contains(&offset);
+        let wanted = if goes_on { WINDOW_BYTES } else { needed.max(JUMP_BYTES) };
         self.at = offset;
-        let len = (self.len - offset).min(WINDOW_BYTES as u64) as usize;
+        let len = (self.len - offset).min(wanted as u64) as usize;
         self.window.resize(len, 0);
         if self.file.read_at(offset, &mut self.window).is_ok() {
             return;

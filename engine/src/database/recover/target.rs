@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
+use super::holes::Range;
 use super::report::{LostRecord, MAX_LOST, RecoverReport};
-use super::tree::{Range, Sink};
+use super::tree::Sink;
 use crate::database::Database;
 use crate::error::Result;
 use crate::transaction::{Durability, WriteTransaction};

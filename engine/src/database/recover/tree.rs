@@ -1,7 +1,8 @@
 //! One tree: what references lead to first, then, for the keys they do not lead to, what the scan found.
 
 use super::control::{Control, Flow};
-use super::report::RecoverReport;
+use super::holes::{Hole, Holes, Range};
+use super::report::{RecoverPhase, RecoverReport};
 use super::scan::{Found, Index, newest_root, scan};
 use super::source::Source;
 use crate::block::{BlockFile, Pointer};
@@ -11,8 +12,6 @@ use crate::error::Error;
 use crate::node::{Child, Node};
 use crate::tree::value;
 
-/// Memory that the list of holes of one tree may take. Beyond it neighbouring holes become one; what lies between them is found by the scan.
-const MAX_HOLE_BYTES: usize = 4 << 20;
 /// Pages of the source kept in memory.
 const CACHE_BYTES: usize = 1 << 20;
 
@@ -28,48 +27,6 @@ pub(super) trait Sink {
     fn end_leaf(&mut self) -> Result<(), Error>;
 }
 
-/// Keys from `lower` up to, not including, `upper`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Range {
-    pub(super) lower: Vec<u8>,
-    pub(super) upper: Option<Vec<u8>>,
-}
-
-impl Range {
-    fn of(node: &Node) -> Self {
-        Self {
-            lower: node.lower_fence().to_vec(),
-            upper: node.upper_fence().map(<[u8]>::to_vec),
-        }
-    }
-
-    pub(super) fn contains(&self, key: &[u8]) -> bool {
-        self.lower.as_slice() <= key && self.upper.as_ref().is_none_or(|upper| key < upper.as_slice())
-    }
-
-    fn intersection(&self, other: &Self) -> Option<Self> {
-        let upper = match (&self.upper, &other.upper) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.as_ref().or(b.as_ref()),
-        };
-        let both = Self {
-            lower: (&self.lower).max(&other.lower).clone(),
-            upper: upper.cloned(),
-        };
-        both.upper
-            .as_ref()
-            .is_none_or(|upper| both.lower < *upper)
-            .then_some(both)
-    }
-}
-
-/// Keys whose node could not be reached.
-pub(super) struct Hole {
-    pub(super) range: Range,
-    /// Records that should be there.
-    pub(super) expected: Option<u64>,
-}
-
 /// What came of a tree.
 pub(super) struct Outcome {
     /// What references did not lead to.
@@ -78,49 +35,6 @@ pub(super) struct Outcome {
     pub(super) as_of: u64,
     /// The root was found by the scan and is newer than the one that was given.
     pub(super) is_found: bool,
-}
-
-/// Holes in the order of their keys.
-#[derive(Default)]
-pub(super) struct Holes {
-    list: Vec<Hole>,
-    bytes: usize,
-}
-
-impl Holes {
-    pub(super) fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    fn add(&mut self, expected: &Expected<'_>, count: Option<u64>) {
-        let upper = expected.upper.map(<[u8]>::to_vec);
-        let bytes = expected.lower.len() + upper.as_ref().map_or(0, Vec::len) + size_of::<Hole>();
-        if let Some(last) = self.list.last_mut() {
-            let is_neighbour = last.range.upper.as_deref() == Some(expected.lower);
-            if is_neighbour || self.bytes + bytes > MAX_HOLE_BYTES {
-                let sum = last.expected.zip(count).and_then(|(a, b)| a.checked_add(b));
-                last.expected = sum.filter(|_| is_neighbour);
-                last.range.upper = upper;
-                return;
-            }
-        }
-        self.bytes += bytes;
-        self.list.push(Hole {
-            range: Range {
-                lower: expected.lower.to_vec(),
-                upper,
-            },
-            expected: count,
-        });
-    }
-
-    /// The parts of the holes that a range covers.
-    fn parts<'a>(&'a self, range: &'a Range) -> impl Iterator<Item = Range> + 'a {
-        let is_before = |hole: &Hole| hole.range.upper.as_ref().is_some_and(|upper| *upper <= range.lower);
-        let first = self.list.partition_point(is_before);
-        let overlapping = self.list[first..].iter().map(|hole| range.intersection(&hole.range));
-        overlapping.map_while(|part| part)
-    }
 }
 
 /// The state of a recovery.
@@ -312,8 +226,11 @@ impl<'a> Salvage<'a> {
     pub(super) fn scanned(&mut self) -> Flow<&Index> {
         if self.index.is_none() {
             let shift = Some(self.unit_shift);
+            let phase = self.control.phase();
+            self.control.enter(RecoverPhase::Scanning)?;
             let index = scan(&mut self.source, shift, self.last_generation, &mut self.control)?;
             self.index = Some(index);
+            self.control.enter(phase)?;
         }
         Ok(self.index.as_ref().expect("it was made just now"))
     }
