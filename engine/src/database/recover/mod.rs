@@ -45,6 +45,9 @@ const MAX_NODE_BYTES: u32 = 65536;
 /// The source is opened, locked and read, never written to. `options` are those of the new database; its nodes become larger than they say if
 /// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
 ///
+/// What was committed after the last checkpoint and what an unfinished checkpoint wrote is told apart by the superblocks and the free map. Without a
+/// superblock, records of an unfinished checkpoint can be among those that are put together from single blocks.
+///
 /// Memory is bounded by 24 bytes for each node of the file, the caches, and the largest value.
 ///
 /// # Errors
@@ -91,6 +94,8 @@ pub fn recover(
     let control = Control::new(progress, source.len);
     match run(source, &copies, &target, options, control) {
         Ok(report) => Ok(report),
+        // Somebody else made a database there since it was looked at: it is not ours to remove.
+        Err(Stop::Failed(error @ (Error::AlreadyExists { .. } | Error::Locked { .. }))) => Err(error),
         Err(stop) => {
             for name in FILES {
                 // What counts is why the work ended. The target was empty, and what is left of it nobody needs.

@@ -115,9 +115,9 @@ pub struct RecoverReport {
     pub lost_records: Vec<LostRecord>,
     /// All of them. Where keys did not fit in the list it is an upper bound.
     pub lost_record_count: u64,
-    /// Blocks that something refers to and that could not be read.
+    /// Blocks that something refers to and that could not be read, and sectors that the storage could not read in the scan.
     pub unreadable_blocks: u64,
-    /// What was wrong with the first hundred of them.
+    /// What was wrong with the first hundred of these blocks.
     pub problems: Vec<Error>,
 }
 
