@@ -45,8 +45,8 @@ const MAX_NODE_BYTES: u32 = 65536;
 /// The source is opened, locked and read, never written to. `options` are those of the new database; its nodes become larger than they say if
 /// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
 ///
-/// What was committed after the last checkpoint and what an unfinished checkpoint wrote is told apart by the superblocks and the free map. Without a
-/// superblock, records of an unfinished checkpoint can be among those that are put together from single blocks.
+/// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
+/// among those that are put together from single blocks.
 ///
 /// Memory is bounded by 24 bytes for each node of the file, the caches, and the largest value.
 ///
