@@ -38,8 +38,8 @@ mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod log;
 pub mod index;
+mod log;
 mod node;
 pub mod storage;
 mod transaction;
@@ -47,6 +47,10 @@ mod tree;
 
 pub use block::Compression;
 pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
+pub use database::{
+    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
+    RecoveredRoot, recover,
+};
 pub use error::{Corruption, Error, Result};
 pub use transaction::{CommitInfo, Durability, WriteBatch, WriteTransaction};
 pub use tree::{Direction, KeyRange, prefix_end};

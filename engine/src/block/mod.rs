@@ -22,9 +22,11 @@ use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 pub(crate) mod checksum;
+mod found;
 pub(crate) mod lz4;
-mod reference;
+pub(crate) mod reference;
 
+pub(crate) use found::Header;
 pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, Pointer, REF_BYTES};
 
 pub(crate) const HEADER_BYTES: usize = 32;

@@ -13,12 +13,14 @@ use crate::node::{Child, Node};
 use crate::storage::StorageFile;
 use crate::transaction::Draft;
 
+mod copies;
 mod extents;
 pub(crate) mod free_map;
 mod superblock;
 
+pub(crate) use copies::{Copies, read_copies};
 pub(crate) use extents::{Extent, FreeExtents};
-pub(crate) use superblock::{Found, Superblock, read_all};
+pub(crate) use superblock::{AREA_BYTES, Found, Superblock, read_all};
 
 /// Blocks that lie side by side are written together up to this many bytes.
 const WRITE_BYTES: usize = 1 << 20;

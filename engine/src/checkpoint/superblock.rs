@@ -39,12 +39,12 @@ pub(crate) const FORMAT_VERSION: u16 = 2;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that belong to the two slots.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
-const RECORD_BYTES: usize = 512;
+pub(super) const RECORD_BYTES: usize = 512;
 /// Longest file: any unit in it has a number below 2^48.
 const MAX_FILE_BYTES: u64 = 1 << 56;
 /// Greatest generation and version, which a million commits a second reach after 285,000 years.
 const MAX_NUMBER: u64 = 1 << 63;
-const COPY_OFFSETS: [usize; 2] = [0, 2048];
+pub(super) const COPY_OFFSETS: [usize; 2] = [0, 2048];
 const MAGIC: [u8; 8] = *b"MANGROVE";
 const KEY_ORDER: &[u8] = b"bytewise";
 
@@ -115,7 +115,7 @@ impl Superblock {
     }
 
     /// `Ok(None)`: not a valid record.
-    fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Option<Self>> {
+    pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Option<Self>> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         if bytes[..8] != MAGIC || checksum::hash(&bytes[..508]) != u32_at(508) {

@@ -13,6 +13,7 @@ use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransac
 
 mod catalog;
 mod open;
+mod recover;
 mod snapshot;
 mod stats;
 mod verify;
@@ -20,6 +21,10 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use recover::{
+    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
+    RecoveredRoot, recover,
+};
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use stats::Stats;
 pub use verify::VerifyReport;

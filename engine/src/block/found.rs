@@ -1,0 +1,74 @@
+//! Blocks that nothing refers to: what one says about itself, for salvage.
+
+use super::{BlockRef, HEADER_BYTES, Kind, MAGIC, decode, word};
+use crate::error::Result;
+
+/// The header of a block that was found by looking, not by reference.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Header {
+    pub kind: Kind,
+    pub stored_len: u32,
+    pub raw_len: u32,
+    pub generation: u64,
+    pub owner: u32,
+    pub crc: u32,
+}
+
+impl Header {
+    /// `None`: the bytes do not begin like a block. The checksum is not looked at.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes = bytes.get(..HEADER_BYTES)?;
+        if word(bytes, 0) != MAGIC {
+            return None;
+        }
+        let kinds = [
+            Kind::Leaf,
+            Kind::Inner,
+            Kind::ValueChunk,
+            Kind::ValueIndex,
+            Kind::FreeMap,
+        ];
+        Some(Self {
+            kind: kinds.into_iter().find(|kind| *kind as u8 == bytes[4])?,
+            stored_len: word(bytes, 8),
+            raw_len: word(bytes, 12),
+            generation: u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32,
+            owner: word(bytes, 24),
+            crc: word(bytes, 28),
+        })
+    }
+
+    /// Bytes of the block without its padding.
+    pub(crate) fn block_bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.stored_len)
+    }
+
+    /// The reference to this block if it begins at byte `offset`; `None` where no reference can point.
+    pub(crate) fn reference(&self, offset: u64, unit_shift: u32) -> Option<BlockRef> {
+        let unit_bytes = 1_u64 << unit_shift;
+        let units = self.block_bytes().div_ceil(unit_bytes);
+        let is_reachable = offset.is_multiple_of(unit_bytes) && units <= super::MAX_BLOCK_UNITS;
+        is_reachable.then_some(BlockRef {
+            unit: offset >> unit_shift,
+            units: units as u16,
+            crc: self.crc,
+            raw_len: self.raw_len,
+        })
+    }
+
+    /// Checks a whole block, which begins with this header, against itself and returns its payload.
+    pub(crate) fn payload(&self, block: &[u8]) -> Result<Vec<u8>> {
+        let itself = BlockRef {
+            unit: 0,
+            units: 0,
+            crc: self.crc,
+            raw_len: self.raw_len,
+        };
+        decode(block.to_vec(), &itself, &[self.kind], self.owner)
+    }
+
+    /// Whether a whole block, which begins with this header, has the right checksum.
+    pub(crate) fn matches(&self, block: &[u8]) -> bool {
+        super::block_checksum(block) == self.crc
+    }
+}

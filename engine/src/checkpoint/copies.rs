@@ -1,0 +1,55 @@
+//! All copies of the superblock that can still be read, for salvage.
+
+use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock};
+use crate::error::{Error, Result};
+use crate::storage::StorageFile;
+
+/// What is left of the two slots.
+pub(crate) struct Copies {
+    /// The newest record of all copies.
+    pub newest: Option<Superblock>,
+    /// Whether a newer record cannot have been lost: the other slot holds the checkpoint before, or there is none yet.
+    pub is_certain: bool,
+}
+
+/// Reads every copy on its own. What cannot be read counts as damaged.
+///
+/// # Errors
+/// [`Error::VersionUnsupported`]: a newer release was here.
+pub(crate) fn read_copies(file: &dyn StorageFile) -> Result<Copies> {
+    let mut newest: Option<Superblock> = None;
+    let mut best = [0; 2];
+    for (slot, best) in best.iter_mut().enumerate() {
+        for at in COPY_OFFSETS {
+            let mut record = [0; RECORD_BYTES];
+            if file.read_at((slot * SLOT_BYTES + at) as u64, &mut record).is_err() {
+                continue;
+            }
+            match Superblock::decode(&record) {
+                Ok(Some(superblock)) => {
+                    *best = superblock.generation.max(*best);
+                    if newest
+                        .as_ref()
+                        .is_none_or(|newest| newest.generation < superblock.generation)
+                    {
+                        newest = Some(superblock);
+                    }
+                }
+                Err(error @ Error::VersionUnsupported { .. }) => return Err(error),
+                Ok(None) | Err(_) => {}
+            }
+        }
+    }
+    let is_certain = match (best[0].min(best[1]), best[0].max(best[1])) {
+        // Creation writes slot B alone. If there is more than that, slot A may have been lost.
+        (0, 1) => best[1] == 1 && file.len()? <= AREA_BYTES && slot_is_zero(file, 0),
+        (older, newer) => older > 0 && newer - older == 1,
+    };
+    Ok(Copies { newest, is_certain })
+}
+
+fn slot_is_zero(file: &dyn StorageFile, slot: usize) -> bool {
+    let mut bytes = [0; SLOT_BYTES];
+    let offset = (slot * SLOT_BYTES) as u64;
+    file.read_at(offset, &mut bytes).is_ok() && bytes.iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,276 @@
+//! Salvage: everything that can still be read of a damaged database, written into a new one.
+//!
+//! References lead to the records as long as they are intact: from the newest superblock, or from the newest root of a catalog, through the trees. Where a node
+//! cannot be read, the scan takes over: all nodes in the file that cover its keys are applied in the order in which they were written. The newest one
+//! that covers a key decides about it, so what was deleted stays deleted unless the leaf that no longer had it is lost.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::{DATA_FILE, Database, MAX_CODEC_BYTES, MAX_NAME_BYTES, Options};
+use crate::checkpoint::{Copies, read_copies};
+use crate::error::{Error, Result};
+use crate::node::Limits;
+use crate::storage::Storage;
+
+mod catalog;
+mod choose;
+mod control;
+mod holes;
+mod report;
+mod scan;
+mod source;
+mod target;
+mod tree;
+
+use catalog::Entry;
+use control::{Control, Flow, Stop};
+use holes::Hole;
+pub use report::{
+    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
+    RecoveredRoot,
+};
+use source::Source;
+use target::Writer;
+use tree::Salvage;
+
+/// Names of all files of a database.
+const FILES: [&str; 2] = [DATA_FILE, "log"];
+/// Largest node a database can have.
+const MAX_NODE_BYTES: u32 = 65536;
+
+/// Reads every readable record of a damaged database out of `source` into a new database in `target`.
+///
+/// The source is opened, locked and read, never written to. `options` are those of the new database; its nodes become larger than they say if
+/// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
+///
+/// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
+/// among those that are put together from single blocks.
+///
+/// Memory is bounded by 24 bytes for each node of the file, the caches, and the largest value.
+///
+/// # Errors
+/// [`Error::AlreadyExists`] if there is a database in `target`, [`Error::NotFound`] if there is nothing in `source`,
+/// [`Error::NotADatabase`] if nothing in it is ours, [`Error::VersionUnsupported`], and the errors of opening and writing the new
+/// database. Damage of the source is no error; it is in the report.
+///
+/// ```
+/// use std::ops::ControlFlow;
+/// use std::sync::Arc;
+/// use mangrove_engine::{Completeness, Database, Durability, Options, recover, storage::{MemoryStorage, Storage}};
+///
+/// let damaged = MemoryStorage::new();
+/// let database = Database::open(Arc::new(damaged.clone()), Options::default())?;
+/// let mut transaction = database.begin()?;
+/// transaction.set("cities", b"Quito", b"2.0 M")?;
+/// transaction.commit(Durability::Strict)?;
+/// database.close()?;
+/// damaged.open("data", false)?.write_at(0, &[0xFF; 8192])?; // both superblocks
+///
+/// let target = MemoryStorage::new();
+/// let mut progress = |_| ControlFlow::Continue(());
+/// let report = recover(Arc::new(damaged), Arc::new(target.clone()), Options::default(), &mut progress)?;
+/// assert_eq!(report.completeness, Completeness::Reconstructed);
+/// let database = Database::open(Arc::new(target), Options::default())?;
+/// let cities = database.snapshot().collection("cities").expect("it came back");
+/// assert_eq!(cities.get(b"Quito")?, Some(b"2.0 M".to_vec()));
+/// # Ok::<(), mangrove_engine::Error>(())
+/// ```
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "storages are handed over, as to Database::open"
+)]
+pub fn recover(
+    source: Arc<dyn Storage>,
+    target: Arc<dyn Storage>,
+    options: Options,
+    progress: &mut dyn FnMut(RecoverProgress) -> ControlFlow<()>,
+) -> Result<RecoverReport> {
+    check_empty(&*target)?;
+    let file = source.open(DATA_FILE, false)?;
+    let copies = read_copies(&*file)?;
+    let source = Source::new(file)?;
+    let control = Control::new(progress, source.len);
+    match run(source, &copies, &target, options, control) {
+        Ok(report) => Ok(report),
+        // Somebody else made a database there since it was looked at: it is not ours to remove.
+        Err(Stop::Failed(error @ (Error::AlreadyExists { .. } | Error::Locked { .. }))) => Err(error),
+        Err(stop) => {
+            for name in FILES {
+                // What counts is why the work ended. The target was empty, and what is left of it nobody needs.
+                let _ = target.remove(name);
+            }
+            match stop {
+                Stop::Failed(error) => Err(error),
+                Stop::Cancelled => Ok(RecoverReport {
+                    completeness: Completeness::Cancelled,
+                    ..RecoverReport::new()
+                }),
+            }
+        }
+    }
+}
+
+fn check_empty(target: &dyn Storage) -> Result<()> {
+    for name in FILES {
+        if target.exists(name)? && !target.open(name, false)?.is_empty()? {
+            return Err(Error::AlreadyExists {
+                what: format!("the file {name} of the new database"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn run(
+    mut source: Source,
+    copies: &Copies,
+    target: &Arc<dyn Storage>,
+    mut options: Options,
+    mut control: Control<'_>,
+) -> Flow<RecoverReport> {
+    let superblock = copies.newest.as_ref();
+    let known = superblock.filter(|_| copies.is_certain);
+    let last_generation = known.map_or(u64::MAX, |superblock| superblock.generation);
+    let mut unit_shift = superblock.map(|superblock| u32::from(superblock.unit_shift));
+    let mut index = None;
+    if known.is_none() {
+        control.enter(RecoverPhase::Scanning)?;
+        let found = scan::scan(&mut source, unit_shift, last_generation, &mut control)?;
+        if superblock.is_none() && found.is_empty() {
+            return Err(Stop::Failed(Error::NotADatabase {
+                file: DATA_FILE.to_owned(),
+            }));
+        }
+        options.node_bytes = node_bytes_for(options.node_bytes, found.longest_key);
+        unit_shift = Some(found.unit_shift);
+        index = Some(found);
+    }
+    if let Some(superblock) = superblock {
+        options.node_bytes = options.node_bytes.max(superblock.node_bytes);
+    }
+    options.create = true;
+    options.exclusive = true;
+    options.read_only = false;
+    let database = Database::open(Arc::clone(target), options)?;
+    let unit_shift = unit_shift.expect("the superblock or the scan gave it");
+    let mut salvage = Salvage::new(source, unit_shift, last_generation, index, control);
+    let (root, as_of) = match superblock {
+        Some(superblock) if copies.is_certain => (superblock.catalog, superblock.generation),
+        Some(superblock) => salvage.choose(superblock)?,
+        None => (None, 0),
+    };
+    if let Some(superblock) = superblock.filter(|superblock| superblock.generation == as_of) {
+        salvage.learn_free_space(superblock);
+    }
+    salvage.control.enter(RecoverPhase::Copying)?;
+    let (entries, catalog) = catalog::collections(&mut salvage, root, as_of)?;
+    let mut is_mixed = !catalog.holes.is_empty();
+    for hole in &catalog.holes {
+        let names = entries.iter().filter_map(|entry| entry.name.as_ref());
+        let inside = names.filter(|name| hole.range.contains(name.as_bytes())).count();
+        add_range(&mut salvage, None, hole, inside as u64);
+    }
+    let mut names = BTreeSet::new();
+    for entry in entries {
+        is_mixed |= collection(&mut salvage, &database, &mut names, entry)?;
+    }
+    // The seam for the log: commits newer than the checkpoint that was recovered are replayed here, on top of everything else.
+    salvage.control.enter(RecoverPhase::Verifying)?;
+    database.checkpoint()?;
+    if let Some(problem) = database.verify()?.problems.into_iter().next() {
+        return Err(Stop::Failed(problem));
+    }
+    let mut report = salvage.report;
+    report.unreadable_blocks += salvage.source.unreadable_pieces;
+    report.root = match superblock {
+        Some(superblock) if superblock.generation == catalog.as_of => RecoveredRoot::Superblock {
+            generation: superblock.generation,
+            version: superblock.version,
+        },
+        _ if catalog.as_of > 0 => RecoveredRoot::Catalog {
+            generation: catalog.as_of,
+        },
+        _ => RecoveredRoot::None,
+    };
+    report.completeness = if is_mixed || report.lost_record_count > 0 {
+        Completeness::Salvage
+    } else if copies.is_certain {
+        Completeness::Exact
+    } else {
+        Completeness::Reconstructed
+    };
+    report.collections.sort_by(|a, b| a.name.cmp(&b.name));
+    database.close()?;
+    Ok(report)
+}
+
+/// Nodes that take keys of this length.
+fn node_bytes_for(mut node_bytes: u32, longest_key: usize) -> u32 {
+    while (256..MAX_NODE_BYTES).contains(&node_bytes) && Limits::new(node_bytes as usize).max_key_bytes < longest_key {
+        node_bytes = (node_bytes * 2).min(MAX_NODE_BYTES);
+    }
+    node_bytes
+}
+
+fn add_range(salvage: &mut Salvage<'_>, collection: Option<&str>, hole: &Hole, recovered: u64) {
+    salvage.report.add_range(DamagedRange {
+        collection: collection.map(str::to_owned),
+        lower: hole.range.lower.clone(),
+        upper: hole.range.upper.clone(),
+        expected: hole.expected,
+        recovered,
+    });
+}
+
+/// Recovers one collection; returns whether its records are of more than one checkpoint.
+fn collection(
+    salvage: &mut Salvage<'_>,
+    database: &Database,
+    names: &mut BTreeSet<String>,
+    entry: Entry,
+) -> Flow<bool> {
+    let Entry {
+        name,
+        collection,
+        as_of,
+    } = entry;
+    let max_name_bytes = MAX_NAME_BYTES.min(database.max_key_bytes());
+    let own = name.filter(|name| name.len() <= max_name_bytes && !names.contains(name));
+    let is_named = own.is_some();
+    let mut name = own.unwrap_or_else(|| format!("recovered-{}", collection.id));
+    while names.contains(&name) {
+        name.push('+');
+    }
+    let known_codec = |codec: &str| {
+        if codec.len() <= MAX_CODEC_BYTES {
+            codec.to_owned()
+        } else {
+            String::new()
+        }
+    };
+    let (key_codec, value_codec) = (known_codec(&collection.key_codec), known_codec(&collection.value_codec));
+    let mut transaction = database.begin()?;
+    transaction.set_codecs(&name, &key_codec, &value_codec)?;
+    transaction.commit(crate::transaction::Durability::None)?;
+    let mut writer = Writer::new(database, &name);
+    let outcome = salvage.tree(collection.id, collection.root, as_of, &mut writer)?;
+    writer.finish()?.report(Some(&name), &mut salvage.report);
+    let snapshot = database.snapshot();
+    let tree = snapshot.collection(&name);
+    for hole in &outcome.holes {
+        let count = tree
+            .as_ref()
+            .map_or(Ok(0), |tree| tree.count(hole.range.as_key_range()))?;
+        add_range(salvage, Some(&name), hole, count);
+    }
+    salvage.report.collections.push(RecoveredCollection {
+        name: name.clone(),
+        id: collection.id,
+        is_named,
+        count: tree.map_or(0, |tree| tree.len()),
+    });
+    names.insert(name);
+    Ok(outcome.is_found || !outcome.holes.is_empty() || !is_named)
+}

@@ -1,0 +1,165 @@
+//! What a recovery says about itself.
+
+use crate::error::Error;
+
+/// What the recovery is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RecoverPhase {
+    /// It reads the whole file, because references alone do not lead to everything.
+    Scanning,
+    /// It copies records.
+    Copying,
+    /// It verifies the new database.
+    Verifying,
+}
+
+/// How far the recovery is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RecoverProgress {
+    /// What it is doing.
+    pub phase: RecoverPhase,
+    /// Bytes of the file that were scanned. An undamaged file is not scanned.
+    pub scanned_bytes: u64,
+    /// Length of the file.
+    pub total_bytes: u64,
+    /// Records copied. Older forms of a record that are replaced later count too.
+    pub records: u64,
+}
+
+/// How good the result is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Completeness {
+    /// Exactly the newest checkpoint.
+    Exact,
+    /// Exactly one checkpoint, the newest that was found. A superblock is lost, so a newer checkpoint may have been lost as a whole.
+    Reconstructed,
+    /// Something could not be read. Records that were lost may be missing, or stand there as an earlier checkpoint had them.
+    Salvage,
+    /// The callback asked to stop. The target was emptied again.
+    Cancelled,
+}
+
+/// What led to the records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecoveredRoot {
+    /// The superblock of this checkpoint.
+    Superblock {
+        /// Number of the checkpoint.
+        generation: u64,
+        /// Its commit sequence number.
+        version: u64,
+    },
+    /// The root of a catalog that was found by scanning.
+    Catalog {
+        /// The checkpoint that wrote it.
+        generation: u64,
+    },
+    /// Nothing: the records were put together from single blocks.
+    None,
+}
+
+/// A collection of the new database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredCollection {
+    /// Its name in the new database.
+    pub name: String,
+    /// Its id in the old one.
+    pub id: u32,
+    /// Whether the name is its own. Otherwise it was lost, and the codec ids with it.
+    pub is_named: bool,
+    /// Number of records.
+    pub count: u64,
+}
+
+/// Keys whose newest node could not be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedRange {
+    /// The collection in the new database; `None`: the catalog, whose keys are names of collections.
+    pub collection: Option<String>,
+    /// First key of the range.
+    pub lower: Vec<u8>,
+    /// The first key after it; `None`: it has no end.
+    pub upper: Option<Vec<u8>>,
+    /// How many records there should be, where that is known.
+    pub expected: Option<u64>,
+    /// How many are there, found in blocks that are readable.
+    pub recovered: u64,
+}
+
+/// A record whose key was found and whose value could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostRecord {
+    /// The collection in the new database; `None`: the catalog.
+    pub collection: Option<String>,
+    /// Its key.
+    pub key: Vec<u8>,
+}
+
+/// What a recovery found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RecoverReport {
+    /// How good the result is.
+    pub completeness: Completeness,
+    /// What led to the records.
+    pub root: RecoveredRoot,
+    /// Collections of the new database, in the order of their names.
+    pub collections: Vec<RecoveredCollection>,
+    /// Keys whose newest node could not be reached, the first thousand ranges.
+    pub damaged_ranges: Vec<DamagedRange>,
+    /// All of them.
+    pub damaged_range_count: u64,
+    /// Records whose value could not be read, the first ten thousand.
+    pub lost_records: Vec<LostRecord>,
+    /// All of them. Where keys did not fit in the list it is an upper bound.
+    pub lost_record_count: u64,
+    /// Blocks that something refers to and that could not be read, and sectors that the storage could not read in the scan.
+    pub unreadable_blocks: u64,
+    /// What was wrong with the first hundred of these blocks.
+    pub problems: Vec<Error>,
+}
+
+/// Longest list of damaged ranges.
+const MAX_RANGES: usize = 1000;
+/// Longest list of lost records.
+pub(super) const MAX_LOST: usize = 10_000;
+/// Longest list of problems.
+const MAX_PROBLEMS: usize = 100;
+
+impl RecoverReport {
+    pub(super) fn new() -> Self {
+        Self {
+            completeness: Completeness::Exact,
+            root: RecoveredRoot::None,
+            collections: Vec::new(),
+            damaged_ranges: Vec::new(),
+            damaged_range_count: 0,
+            lost_records: Vec::new(),
+            lost_record_count: 0,
+            unreadable_blocks: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Records of all collections.
+    #[must_use]
+    pub fn records(&self) -> u64 {
+        self.collections.iter().map(|collection| collection.count).sum()
+    }
+
+    pub(super) fn add_range(&mut self, range: DamagedRange) {
+        self.damaged_range_count += 1;
+        if self.damaged_ranges.len() < MAX_RANGES {
+            self.damaged_ranges.push(range);
+        }
+    }
+
+    pub(super) fn add_problem(&mut self, problem: Error) {
+        self.unreadable_blocks += 1;
+        if self.problems.len() < MAX_PROBLEMS {
+            self.problems.push(problem);
+        }
+    }
+}

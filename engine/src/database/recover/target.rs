@@ -1,0 +1,165 @@
+//! The new database, written in commits of bounded size.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
+use super::holes::Range;
+use super::report::{LostRecord, MAX_LOST, RecoverReport};
+use super::tree::Sink;
+use crate::database::Database;
+use crate::error::Result;
+use crate::transaction::{Durability, WriteTransaction};
+use crate::tree::KeyRange;
+
+/// Bytes and leaves after which a transaction ends. The new database then writes out what does not fit in its cache.
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_LEAVES: usize = 64;
+/// Bytes of the keys of lost records that are kept.
+const MAX_LOST_BYTES: usize = 1 << 20;
+
+/// Keys of records that were lost. A newer leaf that is found later may bring them back.
+#[derive(Default)]
+pub(super) struct LostKeys {
+    keys: BTreeSet<Vec<u8>>,
+    bytes: usize,
+    more: u64,
+}
+
+impl LostKeys {
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.more == 0
+    }
+
+    pub(super) fn add(&mut self, key: &[u8]) {
+        if self.keys.contains(key) {
+            return;
+        }
+        if self.keys.len() >= MAX_LOST || self.bytes + key.len() > MAX_LOST_BYTES {
+            self.more += 1;
+            return;
+        }
+        self.bytes += key.len();
+        self.keys.insert(key.to_vec());
+    }
+
+    pub(super) fn remove(&mut self, key: &[u8]) {
+        if self.keys.remove(key) {
+            self.bytes -= key.len();
+        }
+    }
+
+    pub(super) fn clear(&mut self, range: &Range) {
+        let range = range.as_key_range();
+        let covered: Vec<_> = self
+            .keys
+            .range::<[u8], _>((range.lower, range.upper))
+            .cloned()
+            .collect();
+        for key in covered {
+            self.remove(&key);
+        }
+    }
+
+    pub(super) fn report(self, collection: Option<&str>, report: &mut RecoverReport) {
+        report.lost_record_count += self.keys.len() as u64 + self.more;
+        let room = MAX_LOST.saturating_sub(report.lost_records.len());
+        let records = self.keys.into_iter().take(room).map(|key| LostRecord {
+            collection: collection.map(str::to_owned),
+            key,
+        });
+        report.lost_records.extend(records);
+    }
+}
+
+impl Range {
+    pub(super) fn as_key_range(&self) -> KeyRange<'_> {
+        KeyRange {
+            lower: Bound::Included(&self.lower),
+            upper: self.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+        }
+    }
+}
+
+/// Writes one collection.
+pub(super) struct Writer<'a> {
+    database: &'a Database,
+    name: &'a str,
+    transaction: Option<WriteTransaction<'a>>,
+    bytes: usize,
+    leaves: usize,
+    lost: LostKeys,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes the collection `name`, which exists.
+    pub(super) fn new(database: &'a Database, name: &'a str) -> Self {
+        Self {
+            database,
+            name,
+            transaction: None,
+            bytes: 0,
+            leaves: 0,
+            lost: LostKeys::default(),
+        }
+    }
+
+    fn transaction(&mut self) -> Result<&mut WriteTransaction<'a>> {
+        if self.transaction.is_none() {
+            self.transaction = Some(self.database.begin()?);
+        }
+        Ok(self.transaction.as_mut().expect("it was begun just now"))
+    }
+
+    /// Makes the collection visible as it is; returns what is missing in it.
+    pub(super) fn finish(mut self) -> Result<LostKeys> {
+        self.flush()?;
+        Ok(self.lost)
+    }
+
+    /// Ends the running transaction. Nothing has to be durable before the end of the recovery.
+    fn flush(&mut self) -> Result<()> {
+        self.bytes = 0;
+        self.leaves = 0;
+        if let Some(transaction) = self.transaction.take() {
+            transaction.commit(Durability::None)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Writer<'_> {
+    fn clear(&mut self, range: &Range) -> Result<()> {
+        let name = self.name;
+        self.transaction()?.clear(name, range.as_key_range())?;
+        self.lost.clear(range);
+        Ok(())
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8], _generation: u64) -> Result<()> {
+        // No database can have written such a key; a hostile block can hold it.
+        if key.len() > self.database.max_key_bytes() {
+            self.lose(key);
+            return Ok(());
+        }
+        let name = self.name;
+        self.transaction()?.set(name, key, value)?;
+        self.lost.remove(key);
+        self.bytes += key.len() + value.len();
+        if self.bytes >= BATCH_BYTES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn lose(&mut self, key: &[u8]) {
+        self.lost.add(key);
+    }
+
+    fn end_leaf(&mut self) -> Result<()> {
+        self.leaves += 1;
+        if self.leaves >= BATCH_LEAVES {
+            self.flush()?;
+        }
+        Ok(())
+    }
+}
