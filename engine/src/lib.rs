@@ -33,6 +33,7 @@
 mod block;
 mod cache;
 mod checkpoint;
+mod clock;
 mod database;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -46,11 +47,12 @@ mod transaction;
 mod tree;
 
 pub use block::Compression;
+pub use clock::Clock;
 pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
 pub use database::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
-pub use transaction::{CommitInfo, Durability, WriteBatch, WriteTransaction};
+pub use transaction::{CommitInfo, Durability, Entry, ReadWrite, Update, WriteBatch, WriteTransaction};
 pub use tree::{Direction, KeyRange, prefix_end};

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
+use crate::transaction::expiry::HIDDEN;
 
 /// Longest name of a collection in bytes; also bounded by the key limit.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
@@ -54,7 +55,11 @@ impl Version {
             key_codec: collection.key_codec.clone(),
             value_codec: collection.value_codec.clone(),
         };
-        self.collections.iter().map(info).collect()
+        self.collections
+            .iter()
+            .filter(|(name, _)| !name.starts_with(HIDDEN))
+            .map(info)
+            .collect()
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::block::Compression;
 use crate::cache::Pager;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::log::GroupFlush;
 use crate::node::Limits;
@@ -57,6 +58,8 @@ pub struct Options {
     pub log_bytes: u32,
     /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
     pub session: Option<u64>,
+    /// Decides which records have expired. Default: the system's.
+    pub clock: Clock,
 }
 
 impl Default for Options {
@@ -72,6 +75,7 @@ impl Default for Options {
             database_id: None,
             log_bytes: 32 << 20,
             session: None,
+            clock: Clock::default(),
         }
     }
 }
@@ -82,6 +86,7 @@ pub(crate) struct Config {
     pub compression: Compression,
     pub cache_bytes: usize,
     pub read_only: bool,
+    pub clock: Clock,
 }
 
 /// A version whose log record is written but maybe not flushed.
@@ -310,6 +315,18 @@ impl Database {
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         self.shared.flush.is_pending()
+    }
+
+    /// Removes up to `limit` expired records in one commit; returns how many it found due. Less than `limit`: there are no more. They are
+    /// invisible anyway; this gives their space back. O(log n) each.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin) and [`WriteTransaction::commit`].
+    pub fn purge_expired(&self, limit: usize) -> Result<usize> {
+        let mut transaction = self.begin()?;
+        let due = transaction.purge(limit)?;
+        transaction.commit(Durability::None)?;
+        Ok(due)
     }
 
     /// Writes everything committed so far to the data file, so that the log is not needed to recover it.

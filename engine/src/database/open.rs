@@ -197,6 +197,7 @@ fn recover_from(
             compression: superblock.compression,
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,
+            clock: options.clock.clone(),
         },
         flush: GroupFlush::new(log.cloned(), superblock.version),
         published: Mutex::new(Published::new(Arc::clone(&version))),

@@ -1,10 +1,13 @@
 //! Read views: a snapshot of the whole database, a collection inside it, a cursor over that.
 
-use std::sync::Arc;
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock};
 
 use super::{CollectionInfo, Shared, Version};
 use crate::error::{Error, Result};
 use crate::node::Child;
+use crate::transaction::Entry;
+use crate::transaction::expiry::{self, Root};
 use crate::tree::cursor::TreeCursor;
 use crate::tree::read::{self, Found};
 use crate::tree::{Direction, KeyRange, value};
@@ -13,6 +16,8 @@ use crate::tree::{Direction, KeyRange, value};
 struct Pin {
     shared: Arc<Shared>,
     version: Arc<Version>,
+    /// Time at which it was taken; what expires later stays visible in it.
+    now: u64,
 }
 
 impl Drop for Pin {
@@ -34,6 +39,7 @@ impl Snapshot {
             pin: Arc::new(Pin {
                 shared: Arc::clone(shared),
                 version,
+                now: shared.config.clock.now(),
             }),
         }
     }
@@ -47,12 +53,24 @@ impl Snapshot {
     /// A collection as it was; `None` if there was none of that name.
     #[must_use]
     pub fn collection(&self, name: &str) -> Option<Tree> {
-        let (name, collection) = self.pin.version.collections.get_key_value(name)?;
+        let collections = &self.pin.version.collections;
+        let (name, collection) = collections.get_key_value(name)?;
+        if name.starts_with(expiry::HIDDEN) {
+            return None;
+        }
+        // The names of hidden collections come next to the empty name, so this costs little where there are none.
+        let mut from_hidden = collections.range::<str, _>((Bound::Included("\0"), Bound::Unbounded));
+        let any_hidden = from_hidden
+            .next()
+            .is_some_and(|(name, _)| name.starts_with(expiry::HIDDEN));
+        let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
         Some(Tree {
             snapshot: self.clone(),
             root: collection.root,
             owner: collection.id,
             name: name.as_str().into(),
+            hints: hints.flatten().map(|hints| (hints.id, hints.root)),
+            expired: Arc::default(),
         })
     }
 
@@ -70,6 +88,10 @@ pub struct Tree {
     root: Option<Child>,
     owner: u32,
     name: Arc<str>,
+    /// Owner and root of the tree of expiry hints.
+    hints: Option<(u32, Option<Child>)>,
+    /// Positions of the expired records, once something needed them.
+    expired: Arc<OnceLock<Vec<u64>>>,
 }
 
 impl Tree {
@@ -84,7 +106,45 @@ impl Tree {
 
     fn find(&self, key: &[u8]) -> Result<Option<Found>> {
         // A key beyond the limit cannot be there; asking for it is no error.
-        read::find(&self.shared().pager, self.root.as_ref(), self.owner, key)
+        let found = read::find(&self.shared().pager, self.root.as_ref(), self.owner, key)?;
+        Ok(found.filter(|found| !found.leaf.record(found.index).is_expired(self.snapshot.pin.now)))
+    }
+
+    /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
+    fn expired(&self) -> Result<&[u64]> {
+        let Some((owner, root)) = &self.hints else {
+            return Ok(&[]);
+        };
+        if let Some(positions) = self.expired.get() {
+            return Ok(positions);
+        }
+        let records = Root {
+            root: self.root.as_ref(),
+            owner: self.owner,
+        };
+        let hints = Root {
+            root: root.as_ref(),
+            owner: *owner,
+        };
+        let positions = expiry::expired_positions(&self.shared().pager, records, hints, self.snapshot.pin.now)?;
+        Ok(self.expired.get_or_init(|| positions))
+    }
+
+    /// Position among the records that have not expired, of a position among all.
+    fn visible_position(&self, position: u64) -> Result<u64> {
+        let expired = self.expired()?;
+        Ok(position - expired.partition_point(|hidden| *hidden < position) as u64)
+    }
+
+    /// Position among all records, of a position among those that have not expired.
+    fn stored_position(&self, mut position: u64) -> Result<u64> {
+        for hidden in self.expired()? {
+            if *hidden > position {
+                break;
+            }
+            position += 1;
+        }
+        Ok(position)
     }
 
     fn value_of(&self, found: &Found, into: &mut Vec<u8>) -> Result<()> {
@@ -92,10 +152,12 @@ impl Tree {
         value::read(&self.shared().pager.blocks, self.owner, &record, into)
     }
 
-    /// Number of records, O(1).
+    /// Number of records, O(1), and O(log n) for each record that has expired and was not purged yet.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.root.map_or(0, |root| root.count)
+        let stored = self.root.map_or(0, |root| root.count);
+        // Where the hints cannot be read, the reads of the records will say so.
+        stored - self.expired().map_or(0, |expired| expired.len() as u64)
     }
 
     /// Whether there are no records.
@@ -124,6 +186,24 @@ impl Tree {
         }))
     }
 
+    /// A record with its version and expiry, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.named(self.find(key).and_then(|found| {
+            let Some(found) = found else { return Ok(None) };
+            let record = found.leaf.record(found.index);
+            let mut value = Vec::new();
+            self.value_of(&found, &mut value)?;
+            Ok(Some(Entry {
+                value,
+                version: record.version,
+                expires_at: (record.expires != 0).then_some(record.expires),
+            }))
+        }))
+    }
+
     /// Whether a key is there, O(log n), without reading its value.
     ///
     /// # Errors
@@ -146,12 +226,9 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        self.named(read::positions(
-            &self.shared().pager,
-            self.root.as_ref(),
-            self.owner,
-            range,
-        ))
+        let stored = read::positions(&self.shared().pager, self.root.as_ref(), self.owner, range);
+        let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
+        self.named(visible)
     }
 
     /// Number of records with keys below `key`, O(log n).
@@ -160,7 +237,7 @@ impl Tree {
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
         let rank = read::rank(&self.shared().pager, self.root.as_ref(), self.owner, key);
-        self.named(rank.map(|(below, _)| below))
+        self.named(rank.and_then(|(below, _)| self.visible_position(below)))
     }
 
     /// The record at position `index` in key order, O(log n); `None` past the end.
@@ -168,7 +245,9 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let found = read::at(&self.shared().pager, self.root.as_ref(), self.owner, index);
+        let found = self
+            .stored_position(index)
+            .and_then(|index| read::at(&self.shared().pager, self.root.as_ref(), self.owner, index));
         self.named(found.and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             let mut bytes = Vec::new();
@@ -218,8 +297,16 @@ impl Cursor {
     /// # Errors
     /// Storage errors and corruption; the cursor may be advanced again.
     pub fn advance(&mut self) -> Result<bool> {
-        let advanced = self.inner.advance(&self.tree.shared().pager);
-        self.tree.named(advanced)
+        let pager = &self.tree.shared().pager;
+        let now = self.tree.snapshot.pin.now;
+        loop {
+            let advanced = self.inner.advance(pager);
+            let more = self.tree.named(advanced)?;
+            let expired = self.tree.hints.is_some() && self.inner.record().is_some_and(|record| record.is_expired(now));
+            if !(more && expired) {
+                return Ok(more);
+            }
+        }
     }
 
     /// Key of the current record; of the last one after the end.
@@ -256,11 +343,32 @@ impl Cursor {
         self.inner.record().map_or(0, |record| record.value_len)
     }
 
-    /// Passes over the next `count` records, O(log n).
+    /// Version of the commit that wrote the current record; 0 if there is no current record.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.inner.record().map_or(0, |record| record.version)
+    }
+
+    /// When the current record expires, in milliseconds since 1970.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        let record = self.inner.record()?;
+        (record.expires != 0).then_some(record.expires)
+    }
+
+    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
     ///
     /// # Errors
     /// Storage errors and corruption.
     pub fn skip(&mut self, count: u64) -> Result<()> {
+        if !self.tree.expired()?.is_empty() {
+            for _ in 0..count {
+                if !self.advance()? {
+                    break;
+                }
+            }
+            return Ok(());
+        }
         let skipped = self.inner.skip(&self.tree.shared().pager, count);
         self.tree.named(skipped)
     }

@@ -115,7 +115,7 @@ impl RecipeCell<'_> {
             _ => ValuePlace::Inline(self.value),
         };
         let value_len = self.value.len();
-        LeafCell { value_len, place }.encode_into(&mut payload);
+        LeafCell::new(value_len, place).encode_into(&mut payload);
         payload
     }
 }

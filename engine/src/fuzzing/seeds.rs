@@ -139,7 +139,7 @@ fn leaf(lower: &[u8], upper: Option<&[u8]>) -> Node {
             _ => ValuePlace::Inline(&value),
         };
         let value_len = value.len();
-        LeafCell { value_len, place }.encode_into(&mut payload);
+        LeafCell::new(value_len, place).encode_into(&mut payload);
         node.insert(number, format!("key {number}").as_bytes(), &payload);
     }
     node

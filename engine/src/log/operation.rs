@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! each change: u8 kind, then by kind (numbers are varints, "bytes" a varint length and the bytes)
-//! 1 set         collection id, key bytes, value bytes
+//! 1 set         collection id, key bytes, value bytes; with 16 added to the kind, the expiry in milliseconds stands before the key
 //! 2 set out of line: collection id, key bytes, length of the value, 16 bytes of block reference
 //! 3 delete      collection id, key bytes
 //! 4 clear       collection id, u8 kind of the lower bound, bytes, u8 kind of the upper bound, bytes
@@ -10,6 +10,7 @@
 //! 5 create      collection id, name bytes
 //! 6 codecs      collection id, key codec bytes, value codec bytes
 //! 7 drop        collection id
+//! 9 rename      collection id, name bytes
 //! 8 end         the commit ends here and its version is one more than the one before
 //! ```
 
@@ -26,12 +27,15 @@ pub(crate) enum Operation<'a> {
         collection: u32,
         key: &'a [u8],
         value: &'a [u8],
+        /// 0: never.
+        expires: u64,
     },
     SetOutOfLine {
         collection: u32,
         key: &'a [u8],
         value_len: u64,
         reference: BlockRef,
+        expires: u64,
     },
     Delete {
         collection: u32,
@@ -54,12 +58,28 @@ pub(crate) enum Operation<'a> {
     Drop {
         collection: u32,
     },
+    Rename {
+        collection: u32,
+        name: &'a str,
+    },
     End,
 }
 
 fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(into, bytes.len() as u64);
     into.extend_from_slice(bytes);
+}
+
+const WITH_EXPIRY: u8 = 16;
+
+fn expiry_flag(expires: u64) -> u8 {
+    if expires == 0 { 0 } else { WITH_EXPIRY }
+}
+
+fn put_expiry(into: &mut Vec<u8>, expires: u64) {
+    if expires != 0 {
+        put_varint(into, expires);
+    }
 }
 
 fn put_bound(into: &mut Vec<u8>, bound: Bound<&[u8]>) {
@@ -79,8 +99,14 @@ impl Operation<'_> {
             put_varint(into, u64::from(collection));
         };
         match *self {
-            Operation::Set { collection, key, value } => {
-                begin(1, collection);
+            Operation::Set {
+                collection,
+                key,
+                value,
+                expires,
+            } => {
+                begin(1 | expiry_flag(expires), collection);
+                put_expiry(into, expires);
                 put_bytes(into, key);
                 put_bytes(into, value);
             }
@@ -89,8 +115,10 @@ impl Operation<'_> {
                 key,
                 value_len,
                 reference,
+                expires,
             } => {
-                begin(2, collection);
+                begin(2 | expiry_flag(expires), collection);
+                put_expiry(into, expires);
                 put_bytes(into, key);
                 put_varint(into, value_len);
                 into.extend_from_slice(&reference.encode());
@@ -122,6 +150,10 @@ impl Operation<'_> {
                 put_bytes(into, value_codec.as_bytes());
             }
             Operation::Drop { collection } => begin(7, collection),
+            Operation::Rename { collection, name } => {
+                begin(9, collection);
+                put_bytes(into, name.as_bytes());
+            }
             Operation::End => into.push(8),
         }
     }
@@ -175,17 +207,20 @@ impl<'a> Operations<'a> {
             return Some(Operation::End);
         }
         let collection = u32::try_from(self.varint()?).ok()?;
+        let expires = if kind & WITH_EXPIRY == 0 { 0 } else { self.varint()? };
         Some(match kind {
-            1 => Operation::Set {
+            1 | 17 => Operation::Set {
                 collection,
                 key: self.bytes()?,
                 value: self.bytes()?,
+                expires,
             },
-            2 => Operation::SetOutOfLine {
+            2 | 18 => Operation::SetOutOfLine {
                 collection,
                 key: self.bytes()?,
                 value_len: self.varint()?,
                 reference: BlockRef::decode(self.take(REF_BYTES)?.first_chunk()?)?,
+                expires,
             },
             3 => Operation::Delete {
                 collection,
@@ -206,6 +241,10 @@ impl<'a> Operations<'a> {
                 value_codec: self.text()?,
             },
             7 => Operation::Drop { collection },
+            9 => Operation::Rename {
+                collection,
+                name: self.text()?,
+            },
             _ => return None,
         })
     }
@@ -252,12 +291,24 @@ mod tests {
                 collection: 300,
                 key: b"",
                 value: b"value",
+                expires: 0,
+            },
+            Operation::Set {
+                collection: 300,
+                key: b"",
+                value: b"",
+                expires: 1 << 41,
+            },
+            Operation::Rename {
+                collection: 300,
+                name: "other",
             },
             Operation::SetOutOfLine {
                 collection: 300,
                 key: b"k",
                 value_len: 1 << 30,
                 reference,
+                expires: 1,
             },
             Operation::End,
             Operation::Delete {

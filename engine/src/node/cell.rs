@@ -1,9 +1,10 @@
 //! Payloads of cells: what follows the key's suffix.
 //!
 //! ```text
-//! leaf:   varint (length of the value << 3 | flags), then the value, or 16 bytes of block reference if flag 1 is set
-//!         flags: 1 the value is out of line (one chunk, or an index of chunks if it is longer than a chunk);
-//!                2 (expiry) and 4 (record version) are reserved
+//! leaf:   varint (length of the value << 3 | flags); varint version if flag 4 is set; varint expiry in milliseconds since 1970 if
+//!         flag 2 is set; then the value, or 16 bytes of block reference if flag 1 is set
+//!         flags: 1 the value is out of line (one chunk, or an index of chunks if it is longer than a chunk),
+//!                2 the record expires, 4 the version of the commit that wrote the record is known
 //! inner:  16 bytes pointer to the child, u56 records below it, u8 flags: 1 out-of-line values below it
 //! ```
 
@@ -11,7 +12,8 @@ use crate::block::{BlockRef, Pointer, REF_BYTES};
 use crate::error::{Error, Result};
 
 const FLAG_OUT_OF_LINE: u64 = 1;
-const FLAGS_RESERVED: u64 = 6;
+const FLAG_EXPIRES: u64 = 2;
+const FLAG_VERSION: u64 = 4;
 const FLAG_BITS: u32 = 3;
 pub(super) const COUNT_MASK: u64 = (1 << 56) - 1;
 /// Longest value the engine takes, in bytes.
@@ -22,6 +24,10 @@ pub(crate) const MAX_VALUE_BYTES: usize = i32::MAX as usize;
 pub(crate) struct LeafCell<'a> {
     pub value_len: usize,
     pub place: ValuePlace<'a>,
+    /// Commit that wrote the record, 0 if that is not known.
+    pub version: u64,
+    /// When it expires, in milliseconds since 1970; 0: never.
+    pub expires: u64,
 }
 
 /// Where the value's bytes are.
@@ -32,63 +38,113 @@ pub(crate) enum ValuePlace<'a> {
 }
 
 impl<'a> LeafCell<'a> {
+    pub(crate) fn new(value_len: usize, place: ValuePlace<'a>) -> Self {
+        Self {
+            value_len,
+            place,
+            version: 0,
+            expires: 0,
+        }
+    }
+
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn inline(value: &'a [u8]) -> Self {
-        Self {
-            value_len: value.len(),
-            place: ValuePlace::Inline(value),
-        }
+        Self::new(value.len(), ValuePlace::Inline(value))
+    }
+
+    pub(crate) fn is_expired(&self, now: u64) -> bool {
+        self.expires != 0 && self.expires <= now
     }
 
     /// Replaces `into` with the payload.
     pub(crate) fn encode_into(&self, into: &mut Vec<u8>) {
         into.clear();
-        let meta = (self.value_len as u64) << FLAG_BITS;
+        let mut flags = 0;
+        if matches!(self.place, ValuePlace::OutOfLine(_)) {
+            flags |= FLAG_OUT_OF_LINE;
+        }
+        if self.expires != 0 {
+            flags |= FLAG_EXPIRES;
+        }
+        if self.version != 0 {
+            flags |= FLAG_VERSION;
+        }
+        put_varint(into, (self.value_len as u64) << FLAG_BITS | flags);
+        if self.version != 0 {
+            put_varint(into, self.version);
+        }
+        if self.expires != 0 {
+            put_varint(into, self.expires);
+        }
         match self.place {
-            ValuePlace::Inline(value) => {
-                put_varint(into, meta);
-                into.extend_from_slice(value);
-            }
-            ValuePlace::OutOfLine(reference) => {
-                put_varint(into, meta | FLAG_OUT_OF_LINE);
-                into.extend_from_slice(&reference.encode());
-            }
+            ValuePlace::Inline(value) => into.extend_from_slice(value),
+            ValuePlace::OutOfLine(reference) => into.extend_from_slice(&reference.encode()),
         }
     }
 
-    /// Decodes a payload that [`leaf_payload_is_valid`] accepted.
+    /// Decodes a payload that [`check_leaf_payload`] accepted.
     pub(crate) fn decode(payload: &'a [u8]) -> Self {
-        let (meta, at) = get_varint(payload).expect("leaf cells were validated when the node was read");
-        let value_len = (meta >> FLAG_BITS) as usize;
-        let place = if meta & FLAG_OUT_OF_LINE == 0 {
-            ValuePlace::Inline(&payload[at..at + value_len])
-        } else {
+        let (head, at) = Head::decode(payload).expect("leaf cells were validated when the node was read");
+        let place = if head.is_out_of_line {
             let bytes = payload[at..].first_chunk().expect("validated: a reference follows");
             ValuePlace::OutOfLine(BlockRef::decode(bytes).expect("validated: the reference is not null"))
+        } else {
+            ValuePlace::Inline(&payload[at..at + head.value_len])
         };
-        Self { value_len, place }
+        Self {
+            value_len: head.value_len,
+            place,
+            version: head.version,
+            expires: head.expires,
+        }
+    }
+}
+
+/// What stands before the value.
+struct Head {
+    value_len: usize,
+    is_out_of_line: bool,
+    version: u64,
+    expires: u64,
+}
+
+impl Head {
+    /// The head and where the value begins.
+    fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
+        let (meta, mut at) = get_varint(bytes)?;
+        let mut optional = |flag: u64| {
+            if meta & flag == 0 {
+                return Some(0);
+            }
+            let (value, len) = get_varint(bytes.get(at..)?)?;
+            at += len;
+            Some(value)
+        };
+        let head = Self {
+            value_len: usize::try_from(meta >> FLAG_BITS).ok()?,
+            is_out_of_line: meta & FLAG_OUT_OF_LINE != 0,
+            version: optional(FLAG_VERSION)?,
+            expires: optional(FLAG_EXPIRES)?,
+        };
+        Some((head, at))
     }
 }
 
 /// Length of the payload at the front of `bytes`, for a valid cell.
 pub(crate) fn leaf_payload_len(bytes: &[u8]) -> usize {
-    let (meta, at) = get_varint(bytes).unwrap_or((0, 0));
-    at + if meta & FLAG_OUT_OF_LINE == 0 {
-        (meta >> FLAG_BITS) as usize
-    } else {
-        REF_BYTES
-    }
+    Head::decode(bytes).map_or(0, |(head, at)| {
+        at + if head.is_out_of_line { REF_BYTES } else { head.value_len }
+    })
 }
 
 /// Checks the payload at the front of untrusted `bytes`; returns its length and whether the value is out of line.
 pub(crate) fn check_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
-    let (meta, at) = get_varint(bytes)?;
-    let value_len = usize::try_from(meta >> FLAG_BITS).ok()?;
-    if meta & FLAGS_RESERVED != 0 || value_len > MAX_VALUE_BYTES {
+    let (head, at) = Head::decode(bytes)?;
+    if head.value_len > MAX_VALUE_BYTES {
         return None;
     }
-    if meta & FLAG_OUT_OF_LINE == 0 {
-        let end = at.checked_add(value_len)?;
+    if !head.is_out_of_line {
+        let end = at.checked_add(head.value_len)?;
         return (end <= bytes.len()).then_some((end, false));
     }
     BlockRef::decode(bytes.get(at..)?.first_chunk()?)?;

@@ -6,11 +6,14 @@
 mod batch;
 mod commit;
 mod draft;
+pub(crate) mod expiry;
+mod records;
 mod replay;
 mod write;
 
 pub use batch::WriteBatch;
 pub(crate) use draft::{Draft, RetiredPage};
+pub use records::{Entry, ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub use write::WriteTransaction;
 

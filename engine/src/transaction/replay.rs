@@ -79,33 +79,29 @@ impl<'a> WriteTransaction<'a> {
 
     fn apply_operation(&mut self, operation: &Operation<'_>) -> Result<()> {
         match *operation {
-            Operation::Set { collection, key, value } => {
-                self.shared.check_key(key)?;
-                let cell = LeafCell {
-                    value_len: value.len(),
-                    place: ValuePlace::Inline(value),
-                };
+            Operation::Set {
+                collection,
+                key,
+                value,
+                expires,
+            } => {
+                let cell = LeafCell::new(value.len(), ValuePlace::Inline(value));
                 if !self.shared.config.limits.is_inline(key.len(), value.len()) {
                     return Err(Error::corrupt("the log holds a value that is too long for a leaf"));
                 }
-                let name = self.name_of(collection)?;
-                self.edit(&name, |editor| editor.put(key, &cell))?;
+                self.put_again(collection, key, cell, expires)?;
             }
             Operation::SetOutOfLine {
                 collection,
                 key,
                 value_len,
                 reference,
+                expires,
             } => {
-                self.shared.check_key(key)?;
-                let name = self.name_of(collection)?;
                 let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
-                let cell = LeafCell {
-                    value_len,
-                    place: ValuePlace::OutOfLine(reference),
-                };
+                let cell = LeafCell::new(value_len, ValuePlace::OutOfLine(reference));
                 self.reserve_value(collection, &cell)?;
-                self.edit(&name, |editor| editor.put(key, &cell))?;
+                self.put_again(collection, key, cell, expires)?;
             }
             Operation::Delete { collection, key } => {
                 let name = self.name_of(collection)?;
@@ -137,9 +133,31 @@ impl<'a> WriteTransaction<'a> {
             Operation::Drop { collection } => {
                 let name = self.name_of(collection)?;
                 self.edit(&name, |editor| editor.clear(&KeyRange::all()))?;
-                self.state.collections.remove(&name);
+                self.remove_collection(&name)?;
+            }
+            Operation::Rename { collection, name } => {
+                let from = self.name_of(collection)?;
+                if let Some(entry) = self.state.collections.remove(&from) {
+                    self.state.collections.insert(name.to_owned(), entry);
+                }
             }
             Operation::End => self.state.version += 1,
+        }
+        Ok(())
+    }
+
+    fn put_again(&mut self, collection: u32, key: &[u8], cell: LeafCell<'_>, expires: u64) -> Result<()> {
+        self.shared.check_key(key)?;
+        let name = self.name_of(collection)?;
+        let cell = LeafCell {
+            version: self.state.version + 1,
+            expires,
+            ..cell
+        };
+        self.edit(&name, |editor| editor.put(key, &cell))?;
+        if expires != 0 {
+            let hints = self.create_hints(&name)?;
+            self.add_hint(&hints, key, expires)?;
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use super::{CommitInfo, Draft, RetiredPage, WriteBatch};
+use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
 use crate::checkpoint::BlockWriter;
 use crate::database::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Shared, Version, Writer, write_roots};
 use crate::error::{Error, Result};
@@ -21,6 +21,8 @@ pub struct WriteTransaction<'a> {
     pub(super) base: u64,
     /// Its changes as the log will have them; `None` once they are too many for a record.
     pub(super) record: Option<Vec<u8>>,
+    /// Time of the transaction in milliseconds since 1970.
+    pub(super) now: u64,
     /// Something was changed since the transaction began or since the last seal.
     changed: bool,
     /// A storage error hit in the middle of a change: the draft is unusable.
@@ -39,7 +41,8 @@ impl<'a> WriteTransaction<'a> {
             shared,
             draft: Draft::new(state.version + 1),
             base: state.version,
-            record: writer.log.as_ref().map(|_| Vec::new()),
+            record: writer.wants_records().then(Vec::new),
+            now: shared.config.clock.now(),
             writer,
             state,
             changed: false,
@@ -54,6 +57,10 @@ impl<'a> WriteTransaction<'a> {
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
     /// end it.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.put(collection, key, value, 0)
+    }
+
+    pub(super) fn put(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         self.shared.check_key(key)?;
         if value.len() > MAX_VALUE_BYTES {
             return Err(Error::ValueTooLarge {
@@ -61,8 +68,19 @@ impl<'a> WriteTransaction<'a> {
                 max_bytes: MAX_VALUE_BYTES,
             });
         }
+        if expires != 0 {
+            // The longest key that an expiry hint has room for.
+            self.shared.check_key(&expiry::hint(expires, key))?;
+        }
         self.create(collection)?;
+        // Before the change is logged, so that replaying finds it.
+        let hints = match expires {
+            0 => None,
+            _ => Some(self.create_hints(collection)?),
+        };
+        let hidden = self.is_hidden(collection, key)?;
         let mut reference = None;
+        let version = self.state.version + 1;
         let found = self.edit(collection, |editor| {
             let place = if editor.limits.is_inline(key.len(), value.len()) {
                 ValuePlace::Inline(value)
@@ -72,22 +90,61 @@ impl<'a> WriteTransaction<'a> {
                 ValuePlace::OutOfLine(written)
             };
             let cell = LeafCell {
-                value_len: value.len(),
-                place,
+                version,
+                expires,
+                ..LeafCell::new(value.len(), place)
             };
             editor.put(key, &cell)
         })?;
         self.log(collection, |collection| match reference {
-            None => Operation::Set { collection, key, value },
+            None => Operation::Set {
+                collection,
+                key,
+                value,
+                expires,
+            },
             Some(reference) => Operation::SetOutOfLine {
                 collection,
                 key,
                 value_len: value.len() as u64,
                 reference,
+                expires,
             },
         });
+        if let Some(hints) = hints {
+            self.add_hint(&hints, key, expires)?;
+        }
         self.spill_if_large()?;
-        Ok(found.unwrap_or(false))
+        Ok(found.unwrap_or(false) && !hidden)
+    }
+
+    /// Whether a record is there but has expired.
+    fn is_hidden(&self, collection: &str, key: &[u8]) -> Result<bool> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(false);
+        };
+        if !self.state.collections.contains_key(&expiry::hints_of(entry.id)) {
+            return Ok(false);
+        }
+        Ok(self
+            .find(collection, key)?
+            .is_some_and(|found| found.leaf.record(found.index).is_expired(self.now)))
+    }
+
+    pub(super) fn find(&self, collection: &str, key: &[u8]) -> Result<Option<read::Found>> {
+        self.check_usable()?;
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(None);
+        };
+        let found = read::find(&self.pages(), entry.root.as_ref(), entry.id, key);
+        found.map_err(|error| error.in_collection(collection))
+    }
+
+    pub(super) fn pages(&self) -> DraftPages<'_> {
+        DraftPages {
+            draft: &self.draft,
+            pager: &self.shared.pager,
+        }
     }
 
     /// Removes a record; returns whether it was there. O(log n).
@@ -95,15 +152,16 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        let hidden = self.is_hidden(collection, key)?;
         let found = self.edit(collection, |editor| editor.delete(key))?.unwrap_or(false);
         if found {
             self.log(collection, |collection| Operation::Delete { collection, key });
             self.spill_if_large()?;
         }
-        Ok(found)
+        Ok(found && !hidden)
     }
 
-    /// Removes all records of a range; returns how many there were. O(pages of the range).
+    /// Removes all records of a range; returns how many there were, expired ones included. O(log n) pages, and those that are given up.
     ///
     /// # Errors
     /// Storage errors end the transaction.
@@ -118,6 +176,28 @@ impl<'a> WriteTransaction<'a> {
             self.spill_if_large()?;
         }
         Ok(removed)
+    }
+
+    /// Gives a collection another name; returns whether it was there.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if there is one of the new name, [`Error::InvalidArgument`] for bad names.
+    pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
+        self.check_usable()?;
+        check_name(to, self.shared)?;
+        if from == to || !self.state.collections.contains_key(from) {
+            return Ok(self.state.collections.contains_key(from));
+        }
+        if self.state.collections.contains_key(to) {
+            return Err(Error::AlreadyExists {
+                what: ["the collection ", to].concat(),
+            });
+        }
+        if let Some(collection) = self.state.collections.remove(from) {
+            self.state.collections.insert(to.to_owned(), collection);
+            self.log(to, |collection| Operation::Rename { collection, name: to });
+        }
+        Ok(true)
     }
 
     /// Records the codec ids of a collection, creating it if need be.
@@ -159,9 +239,20 @@ impl<'a> WriteTransaction<'a> {
         let dropped = self.edit(name, |editor| editor.clear(&KeyRange::all()))?.is_some();
         if dropped {
             self.log(name, |collection| Operation::Drop { collection });
-            self.state.collections.remove(name);
+            self.remove_collection(name)?;
         }
         Ok(dropped)
+    }
+
+    /// Removes an emptied collection and the hints about its records.
+    pub(super) fn remove_collection(&mut self, name: &str) -> Result<()> {
+        if let Some(entry) = self.state.collections.remove(name) {
+            let hints = expiry::hints_of(entry.id);
+            if self.edit(&hints, |editor| editor.clear(&KeyRange::all()))?.is_some() {
+                self.state.collections.remove(&hints);
+            }
+        }
+        Ok(())
     }
 
     /// Reads a record, this transaction's own writes included.
@@ -169,24 +260,30 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn get(&self, collection: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.check_usable()?;
-        let Some(entry) = self.state.collections.get(collection) else {
+        Ok(self.entry(collection, key)?.map(|entry| entry.value))
+    }
+
+    /// As [`get`](Self::get), with version and expiry.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
+        let Some(found) = self.find(collection, key)? else {
             return Ok(None);
         };
-        let pages = DraftPages {
-            draft: &self.draft,
-            pager: &self.shared.pager,
-        };
-        let read = || {
-            let Some(found) = read::find(&pages, entry.root.as_ref(), entry.id, key)? else {
-                return Ok(None);
-            };
-            let mut bytes = Vec::new();
-            let record = found.leaf.record(found.index);
-            value::read(&self.shared.pager.blocks, entry.id, &record, &mut bytes)?;
-            Ok(Some(bytes))
-        };
-        read().map_err(|error: Error| error.in_collection(collection))
+        let record = found.leaf.record(found.index);
+        if record.is_expired(self.now) {
+            return Ok(None);
+        }
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        let mut value = Vec::new();
+        value::read(&self.shared.pager.blocks, id, &record, &mut value)
+            .map_err(|error: Error| error.in_collection(collection))?;
+        Ok(Some(Entry {
+            value,
+            version: record.version,
+            expires_at: (record.expires != 0).then_some(record.expires),
+        }))
     }
 
     /// Applies a batch; returns how many of the keys it deletes were there.
@@ -229,12 +326,19 @@ impl<'a> WriteTransaction<'a> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    fn create(&mut self, name: &str) -> Result<()> {
+    pub(super) fn create(&mut self, name: &str) -> Result<()> {
         self.check_usable()?;
         if self.state.collections.contains_key(name) {
             return Ok(());
         }
         check_name(name, self.shared)?;
+        self.create_unchecked(name)
+    }
+
+    pub(super) fn create_unchecked(&mut self, name: &str) -> Result<()> {
+        if self.state.collections.contains_key(name) {
+            return Ok(());
+        }
         let id = self.writer.take_collection_id()?;
         self.add_collection(id, name);
         self.log(name, |collection| Operation::Create { collection, name });
@@ -348,6 +452,11 @@ impl<'a> WriteTransaction<'a> {
 }
 
 fn check_name(name: &str, shared: &Shared) -> Result<()> {
+    if name.starts_with(expiry::HIDDEN) {
+        return Err(Error::InvalidArgument {
+            what: "the collection name begins with U+0000, as only the engine's own do".to_owned(),
+        });
+    }
     let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
     if name.len() > max {
         return Err(Error::InvalidArgument {

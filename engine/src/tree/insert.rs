@@ -10,21 +10,18 @@ use crate::node::{Child, LeafCell, Node, ValuePlace};
 impl Editor<'_> {
     /// Stores a record; returns whether the key was there before. Key and value lengths were checked by the caller.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<bool> {
-        let cell = LeafCell {
-            value_len: value.len(),
-            place: if self.limits.is_inline(key.len(), value.len()) {
-                ValuePlace::Inline(value)
-            } else {
-                ValuePlace::OutOfLine(self.write_value(value)?)
-            },
+        let place = if self.limits.is_inline(key.len(), value.len()) {
+            ValuePlace::Inline(value)
+        } else {
+            ValuePlace::OutOfLine(self.write_value(value)?)
         };
-        self.put(key, &cell)
+        self.put(key, &LeafCell::new(value.len(), place))
     }
 
     /// Stores a record whose value, if it is out of line, was written already.
     pub(crate) fn put(&mut self, key: &[u8], cell: &LeafCell<'_>) -> Result<bool> {
         let inline = matches!(cell.place, ValuePlace::Inline(_));
-        let mut payload = Vec::with_capacity(cell.value_len.min(self.limits.max_inline_bytes) + 24);
+        let mut payload = Vec::with_capacity(cell.value_len.min(self.limits.max_inline_bytes) + 40);
         cell.encode_into(&mut payload);
         let Some(root) = *self.root else {
             self.plant(key, &payload, !inline);

@@ -1,0 +1,44 @@
+//! The time of day, which decides what has expired.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A source of the time in milliseconds since 1970. It is given from outside, so that tests and hosts without a clock in the standard
+/// library have their own.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
+
+impl Clock {
+    /// A clock that asks `now`.
+    pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        (self.0)()
+    }
+}
+
+impl Default for Clock {
+    /// The system's clock. WebAssembly has none: there it stands still in 1970, and nothing expires.
+    fn default() -> Self {
+        Self::new(system_time)
+    }
+}
+
+#[cfg(not(target_family = "wasm"))]
+fn system_time() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(target_family = "wasm")]
+fn system_time() -> u64 {
+    0
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Clock").field(&self.now()).finish()
+    }
+}

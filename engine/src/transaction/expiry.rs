@@ -1,0 +1,113 @@
+//! Time to live: records that expire, and how they are found when they have.
+//!
+//! A record carries its expiry, and every reader looks at it, so an expired record is invisible at once. A hidden collection beside each
+//! collection that has such records holds a hint for each of them, the expiry in big-endian order followed by the key, so that the due ones are
+//! found without a search. Hints are never corrected: one whose record was replaced or removed meanwhile is passed over and dropped
+//! when its time has come.
+
+use super::WriteTransaction;
+use crate::error::Result;
+use crate::tree::cursor::TreeCursor;
+use crate::tree::{Direction, KeyRange, Pages, read};
+use std::ops::Bound;
+
+/// First character of the names that no user can give.
+pub(crate) const HIDDEN: char = '\0';
+
+/// Name of the collection with the hints about collection `id`.
+pub(crate) fn hints_of(id: u32) -> String {
+    ["\0ttl", &id.to_string()].concat()
+}
+
+pub(super) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
+    let mut hint = expires.to_be_bytes().to_vec();
+    hint.extend_from_slice(key);
+    hint
+}
+
+/// A tree as readers see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Root<'a> {
+    pub root: Option<&'a crate::node::Child>,
+    pub owner: u32,
+}
+
+/// The first `limit` hints that are due.
+pub(crate) fn due_hints(pages: &impl Pages, hints: Root<'_>, now: u64, limit: usize) -> Result<Vec<Vec<u8>>> {
+    let end = now.saturating_add(1).to_be_bytes();
+    let range = KeyRange {
+        lower: Bound::Unbounded,
+        upper: Bound::Excluded(&end),
+    };
+    let mut cursor = TreeCursor::new(hints.root.copied(), hints.owner, &range, Direction::Forward);
+    let mut list = Vec::new();
+    while list.len() < limit && cursor.advance(pages)? {
+        list.push(cursor.key().to_vec());
+    }
+    Ok(list)
+}
+
+/// Positions in key order of all records that have expired but were not removed yet.
+pub(crate) fn expired_positions(pages: &impl Pages, records: Root<'_>, hints: Root<'_>, now: u64) -> Result<Vec<u64>> {
+    let mut positions = Vec::new();
+    for hint in due_hints(pages, hints, now, usize::MAX)? {
+        if let Some(found) = read::find(pages, records.root, records.owner, &hint[8..])?
+            && found.leaf.record(found.index).is_expired(now)
+        {
+            positions.push(read::rank(pages, records.root, records.owner, &hint[8..])?.0);
+        }
+    }
+    positions.sort_unstable();
+    positions.dedup();
+    Ok(positions)
+}
+
+impl WriteTransaction<'_> {
+    /// Name of the collection with the hints about another, which is created if need be.
+    pub(super) fn create_hints(&mut self, collection: &str) -> Result<String> {
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        let hints = hints_of(id);
+        self.create_unchecked(&hints)?;
+        Ok(hints)
+    }
+
+    pub(super) fn add_hint(&mut self, hints: &str, key: &[u8], expires: u64) -> Result<()> {
+        self.edit(hints, |editor| editor.set(&hint(expires, key), &[]))?;
+        Ok(())
+    }
+
+    /// Removes up to `limit` expired records of all collections; returns how many were due, removed or not.
+    pub(crate) fn purge(&mut self, limit: usize) -> Result<usize> {
+        let names: Vec<(String, u32)> = self
+            .state
+            .collections
+            .iter()
+            .map(|(name, entry)| (name.clone(), entry.id))
+            .collect();
+        let mut due = 0;
+        for (name, id) in names {
+            let hints = hints_of(id);
+            let Some(entry) = self.state.collections.get(&hints) else {
+                continue;
+            };
+            let root = Root {
+                root: entry.root.as_ref(),
+                owner: entry.id,
+            };
+            for hint in due_hints(&self.pages(), root, self.now, limit - due)? {
+                due += 1;
+                let key = &hint[8..];
+                if let Some(found) = self.find(&name, key)?
+                    && found.leaf.record(found.index).is_expired(self.now)
+                {
+                    self.delete(&name, key)?;
+                }
+                self.delete(&hints, &hint)?;
+            }
+            if due >= limit {
+                break;
+            }
+        }
+        Ok(due)
+    }
+}

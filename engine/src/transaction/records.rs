@@ -1,0 +1,122 @@
+//! What is done with single records, in any kind of transaction.
+
+use crate::error::Result;
+
+/// A record with what is known about it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its value.
+    pub value: Vec<u8>,
+    /// Version of the commit that wrote it, to be compared with later; 0 inside the transaction that wrote it.
+    pub version: u64,
+    /// When it expires, in milliseconds since 1970; `None`: never.
+    pub expires_at: Option<u64>,
+}
+
+/// What [`ReadWrite::update`] does with a record.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Update {
+    /// Leave it as it is, or absent.
+    Keep,
+    /// Remove it.
+    Delete,
+    /// Store this value, which does not expire.
+    Set(Vec<u8>),
+}
+
+/// Reads and writes of one transaction. All of them take O(log n).
+///
+/// # Errors
+/// Those of [`WriteTransaction::set`](crate::WriteTransaction::set) for writes; storage errors and corruption for reads.
+pub trait ReadWrite {
+    /// A record with version and expiry, as this transaction sees it.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>>;
+
+    /// Stores a record that expires at `expires_at` milliseconds since 1970, or never; returns whether the key was there before. An
+    /// expired record is invisible at once, and its space comes back with [`Database::purge_expired`](crate::Database::purge_expired).
+    ///
+    /// # Errors
+    /// See [`WriteTransaction::set`](crate::WriteTransaction::set). The key may have 8 bytes less if the record expires.
+    fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool>;
+
+    /// Removes a record; returns whether it was there.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    fn remove(&mut self, collection: &str, key: &[u8]) -> Result<bool>;
+
+    /// Stores a record if the key is not there; returns the value that is there then.
+    ///
+    /// # Errors
+    /// See [`set_until`](Self::set_until).
+    fn get_or_insert(&mut self, collection: &str, key: &[u8], value: impl FnOnce() -> Vec<u8>) -> Result<Vec<u8>> {
+        if let Some(entry) = self.entry(collection, key)? {
+            return Ok(entry.value);
+        }
+        let value = value();
+        self.set_until(collection, key, &value, None)?;
+        Ok(value)
+    }
+
+    /// Stores a record if the one that is there was written by the commit `version`, or, with `None`, if there is none; returns
+    /// whether it did.
+    ///
+    /// # Errors
+    /// See [`set_until`](Self::set_until).
+    fn compare_and_set(&mut self, collection: &str, key: &[u8], version: Option<u64>, value: &[u8]) -> Result<bool> {
+        let found = self.entry(collection, key)?.map(|entry| entry.version);
+        if found == version {
+            self.set_until(collection, key, value, None)?;
+        }
+        Ok(found == version)
+    }
+
+    /// Changes a record by a function of its value; returns what is there then.
+    ///
+    /// # Errors
+    /// See [`set_until`](Self::set_until).
+    fn update(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        change: impl FnOnce(Option<&[u8]>) -> Update,
+    ) -> Result<Option<Vec<u8>>> {
+        let before = self.entry(collection, key)?.map(|entry| entry.value);
+        match change(before.as_deref()) {
+            Update::Keep => Ok(before),
+            Update::Delete => self.remove(collection, key).map(|_| None),
+            Update::Set(value) => self.set_until(collection, key, &value, None).map(|_| Some(value)),
+        }
+    }
+
+    /// Removes a record and returns its value.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    fn take(&mut self, collection: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let before = self.entry(collection, key)?.map(|entry| entry.value);
+        if before.is_some() {
+            self.remove(collection, key)?;
+        }
+        Ok(before)
+    }
+}
+
+impl ReadWrite for super::WriteTransaction<'_> {
+    fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
+        Self::entry(self, collection, key)
+    }
+
+    fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
+        // An expiry of 0 stands for none, and 1970 is past either way.
+        self.put(collection, key, value, expires_at.map_or(0, |expires| expires.max(1)))
+    }
+
+    fn remove(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        self.delete(collection, key)
+    }
+}

@@ -1,0 +1,373 @@
+//! Single records: versions, conditional writes, updates, renaming of collections, and time to live with a clock of the test's own.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::{Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, Update};
+
+struct World {
+    storage: MemoryStorage,
+    time: Arc<AtomicU64>,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            storage: MemoryStorage::new(),
+            time: Arc::new(AtomicU64::new(1000)),
+        }
+    }
+
+    fn open(&self) -> Database {
+        let time = Arc::clone(&self.time);
+        let storage: Arc<dyn Storage> = Arc::new(self.storage.clone());
+        let options = Options {
+            unit_bytes: 512,
+            node_bytes: 512,
+            clock: Clock::new(move || time.load(Ordering::Relaxed)),
+            ..Options::default()
+        };
+        Database::open(storage, options).expect("memory works")
+    }
+}
+
+fn keys(database: &Database, direction: Direction) -> Vec<Vec<u8>> {
+    let Some(tree) = database.snapshot().collection("c") else {
+        return Vec::new();
+    };
+    let mut cursor = tree.cursor(KeyRange::all(), direction);
+    let mut keys = Vec::new();
+    while cursor.advance().expect("memory works") {
+        keys.push(cursor.key().to_vec());
+    }
+    keys
+}
+
+#[test]
+fn every_record_knows_the_commit_that_wrote_it() {
+    let world = World::new();
+    let database = world.open();
+    for (version, key) in [(1, b"a"), (2, b"b")] {
+        let mut transaction = database.begin().expect("it is open");
+        transaction.set("c", key, b"1").expect("memory works");
+        assert_eq!(
+            transaction.commit(Durability::Strict).expect("memory works").version,
+            version
+        );
+    }
+    let mut transaction = database.begin().expect("it is open");
+    assert!(
+        !transaction
+            .compare_and_set("c", b"a", Some(2), b"no")
+            .expect("memory works")
+    );
+    assert!(
+        !transaction
+            .compare_and_set("c", b"a", None, b"no")
+            .expect("memory works")
+    );
+    assert!(
+        transaction
+            .compare_and_set("c", b"a", Some(1), b"2")
+            .expect("memory works")
+    );
+    assert!(
+        transaction
+            .compare_and_set("c", b"new", None, b"3")
+            .expect("memory works")
+    );
+    transaction.commit(Durability::Strict).expect("memory works");
+    // Once from the log and once from the data file.
+    for _ in 0..2 {
+        let reopened = {
+            let _ = database.version();
+            database.snapshot()
+        };
+        let tree = reopened.collection("c").expect("it is there");
+        let versions: Vec<u64> = [b"a".as_slice(), b"b", b"new"]
+            .iter()
+            .map(|key| tree.entry(key).expect("memory works").expect("it is there").version)
+            .collect();
+        assert_eq!(versions, [3, 2, 3]);
+        database.checkpoint().expect("memory works");
+    }
+    drop(database);
+    let database = world.open();
+    let tree = database.snapshot().collection("c").expect("it is there");
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    let mut versions = Vec::new();
+    while cursor.advance().expect("memory works") {
+        versions.push(cursor.version());
+    }
+    assert_eq!(versions, [3, 2, 3]);
+}
+
+#[test]
+fn versions_survive_in_the_log() {
+    let world = World::new();
+    let database = world.open();
+    for _ in 0..3 {
+        let mut transaction = database.begin().expect("it is open");
+        transaction.set("c", b"k", b"v").expect("memory works");
+        transaction.commit(Durability::Relaxed).expect("memory works");
+    }
+    drop(database);
+    let tree = world.open().snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.entry(b"k").expect("memory works").expect("it is there").version, 3);
+}
+
+#[test]
+fn updates_inserts_and_takes() {
+    let world = World::new();
+    let database = world.open();
+    let mut transaction = database.begin().expect("it is open");
+    let made = transaction
+        .get_or_insert("c", b"k", || b"1".to_vec())
+        .expect("memory works");
+    assert_eq!(made, b"1");
+    let found = transaction
+        .get_or_insert("c", b"k", || unreachable!())
+        .expect("memory works");
+    assert_eq!(found, b"1");
+    let grown = transaction
+        .update("c", b"k", |value| {
+            Update::Set([value.unwrap_or_default(), b"2"].concat())
+        })
+        .expect("memory works");
+    assert_eq!(grown, Some(b"12".to_vec()));
+    assert_eq!(
+        transaction.update("c", b"none", |value| {
+            assert_eq!(value, None);
+            Update::Keep
+        }),
+        Ok(None)
+    );
+    assert_eq!(transaction.take("c", b"k"), Ok(Some(b"12".to_vec())));
+    assert_eq!(transaction.take("c", b"k"), Ok(None));
+    transaction.set("c", b"gone", b"").expect("memory works");
+    assert_eq!(transaction.update("c", b"gone", |_| Update::Delete), Ok(None));
+    assert_eq!(transaction.get("c", b"gone"), Ok(None));
+}
+
+#[test]
+fn collections_are_renamed() {
+    let world = World::new();
+    let database = world.open();
+    let mut transaction = database.begin().expect("it is open");
+    transaction.set("c", b"k", b"v").expect("memory works");
+    transaction.set("d", b"k", b"w").expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    let mut transaction = database.begin().expect("it is open");
+    assert!(matches!(
+        transaction.rename_collection("c", "d"),
+        Err(Error::AlreadyExists { .. })
+    ));
+    assert_eq!(transaction.rename_collection("none", "e"), Ok(false));
+    assert_eq!(transaction.rename_collection("c", "e"), Ok(true));
+    assert!(matches!(
+        transaction.rename_collection("e", "\0ttl7"),
+        Err(Error::InvalidArgument { .. })
+    ));
+    transaction.commit(Durability::Strict).expect("memory works");
+    for closes in [false, true] {
+        let names =
+            |database: &Database| -> Vec<String> { database.collections().into_iter().map(|info| info.name).collect() };
+        let database = world_database(&world, &database, closes);
+        assert_eq!(names(&database), ["d", "e"]);
+        let tree = database.snapshot().collection("e").expect("it is there");
+        assert_eq!(tree.get(b"k"), Ok(Some(b"v".to_vec())));
+    }
+}
+
+/// The files as they are now, opened again.
+fn world_database(world: &World, open: &Database, closes: bool) -> Database {
+    if closes {
+        open.checkpoint().expect("memory works");
+    }
+    let copy = World {
+        storage: MemoryStorage::new(),
+        time: Arc::clone(&world.time),
+    };
+    for (name, bytes) in world.storage.files() {
+        let file = copy.storage.open(&name, true).expect("memory works");
+        file.write_at(0, &bytes).expect("memory works");
+    }
+    copy.open()
+}
+
+#[test]
+fn expired_records_are_invisible_at_once_and_purged_in_slices() {
+    let world = World::new();
+    let database = world.open();
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..100_u64 {
+        let expires = (number % 2 == 0).then_some(2000 + number);
+        transaction
+            .set_until("c", &number.to_be_bytes(), b"v", expires)
+            .expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    let before = database.snapshot();
+    let len = |database: &Database| database.snapshot().collection("c").expect("it is there").len();
+    assert_eq!(len(&database), 100);
+    world.time.store(2050, Ordering::Relaxed);
+    let held = before.collection("c").expect("it is there");
+    assert_eq!(held.len(), 100, "a snapshot stays at its time");
+    assert!(held.contains(&0_u64.to_be_bytes()).expect("memory works"));
+    // 2000, 2002, ... 2050: 26 are gone.
+    assert_eq!(len(&database), 74);
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(&0_u64.to_be_bytes()), Ok(None));
+    assert_eq!(
+        tree.entry(&52_u64.to_be_bytes())
+            .expect("memory works")
+            .expect("it is there")
+            .expires_at,
+        Some(2052)
+    );
+    assert_eq!(tree.rank(&52_u64.to_be_bytes()), Ok(26));
+    assert_eq!(
+        tree.at(0).expect("memory works").expect("it is there").0,
+        1_u64.to_be_bytes()
+    );
+    assert_eq!(
+        tree.at(25).expect("memory works").expect("it is there").0,
+        51_u64.to_be_bytes()
+    );
+    assert_eq!(
+        tree.at(26).expect("memory works").expect("it is there").0,
+        52_u64.to_be_bytes()
+    );
+    assert_eq!(tree.at(74), Ok(None));
+    assert_eq!(
+        tree.last().expect("memory works").expect("it is there").0,
+        99_u64.to_be_bytes()
+    );
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    cursor.skip(26).expect("memory works");
+    assert!(cursor.advance().expect("memory works"));
+    assert_eq!(cursor.key(), 52_u64.to_be_bytes());
+    let mut transaction = database.begin().expect("it is open");
+    assert_eq!(transaction.get("c", &2_u64.to_be_bytes()), Ok(None));
+    assert_eq!(
+        transaction.set("c", &2_u64.to_be_bytes(), b"again"),
+        Ok(false),
+        "an expired record is none"
+    );
+    assert_eq!(transaction.delete("c", &4_u64.to_be_bytes()), Ok(false));
+    transaction.commit(Durability::Strict).expect("memory works");
+    assert_eq!(len(&database), 75);
+    let mut due = 0;
+    loop {
+        let found = database.purge_expired(10).expect("memory works");
+        due += found;
+        if found < 10 {
+            break;
+        }
+    }
+    assert_eq!(due, 26);
+    assert_eq!(len(&database), 75);
+    assert_eq!(
+        database
+            .snapshot()
+            .collection("c")
+            .expect("it is there")
+            .get(&2_u64.to_be_bytes()),
+        Ok(Some(b"again".to_vec()))
+    );
+    assert_eq!(database.purge_expired(10), Ok(0));
+    assert!(database.verify().expect("memory works").is_ok());
+    assert_eq!(database.collections().len(), 1, "hints are hidden");
+    assert_eq!(before.collection("c").expect("it is there").len(), 100);
+    let mut transaction = database.begin().expect("it is open");
+    assert_eq!(transaction.drop_collection("c"), Ok(true));
+    transaction.commit(Durability::Strict).expect("memory works");
+    drop((before, held, tree, cursor));
+    database.close().expect("memory works");
+    let database = world.open();
+    assert_eq!(database.stats().collections, 0);
+}
+
+#[test]
+fn time_to_live_matches_a_model() {
+    for seed in 0..20 {
+        let world = World::new();
+        let mut database = world.open();
+        let mut rng = SimRng::new(seed);
+        let mut model: BTreeMap<Vec<u8>, (u64, Option<u64>)> = BTreeMap::new();
+        for step in 0..60 {
+            let mut transaction = database.begin().expect("it is open");
+            let now = world.time.load(Ordering::Relaxed);
+            for _ in 0..rng.below(20) {
+                let key = vec![rng.below(40) as u8; 1 + rng.below(2) as usize];
+                match rng.below(4) {
+                    0 => {
+                        let existed = model
+                            .remove(&key)
+                            .is_some_and(|(_, expires)| expires.is_none_or(|expires| expires > now));
+                        assert_eq!(transaction.delete("c", &key), Ok(existed));
+                    }
+                    kind => {
+                        let expires = (kind != 1).then(|| now + rng.below(300));
+                        let value = rng.next_u64();
+                        let existed = model
+                            .insert(key.clone(), (value, expires))
+                            .is_some_and(|(_, expires)| expires.is_none_or(|expires| expires > now));
+                        let set = transaction.set_until("c", &key, &value.to_be_bytes(), expires);
+                        assert_eq!(set, Ok(existed));
+                    }
+                }
+            }
+            transaction.commit(Durability::Strict).expect("memory works");
+            let now = world.time.fetch_add(rng.below(60), Ordering::Relaxed);
+            let now = now.max(world.time.load(Ordering::Relaxed));
+            if rng.below(3) == 0 {
+                database
+                    .purge_expired(rng.below(10) as usize + 1)
+                    .expect("memory works");
+            }
+            if rng.below(10) == 0 {
+                drop(database);
+                database = world.open();
+            }
+            let visible: Vec<&Vec<u8>> = model
+                .iter()
+                .filter(|(_, (_, expires))| expires.is_none_or(|expires| expires > now))
+                .map(|(key, _)| key)
+                .collect();
+            assert!(
+                keys(&database, Direction::Forward).iter().eq(visible.iter().copied()),
+                "seed {seed} step {step}"
+            );
+            assert!(
+                keys(&database, Direction::Reverse)
+                    .iter()
+                    .rev()
+                    .eq(visible.iter().copied())
+            );
+            let Some(tree) = database.snapshot().collection("c") else {
+                continue;
+            };
+            assert_eq!(tree.len(), visible.len() as u64);
+            let (low, high) = (vec![rng.below(40) as u8], vec![rng.below(40) as u8]);
+            let inside = visible.iter().filter(|key| ***key >= low && ***key < high).count() as u64;
+            let range = KeyRange {
+                lower: Bound::Included(&low),
+                upper: Bound::Excluded(&high),
+            };
+            assert_eq!(tree.count(range), Ok(inside));
+            for (index, key) in visible.iter().enumerate() {
+                assert_eq!(tree.rank(key), Ok(index as u64));
+                assert_eq!(
+                    &tree.at(index as u64).expect("memory works").expect("it is there").0,
+                    *key
+                );
+            }
+        }
+        assert!(database.verify().expect("memory works").is_ok());
+    }
+}
