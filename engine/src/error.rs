@@ -80,6 +80,16 @@ pub enum Error {
         /// Which one, and what is allowed.
         what: String,
     },
+    /// A later commit wrote what an optimistic transaction read or, under snapshot isolation, wrote. Nothing was changed; run it again.
+    Conflict {
+        /// Collection, and key where one is known.
+        what: String,
+    },
+    /// Changes are asked for that are no longer kept.
+    TruncatedFeed {
+        /// Changes after this version are kept.
+        horizon: u64,
+    },
     /// A collection was opened with another codec than the one it was written with.
     CodecMismatch {
         /// Name of the collection.
@@ -170,13 +180,18 @@ impl Error {
             Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
             Self::InvalidArgument { .. } => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
+            Self::Conflict { .. } => "KV_CONFLICT",
+            Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
         }
     }
 
     /// Whether the same call can succeed later without a change to the program.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::StorageFull { .. })
+        matches!(
+            self,
+            Self::Locked { .. } | Self::StorageFull { .. } | Self::Conflict { .. }
+        )
     }
 }
 
@@ -216,6 +231,15 @@ impl fmt::Display for Error {
                 write!(f, "the value has {len_bytes} bytes, at most {max_bytes} are allowed")
             }
             Self::InvalidArgument { what } => f.write_str(what),
+            Self::Conflict { what } => {
+                write!(f, "{what} was changed by another commit; run the transaction again")
+            }
+            Self::TruncatedFeed { horizon } => {
+                write!(
+                    f,
+                    "changes are kept after version {horizon} only; begin with a new snapshot"
+                )
+            }
             Self::CodecMismatch {
                 collection,
                 stored,

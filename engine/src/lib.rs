@@ -54,5 +54,8 @@ pub use database::{
     RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
-pub use transaction::{CommitInfo, Durability, Entry, ReadWrite, Update, WriteBatch, WriteTransaction};
+pub use transaction::{
+    CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor, Update, Write,
+    WriteBatch, WriteTransaction,
+};
 pub use tree::{Direction, KeyRange, prefix_end};

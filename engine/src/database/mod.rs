@@ -7,12 +7,17 @@ use crate::block::Compression;
 use crate::cache::Pager;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
+use crate::index::OrderedIndex;
 use crate::log::GroupFlush;
 use crate::node::Limits;
+use crate::node::cell::MAX_VALUE_BYTES;
 use crate::storage::Storage;
-use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
+use crate::transaction::{
+    CommitInfo, Draft, Durability, Isolation, Transaction, Write, WriteBatch, WriteTransaction, check_name, expiry,
+};
 
 mod catalog;
+mod history;
 mod open;
 mod recover;
 mod snapshot;
@@ -22,6 +27,7 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub(crate) use history::{Changes, History};
 pub use recover::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,
@@ -192,6 +198,7 @@ pub(crate) struct Shared {
     pub flush: GroupFlush,
     published: Mutex<Published>,
     writer: Mutex<Writer>,
+    history: Mutex<History>,
 }
 
 /// Locks without regard to poison: no lock here is held while a value is half-changed.
@@ -211,6 +218,33 @@ impl Shared {
     /// The version that the next transaction builds on. It may not be visible yet.
     pub(crate) fn newest(&self) -> Arc<Version> {
         Arc::clone(self.published().newest())
+    }
+
+    /// Locked after `writer` and before `published`.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        lock(&self.history)
+    }
+
+    /// Checks what can be said about a record without looking at the database.
+    pub(crate) fn check_record(
+        &self,
+        collection: &str,
+        key: &[u8],
+        value_len: usize,
+        expires: Option<u64>,
+    ) -> Result<()> {
+        check_name(collection, self)?;
+        self.check_key(key)?;
+        if expires.is_some() {
+            self.check_key(&expiry::hint(0, key))?;
+        }
+        if value_len > MAX_VALUE_BYTES {
+            return Err(Error::ValueTooLarge {
+                len_bytes: value_len,
+                max_bytes: MAX_VALUE_BYTES,
+            });
+        }
+        Ok(())
     }
 
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
@@ -284,6 +318,58 @@ impl Database {
     /// [`Error::ReadOnly`], [`Error::Poisoned`].
     pub fn begin(&self) -> Result<WriteTransaction<'_>> {
         WriteTransaction::new(&self.shared)
+    }
+
+    /// Begins an optimistic transaction, which locks nothing. `isolation` says what may make its commit fail.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn transaction(&self, isolation: Isolation) -> Result<Transaction> {
+        Transaction::new(&self.shared, isolation)
+    }
+
+    /// As [`transaction`](Self::transaction), with a write set of your choice.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn transaction_with<I: OrderedIndex<Write>>(&self, isolation: Isolation) -> Result<Transaction<I>> {
+        Transaction::new(&self.shared, isolation)
+    }
+
+    /// Runs `work` in a serializable optimistic transaction and commits it. After a conflict it is run again, up to `attempts` times in
+    /// all, so it may only have effects inside the transaction. An error of `work` undoes it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mangrove_engine::{Database, Durability, Options, storage::MemoryStorage};
+    /// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+    /// let (count, _) = database.transact(Durability::Strict, 100, |transaction| {
+    ///     let count = transaction.get("counters", b"visits")?.map_or(0, |value| value[0]) + 1;
+    ///     transaction.set("counters", b"visits", &[count])?;
+    ///     Ok(count)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok::<(), mangrove_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of `work` and of [`Transaction::commit`]; [`Error::Conflict`] after the last attempt.
+    pub fn transact<T>(
+        &self,
+        durability: Durability,
+        attempts: usize,
+        mut work: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, CommitInfo)> {
+        let mut left = attempts.max(1);
+        loop {
+            left -= 1;
+            let mut transaction = self.transaction(Isolation::Serializable)?;
+            let result = work(&mut transaction)?;
+            match transaction.commit(durability) {
+                Err(Error::Conflict { .. }) if left > 0 => {}
+                committed => return committed.map(|info| (result, info)),
+            }
+        }
     }
 
     /// Applies a batch as one commit.

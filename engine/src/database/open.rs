@@ -202,6 +202,7 @@ fn recover_from(
         flush: GroupFlush::new(log.cloned(), superblock.version),
         published: Mutex::new(Published::new(Arc::clone(&version))),
         writer: Mutex::new(Writer::new(superblock.clone(), version, space, None)),
+        history: Mutex::default(),
         pager,
     };
     apply_log(&shared, &mut replay)?;

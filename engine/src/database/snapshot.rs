@@ -33,7 +33,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
         let version = shared.published().pin();
         Self {
             pin: Arc::new(Pin {
@@ -42,6 +42,15 @@ impl Snapshot {
                 now: shared.config.clock.now(),
             }),
         }
+    }
+
+    /// A snapshot for an optimistic transaction, which from now on learns of all later commits.
+    pub(crate) fn for_transaction(shared: &Arc<Shared>) -> Self {
+        let mut history = shared.history();
+        let snapshot = Self::new(shared);
+        history.enter(snapshot.version());
+        drop(history);
+        snapshot
     }
 
     /// Commit sequence number of the newest commit it contains.
@@ -97,6 +106,10 @@ pub struct Tree {
 impl Tree {
     fn shared(&self) -> &Shared {
         &self.snapshot.pin.shared
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.owner
     }
 
     /// Adds the collection's name to errors.

@@ -63,11 +63,6 @@ impl Writer {
         Ok(id)
     }
 
-    /// Whether transactions are to write down what they change.
-    pub(crate) fn wants_records(&self) -> bool {
-        self.log.is_some()
-    }
-
     /// A collection with this id exists.
     pub(crate) fn reserve_collection_id(&mut self, id: u32) {
         let next = &mut self.superblock.next_collection_id;

@@ -52,6 +52,7 @@ impl WriteTransaction<'_> {
             }
         };
         self.finished = true;
+        shared.history().push(info.version, self.record.take(), visible);
         drop(self);
         if !visible {
             wait_until_visible(shared, info.version)?;

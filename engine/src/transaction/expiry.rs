@@ -19,7 +19,7 @@ pub(crate) fn hints_of(id: u32) -> String {
     ["\0ttl", &id.to_string()].concat()
 }
 
-pub(super) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
+pub(crate) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
     let mut hint = expires.to_be_bytes().to_vec();
     hint.extend_from_slice(key);
     hint

@@ -7,15 +7,18 @@ mod batch;
 mod commit;
 mod draft;
 pub(crate) mod expiry;
+mod optimistic;
 mod records;
 mod replay;
 mod write;
 
 pub use batch::WriteBatch;
 pub(crate) use draft::{Draft, RetiredPage};
+pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, Write};
 pub use records::{Entry, ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub use write::WriteTransaction;
+pub(crate) use write::check_name;
 
 /// When a commit survives what. Whatever is lost, it is the newest commits: each commit is there only if all before it are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

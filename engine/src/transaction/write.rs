@@ -6,10 +6,13 @@ use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
 use crate::checkpoint::BlockWriter;
 use crate::database::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Shared, Version, Writer, write_roots};
 use crate::error::{Error, Result};
-use crate::log::Operation;
+use crate::log::{Log, Operation};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
 use crate::tree::{DraftPages, Editor, KeyRange, read, value};
+
+/// Longest list of changes that is kept for other transactions where there is no log.
+const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
 pub struct WriteTransaction<'a> {
@@ -41,7 +44,7 @@ impl<'a> WriteTransaction<'a> {
             shared,
             draft: Draft::new(state.version + 1),
             base: state.version,
-            record: writer.wants_records().then(Vec::new),
+            record: (writer.log.is_some() || shared.history().is_wanted()).then(Vec::new),
             now: shared.config.clock.now(),
             writer,
             state,
@@ -358,13 +361,12 @@ impl<'a> WriteTransaction<'a> {
     /// Takes note of a change that was made.
     fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.changed = true;
-        let (Some(record), Some(entry), Some(log)) =
-            (&mut self.record, self.state.collections.get(name), &self.writer.log)
-        else {
+        let (Some(record), Some(entry)) = (&mut self.record, self.state.collections.get(name)) else {
             return;
         };
         operation(entry.id).encode(record);
-        if record.len() > log.max_payload() {
+        let max = self.writer.log.as_ref().map_or(MAX_RECORD_BYTES, Log::max_payload);
+        if record.len() > max {
             self.record = None;
         }
     }
@@ -451,7 +453,7 @@ impl<'a> WriteTransaction<'a> {
     }
 }
 
-fn check_name(name: &str, shared: &Shared) -> Result<()> {
+pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
     if name.starts_with(expiry::HIDDEN) {
         return Err(Error::InvalidArgument {
             what: "the collection name begins with U+0000, as only the engine's own do".to_owned(),

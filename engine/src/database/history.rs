@@ -1,0 +1,141 @@
+//! What recent commits changed, kept in memory while somebody needs it: optimistic transactions to see what they missed.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Memory that the kept records may take. Transactions that began before what was dropped then run into a conflict.
+const MAX_BYTES: usize = 32 << 20;
+
+/// The changes of one or more commits, as the log has them.
+#[derive(Clone)]
+pub(crate) struct Changes {
+    pub version: u64,
+    /// `None`: too many to be kept.
+    pub record: Option<Arc<[u8]>>,
+}
+
+/// Recent changes, oldest first.
+#[derive(Default)]
+pub(crate) struct History {
+    commits: VecDeque<Changes>,
+    bytes: usize,
+    /// Versions that active transactions began with, and how many of each.
+    active: BTreeMap<u64, usize>,
+    /// Everything after this version is kept.
+    horizon: u64,
+}
+
+impl History {
+    /// Whether commits have to be kept.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    /// A transaction begins with `version`, the newest visible one.
+    pub(crate) fn enter(&mut self, version: u64) {
+        if self.active.is_empty() {
+            self.drop_through(version);
+            self.horizon = version;
+        }
+        *self.active.entry(version).or_default() += 1;
+    }
+
+    /// A transaction that began with `version` ends.
+    pub(crate) fn leave(&mut self, version: u64) {
+        if let Some(count) = self.active.get_mut(&version) {
+            *count -= 1;
+            if *count == 0 {
+                self.active.remove(&version);
+            }
+        }
+        let oldest = self.active.first_key_value().map_or(u64::MAX, |(version, _)| *version);
+        self.drop_through(oldest);
+    }
+
+    fn drop_through(&mut self, version: u64) {
+        while self.commits.front().is_some_and(|changes| changes.version <= version) {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(changes) = self.commits.pop_front() {
+            self.bytes -= changes.record.map_or(0, |record| record.len());
+            self.horizon = self.horizon.max(changes.version);
+        }
+    }
+
+    /// Takes note of a commit that is newer than all before. One that is not visible yet will be news to any transaction that begins
+    /// before it is.
+    pub(crate) fn push(&mut self, version: u64, record: Option<Vec<u8>>, visible: bool) {
+        if !self.is_wanted() && visible {
+            self.drop_through(version);
+            return;
+        }
+        self.bytes += record.as_ref().map_or(0, Vec::len);
+        let record = record.map(Arc::from);
+        self.commits.push_back(Changes { version, record });
+        while self.bytes > MAX_BYTES {
+            self.drop_oldest();
+        }
+    }
+
+    /// All changes after `version`; `None` if some of them are no longer kept.
+    pub(crate) fn since(&self, version: u64) -> Option<Vec<Changes>> {
+        if version < self.horizon {
+            return None;
+        }
+        let later = self.commits.iter().filter(|changes| changes.version > version);
+        Some(later.cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_kept_while_an_older_transaction_lives() {
+        let mut history = History::default();
+        history.push(1, Some(vec![1]), true);
+        history.enter(1);
+        history.push(2, Some(vec![2]), true);
+        history.enter(2);
+        history.push(3, None, true);
+        assert_eq!(history.since(1).map(|list| list.len()), Some(2));
+        assert_eq!(history.since(2).map(|list| list.len()), Some(1));
+        assert!(history.since(0).is_none());
+        history.leave(1);
+        assert!(history.since(1).is_none());
+        assert_eq!(history.since(2).map(|list| list.len()), Some(1));
+        history.leave(2);
+        assert!(!history.is_wanted());
+        history.enter(7);
+        assert!(history.since(2).is_none());
+        assert_eq!(history.since(7).map(|list| list.len()), Some(0));
+    }
+
+    #[test]
+    fn invisible_commits_are_news_to_a_new_transaction() {
+        let mut history = History::default();
+        history.push(1, Some(vec![1]), false);
+        history.push(2, Some(vec![2]), false);
+        history.enter(1);
+        assert_eq!(history.since(1).map(|list| list.len()), Some(1));
+        history.leave(1);
+        history.push(3, Some(vec![3]), true);
+        assert!(history.commits.is_empty());
+        assert_eq!(history.bytes, 0);
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut history = History::default();
+        history.enter(0);
+        for version in 1..=5 {
+            history.push(version, Some(vec![0; 10 << 20]), true);
+        }
+        assert!(history.since(0).is_none());
+        assert_eq!(history.since(3).map(|list| list.len()), Some(2));
+    }
+}

@@ -1,0 +1,461 @@
+//! Optimistic transactions: they lock nothing, read a snapshot and their own writes, and find out at commit whether a later commit changed
+//! what they saw (Kung and Robinson, "On Optimistic Methods for Concurrency Control", 1981).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{CommitInfo, Durability, Entry, ReadWrite, WriteTransaction};
+use crate::database::{Shared, Snapshot, Tree};
+use crate::error::{Error, Result};
+use crate::index::{BTree, OrderedIndex};
+use crate::tree::KeyRange;
+
+mod cursor;
+mod overlay;
+mod reads;
+
+pub use cursor::TransactionCursor;
+pub use overlay::Write;
+
+use overlay::{NewRecord, Overlay, OwnedRange};
+use reads::{Footprint, Footprints};
+
+/// What an optimistic transaction is protected from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Isolation {
+    /// The result is as if transactions ran one after the other: a commit fails if a later one wrote a key, an absent key or a range that
+    /// this one read.
+    #[default]
+    Serializable,
+    /// A commit fails only if a later one wrote a key that this one wrote. Two transactions may each read what the other writes.
+    Snapshot,
+}
+
+/// Changes of the set of collections, in order; they come before all others.
+#[derive(Clone, Debug)]
+enum Structure {
+    Drop(String),
+    Rename(String, String),
+}
+
+/// A state to come back to. Costs the same whatever was written.
+#[derive(Clone)]
+pub struct Savepoint<I = BTree<Write>> {
+    overlays: BTreeMap<String, Overlay<I>>,
+    structure: Vec<Structure>,
+}
+
+/// A transaction that reads a snapshot and keeps its writes to itself until [`commit`](Self::commit). Dropping it undoes everything. Any
+/// number can be active at once, beside other writers; it may wait for anything between its calls.
+///
+/// `I` is the index of the write set: [`BTree`] or [`CritBit`](crate::index::CritBit).
+pub struct Transaction<I: OrderedIndex<Write> = BTree<Write>> {
+    shared: Arc<Shared>,
+    snapshot: Snapshot,
+    isolation: Isolation,
+    overlays: BTreeMap<String, Overlay<I>>,
+    structure: Vec<Structure>,
+    reads: Mutex<Reads>,
+}
+
+/// What was looked at; the reading methods take `&self`.
+#[derive(Default)]
+struct Reads {
+    footprints: Footprints,
+    /// Collections that were used by name, with their ids in the snapshot.
+    names: BTreeMap<String, Option<u32>>,
+}
+
+impl<I: OrderedIndex<Write>> Transaction<I> {
+    pub(crate) fn new(shared: &Arc<Shared>, isolation: Isolation) -> Result<Self> {
+        if shared.config.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let snapshot = Snapshot::for_transaction(shared);
+        Ok(Self {
+            shared: Arc::clone(shared),
+            snapshot,
+            isolation,
+            overlays: BTreeMap::new(),
+            structure: Vec::new(),
+            reads: Mutex::default(),
+        })
+    }
+
+    /// Version that it reads.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.snapshot.version()
+    }
+
+    fn reads(&self) -> MutexGuard<'_, Reads> {
+        self.reads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn base(&self, name: &str) -> Option<Tree> {
+        let base = self.snapshot.collection(name);
+        let mut reads = self.reads();
+        if !reads.names.contains_key(name) {
+            reads.names.insert(name.to_owned(), base.as_ref().map(Tree::id));
+        }
+        base
+    }
+
+    /// Takes note of a read, if reads count.
+    fn note(&self, tree: &Tree, add: impl FnOnce(&mut Footprint)) {
+        if self.isolation == Isolation::Serializable {
+            add(self.reads().footprints.entry(tree.id()).or_default());
+        }
+    }
+
+    fn overlay(&mut self, name: &str) -> &mut Overlay<I> {
+        if !self.overlays.contains_key(name) {
+            let base = self.base(name);
+            self.overlays.insert(name.to_owned(), Overlay::new(base));
+        }
+        self.overlays.get_mut(name).expect("it was inserted just now")
+    }
+
+    /// A collection's writes, if there are any, and its part of the snapshot.
+    fn view(&self, name: &str) -> (Option<&Overlay<I>>, Option<Tree>) {
+        match self.overlays.get(name) {
+            Some(overlay) => (Some(overlay), overlay.base.clone()),
+            None => (None, self.base(name)),
+        }
+    }
+
+    /// Value of a key, this transaction's own writes included. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get(&self, collection: &str, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        Ok(self.entry(collection, key)?.map(|entry| entry.value))
+    }
+
+    /// As [`get`](Self::get), with version and expiry. A record that this transaction wrote has version 0.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
+        let (overlay, base) = self.view(collection);
+        if let Some(overlay) = overlay {
+            if let Some(Write(write)) = overlay.writes.get(key) {
+                return Ok(write.as_ref().map(|record| Entry {
+                    value: record.value.to_vec(),
+                    version: 0,
+                    expires_at: record.expires,
+                }));
+            }
+            if overlay.is_cleared(key) {
+                return Ok(None);
+            }
+        }
+        let Some(base) = base else { return Ok(None) };
+        self.note(&base, |footprint| footprint.add_key(key));
+        base.entry(key)
+    }
+
+    /// Whether a collection is there.
+    #[must_use]
+    pub fn has_collection(&self, name: &str) -> bool {
+        match self.view(name) {
+            (Some(overlay), _) => overlay.exists,
+            (None, base) => base.is_some(),
+        }
+    }
+
+    /// Number of records in a range. O(log n) for each write to the collection.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn count(&self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
+        let mut cursor = self.cursor(collection, range, crate::tree::Direction::Forward);
+        if self
+            .overlays
+            .get(collection)
+            .is_none_or(|overlay| overlay.writes.is_empty() && overlay.cleared.is_empty())
+        {
+            let (_, base) = self.view(collection);
+            let Some(base) = base else { return Ok(0) };
+            self.note(&base, |footprint| footprint.add_range(&range));
+            return base.count(range);
+        }
+        let mut count = 0;
+        while cursor.advance()? {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// A cursor over a range, this transaction's own writes included. What it passes over counts as read.
+    #[must_use]
+    pub fn cursor(
+        &self,
+        collection: &str,
+        range: KeyRange<'_>,
+        direction: crate::tree::Direction,
+    ) -> TransactionCursor<'_, I> {
+        TransactionCursor::new(self, collection, &range, direction)
+    }
+
+    /// Stores a record, creating the collection if need be; returns whether the key was there before.
+    ///
+    /// # Errors
+    /// As [`WriteTransaction::set`]; the transaction is as it was.
+    pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.set_until(collection, key, value, None)
+    }
+
+    /// Stores a record without looking whether the key was there, so that nothing counts as read.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn put(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(collection, key, value, None)
+    }
+
+    fn write(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
+        self.shared.check_record(collection, key, value.len(), expires)?;
+        let overlay = self.overlay(collection);
+        overlay.exists = true;
+        let value = value.into();
+        overlay.writes.insert(key, Write(Some(NewRecord { value, expires })));
+        Ok(())
+    }
+
+    /// Removes a record; returns whether it was there.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        let found = self.entry(collection, key)?.is_some();
+        if found {
+            self.overlay(collection).writes.insert(key, Write(None));
+        }
+        Ok(found)
+    }
+
+    /// Removes all records of a range. O(1), and O(log n) for each own write in it.
+    ///
+    /// # Errors
+    /// None now; the commit may fail.
+    pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<()> {
+        if self.has_collection(collection) {
+            self.overlay(collection).clear(&range);
+        }
+        Ok(())
+    }
+
+    /// Records the codec ids of a collection, creating it if need be.
+    ///
+    /// # Errors
+    /// At commit, as [`WriteTransaction::set_codecs`]; [`Error::InvalidArgument`] for bad names.
+    pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
+        self.shared.check_record(collection, &[], 0, None)?;
+        let overlay = self.overlay(collection);
+        overlay.exists = true;
+        overlay.codecs = Some((key_codec.to_owned(), value_codec.to_owned()));
+        Ok(())
+    }
+
+    /// Removes a collection with all its records; returns whether it was there.
+    ///
+    /// # Errors
+    /// None now; the commit may fail.
+    pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
+        let existed = self.has_collection(name);
+        if existed {
+            self.structure.push(Structure::Drop(name.to_owned()));
+            *self.overlay(name) = Overlay::new(None);
+        }
+        Ok(existed)
+    }
+
+    /// Gives a collection another name; returns whether it was there.
+    ///
+    /// # Errors
+    /// [`Error::AlreadyExists`] if there is one of the new name, [`Error::InvalidArgument`] for bad names.
+    pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
+        self.shared.check_record(to, &[], 0, None)?;
+        if from == to || !self.has_collection(from) {
+            return Ok(self.has_collection(from));
+        }
+        if self.has_collection(to) {
+            return Err(Error::AlreadyExists {
+                what: ["the collection ", to].concat(),
+            });
+        }
+        self.overlay(from);
+        self.overlay(to);
+        let moved = self.overlays.insert(from.to_owned(), Overlay::new(None));
+        if let Some(moved) = moved {
+            // One that was created here has nothing in the database that could be renamed.
+            if moved.base.is_some() || moved.emptied {
+                self.structure.push(Structure::Rename(from.to_owned(), to.to_owned()));
+            }
+            self.overlays.insert(to.to_owned(), moved);
+        }
+        Ok(true)
+    }
+
+    /// A state to come back to.
+    #[must_use]
+    pub fn savepoint(&self) -> Savepoint<I> {
+        Savepoint {
+            overlays: self.overlays.clone(),
+            structure: self.structure.clone(),
+        }
+    }
+
+    /// Forgets all writes since a savepoint of this transaction. What was read since then still counts as read.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint<I>) {
+        self.overlays.clone_from(&savepoint.overlays);
+        self.structure.clone_from(&savepoint.structure);
+    }
+
+    /// Undoes everything, as dropping does.
+    pub fn rollback(self) {}
+
+    /// Makes the changes visible and durable as one commit. A transaction that wrote nothing always succeeds.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if a later commit changed what this transaction depends on: run it again. Otherwise as
+    /// [`WriteTransaction::commit`]. Nothing of it is visible after an error.
+    pub fn commit(self, durability: Durability) -> Result<CommitInfo> {
+        if self.structure.is_empty() && self.overlays.values().all(|overlay| !overlay.is_changed()) {
+            return Ok(CommitInfo {
+                version: self.version(),
+            });
+        }
+        let mut transaction = WriteTransaction::new(&self.shared)?;
+        self.validate(&transaction)?;
+        self.apply(&mut transaction)?;
+        transaction.commit(durability)
+    }
+
+    fn validate(&self, transaction: &WriteTransaction<'_>) -> Result<()> {
+        let version = self.version();
+        if transaction.base == version {
+            return Ok(());
+        }
+        let reads = self.reads();
+        for (name, id) in &reads.names {
+            let now = transaction.state.collections.get(name).map(|collection| collection.id);
+            if now != *id {
+                return Err(Error::Conflict {
+                    what: ["collection \"", name, "\""].concat(),
+                });
+            }
+        }
+        let later = self.shared.history().since(version).ok_or_else(|| Error::Conflict {
+            what: "too much to be compared with".to_owned(),
+        })?;
+        let written;
+        let footprints = match self.isolation {
+            Isolation::Serializable => &reads.footprints,
+            Isolation::Snapshot => {
+                written = self.written();
+                &written
+            }
+        };
+        let name_of = |id: u32| {
+            let mut all = reads.names.iter();
+            let found = all.find(|(_, known)| **known == Some(id));
+            found.map_or_else(String::new, |(name, _)| name.clone())
+        };
+        reads::check(footprints, &later, name_of)
+    }
+
+    /// What this transaction writes to collections of its snapshot.
+    fn written(&self) -> Footprints {
+        let mut footprints = Footprints::new();
+        for (name, overlay) in &self.overlays {
+            let base = overlay.base.clone().or_else(|| self.snapshot.collection(name));
+            let Some(base) = base else { continue };
+            let footprint = footprints.entry(base.id()).or_default();
+            for (key, _) in overlay.writes.iter(crate::tree::Direction::Forward) {
+                footprint.add_key(key);
+            }
+            for range in &overlay.cleared {
+                footprint.add_range(&range.borrow());
+            }
+            if overlay.emptied {
+                footprint.add_range(&KeyRange::all());
+            }
+        }
+        footprints
+    }
+
+    fn apply(&self, transaction: &mut WriteTransaction<'_>) -> Result<()> {
+        for change in &self.structure {
+            match change {
+                Structure::Drop(name) => {
+                    transaction.drop_collection(name)?;
+                }
+                Structure::Rename(from, to) => {
+                    transaction.rename_collection(from, to)?;
+                }
+            }
+        }
+        for (name, overlay) in &self.overlays {
+            if overlay.emptied {
+                transaction.clear(name, KeyRange::all())?;
+            }
+            for range in &overlay.cleared {
+                transaction.clear(name, range.borrow())?;
+            }
+            if let Some((key_codec, value_codec)) = &overlay.codecs {
+                transaction.set_codecs(name, key_codec, value_codec)?;
+            }
+            for (key, Write(write)) in overlay.writes.iter(crate::tree::Direction::Forward) {
+                match write {
+                    Some(record) => {
+                        transaction.set_until(name, key, &record.value, record.expires)?;
+                    }
+                    None => {
+                        transaction.delete(name, key)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<I: OrderedIndex<Write>> Overlay<I> {
+    fn is_changed(&self) -> bool {
+        !self.writes.is_empty() || !self.cleared.is_empty() || self.emptied || self.codecs.is_some()
+    }
+}
+
+impl<I: OrderedIndex<Write>> ReadWrite for Transaction<I> {
+    fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
+        Self::entry(self, collection, key)
+    }
+
+    fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
+        self.shared.check_record(collection, key, value.len(), expires_at)?;
+        let found = self.entry(collection, key)?.is_some();
+        self.write(collection, key, value, expires_at)?;
+        Ok(found)
+    }
+
+    fn remove(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        self.delete(collection, key)
+    }
+}
+
+impl<I: OrderedIndex<Write>> Drop for Transaction<I> {
+    fn drop(&mut self) {
+        self.shared.history().leave(self.snapshot.version());
+    }
+}
+
+impl<I: OrderedIndex<Write>> std::fmt::Debug for Transaction<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction")
+            .field("version", &self.version())
+            .field("isolation", &self.isolation)
+            .finish_non_exhaustive()
+    }
+}

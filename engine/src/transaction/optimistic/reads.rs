@@ -1,0 +1,141 @@
+//! What an optimistic transaction has seen, and whether later commits changed it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use super::overlay::OwnedRange;
+use crate::database::Changes;
+use crate::error::{Error, Result};
+use crate::log::{Operation, Operations};
+use crate::tree::{Direction, KeyRange};
+
+/// Keys and ranges of one collection.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Footprint {
+    keys: BTreeSet<Vec<u8>>,
+    ranges: Vec<OwnedRange>,
+}
+
+impl Footprint {
+    pub(super) fn add_key(&mut self, key: &[u8]) {
+        if !self.keys.contains(key) {
+            self.keys.insert(key.to_vec());
+        }
+    }
+
+    pub(super) fn add_range(&mut self, range: &KeyRange<'_>) {
+        self.ranges.push(OwnedRange::new(range));
+    }
+
+    /// As [`add_range`](Self::add_range), for a range that grows from call to call in one direction: the last one is replaced if it began at
+    /// the same bound.
+    pub(super) fn extend_range(&mut self, range: &KeyRange<'_>, direction: Direction) {
+        let same_start = |last: &OwnedRange| {
+            let last = last.borrow();
+            match direction {
+                Direction::Forward => last.lower == range.lower,
+                Direction::Reverse => last.upper == range.upper,
+            }
+        };
+        match self.ranges.last_mut() {
+            Some(last) if same_start(last) && !last.borrow().is_all() => {
+                let end = match direction {
+                    Direction::Forward => (&mut last.upper, range.upper),
+                    Direction::Reverse => (&mut last.lower, range.lower),
+                };
+                extend(end.0, end.1, direction);
+            }
+            Some(last) if last.borrow().is_all() => {}
+            _ => self.add_range(range),
+        }
+    }
+
+    fn has_key(&self, key: &[u8]) -> bool {
+        self.keys.contains(key) || self.ranges.iter().any(|range| range.contains(key))
+    }
+
+    fn overlaps(&self, range: &KeyRange<'_>) -> bool {
+        if self.ranges.iter().any(|own| own.overlaps(range)) {
+            return true;
+        }
+        // A range whose bounds exclude each other holds no key, and the map refuses to look for one.
+        let is_empty = match (range.lower, range.upper) {
+            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
+            (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
+                lower >= upper
+            }
+            _ => false,
+        };
+        !is_empty && self.keys.range::<[u8], _>((range.lower, range.upper)).next().is_some()
+    }
+}
+
+/// Moves a bound outwards, never inwards.
+fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
+    let (Bound::Included(own) | Bound::Excluded(own)) = bound else {
+        return;
+    };
+    match to {
+        Bound::Unbounded => *bound = Bound::Unbounded,
+        Bound::Included(key) | Bound::Excluded(key) => {
+            let outwards = match direction {
+                Direction::Forward => key >= own.as_slice(),
+                Direction::Reverse => key <= own.as_slice(),
+            };
+            if outwards {
+                *bound = to.map(<[u8]>::to_vec);
+            }
+        }
+    }
+}
+
+/// Footprints by collection id.
+pub(super) type Footprints = BTreeMap<u32, Footprint>;
+
+/// Fails if any of `later` touches what the footprints name.
+pub(super) fn check(footprints: &Footprints, later: &[Changes], name_of: impl Fn(u32) -> String) -> Result<()> {
+    if footprints.is_empty() {
+        return Ok(());
+    }
+    let conflict = |collection: u32, key: Option<&[u8]>| {
+        let mut what = ["collection \"", &name_of(collection), "\""].concat();
+        if let Some(key) = key {
+            what.push_str(", key ");
+            what.extend(key.iter().take(32).flat_map(|byte| byte.escape_ascii()).map(char::from));
+        }
+        Err(Error::Conflict { what })
+    };
+    for changes in later {
+        let Some(record) = &changes.record else {
+            return conflict(footprints.first_key_value().map_or(0, |(id, _)| *id), None);
+        };
+        for operation in Operations::new(record) {
+            let (collection, key, range) = match operation? {
+                Operation::Set { collection, key, .. }
+                | Operation::SetOutOfLine { collection, key, .. }
+                | Operation::Delete { collection, key } => (collection, Some(key), None),
+                Operation::Clear {
+                    collection,
+                    lower,
+                    upper,
+                } => (collection, None, Some(KeyRange { lower, upper })),
+                Operation::Drop { collection } => (collection, None, Some(KeyRange::all())),
+                Operation::Create { .. } | Operation::Codecs { .. } | Operation::Rename { .. } | Operation::End => {
+                    continue;
+                }
+            };
+            let Some(footprint) = footprints.get(&collection) else {
+                continue;
+            };
+            let touched = match (key, range) {
+                (Some(key), _) => footprint.has_key(key),
+                (None, Some(range)) => footprint.overlaps(&range),
+                (None, None) => false,
+            };
+            if touched {
+                return conflict(collection, key);
+            }
+        }
+    }
+    Ok(())
+}
