@@ -27,14 +27,14 @@ const LARGE_BYTES: usize = 1 << 20;
 pub(crate) struct Set {
     shape: Shape,
     seed: u64,
-    /// Large values are windows of it, each a byte further on.
+    /// Large values are windows of it, two for each number.
     blob: Vec<u8>,
 }
 
 impl Set {
     pub(crate) fn new(shape: Shape, seed: u64, records: usize) -> Self {
         let blob_bytes = if shape == Shape::Large {
-            LARGE_BYTES + records
+            LARGE_BYTES + 2 * records
         } else {
             0
         };
@@ -80,7 +80,10 @@ impl Set {
         rng.seed(rng.get_seed() ^ generation);
         value.clear();
         match self.shape {
-            Shape::Large => return &self.blob[number..number + LARGE_BYTES],
+            Shape::Large => {
+                let start = 2 * number + usize::from(generation > 0);
+                return &self.blob[start..start + LARGE_BYTES];
+            }
             Shape::Random | Shape::Ascending => append_random(&mut rng, value, 150),
             Shape::Ints => value.extend_from_slice(&(number as u64 ^ generation).to_le_bytes()),
             Shape::Strings => append_string(number, value),

@@ -12,9 +12,12 @@ pub(super) fn markdown(report: &Report) -> String {
 fn write(report: &Report, to: &mut String) -> fmt::Result {
     writeln!(
         to,
-        "{} MiB of cache, medians of {} rounds; in brackets the ratio to the best peer, in bold what is best of all. Peers: {}.",
+        "{} MiB of cache, {}; in brackets the ratio to the best peer, in bold what is best of all. Peers: {}.",
         report.cache_bytes >> 20,
-        report.rounds(),
+        match report.rounds() {
+            1 => "one round".to_owned(),
+            rounds => format!("medians of {rounds} rounds"),
+        },
         versions()
     )?;
     for (title, rows) in report.rows() {
