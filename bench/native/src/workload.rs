@@ -1,6 +1,7 @@
 //! What one engine does in one process.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use crate::engines::{Engine, Reader, open};
@@ -104,6 +105,7 @@ impl Bench<'_> {
             start += count;
             set.range(start - count..start)
         };
+        self.probe();
         self.insert("durable commits of 1", &next(singles), 1);
         self.insert("durable commits of 1000, records", &next(batches), 1000);
         let engine = self.engine;
@@ -213,6 +215,20 @@ impl Bench<'_> {
         self.meter.time(name, records, || {
             engine.read(&mut |reader| assert_eq!(reader.scan(reverse, &mut Vec::new()), records));
         });
+    }
+
+    /// What the disk does without an engine: the figures of durable commits mean little where it differs within a row.
+    fn probe(&mut self) {
+        let path = self.directory.join("probe");
+        let file = fs::File::create(&path).expect("the build directory can be written");
+        let flushes = 200;
+        self.meter.time("disk: 4 KiB written and flushed", flushes, || {
+            for _ in 0..flushes {
+                (&file).write_all(&[1; 4096]).expect("the disk has room");
+                file.sync_data().expect("the disk works");
+            }
+        });
+        fs::remove_file(path).expect("it was just made");
     }
 
     fn end(&mut self) {
