@@ -98,6 +98,7 @@ impl Bench<'_> {
         let total = records + singles + batches + unsynced;
         let set = Set::new(Shape::Random, self.seed, total);
         let bulk = set.range(0..records);
+        self.probe();
         self.insert("inserts, one transaction", &bulk, BULK_RECORDS);
         self.meter.size("size after the inserts", disk_bytes(self.directory));
         let mut start = records;
@@ -105,7 +106,6 @@ impl Bench<'_> {
             start += count;
             set.range(start - count..start)
         };
-        self.probe();
         self.insert("durable commits of 1", &next(singles), 1);
         self.insert("durable commits of 1000, records", &next(batches), 1000);
         let engine = self.engine;
