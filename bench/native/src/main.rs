@@ -1,5 +1,5 @@
-//! Mangrove beside redb and LMDB: every engine runs every workload in a process of its own, the engines in turn and several
-//! times over, and the table shows medians with the best of each row.
+//! Mangrove beside its peers: every engine runs every workload in a process of its own, the engines in turn and several times over, and
+//! the report shows medians beside the best peer.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a person")]
 #![allow(
     clippy::cast_precision_loss,
@@ -8,120 +8,133 @@
 )]
 
 mod engines;
+mod measure;
+mod records;
+mod report;
 mod workload;
 
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 
 use engines::NAMES;
-use workload::{Figure, Unit};
+use measure::Figure;
+use report::Report;
+use workload::{Kind, Workload};
 
 #[derive(Parser)]
-#[command(about = "Mangrove beside redb and LMDB")]
+#[command(about = "Mangrove beside its peers")]
 struct Arguments {
-    /// Records of the bulk insert: 24-byte keys, 150-byte values.
+    /// Records of the workloads with small values.
     #[arg(long, default_value_t = 1_000_000)]
     records: usize,
-    /// How often every engine runs; the table shows medians.
+    /// Records of the workload with numbers, or several numbers of them: 1000000,10000000.
+    #[arg(long, value_delimiter = ',', default_value = "1000000")]
+    ints: Vec<usize>,
+    /// Records of the workload with values of 1 MiB.
+    #[arg(long, default_value_t = 200)]
+    large: usize,
+    /// How often every engine runs; the report shows medians.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
     /// A tenth of the records, one round.
     #[arg(long)]
     quick: bool,
-    /// Runs one engine in this process and prints its figures as JSON.
+    /// Only these engines, separated by commas.
+    #[arg(long, value_delimiter = ',')]
+    engines: Vec<String>,
+    /// Only these workloads, separated by commas.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    workloads: Vec<Kind>,
+    /// Where the report goes. Default: target/bench/report.
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Runs one engine and workload in this process and prints its figures as JSON.
     #[arg(long, hide = true)]
-    engine: Option<String>,
+    child: Option<String>,
     #[arg(long, hide = true, default_value_t = 0)]
     seed: u64,
 }
 
-fn main() {
-    let mut arguments = Arguments::parse();
-    if let Some(engine) = &arguments.engine {
-        let figures = workload::run(engine, arguments.records, arguments.seed);
-        println!("{}", serde_json::to_string(&figures).expect("figures are plain data"));
-        return;
+impl Arguments {
+    fn records_of(&self, kind: Kind) -> Vec<usize> {
+        let counts = match kind {
+            Kind::Ints => self.ints.clone(),
+            Kind::Large => vec![self.large],
+            _ => vec![self.records],
+        };
+        let divisor = if self.quick { 10 } else { 1 };
+        counts.into_iter().map(|count| (count / divisor).max(10)).collect()
     }
-    if arguments.quick {
-        arguments.records /= 10;
-        arguments.rounds = 1;
+
+    fn selected(&self) -> Vec<Workload> {
+        let kinds = if self.workloads.is_empty() {
+            Kind::value_variants()
+        } else {
+            &self.workloads
+        };
+        let of = |&kind: &Kind| {
+            self.records_of(kind)
+                .into_iter()
+                .map(move |records| Workload { kind, records })
+        };
+        kinds.iter().flat_map(of).collect()
     }
-    let mut runs: Vec<Vec<Vec<Figure>>> = vec![Vec::new(); NAMES.len()];
-    for round in 0..arguments.rounds {
-        for (engine, runs) in NAMES.iter().zip(&mut runs) {
-            eprintln!("round {} of {}: {engine}", round + 1, arguments.rounds);
-            runs.push(run_child(engine, arguments.records, round));
-        }
-    }
-    print_table(&runs, &arguments);
 }
 
-fn run_child(engine: &str, records: usize, seed: u64) -> Vec<Figure> {
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if let Some(engine) = &arguments.child {
+        let workload = Workload {
+            kind: arguments.workloads[0],
+            records: arguments.records,
+        };
+        let figures = workload.run(engine, arguments.seed);
+        println!("{}", serde_json::to_string(&figures).expect("figures are plain data"));
+        return ExitCode::SUCCESS;
+    }
+    let engines: Vec<&'static str> = NAMES
+        .iter()
+        .copied()
+        .filter(|name| arguments.engines.is_empty() || arguments.engines.iter().any(|wanted| wanted == name))
+        .collect();
+    let output = arguments.output.clone();
+    let output = output.unwrap_or_else(|| workload::scratch().join("report"));
+    let rounds = if arguments.quick { 1 } else { arguments.rounds };
+    let workloads = arguments.selected();
+    let mut report = Report::new(&engines, &workloads);
+    let mut failed = false;
+    for round in 0..rounds {
+        for (at, workload) in workloads.iter().enumerate() {
+            for engine in &engines {
+                eprintln!("round {} of {rounds}: {}: {engine}", round + 1, workload.title());
+                match run_child(engine, *workload, round) {
+                    Some(figures) => report.add(at, engine, figures),
+                    None => failed = true,
+                }
+            }
+        }
+        // A long run that is interrupted leaves the rounds it finished.
+        report.write(&output).expect("the output directory can be written");
+    }
+    println!("{}", report.markdown());
+    eprintln!("written to {}", output.display());
+    ExitCode::from(u8::from(failed))
+}
+
+/// An engine that fails has no figures; the others still do.
+fn run_child(engine: &str, workload: Workload, seed: u64) -> Option<Vec<Figure>> {
+    let kind = workload.kind.to_possible_value().expect("none is hidden");
     let output = Command::new(std::env::current_exe().expect("the program has a path"))
-        .args([
-            "--engine",
-            engine,
-            "--records",
-            &records.to_string(),
-            "--seed",
-            &seed.to_string(),
-        ])
+        .args(["--child", engine, "--workloads", kind.get_name()])
+        .args(["--records", &workload.records.to_string(), "--seed", &seed.to_string()])
         .stderr(Stdio::inherit())
         .output()
         .expect("the program can start itself");
-    assert!(output.status.success(), "{engine} failed");
-    serde_json::from_slice(&output.stdout).expect("the child prints figures")
-}
-
-fn median(runs: &[Vec<Figure>], name: &str) -> Option<(f64, Unit)> {
-    let figures = runs
-        .iter()
-        .flat_map(|run| run.iter().filter(|figure| figure.name == name));
-    let mut found: Vec<(f64, Unit)> = figures.map(|figure| (figure.value, figure.unit)).collect();
-    found.sort_by(|a, b| a.0.total_cmp(&b.0));
-    found.get(found.len() / 2).copied()
-}
-
-fn print_table(runs: &[Vec<Vec<Figure>>], arguments: &Arguments) {
-    println!(
-        "{} records of 24 + 150 bytes, {} MiB of cache, medians of {} rounds; in brackets the ratio to the best of the row\n",
-        arguments.records,
-        engines::CACHE_BYTES >> 20,
-        arguments.rounds
-    );
-    println!("| | {} |", NAMES.join(" | "));
-    println!("|---|{}", "--:|".repeat(NAMES.len()));
-    for figure in &runs[0][0] {
-        let medians: Vec<Option<(f64, Unit)>> = runs.iter().map(|runs| median(runs, &figure.name)).collect();
-        let values = medians.iter().flatten().map(|(value, _)| *value);
-        let best = match figure.unit {
-            Unit::PerSecond => values.fold(0.0, f64::max),
-            Unit::Mebibytes | Unit::Bytes => values.fold(f64::INFINITY, f64::min),
-        };
-        let cells: Vec<String> = medians.iter().map(|median| cell(*median, best)).collect();
-        println!("| {} | {} |", figure.name, cells.join(" | "));
+    if !output.status.success() {
+        eprintln!("{engine} failed: {}", output.status);
+        return None;
     }
-}
-
-fn cell(median: Option<(f64, Unit)>, best: f64) -> String {
-    let Some((value, unit)) = median else {
-        return "–".to_owned();
-    };
-    match unit {
-        Unit::PerSecond => format!("{} /s ({:.2})", thousands(value), value / best),
-        Unit::Mebibytes => format!("{value:.0} MiB ({:.2})", value / best),
-        Unit::Bytes => format!("{} ({:.2})", thousands(value), value / best),
-    }
-}
-
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let groups: Vec<&str> = digits
-        .as_bytes()
-        .rchunks(3)
-        .rev()
-        .map(|group| std::str::from_utf8(group).unwrap_or_default())
-        .collect();
-    groups.join(",")
+    Some(serde_json::from_slice(&output.stdout).expect("the child prints figures"))
 }

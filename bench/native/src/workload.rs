@@ -1,177 +1,243 @@
-//! The workloads of redb's published benchmark, scaled: what one engine does in one process.
+//! What one engine does in one process.
 
 use std::fs;
-use std::path::Path;
-use std::time::Instant;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
-use crate::engines::{Engine, Record, open};
+use crate::engines::{Engine, Reader, open};
+use crate::measure::{Figure, Meter, disk_bytes, peak_memory};
+use crate::records::{Records, Set, Shape};
 
-/// One figure of one engine. Higher is better if `per_second`, else lower.
-#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) struct Figure {
-    pub name: String,
-    pub value: f64,
-    pub unit: Unit,
+/// Bulk inserts commit this often, so that no engine has to hold the largest sets in one transaction.
+const BULK_RECORDS: usize = 1_000_000;
+
+/// A workload with the number of records it runs on.
+#[derive(Clone, Copy)]
+pub(crate) struct Workload {
+    pub kind: Kind,
+    pub records: usize,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
-pub(crate) enum Unit {
-    PerSecond,
-    Mebibytes,
-    Bytes,
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// The workloads of redb's published benchmark and overwrites.
+    General,
+    /// Keys in ascending order.
+    Ascending,
+    /// Values of 1 MiB.
+    Large,
+    /// 64-bit numbers to 64-bit numbers.
+    Ints,
+    /// Strings to strings.
+    Strings,
+    /// 16-byte identifiers to 100 bytes.
+    Guids,
+    /// 32-bit numbers to 16-byte identifiers.
+    Int32Guids,
+    /// Records that expire; only for engines that can.
+    Expiring,
 }
 
-/// Times a workload of so many operations.
-type Timed<'a> = dyn FnMut(&str, usize, &mut dyn FnMut()) + 'a;
-
-fn random_record(rng: &mut fastrand::Rng) -> Record {
-    let (mut key, mut value) = ([0; 24], [0; 150]);
-    rng.fill(&mut key);
-    rng.fill(&mut value);
-    (key, value)
-}
-
-fn random_records(rng: &mut fastrand::Rng, count: usize) -> Vec<Record> {
-    (0..count).map(|_| random_record(rng)).collect()
-}
-
-/// Runs all workloads on a new database of an engine.
-pub(crate) fn run(name: &str, records: usize, seed: u64) -> Vec<Figure> {
-    let directory = tempfile::tempdir_in(scratch()).expect("the build directory can be written");
-    let engine = open(name, directory.path());
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let mut figures = Vec::new();
-    let mut timed = |name: &str, operations: usize, work: &mut dyn FnMut()| {
-        let start = Instant::now();
-        work();
-        figures.push(Figure {
-            name: name.to_owned(),
-            value: operations as f64 / start.elapsed().as_secs_f64(),
-            unit: Unit::PerSecond,
-        });
-    };
-
-    let bulk = random_records(&mut rng, records);
-    timed("random inserts, one transaction", records, &mut || {
-        engine.insert(&bulk, true);
-    });
-    let loaded = size(directory.path());
-    let written = engine.bytes_written();
-    let singles = random_records(&mut rng, 1000);
-    timed("durable commits of 1", singles.len(), &mut || {
-        for record in &singles {
-            engine.insert(std::slice::from_ref(record), true);
-        }
-    });
-    let per_single = engine
-        .bytes_written()
-        .zip(written)
-        .map(|(now, then)| (now - then) / singles.len() as u64);
-    let batches = random_records(&mut rng, 100 * 1000);
-    timed("durable commits of 1000, records", batches.len(), &mut || {
-        for batch in batches.chunks(1000) {
-            engine.insert(batch, true);
-        }
-    });
-    let unsynced = random_records(&mut rng, 20_000);
-    timed("unsynced commits of 1", unsynced.len(), &mut || {
-        for record in &unsynced {
-            engine.insert(std::slice::from_ref(record), false);
-        }
-    });
-    read(&*engine, &bulk, &mut rng, &mut timed);
-    let removed: Vec<[u8; 24]> = bulk.iter().take(records / 2).map(|(key, _)| *key).collect();
-    timed("removals, one transaction", removed.len(), &mut || {
-        engine.remove(&removed);
-    });
-    let mut other = |name: &str, value: f64, unit| {
-        figures.push(Figure {
-            name: name.to_owned(),
-            value,
-            unit,
-        });
-    };
-    let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    other("size after the inserts", mebibytes(loaded), Unit::Mebibytes);
-    other("size at the end", mebibytes(size(directory.path())), Unit::Mebibytes);
-    other("peak memory", mebibytes(peak_memory()), Unit::Mebibytes);
-    if let Some(bytes) = per_single {
-        other("bytes written per durable commit of 1", bytes as f64, Unit::Bytes);
+impl Workload {
+    pub(crate) fn title(self) -> String {
+        let records = crate::report::thousands(self.records as f64);
+        let what = match self.kind {
+            Kind::General => "24-byte random keys, 150-byte values",
+            Kind::Ascending => "24-byte ascending keys, 150-byte values",
+            Kind::Large => "24-byte random keys, 1 MiB values",
+            Kind::Ints => "ascending 64-bit numbers to 64-bit numbers",
+            Kind::Strings => "`abcdefghijklmno<number>` to the same",
+            Kind::Guids => "random 16-byte identifiers to 100 bytes",
+            Kind::Int32Guids => "ascending 32-bit numbers to 16-byte identifiers",
+            Kind::Expiring => "24-byte random keys, 150-byte values that expire",
+        };
+        format!("{records} records: {what}")
     }
-    figures
-}
 
-fn read(engine: &dyn Engine, bulk: &[Record], rng: &mut fastrand::Rng, timed: &mut Timed<'_>) {
-    let reader = engine.reader();
-    assert!(reader.len() >= bulk.len() as u64);
-    let wanted: Vec<[u8; 24]> = (0..bulk.len()).map(|_| bulk[rng.usize(..bulk.len())].0).collect();
-    timed("random gets", wanted.len(), &mut || {
-        for key in &wanted {
-            assert_eq!(reader.get(key), Some(150));
+    /// Runs on a new database of an engine.
+    pub(crate) fn run(self, engine: &str, seed: u64) -> Vec<Figure> {
+        let directory = tempfile::tempdir_in(scratch()).expect("the build directory can be written");
+        let engine = open(engine, directory.path());
+        let mut bench = Bench {
+            meter: Meter::new(&*engine),
+            engine: &*engine,
+            directory: directory.path(),
+            seed,
+        };
+        match self.kind {
+            Kind::General => bench.general(self.records),
+            Kind::Ascending => bench.simple(Shape::Ascending, self.records),
+            Kind::Large => bench.large(self.records),
+            Kind::Ints => bench.simple(Shape::Ints, self.records),
+            Kind::Strings => bench.simple(Shape::Strings, self.records),
+            Kind::Guids => bench.simple(Shape::Guids, self.records),
+            Kind::Int32Guids => bench.simple(Shape::Int32Guids, self.records),
+            Kind::Expiring => bench.expiring(self.records),
         }
-    });
-    timed("random gets, 2 threads", wanted.len(), &mut || {
-        std::thread::scope(|scope| {
-            for half in wanted.chunks(wanted.len().div_ceil(2)) {
-                scope.spawn(move || {
-                    let reader = engine.reader();
-                    for key in half {
-                        assert_eq!(reader.get(key), Some(150));
-                    }
-                });
-            }
-        });
-    });
-    let starts: Vec<[u8; 24]> = (0..bulk.len() / 10).map(|_| random_record(rng).0).collect();
-    timed("ranges of 10", starts.len(), &mut || {
-        for key in &starts {
-            assert!(reader.range(key, 10) <= 10);
-        }
-    });
-    let total = reader.len() as usize;
-    timed("scan forwards, records", total, &mut || {
-        assert_eq!(reader.scan(false), total as u64);
-    });
-    timed("scan backwards, records", total, &mut || {
-        assert_eq!(reader.scan(true), total as u64);
-    });
+        bench.meter.figures()
+    }
 }
 
 /// A directory on a real disk, which the system's temporary one need not be.
-fn scratch() -> &'static Path {
+pub(crate) fn scratch() -> PathBuf {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench"));
     fs::create_dir_all(path).expect("the build directory can be written");
-    path
+    path.to_owned()
 }
 
-/// Bytes that the files take on the disk.
-fn size(path: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(path) else { return 0 };
-    entries
-        .flatten()
-        .filter(|entry| entry.file_name() != "lmdb-unsynced")
-        .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => size(&entry.path()),
-            Ok(metadata) => allocated(&metadata),
-            Err(_) => 0,
-        })
-        .sum()
+struct Bench<'a> {
+    engine: &'a dyn Engine,
+    meter: Meter<'a>,
+    directory: &'a Path,
+    seed: u64,
 }
 
-#[cfg(unix)]
-fn allocated(metadata: &fs::Metadata) -> u64 {
-    std::os::unix::fs::MetadataExt::blocks(metadata) * 512
+impl Bench<'_> {
+    fn general(&mut self, records: usize) {
+        let (singles, batches, unsynced) = (1000, 100 * 1000, 20_000);
+        let total = records + singles + batches + unsynced;
+        let set = Set::new(Shape::Random, self.seed, total);
+        let bulk = set.range(0..records);
+        self.probe();
+        self.insert("inserts, one transaction", &bulk, BULK_RECORDS);
+        self.meter.size("size after the inserts", disk_bytes(self.directory));
+        let mut start = records;
+        let mut next = |count: usize| {
+            start += count;
+            set.range(start - count..start)
+        };
+        self.insert("durable commits of 1", &next(singles), 1);
+        self.insert("durable commits of 1000, records", &next(batches), 1000);
+        let engine = self.engine;
+        let unsynced = next(unsynced);
+        self.meter.time("unsynced commits of 1", unsynced.len(), || {
+            unsynced.chunks(1).for_each(|record| engine.insert(&record, false));
+        });
+        self.overwrite(&bulk);
+        for threads in [1, 2, 4] {
+            self.gets(&bulk.sample(records, self.seed), threads);
+        }
+        self.ranges(&bulk.sample(records / 10, self.seed + 1));
+        self.scan("scan forwards, records", false, total);
+        self.scan("scan backwards, records", true, total);
+        let removed = set.range(0..records / 2);
+        self.meter
+            .time("removals, one transaction", removed.len(), || engine.remove(&removed));
+        self.end();
+    }
+
+    fn simple(&mut self, shape: Shape, records: usize) {
+        let set = Set::new(shape, self.seed, records);
+        let all = set.range(0..records);
+        let name = if records > BULK_RECORDS {
+            "inserts, transactions of 1,000,000"
+        } else {
+            "inserts, one transaction"
+        };
+        self.insert(name, &all, BULK_RECORDS);
+        self.gets(&all.sample(records.min(BULK_RECORDS), self.seed), 1);
+        self.scan("scan forwards, records", false, records);
+        self.end();
+    }
+
+    fn large(&mut self, records: usize) {
+        let set = Set::new(Shape::Large, self.seed, records);
+        let all = set.range(0..records);
+        let half = records / 2;
+        self.insert("inserts, one transaction", &set.range(0..half), BULK_RECORDS);
+        self.insert("durable commits of 1", &set.range(half..records), 1);
+        self.gets(&all.sample(records * 5, self.seed), 1);
+        self.scan("scan forwards, records", false, records);
+        let some = all.changed(1).sample(half, self.seed + 1);
+        self.insert("overwrites, one transaction", &some, BULK_RECORDS);
+        self.end();
+    }
+
+    fn expiring(&mut self, records: usize) {
+        let set = Set::new(Shape::Random, self.seed, records);
+        let all = set.range(0..records);
+        if !self.engine.insert_expiring(&set.range(0..1), 3600) {
+            return;
+        }
+        let engine = self.engine;
+        self.meter.time("inserts, one transaction", records, || {
+            assert!(engine.insert_expiring(&all, 3600));
+        });
+        self.gets(&all.sample(records, self.seed), 1);
+        self.end();
+    }
+
+    fn insert(&mut self, name: &str, records: &Records<'_>, transaction: usize) {
+        let engine = self.engine;
+        self.meter.time(name, records.len(), || {
+            records
+                .chunks(transaction)
+                .for_each(|records| engine.insert(&records, true));
+        });
+    }
+
+    fn overwrite(&mut self, records: &Records<'_>) {
+        let changed = records.changed(1);
+        let some = changed.sample(records.len() / 4, self.seed + 2);
+        self.insert("overwrites, one transaction", &some, BULK_RECORDS);
+        let some = changed.sample(20 * 1000, self.seed + 3);
+        self.insert("overwrites, durable commits of 1000, records", &some, 1000);
+    }
+
+    fn gets(&mut self, records: &Records<'_>, threads: usize) {
+        let engine = self.engine;
+        let each = records.len() / threads;
+        let name = match threads {
+            1 => "random gets".to_owned(),
+            _ => format!("random gets, {threads} threads"),
+        };
+        self.meter.time(&name, each * threads, || {
+            std::thread::scope(|scope| {
+                for part in records.chunks(each).take(threads) {
+                    scope.spawn(move || engine.read(&mut |reader| get_all(reader, &part)));
+                }
+            });
+        });
+    }
+
+    fn ranges(&mut self, starts: &Records<'_>) {
+        let engine = self.engine;
+        self.meter.time("ranges of 10", starts.len(), || {
+            engine.read(&mut |reader| {
+                let mut value = Vec::new();
+                starts.each_key(|key| assert!((1..=10).contains(&reader.range(key, 10, &mut value))));
+            });
+        });
+    }
+
+    fn scan(&mut self, name: &str, reverse: bool, records: usize) {
+        let engine = self.engine;
+        self.meter.time(name, records, || {
+            engine.read(&mut |reader| assert_eq!(reader.scan(reverse, &mut Vec::new()), records));
+        });
+    }
+
+    /// What the disk does without an engine: the figures of durable commits mean little where it differs within a row.
+    fn probe(&mut self) {
+        let path = self.directory.join("probe");
+        let file = fs::File::create(&path).expect("the build directory can be written");
+        let flushes = 200;
+        self.meter.time("disk: 4 KiB written and flushed", flushes, || {
+            for _ in 0..flushes {
+                (&file).write_all(&[1; 4096]).expect("the disk has room");
+                file.sync_data().expect("the disk works");
+            }
+        });
+        fs::remove_file(path).expect("it was just made");
+    }
+
+    fn end(&mut self) {
+        self.meter.size("size at the end", disk_bytes(self.directory));
+        self.meter.size("peak memory", peak_memory());
+    }
 }
 
-#[cfg(not(unix))]
-fn allocated(metadata: &fs::Metadata) -> u64 {
-    metadata.len()
-}
-
-/// Largest resident set of this process so far; 0 where the system does not tell.
-fn peak_memory() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kibibytes.unwrap_or(0) * 1024
+fn get_all(reader: &mut dyn Reader, records: &Records<'_>) {
+    let mut value = Vec::new();
+    records.each_key(|key| assert!(reader.get(key, &mut value) && !value.is_empty()));
 }

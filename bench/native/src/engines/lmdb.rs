@@ -1,69 +1,86 @@
 #![allow(
     unsafe_code,
-    reason = "heed opens environments by an unsafe function: nobody else may change the mapped file"
+    reason = "heed opens environments and changes their flags by unsafe functions: nobody else may change the mapped file"
 )]
 
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, RoTxn, WithTls};
+use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, WithTls};
 
-use super::{Engine, Reader, Record};
+use super::{Engine, Reader, copy};
+use crate::records::Records;
 
+/// LMDB has no cache of its own: it maps its file and takes what memory the system gives it.
 pub(crate) fn open(directory: &Path) -> Lmdb {
-    let open = |name: &str, flags: EnvFlags| {
-        let path = directory.join(name);
-        std::fs::create_dir_all(&path).expect("a new directory");
-        let mut options = EnvOpenOptions::new();
-        options.map_size(16 << 30).max_readers(16);
-        // SAFETY: the directory is new and only this process uses it.
-        let env = unsafe { options.flags(flags).open(&path) }.expect("a new database");
-        let mut transaction = env.write_txn().expect("it can be written");
-        let database = env.create_database(&mut transaction, None).expect("it can be written");
-        transaction.commit().expect("it can be written");
-        Opened { env, database }
-    };
+    let path = directory.join("lmdb");
+    std::fs::create_dir_all(&path).expect("a new directory");
+    let mut options = EnvOpenOptions::new();
+    options.map_size(64 << 30).max_readers(16);
+    // SAFETY: the directory is new and only this process uses it.
+    let env = unsafe { options.open(&path) }.expect("a new database");
+    let mut transaction = env.write_txn().expect("it can be written");
+    let database = env.create_database(&mut transaction, None).expect("it can be written");
+    transaction.commit().expect("it can be written");
     Lmdb {
-        synced: open("lmdb", EnvFlags::empty()),
-        unsynced: open("lmdb-unsynced", EnvFlags::NO_SYNC),
+        env,
+        database,
+        synced: Mutex::new(true),
     }
 }
 
-struct Opened {
+pub(crate) struct Lmdb {
     env: Env,
     database: Database<Bytes, Bytes>,
+    /// Whether commits sync. LMDB has this for the environment, not for a transaction.
+    synced: Mutex<bool>,
 }
 
-/// LMDB syncs by environment, so unsynced commits go to a second one.
-pub(crate) struct Lmdb {
-    synced: Opened,
-    unsynced: Opened,
+impl Lmdb {
+    /// Keeps the other writers out while commits sync or not.
+    fn sync(&self, durable: bool) -> MutexGuard<'_, bool> {
+        let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
+        if *synced != durable {
+            let mode = if durable {
+                FlagSetMode::Disable
+            } else {
+                FlagSetMode::Enable
+            };
+            // SAFETY: one thread at a time has the lock, and a power cut may cost the database.
+            unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode) }.expect("it may change while open");
+            *synced = durable;
+        }
+        synced
+    }
 }
 
 impl Engine for Lmdb {
-    fn insert(&self, records: &[Record], durable: bool) {
-        let Opened { env, database } = if durable { &self.synced } else { &self.unsynced };
-        let mut transaction = env.write_txn().expect("it can be written");
-        for (key, value) in records {
-            database.put(&mut transaction, key, value).expect("it can be written");
-        }
+    fn insert(&self, records: &Records<'_>, durable: bool) {
+        let _synced = self.sync(durable);
+        let mut transaction = self.env.write_txn().expect("it can be written");
+        records.each(|key, value| {
+            let put = self.database.put(&mut transaction, key, value);
+            put.expect("it can be written");
+        });
         transaction.commit().expect("it can be written");
     }
 
-    fn remove(&self, keys: &[[u8; 24]]) {
-        let Opened { env, database } = &self.synced;
-        let mut transaction = env.write_txn().expect("it can be written");
-        for key in keys {
-            database.delete(&mut transaction, key).expect("it can be written");
-        }
+    fn remove(&self, records: &Records<'_>) {
+        let _synced = self.sync(true);
+        let mut transaction = self.env.write_txn().expect("it can be written");
+        records.each_key(|key| {
+            let delete = self.database.delete(&mut transaction, key);
+            delete.expect("it can be written");
+        });
         transaction.commit().expect("it can be written");
     }
 
-    fn reader(&self) -> Box<dyn Reader + '_> {
-        Box::new(LmdbReader {
-            database: self.synced.database,
-            transaction: self.synced.env.read_txn().expect("it can be read"),
-        })
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
+        work(&mut LmdbReader {
+            database: self.database,
+            transaction: self.env.read_txn().expect("it can be read"),
+        });
     }
 }
 
@@ -72,34 +89,32 @@ struct LmdbReader<'a> {
     transaction: RoTxn<'a, WithTls>,
 }
 
+fn count<'a>(entries: impl Iterator<Item = heed::Result<(&'a [u8], &'a [u8])>>, into: &mut Vec<u8>) -> usize {
+    entries
+        .map(|entry| copy(entry.expect("it can be read").1, into))
+        .count()
+}
+
 impl Reader for LmdbReader<'_> {
-    fn len(&self) -> u64 {
-        self.database.len(&self.transaction).expect("it can be read")
-    }
-
-    fn get(&self, key: &[u8; 24]) -> Option<usize> {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool {
         let found = self.database.get(&self.transaction, key).expect("it can be read");
-        found.map(|value| value.to_vec().len())
+        found.map(|found| copy(found, value)).is_some()
     }
 
-    fn range(&self, key: &[u8; 24], limit: usize) -> usize {
-        let range = (std::ops::Bound::Included(key.as_slice()), std::ops::Bound::Unbounded);
+    fn range(&mut self, key: &[u8], limit: usize, value: &mut Vec<u8>) -> usize {
+        let range = (std::ops::Bound::Included(key), std::ops::Bound::Unbounded);
         let range = self.database.range(&self.transaction, &range).expect("it can be read");
-        range
-            .take(limit)
-            .filter(|entry| entry.as_ref().is_ok_and(|(_, value)| !value.to_vec().is_empty()))
-            .count()
+        count(range.take(limit), value)
     }
 
-    fn scan(&self, reverse: bool) -> u64 {
+    fn scan(&mut self, reverse: bool, value: &mut Vec<u8>) -> usize {
         if reverse {
-            let all = self.database.rev_iter(&self.transaction).expect("it can be read");
-            all.filter(|entry| entry.as_ref().is_ok_and(|(_, value)| !value.to_vec().is_empty()))
-                .count() as u64
+            count(
+                self.database.rev_iter(&self.transaction).expect("it can be read"),
+                value,
+            )
         } else {
-            let all = self.database.iter(&self.transaction).expect("it can be read");
-            all.filter(|entry| entry.as_ref().is_ok_and(|(_, value)| !value.to_vec().is_empty()))
-                .count() as u64
+            count(self.database.iter(&self.transaction).expect("it can be read"), value)
         }
     }
 }

@@ -3,9 +3,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Compression, Database, Direction, Durability, KeyRange, Options, Tree};
+use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, Tree};
 
-use super::{CACHE_BYTES, Engine, Reader, Record};
+use super::counting::{Counters, CountingStorage};
+use super::{CACHE_BYTES, Engine, Reader};
+use crate::measure::Written;
+use crate::records::Records;
 
 pub(crate) fn open(directory: &Path, lz4: bool) -> Mangrove {
     let options = Options {
@@ -13,80 +16,77 @@ pub(crate) fn open(directory: &Path, lz4: bool) -> Mangrove {
         compression: if lz4 { Compression::Lz4 } else { Compression::None },
         ..Options::default()
     };
-    Mangrove(Database::open(Arc::new(FsStorage::new(directory)), options).expect("a new database"))
+    let counters = Arc::new(Counters::default());
+    let storage = CountingStorage {
+        inner: FsStorage::new(directory),
+        counters: Arc::clone(&counters),
+    };
+    let database = Database::open(Arc::new(storage), options).expect("a new database");
+    Mangrove { database, counters }
 }
 
-pub(crate) struct Mangrove(Database);
+pub(crate) struct Mangrove {
+    database: Database,
+    counters: Arc<Counters>,
+}
 
 impl Engine for Mangrove {
-    fn insert(&self, records: &[Record], durable: bool) {
-        let mut transaction = self.0.begin().expect("it can be written");
-        for (key, value) in records {
+    fn insert(&self, records: &Records<'_>, durable: bool) {
+        let mut transaction = self.database.begin().expect("it can be written");
+        records.each(|key, value| {
             transaction.set("", key, value).expect("it can be written");
-        }
+        });
         let durability = if durable { Durability::Strict } else { Durability::None };
         transaction.commit(durability).expect("it can be written");
     }
 
-    fn remove(&self, keys: &[[u8; 24]]) {
-        let mut transaction = self.0.begin().expect("it can be written");
-        for key in keys {
+    fn remove(&self, records: &Records<'_>) {
+        let mut transaction = self.database.begin().expect("it can be written");
+        records.each_key(|key| {
             transaction.delete("", key).expect("it can be written");
-        }
+        });
         transaction.commit(Durability::Strict).expect("it can be written");
     }
 
-    fn reader(&self) -> Box<dyn Reader + '_> {
-        Box::new(self.0.snapshot().collection("").expect("it has records"))
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
+        work(&mut self.database.snapshot().collection("").expect("it has records"));
     }
 
-    fn bytes_written(&self) -> Option<u64> {
-        Some(self.0.stats().bytes_written)
+    fn written(&self) -> Option<Written> {
+        Some(self.counters.written())
     }
 }
 
+fn count(mut cursor: Cursor, limit: usize, value: &mut Vec<u8>) -> usize {
+    let mut count = 0;
+    while count < limit && cursor.advance().expect("it can be read") {
+        value.clear();
+        cursor.value_into(value).expect("it can be read");
+        count += 1;
+    }
+    count
+}
+
 impl Reader for Tree {
-    fn len(&self) -> u64 {
-        Tree::len(self)
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool {
+        value.clear();
+        self.get_into(key, value).expect("it can be read")
     }
 
-    fn get(&self, key: &[u8; 24]) -> Option<usize> {
-        let mut value = Vec::with_capacity(150);
-        self.get_into(key, &mut value)
-            .expect("it can be read")
-            .then_some(value.len())
-    }
-
-    fn range(&self, key: &[u8; 24], limit: usize) -> usize {
+    fn range(&mut self, key: &[u8], limit: usize, value: &mut Vec<u8>) -> usize {
         let range = KeyRange {
             lower: Bound::Included(key),
             upper: Bound::Unbounded,
         };
-        let mut cursor = self.cursor(range, Direction::Forward);
-        let mut value = Vec::with_capacity(150);
-        let mut count = 0;
-        while count < limit && cursor.advance().expect("it can be read") {
-            value.clear();
-            cursor.value_into(&mut value).expect("it can be read");
-            count += 1;
-        }
-        count
+        count(self.cursor(range, Direction::Forward), limit, value)
     }
 
-    fn scan(&self, reverse: bool) -> u64 {
+    fn scan(&mut self, reverse: bool, value: &mut Vec<u8>) -> usize {
         let direction = if reverse {
             Direction::Reverse
         } else {
             Direction::Forward
         };
-        let mut cursor = self.cursor(KeyRange::all(), direction);
-        let mut value = Vec::with_capacity(150);
-        let mut count = 0;
-        while cursor.advance().expect("it can be read") {
-            value.clear();
-            cursor.value_into(&mut value).expect("it can be read");
-            count += u64::from(!value.is_empty());
-        }
-        count
+        count(self.cursor(KeyRange::all(), direction), usize::MAX, value)
     }
 }

@@ -2,39 +2,66 @@
 
 use std::path::Path;
 
+use crate::measure::Written;
+use crate::records::Records;
+
+#[cfg(feature = "canopydb")]
+mod canopy;
+mod counting;
+#[cfg(feature = "fjall")]
+mod fjall;
 mod lmdb;
 mod mangrove;
 mod redb;
-
-pub(crate) type Record = ([u8; 24], [u8; 150]);
+#[cfg(feature = "rocksdb")]
+mod rocksdb;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 
 /// Memory that each engine may use as its cache, in bytes.
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
-/// Names of the engines, as they are printed.
-pub(crate) const NAMES: [&str; 4] = ["mangrove", "mangrove without LZ4", "redb", "lmdb"];
+/// Names of the engines that are built in, as they are printed; what is not a peer begins with `mangrove`.
+pub(crate) const NAMES: &[&str] = &[
+    "mangrove",
+    "mangrove without LZ4",
+    "redb",
+    "lmdb",
+    #[cfg(feature = "fjall")]
+    "fjall",
+    #[cfg(feature = "rocksdb")]
+    "rocksdb",
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+    #[cfg(feature = "canopydb")]
+    "canopydb",
+];
 
 pub(crate) trait Engine: Sync {
-    /// Stores records in one transaction.
-    fn insert(&self, records: &[Record], durable: bool);
+    /// Stores records in one transaction. A durable one is on the disk when this returns.
+    fn insert(&self, records: &Records<'_>, durable: bool);
     /// Removes records in one durable transaction.
-    fn remove(&self, keys: &[[u8; 24]]);
-    /// A view for reading.
-    fn reader(&self) -> Box<dyn Reader + '_>;
-    /// Bytes written to blocks, where the engine counts them.
-    fn bytes_written(&self) -> Option<u64> {
+    fn remove(&self, records: &Records<'_>);
+    /// Lends a view for reading to one thread.
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reader));
+    /// All bytes, writes and flushes so far, where the engine's storage is counted.
+    fn written(&self) -> Option<Written> {
         None
+    }
+    /// Stores records in one transaction that expire after so many seconds each; returns whether the engine can.
+    fn insert_expiring(&self, _records: &Records<'_>, _seconds: u64) -> bool {
+        false
     }
 }
 
+/// What is read is copied into `value`, as a caller would who keeps it.
 pub(crate) trait Reader {
-    fn len(&self) -> u64;
-    /// Length of the value of a key.
-    fn get(&self, key: &[u8; 24]) -> Option<usize>;
+    /// Reads the value of a key; returns whether it is there.
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool;
     /// Reads up to `limit` records from `key` on; returns how many there were.
-    fn range(&self, key: &[u8; 24], limit: usize) -> usize;
+    fn range(&mut self, key: &[u8], limit: usize, value: &mut Vec<u8>) -> usize;
     /// Reads everything; returns the number of records.
-    fn scan(&self, reverse: bool) -> u64;
+    fn scan(&mut self, reverse: bool, value: &mut Vec<u8>) -> usize;
 }
 
 /// Opens a new database of the engine with this name.
@@ -44,6 +71,19 @@ pub(crate) fn open(name: &str, directory: &Path) -> Box<dyn Engine> {
         "mangrove without LZ4" => Box::new(mangrove::open(directory, false)),
         "redb" => Box::new(redb::open(directory)),
         "lmdb" => Box::new(lmdb::open(directory)),
+        #[cfg(feature = "fjall")]
+        "fjall" => Box::new(fjall::open(directory)),
+        #[cfg(feature = "rocksdb")]
+        "rocksdb" => Box::new(rocksdb::open(directory)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Box::new(sqlite::open(directory)),
+        #[cfg(feature = "canopydb")]
+        "canopydb" => Box::new(canopy::open(directory)),
         _ => panic!("there is no engine {name}"),
     }
+}
+
+fn copy(from: &[u8], to: &mut Vec<u8>) {
+    to.clear();
+    to.extend_from_slice(from);
 }

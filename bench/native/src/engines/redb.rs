@@ -1,11 +1,11 @@
 use std::path::Path;
 
 use redb::{
-    AccessGuard, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, ReadableTableMetadata,
-    StorageError, TableDefinition,
+    AccessGuard, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
 };
 
-use super::{CACHE_BYTES, Engine, Reader, Record};
+use super::{CACHE_BYTES, Engine, Reader, copy};
+use crate::records::Records;
 
 type Entry<'a> = (AccessGuard<'a, &'static [u8]>, AccessGuard<'a, &'static [u8]>);
 
@@ -20,7 +20,7 @@ pub(crate) fn open(directory: &Path) -> Redb {
 pub(crate) struct Redb(Database);
 
 impl Engine for Redb {
-    fn insert(&self, records: &[Record], durable: bool) {
+    fn insert(&self, records: &Records<'_>, durable: bool) {
         let mut transaction = self.0.begin_write().expect("it can be written");
         if !durable {
             transaction
@@ -29,60 +29,54 @@ impl Engine for Redb {
         }
         {
             let mut table = transaction.open_table(TABLE).expect("it can be written");
-            for (key, value) in records {
-                table
-                    .insert(key.as_slice(), value.as_slice())
-                    .expect("it can be written");
-            }
+            records.each(|key, value| {
+                table.insert(key, value).expect("it can be written");
+            });
         }
         transaction.commit().expect("it can be written");
     }
 
-    fn remove(&self, keys: &[[u8; 24]]) {
+    fn remove(&self, records: &Records<'_>) {
         let transaction = self.0.begin_write().expect("it can be written");
         {
             let mut table = transaction.open_table(TABLE).expect("it can be written");
-            for key in keys {
-                table.remove(key.as_slice()).expect("it can be written");
-            }
+            records.each_key(|key| {
+                table.remove(key).expect("it can be written");
+            });
         }
         transaction.commit().expect("it can be written");
     }
 
-    fn reader(&self) -> Box<dyn Reader + '_> {
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
         let transaction = self.0.begin_read().expect("it can be read");
-        Box::new(RedbReader(transaction.open_table(TABLE).expect("it has records")))
+        work(&mut RedbReader(transaction.open_table(TABLE).expect("it has records")));
     }
 }
 
 struct RedbReader(ReadOnlyTable<&'static [u8], &'static [u8]>);
 
+fn count<'a>(entries: impl Iterator<Item = Result<Entry<'a>, StorageError>>, into: &mut Vec<u8>) -> usize {
+    entries
+        .map(|entry| copy(entry.expect("it can be read").1.value(), into))
+        .count()
+}
+
 impl Reader for RedbReader {
-    fn len(&self) -> u64 {
-        self.0.len().expect("it can be read")
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool {
+        let found = self.0.get(key).expect("it can be read");
+        found.map(|found| copy(found.value(), value)).is_some()
     }
 
-    fn get(&self, key: &[u8; 24]) -> Option<usize> {
-        let found = self.0.get(key.as_slice()).expect("it can be read");
-        found.map(|value| value.value().to_vec().len())
+    fn range(&mut self, key: &[u8], limit: usize, value: &mut Vec<u8>) -> usize {
+        count(self.0.range(key..).expect("it can be read").take(limit), value)
     }
 
-    fn range(&self, key: &[u8; 24], limit: usize) -> usize {
-        let range = self.0.range(key.as_slice()..).expect("it can be read");
-        range
-            .take(limit)
-            .filter(|entry| entry.as_ref().is_ok_and(|(_, value)| !value.value().is_empty()))
-            .count()
-    }
-
-    fn scan(&self, reverse: bool) -> u64 {
+    fn scan(&mut self, reverse: bool, value: &mut Vec<u8>) -> usize {
         let all = self.0.iter().expect("it can be read");
-        let full =
-            |entry: &Result<Entry<'_>, StorageError>| entry.as_ref().is_ok_and(|(_, value)| !value.value().is_empty());
         if reverse {
-            all.rev().filter(full).count() as u64
+            count(all.rev(), value)
         } else {
-            all.filter(full).count() as u64
+            count(all, value)
         }
     }
 }

@@ -1,0 +1,107 @@
+use std::path::Path;
+
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, SnapshotWithThreadMode, WriteBatch,
+    WriteOptions,
+};
+
+use super::{CACHE_BYTES, Engine, Reader, copy};
+use crate::records::Records;
+
+/// Its memory tables (two of 64 MiB by default) come on top of the cache. Bloom filters are off by default, but everybody sets them.
+pub(crate) fn open(directory: &Path) -> Rocks {
+    let mut blocks = BlockBasedOptions::default();
+    blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
+    blocks.set_bloom_filter(10.0, false);
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options.set_block_based_table_factory(&blocks);
+    Rocks(DB::open(&options, directory.join("rocksdb")).expect("a new database"))
+}
+
+/// Batches take the place of transactions: as atomic, but nothing can be read in them.
+pub(crate) struct Rocks(DB);
+
+impl Rocks {
+    fn write(&self, batch: WriteBatch, durable: bool) {
+        let mut options = WriteOptions::default();
+        options.set_sync(durable);
+        self.0.write_opt(batch, &options).expect("it can be written");
+    }
+}
+
+impl Engine for Rocks {
+    fn insert(&self, records: &Records<'_>, durable: bool) {
+        let mut batch = WriteBatch::default();
+        records.each(|key, value| batch.put(key, value));
+        self.write(batch, durable);
+    }
+
+    fn remove(&self, records: &Records<'_>) {
+        let mut batch = WriteBatch::default();
+        records.each_key(|key| batch.delete(key));
+        self.write(batch, true);
+    }
+
+    fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
+        let snapshot = self.0.snapshot();
+        let mut options = ReadOptions::default();
+        options.set_snapshot(&snapshot);
+        work(&mut RocksReader {
+            database: &self.0,
+            snapshot: &snapshot,
+            options,
+        });
+    }
+}
+
+struct RocksReader<'a> {
+    database: &'a DB,
+    snapshot: &'a SnapshotWithThreadMode<'a, DB>,
+    options: ReadOptions,
+}
+
+impl Reader for RocksReader<'_> {
+    fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool {
+        let found = self.database.get_pinned_opt(key, &self.options);
+        let found = found.expect("it can be read");
+        found.map(|found| copy(&found, value)).is_some()
+    }
+
+    fn range(&mut self, key: &[u8], limit: usize, value: &mut Vec<u8>) -> usize {
+        let mut cursor = self.snapshot.raw_iterator();
+        cursor.seek(key);
+        let mut count = 0;
+        while count < limit
+            && let Some(found) = cursor.value()
+        {
+            copy(found, value);
+            count += 1;
+            cursor.next();
+        }
+        cursor.status().expect("it can be read");
+        count
+    }
+
+    fn scan(&mut self, reverse: bool, value: &mut Vec<u8>) -> usize {
+        let mut cursor = self.snapshot.raw_iterator();
+        if reverse {
+            cursor.seek_to_last();
+        } else {
+            cursor.seek_to_first();
+        }
+        let mut count = 0;
+        while let Some(found) = cursor.value() {
+            copy(found, value);
+            count += 1;
+            if reverse {
+                cursor.prev();
+            } else {
+                cursor.next();
+            }
+        }
+        cursor.status().expect("it can be read");
+        count
+    }
+}

@@ -1,0 +1,136 @@
+//! What is measured of an engine.
+
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::engines::Engine;
+
+/// One figure of one engine.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    pub name: String,
+    pub value: f64,
+    pub unit: Unit,
+    /// What an operation wrote, on average.
+    pub written: Option<Written>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Unit {
+    /// Higher is better.
+    PerSecond,
+    /// Lower is better.
+    Mebibytes,
+}
+
+/// What was written. Peers' flushes are not known.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Written {
+    pub bytes: f64,
+    pub writes: f64,
+    pub flushes: Option<f64>,
+}
+
+/// Collects the figures of one run of an engine.
+pub(crate) struct Meter<'a> {
+    engine: &'a dyn Engine,
+    figures: Vec<Figure>,
+}
+
+impl<'a> Meter<'a> {
+    pub(crate) fn new(engine: &'a dyn Engine) -> Self {
+        Self {
+            engine,
+            figures: Vec::new(),
+        }
+    }
+
+    pub(crate) fn figures(self) -> Vec<Figure> {
+        self.figures
+    }
+
+    /// Times so many operations.
+    pub(crate) fn time(&mut self, name: &str, operations: usize, work: impl FnOnce()) {
+        let before = self.written();
+        let start = Instant::now();
+        work();
+        let seconds = start.elapsed().as_secs_f64();
+        let operations = operations as f64;
+        let written = before.zip(self.written()).map(|(before, after)| Written {
+            bytes: (after.bytes - before.bytes) / operations,
+            writes: (after.writes - before.writes) / operations,
+            flushes: after
+                .flushes
+                .zip(before.flushes)
+                .map(|(after, before)| (after - before) / operations),
+        });
+        self.figures.push(Figure {
+            name: name.to_owned(),
+            value: operations / seconds,
+            unit: Unit::PerSecond,
+            written,
+        });
+    }
+
+    pub(crate) fn size(&mut self, name: &str, bytes: u64) {
+        self.figures.push(Figure {
+            name: name.to_owned(),
+            value: bytes as f64 / f64::from(1 << 20),
+            unit: Unit::Mebibytes,
+            written: None,
+        });
+    }
+
+    fn written(&self) -> Option<Written> {
+        self.engine.written().or_else(written_by_process)
+    }
+}
+
+/// What the system counts: every call that writes, of all threads. What a file mapping writes is not in it, but no engine here writes
+/// much that way.
+fn written_by_process() -> Option<Written> {
+    let counters = fs::read_to_string("/proc/self/io").ok()?;
+    let counter = |name: &str| {
+        let line = counters.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|value| value.trim().parse::<f64>().ok())
+    };
+    Some(Written {
+        bytes: counter("wchar:")?,
+        writes: counter("syscw:")?,
+        flushes: None,
+    })
+}
+
+/// Bytes that the files take on the disk.
+pub(crate) fn disk_bytes(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else { return 0 };
+    entries
+        .flatten()
+        .map(|entry| match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
+            Ok(metadata) => allocated(&metadata),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[cfg(unix)]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(metadata) * 512
+}
+
+#[cfg(not(unix))]
+fn allocated(metadata: &fs::Metadata) -> u64 {
+    metadata.len()
+}
+
+/// Largest resident set of this process so far; 0 where the system does not tell.
+pub(crate) fn peak_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kibibytes.unwrap_or(0) * 1024
+}
