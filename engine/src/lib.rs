@@ -48,7 +48,9 @@ mod tree;
 
 pub use block::Compression;
 pub use clock::Clock;
-pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
+pub use database::{
+    Change, Changes, CollectionInfo, Commit, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport,
+};
 pub use database::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,

@@ -8,7 +8,7 @@ const MAX_BYTES: usize = 32 << 20;
 
 /// The changes of one or more commits, as the log has them.
 #[derive(Clone)]
-pub(crate) struct Changes {
+pub(crate) struct Missed {
     pub version: u64,
     /// `None`: too many to be kept.
     pub record: Option<Arc<[u8]>>,
@@ -17,7 +17,7 @@ pub(crate) struct Changes {
 /// Recent changes, oldest first.
 #[derive(Default)]
 pub(crate) struct History {
-    commits: VecDeque<Changes>,
+    commits: VecDeque<Missed>,
     bytes: usize,
     /// Versions that active transactions began with, and how many of each.
     active: BTreeMap<u64, usize>,
@@ -74,14 +74,14 @@ impl History {
         }
         self.bytes += record.as_ref().map_or(0, Vec::len);
         let record = record.map(Arc::from);
-        self.commits.push_back(Changes { version, record });
+        self.commits.push_back(Missed { version, record });
         while self.bytes > MAX_BYTES {
             self.drop_oldest();
         }
     }
 
     /// All changes after `version`; `None` if some of them are no longer kept.
-    pub(crate) fn since(&self, version: u64) -> Option<Vec<Changes>> {
+    pub(crate) fn since(&self, version: u64) -> Option<Vec<Missed>> {
         if version < self.horizon {
             return None;
         }

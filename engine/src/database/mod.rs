@@ -1,7 +1,8 @@
 //! The database: opening, versions, snapshots, collections, upkeep.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::block::Compression;
 use crate::cache::Pager;
@@ -17,6 +18,7 @@ use crate::transaction::{
 };
 
 mod catalog;
+mod feed;
 mod history;
 mod open;
 mod recover;
@@ -27,7 +29,9 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
-pub(crate) use history::{Changes, History};
+pub(crate) use feed::Feed;
+pub use feed::{Change, Changes, Commit};
+pub(crate) use history::{History, Missed};
 pub use recover::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,
@@ -64,6 +68,9 @@ pub struct Options {
     pub log_bytes: u32,
     /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
     pub session: Option<u64>,
+    /// Keep a feed of the last so many commits in the database, from this opening on for good; 0 leaves that as it is. Default 0.
+    /// Each commit's changes are then stored a second time.
+    pub feed_commits: u64,
     /// Decides which records have expired. Default: the system's.
     pub clock: Clock,
 }
@@ -81,6 +88,7 @@ impl Default for Options {
             database_id: None,
             log_bytes: 32 << 20,
             session: None,
+            feed_commits: 0,
             clock: Clock::default(),
         }
     }
@@ -199,6 +207,9 @@ pub(crate) struct Shared {
     published: Mutex<Published>,
     writer: Mutex<Writer>,
     history: Mutex<History>,
+    feed: Mutex<Feed>,
+    /// Notified when a version becomes visible.
+    visible: Condvar,
 }
 
 /// Locks without regard to poison: no lock here is held while a value is half-changed.
@@ -247,6 +258,23 @@ impl Shared {
         Ok(())
     }
 
+    /// Locked after `writer` and before `published`.
+    pub(crate) fn feed(&self) -> MutexGuard<'_, Feed> {
+        lock(&self.feed)
+    }
+
+    /// Waits until `version` is visible; not longer than `timeout`.
+    fn wait_for_version(&self, version: u64, timeout: Duration) {
+        let is_missing = |published: &mut Published| published.current.version < version;
+        // Either way the caller looks for itself.
+        let _ = self.visible.wait_timeout_while(self.published(), timeout, is_missing);
+    }
+
+    /// Tells those who wait that a version may have become visible.
+    pub(crate) fn notify(&self) {
+        self.visible.notify_all();
+    }
+
     pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
         lock(&self.writer)
     }
@@ -268,6 +296,7 @@ impl Shared {
         self.flush.wait(version, self.pager.blocks.file())?;
         let durable = self.flush.durable_version();
         self.published().publish(durable);
+        self.notify();
         Ok(())
     }
 
@@ -303,7 +332,13 @@ impl Database {
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         let shared = Arc::new(open::open(&*storage, &options)?);
-        Ok(Self { shared })
+        let database = Self { shared };
+        if options.feed_commits > 0 && !options.read_only {
+            let mut transaction = database.begin()?;
+            transaction.keep_feed(options.feed_commits)?;
+            transaction.commit(Durability::Strict)?;
+        }
+        Ok(database)
     }
 
     /// A read view of the newest version, O(1). It stays as it is whatever is committed later.
@@ -318,6 +353,15 @@ impl Database {
     /// [`Error::ReadOnly`], [`Error::Poisoned`].
     pub fn begin(&self) -> Result<WriteTransaction<'_>> {
         WriteTransaction::new(&self.shared)
+    }
+
+    /// Follows the commits after version `since`, or from now on. Where a feed is kept ([`Options::feed_commits`]), `since` may be as far
+    /// back as that reaches, across openings; else commits are kept in memory for those who follow, up to 32 MiB.
+    ///
+    /// # Errors
+    /// [`Error::TruncatedFeed`] if commits after `since` are no longer kept.
+    pub fn changes(&self, since: Option<u64>) -> Result<Changes> {
+        Changes::new(&self.shared, since)
     }
 
     /// Begins an optimistic transaction, which locks nothing. `isolation` says what may make its commit fail.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use super::{Collection, Config, DATA_FILE, Options, Published, Shared, Version, Writer};
 use crate::block::{BlockFile, Compression};
@@ -203,6 +203,8 @@ fn recover_from(
         published: Mutex::new(Published::new(Arc::clone(&version))),
         writer: Mutex::new(Writer::new(superblock.clone(), version, space, None)),
         history: Mutex::default(),
+        feed: Mutex::default(),
+        visible: Condvar::new(),
         pager,
     };
     apply_log(&shared, &mut replay)?;

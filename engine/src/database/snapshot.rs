@@ -44,6 +44,12 @@ impl Snapshot {
         }
     }
 
+    /// Owner and root of one of the engine's own collections.
+    pub(super) fn hidden(&self, name: &str) -> Option<(u32, Option<Child>)> {
+        let collection = self.pin.version.collections.get(name)?;
+        Some((collection.id, collection.root))
+    }
+
     /// A snapshot for an optimistic transaction, which from now on learns of all later commits.
     pub(crate) fn for_transaction(shared: &Arc<Shared>) -> Self {
         let mut history = shared.history();

@@ -94,6 +94,10 @@ impl Writer {
         let last = published.newest().version;
         let visible = published.stage(Arc::new(state), needs_flush);
         self.keep(shared, &published, last, draft.retired_pages.drain(..));
+        drop(published);
+        if visible {
+            shared.notify();
+        }
         visible
     }
 
@@ -294,6 +298,7 @@ impl Writer {
             self.keep(shared, &published, last, draft.retired_pages.drain(..));
             published.oldest()
         };
+        shared.notify();
         shared.flush.checkpointed(state.version);
         self.space.release(&shared.pager, generation, oldest)?;
         cut_tail(shared.pager.blocks.file(), &self.superblock);

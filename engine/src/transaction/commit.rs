@@ -1,5 +1,6 @@
 //! Commit: which way a transaction's changes become durable.
 
+use super::capture::Capture;
 use super::{CommitInfo, Draft, Durability, WriteTransaction};
 use crate::database::{Shared, Writer};
 use crate::error::{Error, Result};
@@ -29,6 +30,13 @@ impl WriteTransaction<'_> {
         if self.state.version == self.base {
             return self.commit_nothing(durability).map(|()| info);
         }
+        self.write_chunks()?;
+        self.trim_feed()?;
+        let chunks = self
+            .capture
+            .as_mut()
+            .filter(|capture| capture.is_volatile)
+            .map(Capture::take);
         let visible = match self.route(durability) {
             Route::Checkpoint => {
                 let mut state = std::mem::take(&mut self.state);
@@ -52,6 +60,7 @@ impl WriteTransaction<'_> {
             }
         };
         self.finished = true;
+        shared.feed().push(info.version, chunks);
         shared.history().push(info.version, self.record.take(), visible);
         drop(self);
         if !visible {

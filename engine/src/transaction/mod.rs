@@ -4,6 +4,7 @@
 //! that, makes a checkpoint.
 
 mod batch;
+pub(crate) mod capture;
 mod commit;
 mod draft;
 pub(crate) mod expiry;

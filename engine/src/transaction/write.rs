@@ -2,6 +2,7 @@
 
 use std::sync::MutexGuard;
 
+use super::capture::{Capture, FEED};
 use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
 use crate::checkpoint::BlockWriter;
 use crate::database::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Shared, Version, Writer, write_roots};
@@ -10,6 +11,14 @@ use crate::log::{Log, Operation};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
 use crate::tree::{DraftPages, Editor, KeyRange, read, value};
+
+/// A place for the changes, if somebody is to learn of them.
+fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
+    if state.collections.contains_key(FEED) {
+        return Some(Capture::default());
+    }
+    shared.feed().is_wanted().then(Capture::volatile)
+}
 
 /// Longest list of changes that is kept for other transactions where there is no log.
 const MAX_RECORD_BYTES: usize = 4 << 20;
@@ -24,6 +33,8 @@ pub struct WriteTransaction<'a> {
     pub(super) base: u64,
     /// Its changes as the log will have them; `None` once they are too many for a record.
     pub(super) record: Option<Vec<u8>>,
+    /// Its changes as the feed will have them, if there is one.
+    pub(super) capture: Option<Capture>,
     /// Time of the transaction in milliseconds since 1970.
     pub(super) now: u64,
     /// Something was changed since the transaction began or since the last seal.
@@ -45,6 +56,7 @@ impl<'a> WriteTransaction<'a> {
             draft: Draft::new(state.version + 1),
             base: state.version,
             record: (writer.log.is_some() || shared.history().is_wanted()).then(Vec::new),
+            capture: begin_capture(shared, &state),
             now: shared.config.clock.now(),
             writer,
             state,
@@ -64,6 +76,12 @@ impl<'a> WriteTransaction<'a> {
     }
 
     pub(super) fn put(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        self.create(collection)?;
+        self.put_record(collection, key, value, expires)
+    }
+
+    /// Stores a record in a collection that is there.
+    pub(super) fn put_record(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         self.shared.check_key(key)?;
         if value.len() > MAX_VALUE_BYTES {
             return Err(Error::ValueTooLarge {
@@ -75,7 +93,6 @@ impl<'a> WriteTransaction<'a> {
             // The longest key that an expiry hint has room for.
             self.shared.check_key(&expiry::hint(expires, key))?;
         }
-        self.create(collection)?;
         // Before the change is logged, so that replaying finds it.
         let hints = match expires {
             0 => None,
@@ -114,6 +131,16 @@ impl<'a> WriteTransaction<'a> {
                 expires,
             },
         });
+        if self.capture.is_some() {
+            let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+            let operation = Operation::Set {
+                collection: id,
+                key,
+                value,
+                expires,
+            };
+            self.capture(id, collection, &operation);
+        }
         if let Some(hints) = hints {
             self.add_hint(&hints, key, expires)?;
         }
@@ -197,8 +224,12 @@ impl<'a> WriteTransaction<'a> {
             });
         }
         if let Some(collection) = self.state.collections.remove(from) {
+            let id = collection.id;
             self.state.collections.insert(to.to_owned(), collection);
-            self.log(to, |collection| Operation::Rename { collection, name: to });
+            self.log_as(to, from, |_| Operation::Rename {
+                collection: id,
+                name: to,
+            });
         }
         Ok(true)
     }
@@ -319,6 +350,9 @@ impl<'a> WriteTransaction<'a> {
             if let Some(record) = &mut self.record {
                 Operation::End.encode(record);
             }
+            if let Some(capture) = &mut self.capture {
+                capture.seal(self.state.version);
+            }
         }
         CommitInfo {
             version: self.state.version,
@@ -360,11 +394,25 @@ impl<'a> WriteTransaction<'a> {
 
     /// Takes note of a change that was made.
     fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
+        self.log_as(name, name, operation);
+    }
+
+    /// As [`log`](Self::log), for a collection that had the name `before`.
+    fn log_as<'o>(&mut self, name: &str, before: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.changed = true;
-        let (Some(record), Some(entry)) = (&mut self.record, self.state.collections.get(name)) else {
+        if self.record.is_none() && self.capture.is_none() {
+            return;
+        }
+        let Some(id) = self.state.collections.get(name).map(|entry| entry.id) else {
             return;
         };
-        operation(entry.id).encode(record);
+        let operation = operation(id);
+        // Records that are stored are captured with their values.
+        if !matches!(operation, Operation::Set { .. } | Operation::SetOutOfLine { .. }) {
+            self.capture(id, before, &operation);
+        }
+        let Some(record) = &mut self.record else { return };
+        operation.encode(record);
         let max = self.writer.log.as_ref().map_or(MAX_RECORD_BYTES, Log::max_payload);
         if record.len() > max {
             self.record = None;
@@ -374,6 +422,7 @@ impl<'a> WriteTransaction<'a> {
     /// Writes the draft's pages to fresh extents once they take half of the cache. Nothing refers to those extents but the draft, so
     /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
     fn spill_if_large(&mut self) -> Result<()> {
+        self.write_chunks()?;
         if self.draft.bytes <= self.shared.config.cache_bytes / 2 {
             return Ok(());
         }

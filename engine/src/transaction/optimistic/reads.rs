@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::overlay::OwnedRange;
-use crate::database::Changes;
+use crate::database::Missed;
 use crate::error::{Error, Result};
 use crate::log::{Operation, Operations};
 use crate::tree::{Direction, KeyRange};
@@ -93,7 +93,7 @@ fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
 pub(super) type Footprints = BTreeMap<u32, Footprint>;
 
 /// Fails if any of `later` touches what the footprints name.
-pub(super) fn check(footprints: &Footprints, later: &[Changes], name_of: impl Fn(u32) -> String) -> Result<()> {
+pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(u32) -> String) -> Result<()> {
     if footprints.is_empty() {
         return Ok(());
     }
