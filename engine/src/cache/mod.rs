@@ -243,6 +243,14 @@ impl Pager {
         }
     }
 
+    /// Changes dirty page `number` where it is. Only for a writer that knows that nobody sees the page (see `transaction::single`).
+    pub(crate) fn change_dirty(&self, number: u64, change: impl FnOnce(&mut Node)) {
+        let id = PageId::memory(number);
+        if let Some(Entry::Dirty(node)) = self.shard(id).entries.get_mut(&id) {
+            change(Arc::make_mut(node));
+        }
+    }
+
     /// Page `number` if it is dirty and in memory.
     pub(crate) fn dirty_page(&self, number: u64) -> Option<Arc<Node>> {
         let id = PageId::memory(number);

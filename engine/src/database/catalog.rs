@@ -48,6 +48,13 @@ pub struct CollectionInfo {
 }
 
 impl Version {
+    /// Whether there are collections of the engine's own.
+    pub(crate) fn has_hidden(&self) -> bool {
+        // Their names come next to the empty one, which sorts before all.
+        let first = self.collections.keys().take(2);
+        first.into_iter().any(|name| name.starts_with(HIDDEN))
+    }
+
     pub(crate) fn infos(&self) -> Vec<CollectionInfo> {
         let info = |(name, collection): (&String, &Collection)| CollectionInfo {
             name: name.clone(),

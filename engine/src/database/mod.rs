@@ -15,6 +15,7 @@ use crate::node::cell::MAX_VALUE_BYTES;
 use crate::storage::Storage;
 use crate::transaction::{
     CommitInfo, Draft, Durability, Isolation, Transaction, Write, WriteBatch, WriteTransaction, check_name, expiry,
+    set_in_place,
 };
 
 mod catalog;
@@ -130,6 +131,11 @@ impl Published {
     /// The version that the next transaction builds on.
     pub(crate) fn newest(&self) -> &Arc<Version> {
         self.staged.back().map_or(&self.current, |staged| &staged.version)
+    }
+
+    /// Whether nobody can see the newest version's pages but the writer.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        self.live.is_empty() && self.staged.is_empty()
     }
 
     /// Adds a version; returns whether it is visible at once.
@@ -414,6 +420,24 @@ impl Database {
                 committed => return committed.map(|info| (result, info)),
             }
         }
+    }
+
+    /// Stores one record as one commit, the quickest way there is without a wait for the disk: with [`Durability::Relaxed`] or
+    /// [`Durability::None`], and while no snapshot lives, it is changed in place. O(log n).
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`].
+    pub fn set(&self, collection: &str, key: &[u8], value: &[u8], durability: Durability) -> Result<CommitInfo> {
+        self.shared.check_record(collection, key, value.len(), None)?;
+        let mut writer = self.shared.writable()?;
+        let done = set_in_place(&self.shared, &mut writer, collection, key, value, durability)?;
+        if let Some(info) = done {
+            return Ok(info);
+        }
+        drop(writer);
+        let mut transaction = self.begin()?;
+        transaction.set(collection, key, value)?;
+        transaction.commit(durability)
     }
 
     /// Applies a batch as one commit.

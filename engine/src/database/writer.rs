@@ -29,6 +29,9 @@ pub(crate) struct Writer {
     /// Commits since the checkpoint are missing from the log, so that only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
+    /// Buffers that are kept between commits.
+    pub payload: Vec<u8>,
+    pub record: Vec<u8>,
     kept: Vec<Kept>,
     /// Number of kept pages after they were last looked through.
     kept_before: usize,
@@ -50,6 +53,8 @@ impl Writer {
             log,
             unlogged: false,
             checkpoints: 0,
+            payload: Vec::new(),
+            record: Vec::new(),
             kept: Vec::new(),
             kept_before: 0,
         }

@@ -107,27 +107,11 @@ impl WriteTransaction<'_> {
     }
 
     fn append(&mut self) -> Result<()> {
-        let flush = &self.shared.flush;
         let (Some(record), Some(log)) = (&self.record, &mut self.writer.log) else {
             return Ok(());
         };
-        let flushed_to = flush.flushed_to(log.salt());
-        if let Err(error) = log.append(record, self.base, self.state.version, flushed_to) {
-            // What the file holds behind the last record is unknown. Unless that is undone for sure, a crash could bring back a
-            // commit that was reported as failed.
-            if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail().is_err() {
-                flush.fail(&error.to_string());
-            }
-            return Err(error);
-        }
-        let position = log.position();
-        flush.appended(
-            self.state.version,
-            position.salt,
-            position.offset,
-            !self.draft.allocated.is_empty(),
-        );
-        Ok(())
+        let refers_to_data = !self.draft.allocated.is_empty();
+        append(self.shared, log, record, self.base, self.state.version, refers_to_data)
     }
 
     /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to
@@ -160,6 +144,30 @@ impl WriteTransaction<'_> {
         }
         Ok(())
     }
+}
+
+/// Hands a record to the log. `refers_to_data` if it names blocks that were written but not flushed.
+pub(super) fn append(
+    shared: &Shared,
+    log: &mut Log,
+    record: &[u8],
+    base: u64,
+    version: u64,
+    refers_to_data: bool,
+) -> Result<()> {
+    let flush = &shared.flush;
+    let flushed_to = flush.flushed_to(log.salt());
+    if let Err(error) = log.append(record, base, version, flushed_to) {
+        // What the file holds behind the last record is unknown. Unless that is undone for sure, a crash could bring back a
+        // commit that was reported as failed.
+        if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail().is_err() {
+            flush.fail(&error.to_string());
+        }
+        return Err(error);
+    }
+    let position = log.position();
+    flush.appended(version, position.salt, position.offset, refers_to_data);
+    Ok(())
 }
 
 /// Waits for the flush that `version`, or the commits before it, need.

@@ -11,6 +11,7 @@ pub(crate) mod expiry;
 mod optimistic;
 mod records;
 mod replay;
+mod single;
 mod write;
 
 pub use batch::WriteBatch;
@@ -18,6 +19,7 @@ pub(crate) use draft::{Draft, RetiredPage};
 pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, Write};
 pub use records::{Entry, ReadWrite, Update};
 pub(crate) use replay::apply_log;
+pub(crate) use single::set_in_place;
 pub use write::WriteTransaction;
 pub(crate) use write::check_name;
 

@@ -1,0 +1,206 @@
+//! One record in one commit: changed in place where nobody can see the page before the change.
+//!
+//! A transaction copies the pages it changes, so that it can be undone and readers are not disturbed. When a single record is stored without
+//! waiting for a flush, and no snapshot lives, neither is needed: everything that can fail, reading the path and writing the
+//! log, comes first, and then the dirty pages of the newest version are changed where they are.
+
+use super::{CommitInfo, Draft, Durability};
+use crate::block::Pointer;
+use crate::database::{Shared, Version, Writer};
+use crate::error::Result;
+use crate::log::{Log, Operation};
+use crate::node::{Child, LeafCell, ValuePlace};
+use crate::tree::Editor;
+
+/// The way to a leaf through pages that are all in memory and dirty.
+struct DirtyPath {
+    /// Inner pages and the child that is taken in each.
+    inner: Vec<(u64, usize)>,
+    leaf: u64,
+    index: usize,
+    found: bool,
+}
+
+/// Stores a record in place, if that can be done; `None` if it takes a transaction. Nothing was done then.
+pub(crate) fn set_in_place(
+    shared: &Shared,
+    writer: &mut Writer,
+    collection: &str,
+    key: &[u8],
+    value: &[u8],
+    durability: Durability,
+) -> Result<Option<CommitInfo>> {
+    if durability == Durability::Strict
+        || !shared.config.limits.is_inline(key.len(), value.len())
+        || shared.history().is_wanted()
+        || shared.feed().is_wanted()
+    {
+        return Ok(None);
+    }
+    let version = {
+        let published = shared.published();
+        if !published.is_unwatched() {
+            return Ok(None);
+        }
+        published.current.version + 1
+    };
+    let newest = shared.current();
+    let Some(entry) = newest.collections.get(collection).filter(|_| !newest.has_hidden()) else {
+        return Ok(None);
+    };
+    let (id, root) = (entry.id, entry.root);
+    drop(newest);
+    let cell = LeafCell {
+        version,
+        ..LeafCell::new(value.len(), ValuePlace::Inline(value))
+    };
+    let mut payload = std::mem::take(&mut writer.payload);
+    cell.encode_into(&mut payload);
+    let path = root.and_then(|root| find_path(shared, root, key, &payload));
+    let result = match path {
+        Some(path) => {
+            let logged = log_change(shared, writer, id, key, value, version, durability);
+            logged.and_then(|logged| {
+                if !logged {
+                    return Ok(None);
+                }
+                if !change(shared, collection, &path, key, &payload, version) {
+                    change_copy(shared, writer, collection, key, &cell)?;
+                }
+                Ok(Some(CommitInfo { version }))
+            })
+        }
+        None => Ok(None),
+    };
+    writer.payload = payload;
+    result
+}
+
+/// The path, if all its pages are dirty and the leaf has room for the record and no out-of-line values.
+fn find_path(shared: &Shared, root: Child, key: &[u8], payload: &[u8]) -> Option<DirtyPath> {
+    let mut inner = Vec::with_capacity(4);
+    let mut pointer = root.pointer;
+    loop {
+        let Pointer::Memory(number) = pointer else {
+            return None;
+        };
+        let node = shared.pager.dirty_page(number)?;
+        if !node.is_leaf() {
+            let index = node.child_index(key);
+            inner.push((number, index));
+            pointer = node.child(index).pointer;
+            continue;
+        }
+        let (index, found) = node.lower_bound(key);
+        let fits = !node.has_overflow() && node.has_room(index, found, key, payload);
+        return fits.then_some(DirtyPath {
+            inner,
+            leaf: number,
+            index,
+            found,
+        });
+    }
+}
+
+/// Writes the log's record; `false`, with nothing done, if the commit has to go another way.
+fn log_change(
+    shared: &Shared,
+    writer: &mut Writer,
+    collection: u32,
+    key: &[u8],
+    value: &[u8],
+    version: u64,
+    durability: Durability,
+) -> Result<bool> {
+    if durability == Durability::None {
+        writer.unlogged = true;
+        return Ok(true);
+    }
+    let unlogged = writer.unlogged;
+    let mut record = std::mem::take(&mut writer.record);
+    record.clear();
+    let operation = Operation::Set {
+        collection,
+        key,
+        value,
+        expires: 0,
+    };
+    operation.encode(&mut record);
+    Operation::End.encode(&mut record);
+    // A full log takes a checkpoint, which is the other way's work.
+    let usable = |log: &&mut Log| !unlogged && !log.checkpoint_first && log.has_room(log.max_payload());
+    let result = match writer.log.as_mut().filter(usable) {
+        Some(log) => super::commit::append(shared, log, &record, version - 1, version, false).map(|()| true),
+        None => Ok(false),
+    };
+    writer.record = record;
+    result
+}
+
+/// The change itself, which cannot fail; `false`, with nothing changed, if a snapshot was taken since this was looked for.
+fn change(shared: &Shared, collection: &str, path: &DirtyPath, key: &[u8], payload: &[u8], version: u64) -> bool {
+    // No snapshot can be taken before it is given back.
+    let mut published = shared.published();
+    if !published.is_unwatched() {
+        return false;
+    }
+    let pager = &shared.pager;
+    let delta = u64::from(!path.found);
+    pager.change_dirty(path.leaf, |leaf| {
+        let done = if path.found {
+            leaf.replace_payload(path.index, payload)
+        } else {
+            leaf.insert(path.index, key, payload)
+        };
+        debug_assert!(done, "there was room when it was looked for");
+    });
+    if delta > 0 {
+        for (number, index) in &path.inner {
+            pager.change_dirty(*number, |node| {
+                let child = node.child(*index);
+                node.set_child(
+                    *index,
+                    Child {
+                        count: child.count + delta,
+                        ..child
+                    },
+                );
+            });
+        }
+    }
+    let current: &mut Version = std::sync::Arc::make_mut(&mut published.current);
+    current.version = version;
+    if let Some(entry) = current.collections.get_mut(collection)
+        && let Some(root) = &mut entry.root
+    {
+        root.count += delta;
+    }
+    drop(published);
+    shared.notify();
+    true
+}
+
+/// The change in copies of the pages, for the case that a snapshot was taken after it was logged.
+fn change_copy(shared: &Shared, writer: &mut Writer, collection: &str, key: &[u8], cell: &LeafCell<'_>) -> Result<()> {
+    let mut state = (*shared.current()).clone();
+    state.version += 1;
+    let mut draft = Draft::new(state.version);
+    let Some(entry) = state.collections.get_mut(collection) else {
+        return Ok(());
+    };
+    let mut editor = Editor {
+        pager: &shared.pager,
+        draft: &mut draft,
+        free: &mut writer.space.free,
+        root: &mut entry.root,
+        owner: entry.id,
+        generation: writer.superblock.generation + 1,
+        compression: shared.config.compression,
+        limits: shared.config.limits,
+    };
+    // The pages are in memory and the leaf has room, so this does not fail; if it did, memory and log would disagree.
+    let changed = editor.put(key, cell);
+    changed.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
+    writer.stage(shared, state, &mut draft, false);
+    Ok(())
+}
