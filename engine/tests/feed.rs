@@ -247,7 +247,7 @@ fn waiting_ends_with_the_next_commit() {
     let writer = Arc::clone(&database);
     let thread = std::thread::spawn(move || set(&writer, b"k", b"v"));
     let commit = changes
-        .wait(Duration::from_secs(60))
+        .wait(Duration::from_mins(1))
         .expect("it works")
         .expect("there is one");
     assert_eq!(commit.version, thread.join().expect("it sets"));

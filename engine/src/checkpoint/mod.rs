@@ -201,9 +201,14 @@ impl<'a> BlockWriter<'a> {
         })
     }
 
-    fn dirty_page(&self, number: u64) -> Arc<Node> {
+    /// A page that is in the draft or dirty.
+    pub(crate) fn dirty(&self, number: u64) -> Option<Arc<Node>> {
         let own = self.draft.get(number).cloned();
         own.or_else(|| self.pager.dirty_page(number))
+    }
+
+    fn dirty_page(&self, number: u64) -> Arc<Node> {
+        self.dirty(number)
             .expect("I3: a dirty page lives until a checkpoint has written it")
     }
 

@@ -253,14 +253,9 @@ fn decode(bytes: &[u8], changes: &mut Vec<Change>) -> Result<()> {
     let malformed = || Error::corrupt("a chunk of the feed is malformed");
     let mut names = BTreeMap::new();
     let mut rest = bytes;
-    let mut number = || {
-        let (value, len) = get_varint(rest)?;
-        rest = &rest[len..];
-        Some(value)
-    };
-    let count = number().ok_or_else(malformed)?;
+    let (count, taken) = get_varint(rest).ok_or_else(malformed)?;
+    rest = &rest[taken..];
     let mut table = Vec::new();
-    drop(number);
     for _ in 0..count {
         let (id, taken) = get_varint(rest).ok_or_else(malformed)?;
         let (len, more) = get_varint(&rest[taken..]).ok_or_else(malformed)?;

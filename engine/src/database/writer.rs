@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::node::Child;
 use crate::transaction::{Draft, RetiredPage};
-use crate::tree::Editor;
+use crate::tree::{Editor, ahead};
 
 /// A page or redirection that only snapshots with versions `first..=last` may still name.
 struct Kept {
@@ -29,6 +29,8 @@ pub(crate) struct Writer {
     /// Commits since the checkpoint are missing from the log, so that only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
+    /// Where writing ahead goes on: owner of a tree and a key in it.
+    ahead: ahead::Position,
     /// Buffers that are kept between commits.
     pub payload: Vec<u8>,
     pub record: Vec<u8>,
@@ -53,6 +55,7 @@ impl Writer {
             log,
             unlogged: false,
             checkpoints: 0,
+            ahead: None,
             payload: Vec::new(),
             record: Vec::new(),
             kept: Vec::new(),
@@ -133,6 +136,64 @@ impl Writer {
             });
             self.kept_before = self.kept.len();
         }
+    }
+
+    /// Writes up to about `budget` bytes of dirty leaves before the checkpoint that needs them, so that it has less to do. The newest version
+    /// gets pages of its own that refer to the blocks; to readers nothing changes. Failure is harmless: the checkpoint tries again.
+    pub(crate) fn write_ahead(&mut self, shared: &Shared, budget: usize) {
+        let mut state = (*shared.newest()).clone();
+        let mut draft = Draft::new(state.version);
+        let result = self.write_leaves(shared, &mut state, &mut draft, budget);
+        match result {
+            Ok(written) if !written.is_empty() => {
+                for page in &written {
+                    self.redirect(shared, page, state.version);
+                }
+                self.stage(shared, state, &mut draft, false);
+            }
+            _ => self.give_back(shared, draft.take_unpublished()),
+        }
+    }
+
+    fn write_leaves(
+        &mut self,
+        shared: &Shared,
+        state: &mut Version,
+        draft: &mut Draft,
+        budget: usize,
+    ) -> Result<Vec<Written>> {
+        let mut written = Vec::new();
+        let mut left = budget;
+        for entry in state.collections.values_mut() {
+            let mut editor = Editor {
+                pager: &shared.pager,
+                draft,
+                free: &mut self.space.free,
+                root: &mut entry.root,
+                owner: entry.id,
+                generation: self.superblock.generation + 1,
+                compression: shared.config.compression,
+                limits: shared.config.limits,
+            };
+            left = editor.write_ahead(left, &mut self.ahead, &mut written)?;
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(written)
+    }
+
+    /// A dirty page has a block now; snapshots may still ask for it by its number.
+    fn redirect(&mut self, shared: &Shared, page: &Written, last: u64) {
+        if shared.pager.dirty_page(page.number).is_some() {
+            shared.pager.redirect(page.number, page.reference);
+            self.kept.push(Kept {
+                id: PageId::memory(page.number),
+                first: page.stamp,
+                last,
+            });
+        }
+        shared.pager.insert_clean(page.reference.unit, Arc::clone(&page.node));
     }
 
     /// Makes `state`, whose new pages are in `draft` or dirty, durable and visible. On failure nothing changes, except that the
@@ -283,19 +344,9 @@ impl Writer {
             extents: done.left,
         });
         self.durable = Arc::new(state.clone());
-        let mut redirected = Vec::new();
-        for page in done.written {
-            if shared.pager.dirty_page(page.number).is_some() {
-                shared.pager.redirect(page.number, page.reference);
-                redirected.push(Kept {
-                    id: PageId::memory(page.number),
-                    first: page.stamp,
-                    last: state.version,
-                });
-            }
-            shared.pager.insert_clean(page.reference.unit, page.node);
+        for page in &done.written {
+            self.redirect(shared, page, state.version);
         }
-        self.kept.append(&mut redirected);
         let oldest = {
             let mut published = shared.published();
             let last = published.newest().version;

@@ -200,6 +200,13 @@ impl Log {
         self.at.offset as usize + record::record_len(len) <= self.half_bytes as usize
     }
 
+    /// Bytes until a checkpoint is due; `None` while less than half of what comes before that is used.
+    pub(crate) fn room_when_half_used(&self) -> Option<usize> {
+        let due = self.half_bytes as usize / 4 * 3;
+        let used = self.at.offset as usize;
+        (used > due / 2).then(|| due.saturating_sub(used))
+    }
+
     fn start_of_half(&self) -> u64 {
         u64::from(self.at.half) * u64::from(self.half_bytes)
     }

@@ -6,6 +6,17 @@ use crate::database::{Shared, Writer};
 use crate::error::{Error, Result};
 use crate::log::Log;
 
+/// Least and most that one commit writes ahead of the next checkpoint.
+const MIN_AHEAD_BYTES: usize = 64 << 10;
+const MAX_AHEAD_BYTES: usize = 1 << 20;
+
+/// What a commit added.
+#[derive(Clone, Copy)]
+struct Bytes {
+    draft: usize,
+    record: usize,
+}
+
 /// How a commit becomes what it should be.
 enum Route {
     /// One record in the log.
@@ -32,6 +43,10 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         self.trim_feed()?;
+        let bytes = Bytes {
+            draft: self.draft.bytes,
+            record: self.record.as_ref().map_or(0, Vec::len),
+        };
         let chunks = self
             .capture
             .as_mut()
@@ -60,6 +75,7 @@ impl WriteTransaction<'_> {
             }
         };
         self.finished = true;
+        self.write_ahead_if_due(bytes);
         shared.feed().push(info.version, chunks);
         shared.history().push(info.version, self.record.take(), visible);
         drop(self);
@@ -112,6 +128,22 @@ impl WriteTransaction<'_> {
         };
         let refers_to_data = !self.draft.allocated.is_empty();
         append(self.shared, log, record, self.base, self.state.version, refers_to_data)
+    }
+
+    /// Writes some dirty leaves ahead of the next checkpoint once they are many or the log is half used, in proportion to what this commit
+    /// added, so that no commit has to write all of them.
+    fn write_ahead_if_due(&mut self, commit: Bytes) {
+        let dirty = self.shared.pager.dirty_bytes();
+        let mut budget = 0;
+        if dirty > self.shared.config.cache_bytes / 4 {
+            budget = (2 * commit.draft).max(MIN_AHEAD_BYTES);
+        }
+        if let Some(room) = self.writer.log.as_ref().and_then(Log::room_when_half_used) {
+            budget = budget.max(2 * dirty / (room / commit.record.max(1)).max(1));
+        }
+        if budget > 0 && self.shared.flush.failure().is_none() {
+            self.writer.write_ahead(self.shared, budget.min(MAX_AHEAD_BYTES));
+        }
     }
 
     /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to

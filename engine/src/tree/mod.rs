@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::node::{Child, Node};
 use crate::transaction::Draft;
 
+pub(crate) mod ahead;
 pub(crate) mod cursor;
 mod delete;
 pub(crate) mod editor;

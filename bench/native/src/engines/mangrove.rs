@@ -32,6 +32,14 @@ pub(crate) struct Mangrove {
 
 impl Engine for Mangrove {
     fn insert(&self, records: &Records<'_>, durable: bool) {
+        if records.len() == 1 {
+            let durability = if durable { Durability::Strict } else { Durability::None };
+            records.each(|key, value| {
+                let stored = self.database.set("", key, value, durability);
+                stored.expect("it can be written");
+            });
+            return;
+        }
         let mut transaction = self.database.begin().expect("it can be written");
         records.each(|key, value| {
             transaction.set("", key, value).expect("it can be written");
