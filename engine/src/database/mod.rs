@@ -1,7 +1,7 @@
 //! The database: opening, versions, snapshots, collections, upkeep.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::block::Compression;
 use crate::cache::Pager;
@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::storage::Storage;
+use crate::sync::{Mutex, MutexGuard};
 use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
 
 mod catalog;

@@ -105,7 +105,7 @@ impl WriteTransaction<'_> {
         if let Err(error) = log.append(record, self.base, self.state.version, flushed_to) {
             // What the file holds behind the last record is unknown. Unless that is undone for sure, a crash could bring back a
             // commit that was reported as failed.
-            if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail().is_err() {
+            if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail(flush).is_err() {
                 flush.fail(&error.to_string());
             }
             return Err(error);

@@ -1,7 +1,5 @@
 //! The exclusive write transaction: changes go straight into a draft of the trees.
 
-use std::sync::MutexGuard;
-
 use super::{CommitInfo, Draft, RetiredPage, WriteBatch};
 use crate::checkpoint::BlockWriter;
 use crate::database::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Shared, Version, Writer, write_roots};
@@ -9,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::log::Operation;
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
+use crate::sync::MutexGuard;
 use crate::tree::{DraftPages, Editor, KeyRange, read, value};
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
