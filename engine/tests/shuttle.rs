@@ -308,16 +308,14 @@ fn strict_commits_share_flushes() {
     let files = files(64 << 10, 0, &FILES);
     explore(move || {
         let world = Arc::new(World::open(files));
-        let before = world.storage.counters().flushes;
         let threads = (0..WRITERS as u8).map(|writer| {
             spawn(&world, move |world| {
                 world.commit(writer, Durability::Strict).expect("nothing fails");
             })
         });
         join(threads.collect());
-        // With the log each flush of the data file, for values out of line, is one too.
         let flushes = world.database.stats().log_flushes;
-        assert!(flushes <= WRITERS && world.storage.counters().flushes - before >= flushes);
+        assert!(flushes <= WRITERS);
         SCHEDULES.fetch_add(1, Relaxed);
         FLUSHES.fetch_add(flushes, Relaxed);
         finish(world, WRITERS);
@@ -392,7 +390,9 @@ fn failures_under_contention() {
             join(threads);
             check(&world.database.snapshot());
             // Nobody may have written a superblock that refers to blocks which another's flush has lost.
-            CrashPolicy::ALL.map(|policy| world.crash(policy, 0));
+            for policy in CrashPolicy::ALL {
+                world.crash(policy, 0);
+            }
         });
     }
 }

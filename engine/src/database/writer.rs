@@ -320,6 +320,29 @@ impl Writer {
         Ok(())
     }
 
+    /// The log of a closed database may be missing; once it has a record it may not. This reaches the disk with the record, before it is
+    /// acknowledged.
+    pub(crate) fn begin_log(&mut self, shared: &Shared) -> Result<()> {
+        if !self.superblock.closed {
+            return Ok(());
+        }
+        let begun = Superblock {
+            generation: self.superblock.generation + 1,
+            closed: false,
+            ..self.superblock.clone()
+        };
+        if let Err(error) = begun.write(shared.pager.blocks.file()) {
+            // A slot that was written in part is not valid, and the other one has the same state.
+            if !matches!(error, Error::StorageFull { .. }) {
+                shared.flush.fail(&error.to_string());
+            }
+            return Err(error);
+        }
+        shared.flush.data_written();
+        self.superblock = begun;
+        Ok(())
+    }
+
     /// Leaves a database whose log is empty and may be missing, and whose two superblocks say the same.
     pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
         if self.superblock.closed && self.superblock.version == shared.newest().version {

@@ -66,6 +66,11 @@ impl GroupFlush {
         state.data_pending |= refers_to_data;
     }
 
+    /// The next record must not be durable before what is in the data file now.
+    pub(crate) fn data_written(&self) {
+        self.lock().data_pending = true;
+    }
+
     /// A checkpoint made everything up to `version` durable.
     pub(crate) fn checkpointed(&self, version: u64) {
         let mut state = self.lock();

@@ -97,6 +97,7 @@ impl WriteTransaction<'_> {
     }
 
     fn append(&mut self) -> Result<()> {
+        self.writer.begin_log(self.shared)?;
         let flush = &self.shared.flush;
         let (Some(record), Some(log)) = (&self.record, &mut self.writer.log) else {
             return Ok(());
