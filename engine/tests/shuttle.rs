@@ -235,7 +235,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 /// Runs a test under random schedules, and half as many with few but well-placed changes of thread (probabilistic concurrency testing,
 /// Burckhardt et al. 2010).
 fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
-    let schedules = from_environment("MANGROVE_SHUTTLE_SCHEDULES", 4000) as usize;
+    let schedules = from_environment("MANGROVE_SHUTTLE_SCHEDULES", 3000) as usize;
     let seed = from_environment("MANGROVE_SHUTTLE_SEED", 1);
     let mut config = Config::new();
     config.stack_size = 1 << 20;
