@@ -11,8 +11,11 @@ const STEPS = [
   { name: 'build', command: ['npm', 'run', '--silent', 'build:package'] },
   { name: 'fmt', command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
+  // Its locks are shuttle's, so it is a build of its own.
+  { name: 'clippy shuttle', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   // The other crates have no tests and much to compile; clippy has checked them.
   { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-cli', '--package', 'mangrove-bindings'] },
+  { name: 'shuttle', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },

@@ -43,6 +43,7 @@ pub mod index;
 mod log;
 mod node;
 pub mod storage;
+mod sync;
 mod transaction;
 mod tree;
 

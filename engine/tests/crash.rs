@@ -10,6 +10,8 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{Flavour, History, check, options, run};
 use mangrove_engine::storage::Storage;
@@ -17,6 +19,8 @@ use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error};
 
 const SEEDS: u64 = 4;
+/// Images that all tests of the process checked.
+static IMAGES: AtomicU64 = AtomicU64::new(0);
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -111,7 +115,8 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
             }
         }
     }
-    println!("{flavour:?} seed {seed}: {operations} operations, {images} images");
+    let total = IMAGES.fetch_add(images, Ordering::Relaxed) + images;
+    println!("{flavour:?} seed {seed}: {operations} operations, {images} images; {total} images in all");
     assert!(images > operations);
     images
 }
@@ -148,6 +153,45 @@ fn mixed_durability_without_a_log() {
 #[test]
 fn transactions_larger_than_memory() {
     crash_everywhere(Flavour::Huge, 6, 8);
+}
+
+/// Fresh workloads until `MANGROVE_CRASH_IMAGES` images are checked (10 million), on all processors. The seeds begin at `MANGROVE_CRASH_SEED`;
+/// what fails names its seed.
+#[test]
+#[ignore = "takes hours"]
+fn soak() {
+    let number = |name: &str, default: u64| {
+        let value = std::env::var(name).ok();
+        value.map_or(default, |value| value.parse().expect("it is a number"))
+    };
+    let wanted = number("MANGROVE_CRASH_IMAGES", 10_000_000);
+    let next = AtomicU64::new(number("MANGROVE_CRASH_SEED", 1000));
+    let begin = Instant::now();
+    let work = || {
+        while IMAGES.load(Ordering::Relaxed) < wanted {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            let (flavour, commits) = match seed % 8 {
+                0 => (Flavour::Tiny, 90),
+                1 => (Flavour::Batches, 50),
+                2 => (Flavour::Large, 40),
+                3 => (Flavour::Unlogged, 50),
+                4 => (Flavour::Huge, 8),
+                _ => (Flavour::Mixed, 40 + seed % 50),
+            };
+            crash_everywhere(flavour, seed, commits);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let (images, taken) = (IMAGES.load(Ordering::Relaxed), begin.elapsed());
+    let rate = images / taken.as_secs().max(1);
+    println!(
+        "{images} images in {:?}, {rate} a second",
+        Duration::from_secs(taken.as_secs())
+    );
 }
 
 /// Generation of the record at the front of a superblock slot; 0 if the slot was never written.

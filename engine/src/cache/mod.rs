@@ -5,14 +5,15 @@
 //! its memory number find its block through a redirection.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
 use crate::error::Result;
 use crate::node::{Limits, Node};
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind, Pointer};
 use crate::cache::{Access, Expected, Pager};
 use crate::error::{Error, Result};
+use crate::log::GroupFlush;
 use crate::node::{Child, Node};
 use crate::storage::StorageFile;
 use crate::transaction::Draft;
@@ -297,11 +298,15 @@ fn sorted(mut extents: Vec<Extent>) -> Vec<Extent> {
 }
 
 /// Makes everything written so far durable and the superblock the newest one.
-pub(crate) fn seal(file: &dyn StorageFile, superblock: &Superblock) -> std::result::Result<(), Failure> {
+pub(crate) fn seal(
+    file: &dyn StorageFile,
+    flush: &GroupFlush,
+    superblock: &Superblock,
+) -> std::result::Result<(), Failure> {
     // After a failed flush the system may have dropped the written pages, so nothing later can be trusted (I10).
-    file.flush().map_err(Failure::Unknown)?;
+    flush.flush_alone(file).map_err(Failure::Unknown)?;
     superblock.write(file).map_err(Failure::Unknown)?;
-    file.flush().map_err(Failure::Unknown)
+    flush.flush_alone(file).map_err(Failure::Unknown)
 }
 
 /// Gives the free tail of the file back to the file system. Failure is harmless: the tail is free either way.

@@ -1,7 +1,7 @@
 //! The database: opening, versions, snapshots, collections, upkeep.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::block::Compression;
@@ -13,6 +13,7 @@ use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::storage::Storage;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transaction::{
     CommitInfo, Draft, Durability, Isolation, Transaction, Write, WriteBatch, WriteTransaction, check_name, expiry,
     set_in_place,

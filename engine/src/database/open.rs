@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 
 use super::{Collection, Config, DATA_FILE, Options, Published, Shared, Version, Writer};
 use crate::block::{BlockFile, Compression};
@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::storage::{Storage, StorageFile};
+use crate::sync::{Condvar, Mutex};
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::{Direction, KeyRange, value};

@@ -289,7 +289,7 @@ impl Writer {
             closed: closing,
             ..self.superblock.clone()
         };
-        seal(shared.pager.blocks.file(), &superblock)?;
+        seal(shared.pager.blocks.file(), &shared.flush, &superblock)?;
         Ok(Done {
             superblock,
             written: all_written,
@@ -358,12 +358,12 @@ impl Writer {
         shared.flush.checkpointed(state.version);
         self.space.release(&shared.pager, generation, oldest)?;
         cut_tail(shared.pager.blocks.file(), &self.superblock);
-        let continued = self.continue_log(generation, &older);
+        let continued = self.continue_log(shared, generation, &older);
         continued.inspect_err(|error| shared.flush.fail(&error.to_string()))
     }
 
     /// The superblock that names the log's position is durable.
-    fn continue_log(&mut self, generation: u64, older: &Superblock) -> Result<()> {
+    fn continue_log(&mut self, shared: &Shared, generation: u64, older: &Superblock) -> Result<()> {
         let unlogged = std::mem::take(&mut self.unlogged);
         let version = self.superblock.version;
         let Some(log) = self.log.as_mut().filter(|_| !self.superblock.closed) else {
@@ -374,10 +374,33 @@ impl Writer {
         // without it, the older state is what a crash before this checkpoint leaves.
         if unlogged && log.has_room(0) {
             match log.append(&[], version, version, 0) {
-                Err(Error::StorageFull { .. }) => log.give_up_tail()?,
+                Err(Error::StorageFull { .. }) => log.give_up_tail(&shared.flush)?,
                 result => result?,
             }
         }
+        Ok(())
+    }
+
+    /// The log of a closed database may be missing; once it has a record it may not. This reaches the disk with the record, before it is
+    /// acknowledged.
+    pub(crate) fn begin_log(&mut self, shared: &Shared) -> Result<()> {
+        if !self.superblock.closed {
+            return Ok(());
+        }
+        let begun = Superblock {
+            generation: self.superblock.generation + 1,
+            closed: false,
+            ..self.superblock.clone()
+        };
+        if let Err(error) = begun.write(shared.pager.blocks.file()) {
+            // A slot that was written in part is not valid, and the other one has the same state.
+            if !matches!(error, Error::StorageFull { .. }) {
+                shared.flush.fail(&error.to_string());
+            }
+            return Err(error);
+        }
+        shared.flush.data_written();
+        self.superblock = begun;
         Ok(())
     }
 
@@ -395,7 +418,7 @@ impl Writer {
             ..self.superblock.clone()
         };
         let file = shared.pager.blocks.file();
-        let written = twin.write(file).and_then(|()| file.flush());
+        let written = twin.write(file).and_then(|()| shared.flush.flush_alone(file));
         written.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
         self.superblock = twin;
         if let Some(log) = &mut self.log {

@@ -3,10 +3,11 @@
 //! A writer appends its record under the writer lock, gives that lock up and waits here. The first to come flushes for all that were appended by
 //! then; the others wait for it. Lock order: nothing is locked while this lock is held, except by [`GroupFlush::wait`]'s callback.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How far commits went.
 #[derive(Clone, Copy, Default, Debug)]
@@ -63,6 +64,11 @@ impl GroupFlush {
         let mut state = self.lock();
         state.appended = Mark { version, salt, offset };
         state.data_pending |= refers_to_data;
+    }
+
+    /// The next record must not be durable before what is in the data file now.
+    pub(crate) fn data_written(&self) {
+        self.lock().data_pending = true;
     }
 
     /// A checkpoint made everything up to `version` durable.
@@ -150,6 +156,28 @@ impl GroupFlush {
                 }
             }
         }
+    }
+
+    /// Flushes `file` while no other flush runs: of two at the same time a system may tell only one that writes were lost, and both may
+    /// have needed them (I10). After a failure nothing is flushed any more.
+    pub(crate) fn flush_alone(&self, file: &dyn StorageFile) -> Result<()> {
+        let mut state = self.lock();
+        while state.running {
+            state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        if let Some(cause) = &state.failed {
+            return Err(Error::Poisoned { cause: cause.clone() });
+        }
+        state.running = true;
+        drop(state);
+        let result = file.flush();
+        state = self.lock();
+        state.running = false;
+        if let Err(error) = &result {
+            state.failed.get_or_insert_with(|| error.to_string());
+        }
+        self.done.notify_all();
+        result
     }
 
     /// Blocks before the records that refer to them.

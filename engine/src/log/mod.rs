@@ -251,11 +251,11 @@ impl Log {
     ///
     /// # Errors
     /// The flush failed; then the file cannot be relied on any more.
-    pub(crate) fn give_up_tail(&mut self) -> Result<()> {
+    pub(crate) fn give_up_tail(&mut self, flush: &GroupFlush) -> Result<()> {
         let zeros = [0; record::HEADER_BYTES];
         let offset = self.start_of_half() + u64::from(self.at.offset);
         if self.file.write_at(offset, &zeros).is_ok() {
-            return self.file.flush();
+            return flush.flush_alone(&*self.file);
         }
         if self.unbegun {
             self.at = Position::first(self.at.half, mix(self.at.salt, self.session, 0));

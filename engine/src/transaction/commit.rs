@@ -123,6 +123,7 @@ impl WriteTransaction<'_> {
     }
 
     fn append(&mut self) -> Result<()> {
+        self.writer.begin_log(self.shared)?;
         let (Some(record), Some(log)) = (&self.record, &mut self.writer.log) else {
             return Ok(());
         };
@@ -192,7 +193,7 @@ pub(super) fn append(
     if let Err(error) = log.append(record, base, version, flushed_to) {
         // What the file holds behind the last record is unknown. Unless that is undone for sure, a crash could bring back a
         // commit that was reported as failed.
-        if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail().is_err() {
+        if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail(flush).is_err() {
             flush.fail(&error.to_string());
         }
         return Err(error);

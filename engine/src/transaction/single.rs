@@ -128,8 +128,12 @@ fn log_change(
     operation.encode(&mut record);
     Operation::End.encode(&mut record);
     // A full log takes a checkpoint, which is the other way's work.
-    let usable = |log: &&mut Log| !unlogged && !log.checkpoint_first && log.has_room(log.max_payload());
-    let result = match writer.log.as_mut().filter(usable) {
+    let usable = |log: &Log| !unlogged && !log.checkpoint_first && log.has_room(log.max_payload());
+    if !writer.log.as_ref().is_some_and(usable) {
+        return Ok(false);
+    }
+    writer.begin_log(shared)?;
+    let result = match &mut writer.log {
         Some(log) => super::commit::append(shared, log, &record, version - 1, version, false).map(|()| true),
         None => Ok(false),
     };

@@ -1,7 +1,5 @@
 //! The exclusive write transaction: changes go straight into a draft of the trees.
 
-use std::sync::MutexGuard;
-
 use super::capture::{Capture, FEED};
 use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
 use crate::checkpoint::BlockWriter;
@@ -10,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
+use crate::sync::MutexGuard;
 use crate::tree::{DraftPages, Editor, KeyRange, read, value};
 
 /// A place for the changes, if somebody is to learn of them.

@@ -1,0 +1,11 @@
+//! The locks, conditions and atomics of the protocols between threads.
+//!
+//! They are those of [`std::sync`]. With the feature `shuttle` they are shuttle's, whose scheduler decides at each of them which thread
+//! goes on; a database then only works inside `shuttle::check_*` (`tests/shuttle.rs`). Storages and mere counters keep those of the standard library:
+//! no thread waits for another there.
+
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, atomic};
+
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::sync::{Condvar, Mutex, MutexGuard, atomic};

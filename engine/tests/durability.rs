@@ -1,0 +1,237 @@
+//! Shows, line by line, what docs/DURABILITY.md says about the modes of a commit.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::{Database, Durability, Error, Options};
+
+use Durability::{None, Relaxed, Strict};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn options() -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 64 << 10,
+        log_bytes: 32 << 10,
+        database_id: Some(7),
+        ..Options::default()
+    }
+}
+
+fn open(storage: &SimStorage, options: Options) -> Result<Database, Error> {
+    Database::open(Arc::new(storage.clone()), options)
+}
+
+/// A new database with one strict commit.
+fn begun(options: Options) -> (SimStorage, Database) {
+    let storage = SimStorage::new();
+    let database = open(&storage, options).expect("the storage works");
+    commit(&database, Strict);
+    (storage, database)
+}
+
+fn commit(database: &Database, durability: Durability) {
+    set(database, 20, durability);
+}
+
+fn set(database: &Database, value_len: usize, durability: Durability) {
+    let mut transaction = database.begin().expect("the storage works");
+    let key = database.version().to_be_bytes();
+    let value: Vec<u8> = (0..value_len).map(|at| ((at * at) >> 3) as u8).collect();
+    transaction.set("c", &key, &value).expect("the storage works");
+    transaction.commit(durability).expect("the storage works");
+}
+
+/// Version of the database in `files`; its records are as many.
+fn version_in(files: Files) -> u64 {
+    let database = open(&SimStorage::from_files(files), options()).expect("every image opens");
+    let records = database.snapshot().collection("c").map_or(0, |tree| tree.len());
+    assert_eq!(records, database.version());
+    assert!(database.verify().expect("it can be read").is_ok());
+    records
+}
+
+/// Versions that survive the death of the process, and a power cut that loses all it may.
+fn survivors(storage: &SimStorage) -> (u64, u64) {
+    let process = version_in(storage.files());
+    (process, version_in(storage.crash(CrashPolicy::Nothing, 0)))
+}
+
+#[test]
+fn each_mode_survives_what_it_promises() {
+    for (durability, survives) in [(Strict, (2, 2)), (Relaxed, (2, 1)), (None, (1, 1))] {
+        let (storage, database) = begun(options());
+        commit(&database, durability);
+        assert_eq!(database.version(), 2, "all are visible at once");
+        assert_eq!(survivors(&storage), survives, "{durability:?}");
+    }
+}
+
+#[test]
+fn without_a_log_relaxed_is_strict() {
+    for (durability, survives) in [(Strict, (2, 2)), (Relaxed, (2, 2)), (None, (1, 1))] {
+        let (storage, database) = begun(Options {
+            log_bytes: 0,
+            ..options()
+        });
+        commit(&database, durability);
+        assert_eq!(survivors(&storage), survives, "{durability:?}");
+    }
+}
+
+#[test]
+fn later_calls_make_earlier_commits_durable() {
+    type Call = (&'static str, fn(&Database), (u64, u64));
+    let calls: [Call; 6] = [
+        ("flush", |database| database.flush().expect("the storage works"), (2, 2)),
+        (
+            "checkpoint",
+            |database| database.checkpoint().expect("the storage works"),
+            (2, 2),
+        ),
+        ("strict", |database| commit(database, Strict), (3, 3)),
+        (
+            "empty strict",
+            |database| {
+                let transaction = database.begin().expect("the storage works");
+                transaction.commit(Strict).expect("the storage works");
+            },
+            (2, 2),
+        ),
+        // After commits with `None` it makes a checkpoint, after others it only hands its record over.
+        ("relaxed", |database| commit(database, Relaxed), (3, 1)),
+        ("none", |database| commit(database, None), (2, 1)),
+    ];
+    for durability in [Relaxed, None] {
+        for (name, call, survives) in calls {
+            let (storage, database) = begun(options());
+            commit(&database, durability);
+            call(&database);
+            let survives = match (durability, name) {
+                (None, "relaxed") => (3, 3),
+                (None, "none") => (1, 1),
+                _ => survives,
+            };
+            assert_eq!(survivors(&storage), survives, "{durability:?}, {name}");
+        }
+        let (storage, database) = begun(options());
+        commit(&database, durability);
+        database.close().expect("the storage works");
+        assert_eq!(survivors(&storage), (2, 2), "{durability:?}, close");
+    }
+}
+
+#[test]
+fn sealed_commits_are_durable_together() {
+    let (storage, database) = begun(options());
+    let mut transaction = database.begin().expect("the storage works");
+    for key in [b"a", b"b", b"c"] {
+        transaction.set("c", key, b"1").expect("the storage works");
+        transaction.seal();
+    }
+    assert_eq!(survivors(&storage), (1, 1));
+    transaction.commit(Strict).expect("the storage works");
+    assert_eq!(survivors(&storage), (4, 4));
+}
+
+/// What does not fit into a record of the log goes to the data file, whatever was asked for; `None` only when it does not fit in memory.
+#[test]
+fn large_transactions_are_checkpoints() {
+    for (durability, bytes, survives) in [
+        (Relaxed, 10_000, (2, 2)),
+        (None, 10_000, (1, 1)),
+        (None, 60_000, (2, 2)),
+    ] {
+        let (storage, database) = begun(options());
+        let mut transaction = database.begin().expect("the storage works");
+        transaction
+            .delete("c", &0_u64.to_be_bytes())
+            .expect("the storage works");
+        for number in 0..bytes / 100_u64 {
+            transaction
+                .set("big", &number.to_be_bytes(), &[1; 100])
+                .expect("the storage works");
+        }
+        transaction.set("c", b"1", b"").expect("the storage works");
+        transaction.set("c", b"2", b"").expect("the storage works");
+        transaction.commit(durability).expect("the storage works");
+        assert_eq!(survivors(&storage), survives, "{durability:?} {bytes}");
+    }
+}
+
+/// A record of the log and the value it refers to are in two files. If the power takes the value, the commit was not durable.
+#[test]
+fn a_relaxed_commit_without_its_value_never_happened() {
+    let (storage, database) = begun(options());
+    set(&database, 5000, Relaxed);
+    commit(&database, Relaxed);
+    assert_eq!(survivors(&storage), (3, 1));
+    let mut image = storage.files();
+    let data = storage.crash(CrashPolicy::Nothing, 0).remove("data");
+    image.insert("data".to_owned(), data.expect("it is there"));
+    assert_eq!(version_in(image), 1);
+    database.flush().expect("the storage works");
+    assert_eq!(survivors(&storage), (3, 3));
+}
+
+/// Regression: the superblock of a database that was created or closed, and then written to, still said that there are no records in the log;
+/// without the log an older state opened in silence.
+#[test]
+fn a_log_may_be_missing_after_close_only() {
+    let (storage, database) = begun(options());
+    let new = storage.crash(CrashPolicy::Nothing, 0);
+    database.close().expect("the storage works");
+    let mut closed = storage.files();
+    closed.remove("log");
+    assert_eq!(version_in(closed), 1);
+    let database = open(&storage, options()).expect("the storage works");
+    commit(&database, Strict);
+    let reopened = storage.crash(CrashPolicy::Nothing, 0);
+    for mut files in [new, reopened] {
+        files.remove("log");
+        let storage = SimStorage::from_files(files.clone());
+        assert!(matches!(open(&storage, options()), Err(Error::Corrupt(_))));
+        assert!(storage.files() == files, "a refused opening changes nothing");
+    }
+}
+
+/// A torn tail is what a power cut leaves; damage in front of what was durable is reported.
+#[test]
+fn damage_in_the_log_is_told_from_its_torn_end() {
+    let (storage, database) = begun(options());
+    let ends: Vec<usize> = (0..4)
+        .map(|_| {
+            commit(&database, Strict);
+            storage.files()["log"].len()
+        })
+        .collect();
+    let mut torn = storage.files();
+    torn.get_mut("log").expect("it is there")[ends[2] + 20] ^= 1;
+    assert_eq!(version_in(torn), 4);
+    let mut damaged = storage.files();
+    damaged.get_mut("log").expect("it is there")[ends[0] + 20] ^= 1;
+    let storage = SimStorage::from_files(damaged.clone());
+    assert!(matches!(open(&storage, options()), Err(Error::Corrupt(_))));
+    assert!(storage.files() == damaged);
+}
+
+#[test]
+fn reading_only_shows_the_log_and_writes_nothing() {
+    let (storage, database) = begun(options());
+    set(&database, 5000, Relaxed);
+    let files = storage.files();
+    let storage = SimStorage::from_files(files.clone());
+    let read_only = Options {
+        read_only: true,
+        ..options()
+    };
+    let database = open(&storage, read_only).expect("nothing has to be written");
+    assert_eq!(database.version(), 2);
+    assert!(matches!(database.begin(), Err(Error::ReadOnly)));
+    assert!(matches!(database.flush(), Err(Error::ReadOnly)));
+    database.close().expect("there is nothing to do");
+    assert!(storage.files() == files && storage.counters().operations == 0);
+}

@@ -1,0 +1,206 @@
+//! Proves that databases written by earlier builds stay readable, and that this build writes the same bytes.
+//!
+//! `tests/golden` holds small databases of file format 2. A change of the format that is meant needs a new version number and new
+//! files beside these; `cargo test -p mangrove-engine --test golden -- --ignored` writes those that are missing and changes none.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{State, read_state};
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::{Compression, Database, Durability, Options};
+
+type Files = BTreeMap<String, Vec<u8>>;
+
+const FORMAT: &str = "v2";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Case {
+    /// Never written to.
+    Empty,
+    /// Several collections, splits and merges, LZ4; the log is empty.
+    Closed,
+    /// The same, uncompressed.
+    ClosedUncompressed,
+    /// A checkpoint, and commits after it in both halves of the log.
+    WithLog,
+    /// Values of one block and of several chunks, some known to the log only.
+    OutOfLine,
+    /// Without a log.
+    Unlogged,
+}
+
+const CASES: [(Case, &str); 6] = [
+    (Case::Empty, "empty"),
+    (Case::Closed, "closed-lz4"),
+    (Case::ClosedUncompressed, "closed-uncompressed"),
+    (Case::WithLog, "with-log"),
+    (Case::OutOfLine, "out-of-line"),
+    (Case::Unlogged, "unlogged"),
+];
+
+fn options(case: Case, session: u64) -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        compression: if case == Case::ClosedUncompressed {
+            Compression::None
+        } else {
+            Compression::Lz4
+        },
+        database_id: Some(0x0123_4567_89AB_CDEF_0011_2233_4455_6677),
+        session: Some(session),
+        log_bytes: if case == Case::Unlogged { 0 } else { 8 << 10 },
+        ..Options::default()
+    }
+}
+
+fn value(number: u32, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (number + at as u32 / 3) as u8).collect()
+}
+
+/// One commit: some records set, some removed.
+fn commit(database: &Database, state: &mut State, round: u32, len: usize) {
+    let mut transaction = database.begin().expect("memory works");
+    for (name, codec) in [("", ""), ("cities", "tuple"), ("größe", "bytes")] {
+        transaction.set_codecs(name, codec, codec).expect("memory works");
+        let records = state.entry(name.to_owned()).or_default();
+        for part in 0..12_u32 {
+            let key = format!("{:03}", (part * 7 + round * 5) % 40).into_bytes();
+            if part % 4 == 3 {
+                let found = transaction.delete(name, &key).expect("memory works");
+                assert_eq!(found, records.remove(&key).is_some());
+            } else {
+                let value = value(round * 16 + part, (len + part as usize * 3) % (len + 1));
+                transaction.set(name, &key, &value).expect("memory works");
+                records.insert(key, value);
+            }
+        }
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+}
+
+/// Makes the database of a case; returns its files and what it holds.
+fn make(case: Case) -> (Files, State) {
+    let storage = MemoryStorage::new();
+    let database = Database::open(Arc::new(storage.clone()), options(case, 1)).expect("memory works");
+    let mut state = State::new();
+    if case == Case::OutOfLine {
+        let long = vec![7; 3 << 19];
+        let mut transaction = database.begin().expect("memory works");
+        transaction.set("long", b"", &long).expect("memory works");
+        transaction.commit(Durability::Strict).expect("memory works");
+        state.insert("long".to_owned(), BTreeMap::from([(Vec::new(), long)]));
+    }
+    let (rounds, len) = match case {
+        Case::Empty => (0, 0),
+        Case::OutOfLine => (2, 3000),
+        _ => (4, 30),
+    };
+    for round in 0..rounds {
+        commit(&database, &mut state, round, len);
+    }
+    if matches!(case, Case::WithLog | Case::OutOfLine) {
+        database.checkpoint().expect("memory works");
+        for round in rounds..rounds + 3 {
+            commit(&database, &mut state, round, len);
+        }
+    }
+    if matches!(case, Case::Closed | Case::ClosedUncompressed) {
+        database.close().expect("memory works");
+    } else {
+        drop(database);
+    }
+    (storage.files(), state)
+}
+
+fn directory(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests/golden", FORMAT, name]
+        .iter()
+        .collect()
+}
+
+fn load(name: &str) -> Files {
+    let entries = std::fs::read_dir(directory(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let read = |entry: std::io::Result<std::fs::DirEntry>| {
+        let entry = entry.expect("the directory can be read");
+        let file = entry.file_name().into_string().expect("names are ASCII");
+        (file, std::fs::read(entry.path()).expect("the file can be read"))
+    };
+    entries.map(read).collect()
+}
+
+#[test]
+fn golden_files_are_read_exactly() {
+    for (case, name) in CASES {
+        let files = load(name);
+        let (_, state) = make(case);
+        let storage = MemoryStorage::from_files(files.clone());
+        let read_only = Options {
+            read_only: true,
+            ..Options::default()
+        };
+        let database = Database::open(Arc::new(storage.clone()), read_only).expect(name);
+        assert!(read_state(&database.snapshot()).expect(name) == state, "{name}");
+        assert!(database.verify().expect(name).is_ok(), "{name}");
+        let infos = database.collections();
+        assert_eq!(infos.len(), state.len(), "{name}");
+        for info in infos {
+            let codec = match info.name.as_str() {
+                "cities" => "tuple",
+                "größe" => "bytes",
+                _ => "",
+            };
+            assert_eq!(
+                (info.key_codec.as_str(), info.value_codec.as_str()),
+                (codec, codec),
+                "{name}"
+            );
+        }
+        drop(database);
+        assert!(storage.files() == files, "{name}: reading wrote");
+    }
+}
+
+#[test]
+fn golden_files_can_be_written_on() {
+    for (case, name) in CASES {
+        let (_, mut state) = make(case);
+        let storage = MemoryStorage::from_files(load(name));
+        for round in 10..13 {
+            let database = Database::open(Arc::new(storage.clone()), options(case, u64::from(round))).expect(name);
+            assert!(read_state(&database.snapshot()).expect(name) == state, "{name}");
+            commit(&database, &mut state, round, 50);
+            assert!(database.verify().expect(name).is_ok(), "{name}");
+            if round == 11 {
+                database.close().expect(name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_same_database_has_the_same_bytes_today() {
+    for (case, name) in CASES {
+        assert!(make(case).0 == load(name), "{name}");
+    }
+}
+
+/// Writes the golden files that are not there yet.
+#[test]
+#[ignore = "writes into the source tree"]
+fn write_golden_files() {
+    for (case, name) in CASES {
+        let directory = directory(name);
+        if directory.exists() {
+            continue;
+        }
+        std::fs::create_dir_all(&directory).expect("the source tree can be written");
+        for (file, bytes) in make(case).0 {
+            std::fs::write(directory.join(file), bytes).expect("the source tree can be written");
+        }
+    }
+}
