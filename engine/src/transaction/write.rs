@@ -103,7 +103,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(found)
     }
 
-    /// Removes all records of a range; returns how many there were. O(pages of the range).
+    /// Removes all records of a range; returns how many there were. Copies O(log n) pages; of what it frees it reads the inner nodes, and the
+    /// leaves that lead to out-of-line values.
     ///
     /// # Errors
     /// Storage errors end the transaction.

@@ -13,6 +13,7 @@ use crate::node::{Child, Node};
 use crate::transaction::Draft;
 
 pub(crate) mod cursor;
+mod cut;
 mod delete;
 pub(crate) mod editor;
 mod insert;
