@@ -52,5 +52,7 @@ pub use database::{
     RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
+pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use transaction::{CommitInfo, Durability, WriteBatch, WriteTransaction};
+pub use tree::load::Duplicates;
 pub use tree::{Direction, KeyRange, prefix_end};

@@ -4,12 +4,14 @@
 //! that, makes a checkpoint.
 
 mod batch;
+mod bulk_load;
 mod commit;
 mod draft;
 mod replay;
 mod write;
 
 pub use batch::WriteBatch;
+pub use bulk_load::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub(crate) use draft::{Draft, RetiredPage};
 pub(crate) use replay::apply_log;
 pub use write::WriteTransaction;

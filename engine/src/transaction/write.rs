@@ -22,9 +22,9 @@ pub struct WriteTransaction<'a> {
     /// Its changes as the log will have them; `None` once they are too many for a record.
     pub(super) record: Option<Vec<u8>>,
     /// Something was changed since the transaction began or since the last seal.
-    changed: bool,
+    pub(super) changed: bool,
     /// A storage error hit in the middle of a change: the draft is unusable.
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
     pub(super) finished: bool,
 }
 
@@ -230,7 +230,7 @@ impl<'a> WriteTransaction<'a> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    fn create(&mut self, name: &str) -> Result<()> {
+    pub(super) fn create(&mut self, name: &str) -> Result<()> {
         self.check_usable()?;
         if self.state.collections.contains_key(name) {
             return Ok(());
@@ -268,7 +268,7 @@ impl<'a> WriteTransaction<'a> {
 
     /// Writes the draft's pages to fresh extents once they take half of the cache. Nothing refers to those extents but the draft, so
     /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
-    fn spill_if_large(&mut self) -> Result<()> {
+    pub(super) fn spill_if_large(&mut self) -> Result<()> {
         if self.draft.bytes <= self.shared.config.cache_bytes / 2 {
             return Ok(());
         }
@@ -280,7 +280,7 @@ impl<'a> WriteTransaction<'a> {
         result
     }
 
-    fn spill(&mut self) -> Result<()> {
+    pub(super) fn spill(&mut self) -> Result<()> {
         self.release_spilled()?;
         let generation = self.writer.superblock.generation + 1;
         let compression = self.shared.config.compression;

@@ -10,7 +10,7 @@ use super::{Editor, Pages, read};
 use crate::cache::Access;
 use crate::error::{Error, Result};
 use crate::node::split::{Cell, Pattern, cells_of, distribute};
-use crate::node::{Child, LeafCell, Node, ValuePlace};
+use crate::node::{Child, Node};
 
 /// A node of an edge, and the child or record through which the edge goes.
 type Stop = (Arc<Node>, usize);
@@ -145,7 +145,7 @@ impl Editor<'_> {
             let upper = right.and_then(|(node, _)| node.upper_fence());
             let level = (edges.height() - depth) as u8;
             let mut template = Node::new(capacity, level, lower, upper, stamp);
-            if cells.iter().any(|cell| has_overflow(level, cell)) {
+            if cells.iter().any(|cell| cell.has_overflow(level)) {
                 template.mark_overflow();
             }
             let nodes = distribute(&cells, &template, Pattern::Middle, capacity, stamp);
@@ -190,12 +190,4 @@ fn seam(left: Option<&Stop>, right: Option<&Stop>, fresh: Vec<Cell>) -> Vec<Cell
         cells.extend(cells_of(node).drain(index + usize::from(!node.is_leaf())..));
     }
     cells
-}
-
-fn has_overflow(level: u8, cell: &Cell) -> bool {
-    if level == 0 {
-        matches!(LeafCell::decode(&cell.payload).place, ValuePlace::OutOfLine(_))
-    } else {
-        Child::decode(&cell.payload).is_some_and(|child| child.has_overflow)
-    }
 }
