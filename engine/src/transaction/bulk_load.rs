@@ -33,6 +33,8 @@ pub struct BulkLoad<'a> {
 pub enum BulkPhase {
     /// It takes records. If they come in order it writes them too.
     Reading,
+    /// It merges sorted runs, because they are too many to be merged at once.
+    Sorting,
     /// It writes records that it had to sort.
     Writing,
 }
@@ -42,7 +44,7 @@ pub enum BulkPhase {
 pub struct BulkProgress {
     /// What it is doing.
     pub phase: BulkPhase,
-    /// Records taken in this phase. When a tree is made anew, writing counts the records it had too.
+    /// Records taken in this phase. Sorting may take each several times; when a tree is made anew, writing counts the records it had too.
     pub records: u64,
 }
 
@@ -118,7 +120,13 @@ impl WriteTransaction<'_> {
         let mut taken = 0;
         let read = self.steps(collection, |editor| {
             let Some(record) = records.next() else {
-                return load.end_input(editor).map(|()| ControlFlow::Break(true));
+                let mut sorted = 0;
+                let mut tick = || {
+                    sorted += 1;
+                    progress(BulkPhase::Sorting, sorted)
+                };
+                let end = load.end_input(editor, &mut tick)?;
+                return Ok(ControlFlow::Break(end.is_continue()));
             };
             let (key, value) = record?;
             shared.check_key(&key)?;

@@ -4,6 +4,8 @@
 //! to a [`Builder`], and so does all that follows in order. Otherwise they are sorted into a run. At the end runs and memory are merged:
 //! behind the tree's records, together with them into a new tree, or, if the tree is much larger, one by one into it.
 
+use std::ops::ControlFlow;
+
 use super::bulk::Builder;
 use super::runs::{Collector, Head, Merge, Run, RunWriter, Source, reduce};
 use super::{Editor, read};
@@ -181,15 +183,22 @@ impl Load {
         }
     }
 
-    /// All records are there.
-    pub(crate) fn end_input(&mut self, editor: &mut Editor<'_>) -> Result<()> {
+    /// All records are there; `tick` is called for each that has to be moved before they can be merged, and may break.
+    pub(crate) fn end_input(
+        &mut self,
+        editor: &mut Editor<'_>,
+        tick: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         self.end_stream(editor)?;
         let Some(least) = self.least.take() else {
-            return Ok(());
+            return Ok(ControlFlow::Continue(()));
         };
         self.collector.sort();
         let most = (self.memory_bytes / self.block_bytes / 2).max(2);
-        let runs = reduce(editor, std::mem::take(&mut self.runs), most, self.block_bytes)?;
+        let runs = std::mem::take(&mut self.runs);
+        let Some(runs) = reduce(editor, runs, most, self.block_bytes, tick)? else {
+            return Ok(ControlFlow::Break(()));
+        };
         let mut sources: Vec<Source> = runs.into_iter().map(Source::run).collect();
         sources.push(Source::memory(std::mem::take(&mut self.collector)));
         let output = match *editor.root {
@@ -204,7 +213,7 @@ impl Load {
             _ => Output::Build(self.sink(editor, true)?),
         };
         self.output = Some((Merge::new(editor, sources)?, output));
-        Ok(())
+        Ok(ControlFlow::Continue(()))
     }
 
     /// Puts the next sorted record into the tree; `false` when everything is there.

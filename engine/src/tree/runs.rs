@@ -6,6 +6,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::ControlFlow;
 
 use super::cursor::TreeCursor;
 use super::{Direction, Editor, KeyRange};
@@ -319,8 +320,15 @@ impl Editor<'_> {
     }
 }
 
-/// Merges runs until at most `most` are left. Only neighbours are merged, so that equal keys stay in order.
-pub(crate) fn reduce(editor: &mut Editor<'_>, mut runs: Vec<Run>, most: usize, block_bytes: usize) -> Result<Vec<Run>> {
+/// Merges runs until at most `most` are left; `None` if `tick`, which is called for each record, breaks. Only neighbours are merged, so that
+/// equal keys stay in order.
+pub(crate) fn reduce(
+    editor: &mut Editor<'_>,
+    mut runs: Vec<Run>,
+    most: usize,
+    block_bytes: usize,
+    tick: &mut dyn FnMut() -> ControlFlow<()>,
+) -> Result<Option<Vec<Run>>> {
     while runs.len() > most {
         let mut longer = Vec::with_capacity(runs.len().div_ceil(most));
         let mut rest = runs.into_iter().peekable();
@@ -330,10 +338,13 @@ pub(crate) fn reduce(editor: &mut Editor<'_>, mut runs: Vec<Run>, most: usize, b
             let mut writer = RunWriter::new(block_bytes);
             while let Some(record) = merge.next(editor)? {
                 writer.push(editor, &record.key, &record.payload)?;
+                if tick().is_break() {
+                    return Ok(None);
+                }
             }
             longer.push(writer.finish(editor)?);
         }
         runs = longer;
     }
-    Ok(runs)
+    Ok(Some(runs))
 }
