@@ -57,8 +57,10 @@ pub use database::{
     RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
+pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use transaction::{
     CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor, Update, Write,
     WriteBatch, WriteTransaction,
 };
+pub use tree::load::Duplicates;
 pub use tree::{Direction, KeyRange, prefix_end};

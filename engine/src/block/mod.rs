@@ -3,7 +3,7 @@
 //! ```text
 //! block header, 32 bytes, little endian; the payload follows, then zeros up to the next unit
 //!  0  u32  magic "MGBK"
-//!  4  u8   kind: 1 leaf, 2 inner, 3 value chunk, 4 value index, 5 free map
+//!  4  u8   kind: 1 leaf, 2 inner, 3 value chunk, 4 value index, 5 free map, 6 sorted run
 //!  5  u8   codec: 0 raw, 1 LZ4 block; 2..15 reserved for encryption (nonce and tag travel in the payload)
 //!  6  u8   level of the node, 0 otherwise
 //!  7  u8   flags, 0
@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     ValueChunk = 3,
     ValueIndex = 4,
     FreeMap = 5,
+    /// Records that a bulk load is sorting. No committed state refers to one.
+    Run = 6,
 }
 
 /// Block compression, fixed when a database is created.

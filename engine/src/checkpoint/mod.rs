@@ -14,17 +14,19 @@ use crate::node::{Child, Node};
 use crate::storage::StorageFile;
 use crate::transaction::Draft;
 
+mod buffer;
 mod copies;
 mod extents;
 pub(crate) mod free_map;
 mod superblock;
 
+pub(crate) use buffer::BlockBuffer;
 pub(crate) use copies::{Copies, read_copies};
 pub(crate) use extents::{Extent, FreeExtents};
 pub(crate) use superblock::{AREA_BYTES, Found, Superblock, read_all};
 
 /// Blocks that lie side by side are written together up to this many bytes.
-const WRITE_BYTES: usize = 1 << 20;
+pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// The file is cut when at least this many bytes and an eighth of it are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
 
@@ -140,8 +142,7 @@ pub(crate) struct BlockWriter<'a> {
     compression: Compression,
     pub allocated: Vec<Extent>,
     pub written: Vec<Written>,
-    pending: Vec<u8>,
-    pending_at: u64,
+    buffer: BlockBuffer,
 }
 
 impl<'a> BlockWriter<'a> {
@@ -160,8 +161,7 @@ impl<'a> BlockWriter<'a> {
             compression,
             allocated: Vec::new(),
             written: Vec::new(),
-            pending: Vec::new(),
-            pending_at: 0,
+            buffer: BlockBuffer::new(WRITE_BYTES),
         }
     }
 
@@ -214,33 +214,16 @@ impl<'a> BlockWriter<'a> {
     }
 
     fn write_block(&mut self, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
-        let start = self.pending.len();
-        let unit_bytes = self.pager.blocks.unit_bytes();
-        let mut reference = block::encode(info, payload, self.compression, unit_bytes, &mut self.pending);
-        let extent = self.free.allocate(u64::from(reference.units));
-        self.allocated.push(extent);
-        reference.unit = extent.start;
-        let pending_units = (start / unit_bytes) as u64;
-        if start == 0 {
-            self.pending_at = extent.start;
-        } else if self.pending_at + pending_units != extent.start {
-            self.pager.blocks.write_units(self.pending_at, &self.pending[..start])?;
-            self.pending.drain(..start);
-            self.pending_at = extent.start;
-        }
-        if self.pending.len() >= WRITE_BYTES {
-            self.finish()?;
-        }
-        Ok(reference)
+        let allocated = &mut self.allocated;
+        let note = |extent| allocated.push(extent);
+        let blocks = &self.pager.blocks;
+        self.buffer
+            .put(blocks, self.free, note, self.compression, info, payload)
     }
 
     /// Writes what is still pending.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        if !self.pending.is_empty() {
-            self.pager.blocks.write_units(self.pending_at, &self.pending)?;
-            self.pending.clear();
-        }
-        Ok(())
+        self.buffer.flush(&self.pager.blocks)
     }
 
     /// Writes the free map: what is free once this checkpoint is durable, and `leaving`, which the checkpoint before it still reaches.

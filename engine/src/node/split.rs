@@ -1,11 +1,22 @@
 //! Redistribution of cells over new nodes: splits and merges.
 
-use super::{HEADER_BYTES, Node, SLOT_BYTES, common_prefix};
+use super::{Child, HEADER_BYTES, LeafCell, Node, SLOT_BYTES, ValuePlace, common_prefix};
 
 /// One cell on its way to a new node: a whole key and its payload.
 pub(crate) struct Cell {
     pub key: Vec<u8>,
     pub payload: Vec<u8>,
+}
+
+impl Cell {
+    /// Whether it leads to out-of-line values in a node of this level.
+    pub(crate) fn has_overflow(&self, level: u8) -> bool {
+        if level == 0 {
+            matches!(LeafCell::decode(&self.payload).place, ValuePlace::OutOfLine(_))
+        } else {
+            Child::decode(&self.payload).is_some_and(|child| child.has_overflow)
+        }
+    }
 }
 
 /// Where the cells came from tells how to split them.
@@ -27,6 +38,16 @@ pub(crate) fn cells_of(node: &Node) -> Vec<Cell> {
             payload: node.payload(index).to_vec(),
         })
         .collect()
+}
+
+/// The fence between two cells. Leaves take the shortest key that separates them; an inner node's separators are its children's fences and
+/// stay as they are.
+pub(crate) fn separator<'a>(level: u8, left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    if level > 0 {
+        return right;
+    }
+    let shared = common_prefix(left, right);
+    &right[..(shared + 1).min(right.len())]
 }
 
 /// A run of cells between two fences, with sums that make "does this part fit a node?" cheap.
@@ -59,15 +80,9 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Fence between cell `at - 1` and cell `at`. Leaves take the shortest key that separates them; an inner node's
-    /// separators are its children's fences and stay as they are.
+    /// Fence between cell `at - 1` and cell `at`.
     fn separator(&self, at: usize) -> &'a [u8] {
-        let right = &self.cells[at].key;
-        if self.level > 0 {
-            return right;
-        }
-        let shared = common_prefix(&self.cells[at - 1].key, right);
-        &right[..(shared + 1).min(right.len())]
+        separator(self.level, &self.cells[at - 1].key, &self.cells[at].key)
     }
 
     fn fences(&self, from: usize, to: usize) -> (&'a [u8], Option<&'a [u8]>) {

@@ -21,6 +21,8 @@ pub(crate) struct Draft {
     pub pages: FxHashMap<u64, Arc<Node>>,
     /// Version that the pages belong to.
     pub stamp: u64,
+    /// Version of the commit that its new records belong to.
+    pub version: u64,
     /// Published dirty pages that this transaction replaced.
     pub retired_pages: Vec<RetiredPage>,
     /// Blocks that this transaction made unreachable.
@@ -39,6 +41,7 @@ impl Draft {
     pub(crate) fn new(stamp: u64) -> Self {
         Self {
             stamp,
+            version: stamp,
             ..Self::default()
         }
     }

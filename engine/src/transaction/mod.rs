@@ -4,6 +4,7 @@
 //! that, makes a checkpoint.
 
 mod batch;
+mod bulk_load;
 pub(crate) mod capture;
 mod commit;
 mod draft;
@@ -15,6 +16,7 @@ mod single;
 mod write;
 
 pub use batch::WriteBatch;
+pub use bulk_load::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub(crate) use draft::{Draft, RetiredPage};
 pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, Write};
 pub use records::{Entry, ReadWrite, Update};

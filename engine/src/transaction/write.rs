@@ -37,9 +37,9 @@ pub struct WriteTransaction<'a> {
     /// Time of the transaction in milliseconds since 1970.
     pub(super) now: u64,
     /// Something was changed since the transaction began or since the last seal.
-    changed: bool,
+    pub(super) changed: bool,
     /// A storage error hit in the middle of a change: the draft is unusable.
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
     pub(super) finished: bool,
 }
 
@@ -190,7 +190,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(found && !hidden)
     }
 
-    /// Removes all records of a range; returns how many there were, expired ones included. O(log n) pages, and those that are given up.
+    /// Removes all records of a range; returns how many there were, expired ones included. Copies O(log n) pages; of what it frees it reads
+    /// the inner nodes, and the leaves that lead to out-of-line values.
     ///
     /// # Errors
     /// Storage errors end the transaction.
@@ -420,7 +421,7 @@ impl<'a> WriteTransaction<'a> {
 
     /// Writes the draft's pages to fresh extents once they take half of the cache. Nothing refers to those extents but the draft, so
     /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
-    fn spill_if_large(&mut self) -> Result<()> {
+    pub(super) fn spill_if_large(&mut self) -> Result<()> {
         self.write_chunks()?;
         if self.draft.bytes <= self.shared.config.cache_bytes / 2 {
             return Ok(());
@@ -433,7 +434,7 @@ impl<'a> WriteTransaction<'a> {
         result
     }
 
-    fn spill(&mut self) -> Result<()> {
+    pub(super) fn spill(&mut self) -> Result<()> {
         self.release_spilled()?;
         let generation = self.writer.superblock.generation + 1;
         let compression = self.shared.config.compression;

@@ -14,37 +14,31 @@ impl Editor<'_> {
     /// Removes a record; returns whether it was there.
     pub(crate) fn delete(&mut self, key: &[u8]) -> Result<bool> {
         // Looking first keeps the deletion of an absent key free of copies.
-        if !self.contains(key)? {
+        let Some(found) = read::find(&self.pages(), self.root.as_ref(), self.owner, key)? else {
             return Ok(false);
+        };
+        if found.leaf.len() == 1 {
+            // A leaf that becomes empty goes away, whether or not a neighbour has room for the keys it covers.
+            let (position, _) = read::rank(&self.pages(), self.root.as_ref(), self.owner, key)?;
+            self.cut(position, position + 1)?;
+            return Ok(true);
         }
+        self.retire_value(&found.leaf.record(found.index))?;
         let root = self.root.expect("a tree that contains a key has a root");
         let (path, leaf) = self.own_path(root, key)?;
-        let (index, _) = self.node(leaf).lower_bound(key);
-        self.remove_records(&path, leaf, index, index + 1)?;
+        self.draft.node_mut(leaf).remove(found.index);
+        self.update_counts(&path, -1, false);
+        self.rebalance(&path, leaf)?;
         Ok(true)
     }
 
-    /// Removes all records of a range, a leaf at a time; returns how many there were.
+    /// Removes all records of a range; returns how many there were. Copies O(log n) pages.
     pub(crate) fn clear(&mut self, range: &KeyRange<'_>) -> Result<u64> {
         if range.is_all() {
             return self.clear_all();
         }
         let (from, to) = read::positions(&self.pages(), self.root.as_ref(), self.owner, range)?;
-        let mut left = to - from;
-        while left > 0 {
-            let Some(found) = read::at(&self.pages(), self.root.as_ref(), self.owner, from)? else {
-                break;
-            };
-            let key = found.leaf.key(found.index);
-            drop(found);
-            let root = self.root.expect("a tree that contains a key has a root");
-            let (path, leaf) = self.own_path(root, &key)?;
-            let node = self.node(leaf);
-            let (index, _) = node.lower_bound(&key);
-            let end = node.len().min(index + usize::try_from(left).unwrap_or(usize::MAX));
-            self.remove_records(&path, leaf, index, end)?;
-            left -= (end - index) as u64;
-        }
+        self.cut(from, to)?;
         Ok(to - from)
     }
 
@@ -62,37 +56,27 @@ impl Editor<'_> {
                 self.retire_value(&node.record(index))?;
             }
         } else {
-            for index in 0..node.len() {
-                let below = node.child(index);
-                match below.pointer {
-                    Pointer::Disk(reference) if node.level() == 1 && !below.has_overflow => {
-                        self.draft.retire_block(&reference);
-                    }
-                    _ => {
-                        let page = self.pages().child(node, index, self.owner, Access::Scan)?;
-                        self.retire_subtree(&below, &page)?;
-                    }
-                }
-            }
+            self.retire_children(node, 0, node.len())?;
         }
         self.draft.retire(&child.pointer, node);
         Ok(())
     }
 
-    fn remove_records(&mut self, path: &[Step], leaf: u64, from: usize, to: usize) -> Result<()> {
-        let old = Arc::clone(self.draft.get(leaf).expect("own_path adopted the leaf"));
-        if old.has_overflow() {
-            for index in from..to {
-                self.retire_value(&old.record(index))?;
+    /// Gives up the subtrees `from..to` of an inner node.
+    pub(super) fn retire_children(&mut self, node: &Node, from: usize, to: usize) -> Result<()> {
+        for index in from..to {
+            let below = node.child(index);
+            match below.pointer {
+                Pointer::Disk(reference) if node.level() == 1 && !below.has_overflow => {
+                    self.draft.retire_block(&reference);
+                }
+                _ => {
+                    let page = self.pages().child(node, index, self.owner, Access::Scan)?;
+                    self.retire_subtree(&below, &page)?;
+                }
             }
         }
-        drop(old);
-        let node = self.draft.node_mut(leaf);
-        for index in (from..to).rev() {
-            node.remove(index);
-        }
-        self.update_counts(path, -((to - from) as i64), false);
-        self.rebalance(path, leaf)
+        Ok(())
     }
 
     /// Merges an underfull node with a neighbour where both fit, upwards along the path.
@@ -108,7 +92,7 @@ impl Editor<'_> {
         self.shrink(number)
     }
 
-    fn merge_with_neighbour(&mut self, step: Step, number: u64) -> Result<bool> {
+    pub(super) fn merge_with_neighbour(&mut self, step: Step, number: u64) -> Result<bool> {
         let capacity = self.limits.node_capacity;
         let parent = self.node(step.number);
         let candidates = [step.index.checked_sub(1), Some(step.index + 1)];
@@ -122,7 +106,8 @@ impl Editor<'_> {
                 (own, &*other, step.index)
             };
             let bytes = merged_bytes(left, right);
-            let limit = if own.len() == 0 { capacity } else { capacity / 4 * 3 };
+            let is_bare = own.len() <= usize::from(!own.is_leaf());
+            let limit = if is_bare { capacity } else { capacity / 4 * 3 };
             if bytes > limit {
                 continue;
             }
@@ -140,7 +125,7 @@ impl Editor<'_> {
     }
 
     /// Gives up roots that have a single child, and an empty last leaf.
-    fn shrink(&mut self, mut number: u64) -> Result<()> {
+    pub(super) fn shrink(&mut self, mut number: u64) -> Result<()> {
         loop {
             let node = Arc::clone(self.draft.get(number).expect("the root was adopted"));
             let pointer = Pointer::Memory(number);

@@ -1,7 +1,7 @@
 //! Insertion and replacement, with splits.
 
+use super::Editor;
 use super::editor::Step;
-use super::{Editor, read};
 use crate::block::Pointer;
 use crate::error::Result;
 use crate::node::split::{Cell, Pattern, cells_of, distribute};
@@ -80,7 +80,13 @@ impl Editor<'_> {
             _ => Pattern::Middle,
         };
         cells.splice(index..index + usize::from(replace), new);
-        let nodes = distribute(&cells, &old, pattern, self.limits.node_capacity, self.draft.stamp);
+        self.rebuild(path, number, &cells, pattern);
+    }
+
+    /// Gives a node other cells, in as many nodes as they need, and tells the parents.
+    pub(super) fn rebuild(&mut self, path: &[Step], number: u64, cells: &[Cell], pattern: Pattern) {
+        let old = self.node(number).clone();
+        let nodes = distribute(cells, &old, pattern, self.limits.node_capacity, self.draft.stamp);
         let mut nodes = nodes.into_iter();
         let first = nodes.next().expect("distribution makes at least one node");
         let first_child = first.as_child(Pointer::Memory(number));
@@ -135,7 +141,7 @@ impl Editor<'_> {
     }
 
     /// Adds a page to the draft; returns the cell by which a parent refers to it.
-    fn add_child(&mut self, node: Node) -> Cell {
+    pub(super) fn add_child(&mut self, node: Node) -> Cell {
         let key = node.lower_fence().to_vec();
         let child = node.as_child(Pointer::Memory(self.pager.new_number()));
         if let Pointer::Memory(number) = child.pointer {
@@ -145,10 +151,5 @@ impl Editor<'_> {
             key,
             payload: child.encode().to_vec(),
         }
-    }
-
-    /// Whether `key` is in the tree.
-    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
-        Ok(read::find(&self.pages(), self.root.as_ref(), self.owner, key)?.is_some())
     }
 }

@@ -13,11 +13,15 @@ use crate::node::{Child, Node};
 use crate::transaction::Draft;
 
 pub(crate) mod ahead;
+mod bulk;
 pub(crate) mod cursor;
+mod cut;
 mod delete;
 pub(crate) mod editor;
 mod insert;
+pub(crate) mod load;
 pub(crate) mod read;
+mod runs;
 pub(crate) mod value;
 pub(crate) mod walk;
 

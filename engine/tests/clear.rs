@@ -1,0 +1,146 @@
+//! Proves that clearing a range leaves a sound tree with the right records, and that its cost does not grow with the range.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use mangrove_engine::storage::sim::SimStorage;
+use mangrove_engine::{Compression, Database, Direction, Durability, KeyRange, Options};
+use proptest::prelude::*;
+use std::ops::Bound;
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(node_bytes: u32) -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes,
+        compression: Compression::None,
+        ..Options::default()
+    }
+}
+
+fn check(database: &Database, records: &Records) {
+    let report = database.verify().expect("the storage works");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    let tree = database.snapshot().collection("c").expect("it was created");
+    assert_eq!(tree.len(), records.len() as u64);
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    for (key, value) in records {
+        assert!(cursor.advance().expect("the storage works"));
+        assert_eq!(cursor.key(), key);
+        assert_eq!(&cursor.value().expect("the storage works"), value);
+    }
+    assert!(!cursor.advance().expect("the storage works"));
+}
+
+/// Keys with long common beginnings, so that a node that takes over its neighbour's range loses most of its prefix.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        (0_u16..1500).prop_map(|number| number.to_be_bytes().to_vec()),
+        (0_u8..3, 0_usize..24, any::<u8>()).prop_map(|(group, zeros, last)| {
+            let mut key = vec![group];
+            key.resize(1 + zeros, 0);
+            key.push(last);
+            key
+        }),
+        prop::collection::vec(0_u8..2, 0..32),
+    ]
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![20 => 0_usize..40, 1 => 0_usize..1200]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn cleared_ranges_leave_sound_trees(
+        records in prop::collection::vec((key(), len()), 1..400),
+        rounds in prop::collection::vec(
+            (prop::collection::vec((key(), key(), any::<bool>(), any::<bool>()), 1..3), prop::collection::vec((key(), len()), 0..40), any::<bool>()),
+            1..6,
+        ),
+    ) {
+        let database = Database::open(Arc::new(SimStorage::new()), options(256)).expect("the storage works");
+        let mut model = Records::new();
+        let set = |model: &mut Records, records: &[(Vec<u8>, usize)], clears: &[(Vec<u8>, Vec<u8>, bool, bool)], checkpoint: bool| {
+            let mut transaction = database.begin().expect("the storage works");
+            for (a, b, with_lower, with_upper) in clears {
+                let (lower, upper) = if a <= b { (a, b) } else { (b, a) };
+                let range = KeyRange {
+                    lower: if *with_lower { Bound::Included(lower.as_slice()) } else { Bound::Excluded(lower) },
+                    upper: if *with_upper { Bound::Included(upper.as_slice()) } else { Bound::Excluded(upper) },
+                };
+                let before = model.len();
+                let inside = |key: &Vec<u8>| {
+                    (key > lower || *with_lower && key == lower) && (key < upper || *with_upper && key == upper)
+                };
+                model.retain(|key, _| !inside(key));
+                let removed = transaction.clear("c", range).expect("the storage works");
+                assert_eq!(removed, (before - model.len()) as u64);
+            }
+            for (key, len) in records {
+                let value = vec![*len as u8; *len];
+                transaction.set("c", key, &value).expect("the storage works");
+                model.insert(key.clone(), value);
+            }
+            transaction.commit(Durability::Relaxed).expect("the storage works");
+            if checkpoint {
+                database.checkpoint().expect("the storage works");
+            }
+        };
+        set(&mut model, &records, &[], true);
+        for (clears, records, checkpoint) in rounds {
+            set(&mut model, &records, &clears, checkpoint);
+            check(&database, &model);
+        }
+        for key in model.keys().cloned().collect::<Vec<_>>() {
+            let mut transaction = database.begin().expect("the storage works");
+            transaction.delete("c", &key).expect("the storage works");
+            transaction.commit(Durability::None).expect("the storage works");
+        }
+        check(&database, &Records::new());
+        prop_assert_eq!(database.stats().depth, 0);
+    }
+}
+
+/// 99 % of 100,000 records go, from the front, the middle and the end: a handful of pages is written, and the space comes back.
+#[test]
+fn clearing_most_of_a_large_tree_writes_few_pages() {
+    for (from, to) in [(0_u32, 99_000_u32), (500, 99_500), (1000, 100_000)] {
+        let storage = SimStorage::new();
+        let database = Database::open(Arc::new(storage.clone()), options(512)).expect("the storage works");
+        let mut model = Records::new();
+        let mut transaction = database.begin().expect("the storage works");
+        for number in 0..100_000_u32 {
+            let (key, value) = (number.to_be_bytes(), number.to_le_bytes());
+            transaction.set("c", &key, &value).expect("the storage works");
+            if !(from..to).contains(&number) {
+                model.insert(key.to_vec(), value.to_vec());
+            }
+        }
+        transaction.commit(Durability::Strict).expect("the storage works");
+        database.checkpoint().expect("the storage works");
+        let (depth, file_bytes) = (u64::from(database.stats().depth), database.stats().file_bytes);
+        let mut transaction = database.begin().expect("the storage works");
+        let range = KeyRange {
+            lower: Bound::Included(&from.to_be_bytes()),
+            upper: Bound::Excluded(&to.to_be_bytes()),
+        };
+        assert_eq!(transaction.clear("c", range).expect("the storage works"), 99_000);
+        transaction.commit(Durability::None).expect("the storage works");
+        let pages = database.stats().dirty_bytes / 512;
+        assert!(pages <= 3 * depth, "{pages} pages for a depth of {depth}");
+        database.checkpoint().expect("the storage works");
+        check(&database, &model);
+        for number in 0..3_u8 {
+            let mut transaction = database.begin().expect("the storage works");
+            transaction.set("d", b"key", &[number]).expect("the storage works");
+            transaction.commit(Durability::Strict).expect("the storage works");
+            database.checkpoint().expect("the storage works");
+        }
+        let stats = database.stats();
+        assert!(stats.file_bytes - stats.free_bytes < file_bytes / 20, "{stats:?}");
+    }
+}
