@@ -48,8 +48,8 @@ mod tree;
 pub use block::Compression;
 pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
 pub use database::{
-    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
-    RecoveredRoot, recover,
+    Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
+    RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
 pub use transaction::{CommitInfo, Durability, WriteBatch, WriteTransaction};

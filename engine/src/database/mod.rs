@@ -22,8 +22,8 @@ mod writer;
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
 pub use recover::{
-    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
-    RecoveredRoot, recover,
+    Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
+    RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use stats::Stats;

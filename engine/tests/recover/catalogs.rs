@@ -28,6 +28,7 @@ fn collections_without_a_name_keep_their_records() {
             expected.remove(key.as_slice());
         }
         transaction.commit(Durability::Strict).expect("memory works");
+        database.checkpoint().expect("memory works");
     }
     database.close().expect("memory works");
     let mut data = memory.files()["data"].clone();
@@ -70,6 +71,7 @@ fn steps(steps: &[Step]) -> Vec<u8> {
         let mut transaction = database.begin().expect("it can be written");
         step(&mut transaction).expect("memory works");
         transaction.commit(Durability::Strict).expect("memory works");
+        database.checkpoint().expect("memory works");
     }
     database.close().expect("memory works");
     memory.files()["data"].clone()
