@@ -9,6 +9,8 @@ mod crashes;
 mod edges;
 #[path = "recover/hostile.rs"]
 mod hostile;
+#[path = "recover/logs.rs"]
+mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::lock::{self, DirectoryLock};
 
 /// Name of the data file in a directory, which the engine asks for.
@@ -77,6 +77,23 @@ fn storage_of(path: &Path) -> (Arc<dyn Storage>, Option<PathBuf>) {
     (Arc::new(FsStorage::new(path)), Some(path.to_owned()))
 }
 
+/// The files of a database that may be too damaged to be opened, locked.
+pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
+    let (storage, directory) = storage_of(path);
+    if !storage.exists(DATA_FILE)? {
+        let what = format!("a database at {}", path.display());
+        return Err(Error::NotFound { what }.into());
+    }
+    let lock = directory.map_or(Ok(None), |directory| lock::lock(&directory))?;
+    Ok((storage, lock))
+}
+
+/// A directory for a new database. It is locked if it is there; otherwise the engine makes it.
+pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
+    let lock = if path.is_dir() { lock::lock(path)? } else { None };
+    Ok((Arc::new(FsStorage::new(path)), lock))
+}
+
 impl Store {
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
         let (storage, directory) = storage_of(path);
@@ -95,7 +112,10 @@ impl Store {
         // A new directory is made by the engine, which makes its name durable, and can only be locked then.
         let existing = directory.as_ref().filter(|directory| directory.is_dir());
         let before = lock(existing)?;
-        let database = Database::open(storage, options)?;
+        let database = Database::open(storage, options).map_err(|error| match error {
+            Error::Corrupt(_) => Failure::unreadable(&error),
+            error => error.into(),
+        })?;
         let lock = match existing {
             Some(_) => before,
             None => lock(directory.as_ref())?,

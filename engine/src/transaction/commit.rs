@@ -79,7 +79,7 @@ impl WriteTransaction<'_> {
 
     fn route(&self, durability: Durability) -> Route {
         let dirty = self.draft.bytes + self.shared.pager.dirty_bytes();
-        let spilled = !self.draft.spilled.is_empty();
+        let spilled = !self.draft.spilled.is_empty() || !self.draft.released.is_empty();
         if spilled || dirty > self.shared.config.cache_bytes / 2 {
             return Route::Checkpoint;
         }
