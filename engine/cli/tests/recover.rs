@@ -89,10 +89,10 @@ fn what_is_lost_is_said() {
     assert_eq!(report["entries"], 90);
     run(&["verify", target]).ok();
     // What is there already is left alone.
-    run(&["recover", db, target]).fails(1, "KV_ALREADY_EXISTS");
+    run(&["recover", db, target]).fails(1, "KV_EXISTS");
     run(&["recover", &place.db("none"), &place.db("other")]).fails(1, "KV_NOT_FOUND");
     let file = place.db("new/data");
-    run(&["recover", db, &file]).fails(1, "KV_ALREADY_EXISTS");
+    run(&["recover", db, &file]).fails(1, "KV_EXISTS");
     fs::create_dir(place.path("foreign")).unwrap();
     fs::write(place.path("foreign/data"), "something else").unwrap();
     let other = &place.db("other");
