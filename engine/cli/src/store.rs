@@ -11,6 +11,7 @@ use crate::lock::{self, DirectoryLock};
 
 /// Name of the data file in a directory, which the engine asks for.
 const DATA_FILE: &str = "data";
+const LOG_FILE: &str = "log";
 
 /// A data file of any name. What else the engine keeps lies beside it, with names that begin with its own.
 struct FileStorage {
@@ -57,6 +58,8 @@ pub(crate) enum Access {
 /// An open database with the locks on it.
 pub(crate) struct Store {
     pub(crate) database: Database,
+    /// The files of a database that is a single file.
+    single: Option<Arc<dyn Storage>>,
     /// Given back after the database, so it comes after it.
     _lock: Option<DirectoryLock>,
 }
@@ -94,6 +97,14 @@ pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<Dir
     Ok((Arc::new(FsStorage::new(path)), lock))
 }
 
+/// A single file stays a single file: once it is closed its log is empty and may be missing.
+fn remove_empty_log(storage: &dyn Storage) -> Result<()> {
+    if storage.exists(LOG_FILE)? && storage.open(LOG_FILE, false)?.is_empty()? {
+        storage.remove(LOG_FILE)?;
+    }
+    Ok(())
+}
+
 impl Store {
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
         let (storage, directory) = storage_of(path);
@@ -112,6 +123,7 @@ impl Store {
         // A new directory is made by the engine, which makes its name durable, and can only be locked then.
         let existing = directory.as_ref().filter(|directory| directory.is_dir());
         let before = lock(existing)?;
+        let single = directory.is_none().then(|| Arc::clone(&storage));
         let database = Database::open(storage, options).map_err(|error| match error {
             Error::Corrupt(_) => Failure::unreadable(&error),
             error => error.into(),
@@ -120,7 +132,11 @@ impl Store {
             Some(_) => before,
             None => lock(directory.as_ref())?,
         };
-        Ok(Self { database, _lock: lock })
+        Ok(Self {
+            database,
+            single,
+            _lock: lock,
+        })
     }
 
     /// Runs what writes, and makes durable what was committed whether it fails or not.
@@ -129,6 +145,9 @@ impl Store {
         let closed = self.database.close();
         let value = result?;
         closed?;
+        if let Some(storage) = &self.single {
+            remove_empty_log(&**storage)?;
+        }
         Ok(value)
     }
 }
