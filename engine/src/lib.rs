@@ -53,8 +53,8 @@ pub use database::{
     Change, Changes, CollectionInfo, Commit, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport,
 };
 pub use database::{
-    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
-    RecoveredRoot, recover,
+    Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
+    RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
 pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};

@@ -9,6 +9,8 @@ mod crashes;
 mod edges;
 #[path = "recover/hostile.rs"]
 mod hostile;
+#[path = "recover/logs.rs"]
+mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -23,11 +25,18 @@ const FLAVOURS: [Flavour; 4] = [Flavour::Tiny, Flavour::Batches, Flavour::Large,
 /// Unit of all databases here.
 const UNIT: usize = 512;
 
-fn storage_of(data: &[u8]) -> MemoryStorage {
-    MemoryStorage::from_files(BTreeMap::from([("data".to_owned(), data.to_vec())]))
+/// All files of a database.
+type Files = BTreeMap<String, Vec<u8>>;
+
+fn files_of(data: &[u8]) -> Files {
+    Files::from([("data".to_owned(), data.to_vec())])
 }
 
-/// A database after a workload: its file, and the states it went through.
+fn storage_of(data: &[u8]) -> MemoryStorage {
+    MemoryStorage::from_files(files_of(data))
+}
+
+/// A database that was closed after a workload: its data file, and the states it went through.
 fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<State>) {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
@@ -35,13 +44,17 @@ fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<State>) {
     run(&storage, flavour, seed, commits, &mut history).expect("memory works");
     let database = Database::open(storage, options(flavour, 1)).expect("it was closed or dropped");
     history.states.truncate(database.version() as usize + 1);
-    drop(database);
+    database.close().expect("memory works");
     (memory.files()["data"].clone(), history.states)
 }
 
-/// Recovers `data`; checks that the source is left alone and that the result is a sound database.
 fn recovered(data: &[u8], context: &str) -> (RecoverReport, State) {
-    let (source, target) = (storage_of(data), MemoryStorage::new());
+    recovered_files(&files_of(data), context)
+}
+
+/// Recovers a database; checks that the source is left alone and that the result is a sound database.
+fn recovered_files(files: &Files, context: &str) -> (RecoverReport, State) {
+    let (source, target) = (MemoryStorage::from_files(files.clone()), MemoryStorage::new());
     let target_options = Options {
         cache_bytes: 64 << 10,
         ..Options::default()
@@ -53,7 +66,7 @@ fn recovered(data: &[u8], context: &str) -> (RecoverReport, State) {
         &mut |_| ControlFlow::Continue(()),
     );
     let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
-    assert!(source.files()["data"] == data, "{context}: the source was changed");
+    assert!(source.files() == *files, "{context}: the source was changed");
     let database = Database::open(Arc::new(target), Options::default()).expect("it was made just now");
     assert!(database.verify().expect("it can look").is_ok(), "{context}");
     let state = read_state(&database.snapshot()).expect("it is intact");

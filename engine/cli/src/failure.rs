@@ -63,6 +63,19 @@ impl Failure {
         Self::coded(CORRUPT, format!("{count} problems found, the first: {first}"))
     }
 
+    /// A recovery that may not have brought back everything.
+    pub(crate) fn incomplete(completeness: &str) -> Self {
+        let message =
+            format!("something was lost, or may have been (completeness: {completeness}); standard output says what");
+        Self::coded(CORRUPT, message)
+    }
+
+    /// Damage that keeps a database from being opened.
+    pub(crate) fn unreadable(error: &Error) -> Self {
+        let message = format!("{error}; \"mangrove recover\" saves what can still be read");
+        Self::coded(error.code(), message)
+    }
+
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, Self::Coded { code: CORRUPT, .. })
     }

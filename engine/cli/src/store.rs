@@ -6,11 +6,12 @@ use std::sync::Arc;
 use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options};
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::lock::{self, DirectoryLock};
 
 /// Name of the data file in a directory, which the engine asks for.
 const DATA_FILE: &str = "data";
+const LOG_FILE: &str = "log";
 
 /// A data file of any name. What else the engine keeps lies beside it, with names that begin with its own.
 struct FileStorage {
@@ -57,6 +58,8 @@ pub(crate) enum Access {
 /// An open database with the locks on it.
 pub(crate) struct Store {
     pub(crate) database: Database,
+    /// The files of a database that is a single file.
+    single: Option<Arc<dyn Storage>>,
     /// Given back after the database, so it comes after it.
     _lock: Option<DirectoryLock>,
 }
@@ -77,6 +80,31 @@ fn storage_of(path: &Path) -> (Arc<dyn Storage>, Option<PathBuf>) {
     (Arc::new(FsStorage::new(path)), Some(path.to_owned()))
 }
 
+/// The files of a database that may be too damaged to be opened, locked.
+pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
+    let (storage, directory) = storage_of(path);
+    if !storage.exists(DATA_FILE)? {
+        let what = format!("a database at {}", path.display());
+        return Err(Error::NotFound { what }.into());
+    }
+    let lock = directory.map_or(Ok(None), |directory| lock::lock(&directory))?;
+    Ok((storage, lock))
+}
+
+/// A directory for a new database. It is locked if it is there; otherwise the engine makes it.
+pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
+    let lock = if path.is_dir() { lock::lock(path)? } else { None };
+    Ok((Arc::new(FsStorage::new(path)), lock))
+}
+
+/// A single file stays a single file: once it is closed its log is empty and may be missing.
+fn remove_empty_log(storage: &dyn Storage) -> Result<()> {
+    if storage.exists(LOG_FILE)? && storage.open(LOG_FILE, false)?.is_empty()? {
+        storage.remove(LOG_FILE)?;
+    }
+    Ok(())
+}
+
 impl Store {
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
         let (storage, directory) = storage_of(path);
@@ -95,12 +123,20 @@ impl Store {
         // A new directory is made by the engine, which makes its name durable, and can only be locked then.
         let existing = directory.as_ref().filter(|directory| directory.is_dir());
         let before = lock(existing)?;
-        let database = Database::open(storage, options)?;
+        let single = directory.is_none().then(|| Arc::clone(&storage));
+        let database = Database::open(storage, options).map_err(|error| match error {
+            Error::Corrupt(_) => Failure::unreadable(&error),
+            error => error.into(),
+        })?;
         let lock = match existing {
             Some(_) => before,
             None => lock(directory.as_ref())?,
         };
-        Ok(Self { database, _lock: lock })
+        Ok(Self {
+            database,
+            single,
+            _lock: lock,
+        })
     }
 
     /// Runs what writes, and makes durable what was committed whether it fails or not.
@@ -109,6 +145,9 @@ impl Store {
         let closed = self.database.close();
         let value = result?;
         closed?;
+        if let Some(storage) = &self.single {
+            remove_empty_log(&**storage)?;
+        }
         Ok(value)
     }
 }

@@ -35,8 +35,8 @@ pub(crate) use feed::Feed;
 pub use feed::{Change, Changes, Commit};
 pub(crate) use history::{History, Missed};
 pub use recover::{
-    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
-    RecoveredRoot, recover,
+    Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
+    RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use stats::Stats;

@@ -158,7 +158,7 @@ fn session_of(options: &Options) -> u64 {
 }
 
 /// Builds the state that a superblock and the log behind it describe. Nothing is written.
-fn recover_from(
+pub(super) fn recover_from(
     file: &Arc<dyn StorageFile>,
     log: Option<&Arc<dyn StorageFile>>,
     superblock: &Superblock,

@@ -28,10 +28,12 @@ mod flush;
 mod operation;
 mod record;
 mod replay;
+mod salvage;
 
 pub(crate) use flush::GroupFlush;
 pub(crate) use operation::{Operation, Operations};
 pub(crate) use replay::{Replay, replay};
+pub(crate) use salvage::{LogStart, SalvagedLog, SalvagedRecord, salvage};
 
 use record::RecordInfo;
 

@@ -28,6 +28,7 @@ fn collections_without_a_name_keep_their_records() {
             expected.remove(key.as_slice());
         }
         transaction.commit(Durability::Strict).expect("memory works");
+        database.checkpoint().expect("memory works");
     }
     database.close().expect("memory works");
     let mut data = memory.files()["data"].clone();
@@ -49,15 +50,16 @@ fn collections_without_a_name_keep_their_records() {
     }
 }
 
+/// The nodes of the newest checkpoint that wrote any.
 fn newest<'a>(data: &[u8], list: &'a [Block]) -> impl Iterator<Item = &'a Block> {
-    let newest = list.iter().map(|block| generation(data, block)).max();
-    let newest: Vec<bool> = list
+    let is_node = |block: &&Block| data[block.start + 4] < 3;
+    let newest = list.iter().filter(is_node).map(|block| generation(data, block)).max();
+    let nodes: Vec<&Block> = list
         .iter()
-        .map(|block| Some(generation(data, block)) == newest)
+        .filter(is_node)
+        .filter(|block| Some(generation(data, block)) == newest)
         .collect();
-    list.iter()
-        .zip(newest)
-        .filter_map(|(block, is_newest)| is_newest.then_some(block))
+    nodes.into_iter()
 }
 
 type Step = fn(&mut WriteTransaction<'_>) -> Result<(), Error>;
@@ -70,6 +72,7 @@ fn steps(steps: &[Step]) -> Vec<u8> {
         let mut transaction = database.begin().expect("it can be written");
         step(&mut transaction).expect("memory works");
         transaction.commit(Durability::Strict).expect("memory works");
+        database.checkpoint().expect("memory works");
     }
     database.close().expect("memory works");
     memory.files()["data"].clone()

@@ -6,6 +6,7 @@ mod del;
 mod dump;
 mod get;
 mod load;
+mod recover;
 mod scan;
 mod set;
 mod stat;
@@ -31,6 +32,8 @@ pub(crate) enum Verb {
     Stat(stat::Arguments),
     /// Reads and checks the whole file; exit code 2 if it is damaged.
     Verify(verify::Arguments),
+    /// Writes what can be read of a damaged database into a new one; exit code 2 if something was lost.
+    Recover(recover::Arguments),
     /// Prints everything in the form that `load` reads.
     Dump(dump::Arguments),
     /// Stores the records of standard input, one {"key":…,"value":…} a line.
@@ -49,6 +52,7 @@ impl Verb {
             Self::Count(arguments) => count::run(arguments),
             Self::Stat(arguments) => stat::run(arguments),
             Self::Verify(arguments) => verify::run(arguments),
+            Self::Recover(arguments) => recover::run(arguments),
             Self::Dump(arguments) => dump::run(arguments),
             Self::Load(arguments) => load::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),

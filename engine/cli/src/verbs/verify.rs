@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     path: PathBuf,
 }
 
-fn describe(error: &Error) -> Value {
+pub(super) fn describe(error: &Error) -> Value {
     let mut problem = json!({ "code": error.code(), "message": error.to_string() });
     if let Error::Corrupt(corruption) = error {
         if let Some(unit) = corruption.unit {

@@ -2,22 +2,27 @@
 //!
 //! References lead to the records as long as they are intact: from the newest superblock, or from the newest root of a catalog, through the trees. Where a node
 //! cannot be read, the scan takes over: all nodes in the file that cover its keys are applied in the order in which they were written. The newest one
-//! that covers a key decides about it, so what was deleted stays deleted unless the leaf that no longer had it is lost.
+//! that covers a key decides about it, so what was deleted stays deleted unless the leaf that no longer had it is lost. What can be read of the log comes
+//! on top of all that.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::{DATA_FILE, Database, MAX_CODEC_BYTES, MAX_NAME_BYTES, Options};
-use crate::checkpoint::{Copies, read_copies};
+use super::{DATA_FILE, Database, MAX_NAME_BYTES, Options};
+use crate::block::BlockFile;
+use crate::checkpoint::{Copies, Superblock, read_copies};
 use crate::error::{Error, Result};
+use crate::log::{LOG_FILE, LogStart, SalvagedLog, salvage};
 use crate::node::Limits;
-use crate::storage::Storage;
+use crate::storage::{Storage, StorageFile};
 
 mod catalog;
 mod choose;
 mod control;
+mod exact;
 mod holes;
+mod log;
 mod report;
 mod scan;
 mod source;
@@ -28,27 +33,34 @@ use catalog::Entry;
 use control::{Control, Flow, Stop};
 use holes::Hole;
 pub use report::{
-    Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
-    RecoveredRoot,
+    Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
+    RecoveredCollection, RecoveredLog, RecoveredRoot,
 };
 use source::Source;
-use target::Writer;
+use target::{LostKeys, Writer};
 use tree::Salvage;
 
 /// Names of all files of a database.
-const FILES: [&str; 2] = [DATA_FILE, "log"];
+const FILES: [&str; 2] = [DATA_FILE, LOG_FILE];
 /// Largest node a database can have.
 const MAX_NODE_BYTES: u32 = 65536;
 
+/// The files of the source.
+struct Files {
+    data: Arc<dyn StorageFile>,
+    log: Option<Arc<dyn StorageFile>>,
+}
+
 /// Reads every readable record of a damaged database out of `source` into a new database in `target`.
 ///
-/// The source is opened, locked and read, never written to. `options` are those of the new database; its nodes become larger than they say if
+/// The source is opened, locked and read, never written to. If it can be read as it is, the result is the state that opening it gives; that its log is
+/// missing is no error either. `options` are those of the new database; its nodes become larger than they say if
 /// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
 ///
 /// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
 /// among those that are put together from single blocks.
 ///
-/// Memory is bounded by 24 bytes for each node of the file, the caches, and the largest value.
+/// Memory is bounded by 24 bytes for each node of the file, the caches, the log, and the largest value.
 ///
 /// # Errors
 /// [`Error::AlreadyExists`] if there is a database in `target`, [`Error::NotFound`] if there is nothing in `source`,
@@ -88,19 +100,20 @@ pub fn recover(
     progress: &mut dyn FnMut(RecoverProgress) -> ControlFlow<()>,
 ) -> Result<RecoverReport> {
     check_empty(&*target)?;
-    let file = source.open(DATA_FILE, false)?;
-    let copies = read_copies(&*file)?;
-    let source = Source::new(file)?;
+    let data = source.open(DATA_FILE, false)?;
+    let has_log = source.exists(LOG_FILE)?;
+    let log = has_log.then(|| source.open(LOG_FILE, false)).transpose()?;
+    let files = Files { data, log };
+    let copies = read_copies(&*files.data)?;
+    let source = Source::new(Arc::clone(&files.data))?;
     let control = Control::new(progress, source.len);
-    match run(source, &copies, &target, options, control) {
+    match run(source, &files, &copies, &target, options, control) {
         Ok(report) => Ok(report),
         // Somebody else made a database there since it was looked at: it is not ours to remove.
         Err(Stop::Failed(error @ (Error::AlreadyExists { .. } | Error::Locked { .. }))) => Err(error),
         Err(stop) => {
-            for name in FILES {
-                // What counts is why the work ended. The target was empty, and what is left of it nobody needs.
-                let _ = target.remove(name);
-            }
+            // What counts is why the work ended. The target was empty, and what is left of it nobody needs.
+            let _ = target::clear(&*target);
             match stop {
                 Stop::Failed(error) => Err(error),
                 Stop::Cancelled => Ok(RecoverReport {
@@ -123,39 +136,81 @@ fn check_empty(target: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
+/// Where the log continues a checkpoint.
+fn log_start(superblock: &Superblock) -> LogStart {
+    LogStart {
+        half_bytes: superblock.log_half_bytes,
+        database_id: superblock.database_id,
+        position: superblock.log,
+        version: superblock.version,
+    }
+}
+
+/// What is left of the log, and whether it is there at all.
+fn read_log(files: &Files, superblock: Option<&Superblock>) -> (SalvagedLog, LogState) {
+    let is_used = superblock.is_none_or(|superblock| superblock.log_half_bytes > 0);
+    match &files.log {
+        Some(file) if is_used => {
+            let log = salvage(&**file, superblock.map(log_start).as_ref());
+            (log, LogState::Intact)
+        }
+        None if is_used && superblock.is_some_and(|superblock| !superblock.closed) => {
+            (SalvagedLog::default(), LogState::Missing)
+        }
+        _ => (SalvagedLog::default(), LogState::Absent),
+    }
+}
+
+fn completeness(is_mixed: bool, copies: &Copies, log: LogState) -> Completeness {
+    if is_mixed || log == LogState::Damaged {
+        Completeness::Salvage
+    } else if copies.is_certain && log != LogState::Missing {
+        Completeness::Exact
+    } else {
+        Completeness::Reconstructed
+    }
+}
+
 fn run(
     mut source: Source,
+    files: &Files,
     copies: &Copies,
     target: &Arc<dyn Storage>,
     mut options: Options,
     mut control: Control<'_>,
 ) -> Flow<RecoverReport> {
+    if let Some(report) = exact::copy(files, copies, target, &options, &mut control)? {
+        return Ok(report);
+    }
     let superblock = copies.newest.as_ref();
     let known = superblock.filter(|_| copies.is_certain);
     let last_generation = known.map_or(u64::MAX, |superblock| superblock.generation);
     let mut unit_shift = superblock.map(|superblock| u32::from(superblock.unit_shift));
+    let (log, log_state) = read_log(files, superblock);
     let mut index = None;
     if known.is_none() {
         control.enter(RecoverPhase::Scanning)?;
         let found = scan::scan(&mut source, unit_shift, last_generation, &mut control)?;
         if superblock.is_none() && found.is_empty() {
-            return Err(Stop::Failed(Error::NotADatabase {
-                file: DATA_FILE.to_owned(),
-            }));
+            if log.records.is_empty() {
+                return Err(Stop::Failed(Error::NotADatabase {
+                    file: DATA_FILE.to_owned(),
+                }));
+            }
+            unit_shift = log::unit_shift(&log, |shift| BlockFile::new(Arc::clone(&files.data), shift));
         }
-        options.node_bytes = node_bytes_for(options.node_bytes, found.longest_key);
-        unit_shift = Some(found.unit_shift);
+        let longest_key = found.longest_key.max(log::longest_key(&log));
+        options.node_bytes = node_bytes_for(options.node_bytes, longest_key);
+        unit_shift = unit_shift.or(Some(found.unit_shift));
         index = Some(found);
     }
     if let Some(superblock) = superblock {
         options.node_bytes = options.node_bytes.max(superblock.node_bytes);
     }
-    options.create = true;
-    options.exclusive = true;
-    options.read_only = false;
-    let database = Database::open(Arc::clone(target), options)?;
+    let database = target::create(target, options)?;
     let unit_shift = unit_shift.expect("the superblock or the scan gave it");
     let mut salvage = Salvage::new(source, unit_shift, last_generation, index, control);
+    salvage.report.log.state = log_state;
     let (root, as_of) = match superblock {
         Some(superblock) if copies.is_certain => (superblock.catalog, superblock.generation),
         Some(superblock) => salvage.choose(superblock)?,
@@ -173,36 +228,27 @@ fn run(
         add_range(&mut salvage, None, hole, inside as u64);
     }
     let mut names = BTreeSet::new();
+    let mut lost = BTreeMap::new();
     for entry in entries {
-        is_mixed |= collection(&mut salvage, &database, &mut names, entry)?;
+        is_mixed |= collection(&mut salvage, &database, &mut names, &mut lost, entry)?;
     }
-    // The seam for the log: commits newer than the checkpoint that was recovered are replayed here, on top of everything else.
-    salvage.control.enter(RecoverPhase::Verifying)?;
-    database.checkpoint()?;
-    if let Some(problem) = database.verify()?.problems.into_iter().next() {
-        return Err(Stop::Failed(problem));
-    }
+    let used = superblock.filter(|superblock| superblock.generation == catalog.as_of);
+    log::apply(&mut salvage, &database, &log, used.is_none(), lost)?;
+    target::finish(database, &mut salvage.control)?;
     let mut report = salvage.report;
     report.unreadable_blocks += salvage.source.unreadable_pieces;
-    report.root = match superblock {
-        Some(superblock) if superblock.generation == catalog.as_of => RecoveredRoot::Superblock {
+    report.root = match used {
+        Some(superblock) => RecoveredRoot::Superblock {
             generation: superblock.generation,
             version: superblock.version,
         },
-        _ if catalog.as_of > 0 => RecoveredRoot::Catalog {
+        None if catalog.as_of > 0 => RecoveredRoot::Catalog {
             generation: catalog.as_of,
         },
-        _ => RecoveredRoot::None,
+        None => RecoveredRoot::None,
     };
-    report.completeness = if is_mixed || report.lost_record_count > 0 {
-        Completeness::Salvage
-    } else if copies.is_certain {
-        Completeness::Exact
-    } else {
-        Completeness::Reconstructed
-    };
+    report.completeness = completeness(is_mixed || report.lost_record_count > 0, copies, report.log.state);
     report.collections.sort_by(|a, b| a.name.cmp(&b.name));
-    database.close()?;
     Ok(report)
 }
 
@@ -229,6 +275,7 @@ fn collection(
     salvage: &mut Salvage<'_>,
     database: &Database,
     names: &mut BTreeSet<String>,
+    lost: &mut BTreeMap<u32, LostKeys>,
     entry: Entry,
 ) -> Flow<bool> {
     let Entry {
@@ -243,33 +290,18 @@ fn collection(
     while names.contains(&name) {
         name.push('+');
     }
-    let known_codec = |codec: &str| {
-        if codec.len() <= MAX_CODEC_BYTES {
-            codec.to_owned()
-        } else {
-            String::new()
-        }
-    };
-    let (key_codec, value_codec) = (known_codec(&collection.key_codec), known_codec(&collection.value_codec));
-    let mut transaction = database.begin()?;
-    transaction.set_codecs(&name, &key_codec, &value_codec)?;
-    transaction.commit(crate::transaction::Durability::None)?;
+    target::create_collection(database, &name, &collection)?;
     let mut writer = Writer::new(database, &name);
     let outcome = salvage.tree(collection.id, collection.root, as_of, &mut writer)?;
-    writer.finish()?.report(Some(&name), &mut salvage.report);
-    let snapshot = database.snapshot();
-    let tree = snapshot.collection(&name);
+    lost.insert(collection.id, writer.finish()?);
     for hole in &outcome.holes {
-        let count = tree
-            .as_ref()
-            .map_or(Ok(0), |tree| tree.count(hole.range.as_key_range()))?;
-        add_range(salvage, Some(&name), hole, count);
+        add_range(salvage, Some(&name), hole, 0);
     }
     salvage.report.collections.push(RecoveredCollection {
         name: name.clone(),
         id: collection.id,
         is_named,
-        count: tree.map_or(0, |tree| tree.len()),
+        count: 0,
     });
     names.insert(name);
     Ok(outcome.is_found || !outcome.holes.is_empty() || !is_named)

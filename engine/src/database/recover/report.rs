@@ -31,11 +31,11 @@ pub struct RecoverProgress {
 /// How good the result is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completeness {
-    /// Exactly the newest checkpoint.
+    /// Exactly the newest state.
     Exact,
-    /// Exactly one checkpoint, the newest that was found. A superblock is lost, so a newer checkpoint may have been lost as a whole.
+    /// Exactly one state, the newest that was found. A superblock or the log is lost, so newer commits may have been lost as a whole.
     Reconstructed,
-    /// Something could not be read. Records that were lost may be missing, or stand there as an earlier checkpoint had them.
+    /// Something, or a part of the log, could not be read. Records that were lost may be missing, or stand there as an earlier checkpoint had them.
     Salvage,
     /// The callback asked to stop. The target was emptied again.
     Cancelled,
@@ -58,6 +58,30 @@ pub enum RecoveredRoot {
     },
     /// Nothing: the records were put together from single blocks.
     None,
+}
+
+/// What became of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogState {
+    /// There is none, and nothing says that there should be one.
+    Absent,
+    /// There is none although the database was not closed: the commits since its last checkpoint are lost.
+    Missing,
+    /// It was read to its end.
+    Intact,
+    /// Part of it could not be read.
+    Damaged,
+}
+
+/// What the log gave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecoveredLog {
+    /// What became of it.
+    pub state: LogState,
+    /// Records that were applied, each of one commit or more.
+    pub applied_records: u64,
+    /// Commits that are missing between them. Where the end of the log is lost nobody knows how many there were.
+    pub lost_commits: u64,
 }
 
 /// A collection of the new database.
@@ -105,6 +129,8 @@ pub struct RecoverReport {
     pub completeness: Completeness,
     /// What led to the records.
     pub root: RecoveredRoot,
+    /// What the log added to that.
+    pub log: RecoveredLog,
     /// Collections of the new database, in the order of their names.
     pub collections: Vec<RecoveredCollection>,
     /// Keys whose newest node could not be reached, the first thousand ranges.
@@ -133,6 +159,11 @@ impl RecoverReport {
         Self {
             completeness: Completeness::Exact,
             root: RecoveredRoot::None,
+            log: RecoveredLog {
+                state: LogState::Absent,
+                applied_records: 0,
+                lost_commits: 0,
+            },
             collections: Vec::new(),
             damaged_ranges: Vec::new(),
             damaged_range_count: 0,
@@ -154,6 +185,15 @@ impl RecoverReport {
         if self.damaged_ranges.len() < MAX_RANGES {
             self.damaged_ranges.push(range);
         }
+    }
+
+    /// A collection was dropped in the end.
+    pub(super) fn forget_collection(&mut self, name: &str) {
+        self.collections.retain(|found| found.name != name);
+        let before = self.damaged_ranges.len();
+        self.damaged_ranges
+            .retain(|range| range.collection.as_deref() != Some(name));
+        self.damaged_range_count -= (before - self.damaged_ranges.len()) as u64;
     }
 
     pub(super) fn add_problem(&mut self, problem: Error) {

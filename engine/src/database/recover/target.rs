@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 
+use super::FILES;
+use super::control::{Control, Flow, Stop};
 use super::holes::Range;
-use super::report::{LostRecord, MAX_LOST, RecoverReport};
+use super::report::{LostRecord, MAX_LOST, RecoverPhase, RecoverReport};
 use super::tree::Sink;
-use crate::database::Database;
+use crate::database::{Collection, Database, MAX_CODEC_BYTES, Options};
 use crate::error::Result;
+use crate::storage::Storage;
 use crate::transaction::{Durability, WriteTransaction};
 use crate::tree::KeyRange;
 
@@ -16,6 +20,60 @@ const BATCH_BYTES: usize = 1 << 20;
 const BATCH_LEAVES: usize = 64;
 /// Bytes of the keys of lost records that are kept.
 const MAX_LOST_BYTES: usize = 1 << 20;
+
+/// Creates the new database.
+pub(super) fn create(target: &Arc<dyn Storage>, mut options: Options) -> Result<Database> {
+    options.create = true;
+    options.exclusive = true;
+    options.read_only = false;
+    Database::open(Arc::clone(target), options)
+}
+
+/// Removes the new database.
+pub(super) fn clear(target: &dyn Storage) -> Result<()> {
+    FILES.iter().try_for_each(|name| target.remove(name))
+}
+
+/// Creates a collection with the codecs of the old one.
+pub(super) fn create_collection(database: &Database, name: &str, collection: &Collection) -> Result<()> {
+    let known = |codec: &String| {
+        let codec = if codec.len() <= MAX_CODEC_BYTES { codec } else { "" };
+        codec.to_owned()
+    };
+    let mut transaction = database.begin()?;
+    transaction.set_codecs(name, &known(&collection.key_codec), &known(&collection.value_codec))?;
+    transaction.commit(Durability::None)?;
+    Ok(())
+}
+
+/// Brings the numbers of records in the report in line with the new database.
+pub(super) fn count(database: &Database, report: &mut RecoverReport) -> Result<()> {
+    let snapshot = database.snapshot();
+    for collection in &mut report.collections {
+        collection.count = snapshot.collection(&collection.name).map_or(0, |tree| tree.len());
+    }
+    for range in &mut report.damaged_ranges {
+        let tree = range.collection.as_ref().and_then(|name| snapshot.collection(name));
+        if let Some(tree) = tree {
+            range.recovered = tree.count(KeyRange {
+                lower: Bound::Included(&range.lower),
+                upper: range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Makes the new database durable, and reads it once.
+pub(super) fn finish(database: Database, control: &mut Control<'_>) -> Flow<()> {
+    control.enter(RecoverPhase::Verifying)?;
+    database.checkpoint()?;
+    if let Some(problem) = database.verify()?.problems.into_iter().next() {
+        return Err(Stop::Failed(problem));
+    }
+    database.close()?;
+    Ok(())
+}
 
 /// Keys of records that were lost. A newer leaf that is found later may bring them back.
 #[derive(Default)]

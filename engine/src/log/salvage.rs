@@ -1,0 +1,253 @@
+//! Reading a damaged log: every intact record, and what is known about the commits between them.
+
+use super::record::{self, RecordInfo};
+use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Operation, Operations, Position};
+use crate::storage::StorageFile;
+
+/// What is read singly where more cannot be read at once.
+const PIECE_BYTES: usize = 4096;
+/// Bytes that are checked for records, as a multiple of the half: hostile files must not cost more.
+const SEARCH_FACTOR: usize = 4;
+/// Longest log that a database can have.
+const MAX_BYTES: u64 = 1 << 30;
+
+/// What a superblock says about the log.
+pub(crate) struct LogStart {
+    pub half_bytes: u32,
+    pub database_id: u128,
+    pub position: Position,
+    /// Version of the last commit before it.
+    pub version: u64,
+}
+
+/// An intact record.
+pub(crate) struct SalvagedRecord {
+    /// Version of its last commit.
+    pub version: u64,
+    pub payload: Vec<u8>,
+    /// Commits between the record before and this one that are not in the log.
+    pub missing: u64,
+    /// Something in front of it cannot be read. Otherwise what is missing went past the log, into a checkpoint.
+    pub after_damage: bool,
+    /// It was flushed, and so were the blocks it refers to.
+    pub is_confirmed: bool,
+}
+
+/// What is left of a log.
+#[derive(Default)]
+pub(crate) struct SalvagedLog {
+    pub records: Vec<SalvagedRecord>,
+    /// Something that was durable, or that may have been, cannot be read.
+    pub is_damaged: bool,
+}
+
+/// Reads all records that follow `start`, or all that there are. What cannot be read counts as damaged.
+pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>) -> SalvagedLog {
+    let (bytes, is_unreadable) = read(file);
+    let mut log = match start {
+        Some(start) => {
+            let halves = Halves::split(&bytes, start.half_bytes as usize, Some(start.database_id));
+            halves.records(start.position, Some(start.version))
+        }
+        None => without_start(&bytes),
+    };
+    log.is_damaged |= is_unreadable;
+    log
+}
+
+fn read(file: &dyn StorageFile) -> (Vec<u8>, bool) {
+    let len = file.len().unwrap_or(0).min(MAX_BYTES) as usize;
+    let mut bytes = vec![0; len];
+    let mut is_unreadable = false;
+    if len > 0 && file.read_at(0, &mut bytes).is_err() {
+        for (number, piece) in bytes.chunks_mut(PIECE_BYTES).enumerate() {
+            if file.read_at((number * PIECE_BYTES) as u64, piece).is_err() {
+                piece.fill(0);
+                is_unreadable = true;
+            }
+        }
+    }
+    (bytes, is_unreadable)
+}
+
+fn header_at(bytes: &[u8], at: usize) -> Option<HalfHeader> {
+    bytes.get(at..)?.first_chunk().and_then(HalfHeader::decode)
+}
+
+/// Where the second half begins, as far as its header tells.
+fn half_bytes(bytes: &[u8]) -> Option<usize> {
+    let is_second = |at: &usize| header_at(bytes, *at).is_some_and(|header| header.half == 1);
+    let at = (COPY_BYTES..bytes.len()).step_by(COPY_BYTES).find(is_second)?;
+    let salt = header_at(bytes, at)?.salt;
+    // If only one copy is left, it is the second one if records follow it at once.
+    let records_follow = |at: usize| {
+        bytes
+            .get(at..)
+            .is_some_and(|rest| record::claimed_len(salt, rest).is_some())
+    };
+    if !is_second(&(at + COPY_BYTES)) && records_follow(at + COPY_BYTES) {
+        return Some(at - COPY_BYTES);
+    }
+    Some(at)
+}
+
+fn without_start(bytes: &[u8]) -> SalvagedLog {
+    let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(bytes.len()), None);
+    let continues = |header: &HalfHeader| header.from.salt != header.salt;
+    let first = |header: &HalfHeader| (Position::first(header.half, header.salt), Some(header.base_version));
+    let (start, version) = match &halves.headers {
+        [Some(a), Some(b)] if a.from.salt == b.salt => first(b),
+        [Some(a), Some(b)] if b.from.salt == a.salt || a.base_version >= b.base_version => first(a),
+        [Some(_), Some(b)] => first(b),
+        // The header of the half before is lost; this one knows its salt.
+        [Some(header), None] | [None, Some(header)] if continues(header) => {
+            (Position::first(1 - header.half, header.from.salt), None)
+        }
+        [Some(header), None] | [None, Some(header)] => first(header),
+        [None, None] => {
+            return SalvagedLog {
+                records: Vec::new(),
+                is_damaged: bytes.iter().any(|byte| *byte != 0),
+            };
+        }
+    };
+    halves.records(start, version)
+}
+
+struct Halves<'a> {
+    bytes: [&'a [u8]; 2],
+    headers: [Option<HalfHeader>; 2],
+}
+
+impl<'a> Halves<'a> {
+    fn split(bytes: &'a [u8], half_bytes: usize, database_id: Option<u128>) -> Self {
+        let (first, second) = bytes.split_at(half_bytes.min(bytes.len()));
+        let bytes = [first, &second[..half_bytes.min(second.len())]];
+        let header = |half: usize| {
+            let copies = [0, COPY_BYTES].into_iter();
+            copies
+                .filter_map(|at| header_at(bytes[half], at))
+                .find(|header| usize::from(header.half) == half)
+        };
+        let ours = |header: &HalfHeader| database_id.is_none_or(|id| id == header.database_id);
+        Self {
+            bytes,
+            headers: [header(0).filter(ours), header(1).filter(ours)],
+        }
+    }
+
+    fn records(&self, start: Position, version: Option<u64>) -> SalvagedLog {
+        let mut chain = Chain {
+            log: SalvagedLog::default(),
+            end: start,
+            version,
+            is_behind_damage: false,
+        };
+        let mut half = usize::from(start.half & 1);
+        chain.half(self.bytes[half]);
+        for _ in 0..2 {
+            half = 1 - half;
+            let Some(header) = &self.headers[half] else {
+                // A half that was never begun is empty.
+                let mut front = self.bytes[half].iter().take(HALF_HEADER_BYTES as usize);
+                chain.log.is_damaged |= front.any(|byte| *byte != 0);
+                break;
+            };
+            if header.from.salt != chain.end.salt || header.salt == chain.end.salt {
+                break;
+            }
+            chain.go_on(header);
+            chain.half(self.bytes[half]);
+        }
+        chain.log
+    }
+}
+
+struct Intact {
+    offset: u32,
+    end: u32,
+    info: RecordInfo,
+    crc: u32,
+    payload: Vec<u8>,
+    commits: u64,
+}
+
+/// All intact records of the half with this salt, in the order of their places.
+fn intact(bytes: &[u8], salt: u64, from: u32) -> Vec<Intact> {
+    let mut found = Vec::new();
+    let mut budget = bytes.len().saturating_mul(SEARCH_FACTOR);
+    let mut at = (from.max(HALF_HEADER_BYTES) as usize).next_multiple_of(record::ALIGN);
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let taken = record::claimed_len(salt, rest)
+            .filter(|len| *len <= rest.len() && *len <= budget)
+            .and_then(|len| {
+                budget -= len;
+                let record = record::decode(salt, bytes.len(), rest)?;
+                let operations: Result<Vec<_>, _> = Operations::new(&record.payload).collect();
+                let ends = operations.ok()?.into_iter().filter(|one| *one == Operation::End);
+                let commits = ends.count() as u64;
+                found.push(Intact {
+                    offset: at as u32,
+                    end: (at + record.len) as u32,
+                    info: record.info,
+                    crc: record.crc,
+                    payload: record.payload,
+                    commits,
+                });
+                Some(record.len)
+            });
+        at += taken.unwrap_or(record::ALIGN);
+    }
+    found
+}
+
+/// The records so far, and where they end.
+struct Chain {
+    log: SalvagedLog,
+    end: Position,
+    version: Option<u64>,
+    is_behind_damage: bool,
+}
+
+impl Chain {
+    /// Takes the records of one half. Where the chain is broken it goes on only if a later record proves that what is broken was durable: what
+    /// a power cut left behind a torn record was never part of the log.
+    fn half(&mut self, bytes: &[u8]) {
+        let list = intact(bytes, self.end.salt, self.end.offset);
+        let mut proven: Vec<u32> = list.iter().map(|found| found.info.flushed_to).collect();
+        for index in (1..proven.len()).rev() {
+            proven[index - 1] = proven[index - 1].max(proven[index]);
+        }
+        let flushed_to = proven.first().copied().unwrap_or(0);
+        for (found, proven) in list.into_iter().zip(proven) {
+            let follows = found.offset == self.end.offset && found.info.previous_crc == self.end.crc;
+            let before = found.info.version.checked_sub(found.commits);
+            let missing = before.and_then(|before| before.checked_sub(self.version.unwrap_or(before)));
+            let (true, Some(missing)) = (follows || proven > self.end.offset, missing) else {
+                break;
+            };
+            self.log.is_damaged |= !follows;
+            self.log.records.push(SalvagedRecord {
+                version: found.info.version,
+                payload: found.payload,
+                missing,
+                after_damage: !follows || self.is_behind_damage,
+                is_confirmed: found.end <= flushed_to,
+            });
+            self.is_behind_damage = false;
+            self.version = Some(found.info.version);
+            self.end.offset = found.end;
+            self.end.crc = found.crc;
+        }
+    }
+
+    /// Goes on in the half with this header, which was begun behind a checkpoint that was flushed.
+    fn go_on(&mut self, header: &HalfHeader) {
+        for record in &mut self.log.records {
+            record.is_confirmed = true;
+        }
+        self.is_behind_damage = header.from != self.end;
+        self.log.is_damaged |= self.is_behind_damage;
+        self.end = Position::first(header.half, header.salt);
+    }
+}

@@ -1,0 +1,231 @@
+//! Commits that are in the log alone, and logs that are damaged.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::{Completeness, Database, Durability, Error, LogState, Options, recover};
+
+use crate::common::{Flavour, State, options, read_state};
+use crate::{Files, blocks, recovered_files};
+
+const CHECKPOINT_AT: u32 = 20;
+const COMMITS: u32 = 60;
+/// Both copies of a half's header.
+const HEADER_BYTES: usize = 1024;
+
+/// Commits with small and out-of-line values and a collection that is created and one that is dropped, a checkpoint among them. It is not closed.
+fn logged() -> (Files, Vec<State>) {
+    let memory = MemoryStorage::new();
+    let large_log = Options {
+        log_bytes: 1 << 20,
+        ..options(Flavour::Tiny, 1)
+    };
+    let database = Database::open(Arc::new(memory.clone()), large_log).expect("memory works");
+    let mut states = vec![State::new()];
+    for number in 0..COMMITS {
+        let mut state = states.last().expect("there is one").clone();
+        let name = if number < 40 { "early" } else { "late" };
+        let value = vec![number as u8; if number % 5 == 0 { 2000 } else { 10 }];
+        let key = (number % 15).to_be_bytes();
+        let mut transaction = database.begin().expect("it can be written");
+        transaction.set(name, &key, &value).expect("memory works");
+        state.entry(name.to_owned()).or_default().insert(key.to_vec(), value);
+        if number == 30 {
+            transaction.set("gone", b"key", b"value").expect("memory works");
+        } else if number == 35 {
+            transaction.drop_collection("gone").expect("memory works");
+        }
+        if (30..35).contains(&number) {
+            let gone = BTreeMap::from([(b"key".to_vec(), b"value".to_vec())]);
+            state.insert("gone".to_owned(), gone);
+        } else {
+            state.remove("gone");
+        }
+        transaction.commit(Durability::Strict).expect("memory works");
+        states.push(state);
+        if number + 1 == CHECKPOINT_AT {
+            database.checkpoint().expect("memory works");
+        }
+    }
+    drop(database);
+    (memory.files(), states)
+}
+
+fn newest(states: &[State]) -> &State {
+    states.last().expect("there is one")
+}
+
+/// Places of the records in the log.
+fn records(log: &[u8]) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut at = HEADER_BYTES;
+    while let Some(header) = log.get(at..at + 40).filter(|header| header[..4] != [0; 4]) {
+        found.push(at);
+        let stored = u32::from_le_bytes(*header[4..].first_chunk().expect("in bounds")) as usize;
+        at += (40 + stored).next_multiple_of(8);
+    }
+    found
+}
+
+#[test]
+fn commits_that_are_in_the_log_alone_come_back() {
+    let (files, states) = logged();
+    let (report, state) = recovered_files(&files, "as it is");
+    assert!(state == *newest(&states));
+    assert_eq!(report.completeness, Completeness::Exact);
+    assert_eq!(report.log.state, LogState::Intact);
+    assert_eq!(report.log.applied_records, u64::from(COMMITS - CHECKPOINT_AT));
+    assert_eq!(report.log.lost_commits, 0);
+}
+
+#[test]
+fn a_missing_log_is_reported() {
+    let (mut files, states) = logged();
+    files.remove("log");
+    let (report, state) = recovered_files(&files, "no log");
+    assert!(state == states[CHECKPOINT_AT as usize]);
+    assert_eq!(report.completeness, Completeness::Reconstructed);
+    assert_eq!(report.log.state, LogState::Missing);
+}
+
+#[test]
+fn a_log_without_a_data_file_is_no_database() {
+    let (mut files, _) = logged();
+    files.remove("data");
+    let (source, target) = (MemoryStorage::from_files(files), MemoryStorage::new());
+    let unlimited = &mut |_| ControlFlow::Continue(());
+    let result = recover(
+        Arc::new(source),
+        Arc::new(target.clone()),
+        Options::default(),
+        unlimited,
+    );
+    assert!(matches!(result, Err(Error::NotFound { .. })));
+    assert!(target.files().is_empty());
+}
+
+/// Each record is damaged in turn: only its own change is missing, unless nothing tells that it was durable.
+#[test]
+fn a_damaged_record_costs_its_commit() {
+    let (files, states) = logged();
+    let list = records(&files["log"]);
+    assert_eq!(list.len(), COMMITS as usize);
+    for (index, at) in list.iter().enumerate() {
+        let mut damaged = files.clone();
+        damaged.get_mut("log").expect("it is there")[at + 41] ^= 1;
+        let (report, state) = recovered_files(&damaged, &format!("record {index}"));
+        if index < CHECKPOINT_AT as usize {
+            assert!(state == *newest(&states), "{index}");
+            assert_eq!(report.completeness, Completeness::Exact);
+        } else if index + 1 < list.len() {
+            assert_eq!(report.completeness, Completeness::Salvage, "{index}");
+            assert_eq!((report.log.state, report.log.lost_commits), (LogState::Damaged, 1));
+            assert_eq!(
+                report.log.applied_records as usize,
+                list.len() - CHECKPOINT_AT as usize - 1
+            );
+            // Where the record created a collection, that has lost its name.
+            let is_named = |name: &str| {
+                report
+                    .collections
+                    .iter()
+                    .any(|found| found.name == name && found.is_named)
+            };
+            let last = &newest(&states)["early"];
+            assert!(
+                is_named("early")
+                    && state["early"]
+                        .iter()
+                        .all(|(key, value)| last[key] == *value || index < 40)
+            );
+            // The commit that is lost may have dropped it.
+            assert_eq!(state.contains_key("gone"), index == 35);
+            assert_eq!(is_named("late"), index != 40);
+        } else {
+            // Such a tail is what a power cut leaves.
+            assert!(state == states[index], "{index}");
+        }
+    }
+}
+
+#[test]
+fn without_superblocks_the_log_still_counts() {
+    let (files, states) = logged();
+    for zeroed in [0..4096, 4096..8192, 0..8192] {
+        let mut damaged = files.clone();
+        damaged.get_mut("data").expect("it is there")[zeroed.clone()].fill(0);
+        let (report, state) = recovered_files(&damaged, "no superblock");
+        assert!(state == *newest(&states), "{zeroed:?} {report:?}");
+        assert_eq!(report.completeness, Completeness::Reconstructed, "{zeroed:?}");
+        assert!(report.log.applied_records >= u64::from(COMMITS - CHECKPOINT_AT));
+    }
+}
+
+/// No checkpoint was ever made, and the superblock is lost: the log is all there is.
+#[test]
+fn a_database_that_is_only_a_log_comes_back() {
+    let memory = MemoryStorage::new();
+    let database = Database::open(Arc::new(memory.clone()), options(Flavour::Tiny, 1)).expect("memory works");
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.set("c", b"small", b"1").expect("memory works");
+    transaction.set("c", b"large", &[7; 3000]).expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    let expected = read_state(&database.snapshot()).expect("it is intact");
+    drop(database);
+    let mut files = memory.files();
+    files.get_mut("data").expect("it is there")[..8192].fill(0);
+    let (report, state) = recovered_files(&files, "only a log");
+    assert_eq!(state, expected);
+    assert_eq!(report.log.applied_records, 1);
+}
+
+/// Values that log records refer to stand in the data file.
+#[test]
+fn a_value_that_is_gone_is_reported() {
+    let (files, states) = logged();
+    let data = &files["data"];
+    let list = blocks(data);
+    let chunk = list
+        .iter()
+        .rfind(|block| data[block.start + 4] == 3)
+        .expect("there are values");
+    let mut damaged = files.clone();
+    damaged.get_mut("data").expect("it is there")[chunk.start + 33] ^= 1;
+    let (report, mut state) = recovered_files(&damaged, "no value");
+    assert_eq!(
+        (report.completeness, report.lost_record_count),
+        (Completeness::Salvage, 1)
+    );
+    let lost = &report.lost_records[0];
+    let collection = lost.collection.as_deref().expect("it has a name");
+    let mut expected = newest(&states).clone();
+    expected.get_mut(collection).expect("it is there").remove(&lost.key);
+    state.get_mut(collection).expect("it is there").remove(&lost.key);
+    assert!(state == expected);
+}
+
+/// Damage anywhere: nothing panics, and a result that calls itself exact is a state that was committed.
+#[test]
+fn logs_with_any_damage_are_harmless() {
+    let (files, states) = logged();
+    for at in (0..files["log"].len()).step_by(101) {
+        let mut damaged = files.clone();
+        let log = damaged.get_mut("log").expect("it is there");
+        let end = log.len().min(at + 1 + at % 700);
+        log[at..end].fill(0xA5);
+        if at % 2 == 0 {
+            damaged.get_mut("data").expect("it is there")[..8192].fill(0);
+        }
+        let (report, state) = recovered_files(&damaged, &format!("byte {at}"));
+        if report.completeness == Completeness::Exact {
+            assert!(states.contains(&state), "byte {at}");
+        }
+    }
+    let mut foreign = files.clone();
+    foreign.insert("log".to_owned(), b"something else".repeat(999));
+    let (report, state) = recovered_files(&foreign, "a foreign log");
+    assert_eq!(report.log.applied_records, 0);
+    assert!(state == states[CHECKPOINT_AT as usize]);
+}
