@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::checkpoint::Age;
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
@@ -30,6 +31,8 @@ pub(crate) struct Collection {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     pub version: u64,
+    /// See [`Age`].
+    pub moves: u64,
     pub collections: BTreeMap<String, Collection>,
 }
 
@@ -47,6 +50,13 @@ pub struct CollectionInfo {
 }
 
 impl Version {
+    pub(crate) fn age(&self) -> Age {
+        Age {
+            version: self.version,
+            moves: self.moves,
+        }
+    }
+
     pub(crate) fn infos(&self) -> Vec<CollectionInfo> {
         let info = |(name, collection): (&String, &Collection)| CollectionInfo {
             name: name.clone(),

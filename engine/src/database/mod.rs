@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::block::Compression;
 use crate::cache::Pager;
+use crate::checkpoint::Age;
 use crate::error::{Error, Result};
 use crate::log::GroupFlush;
 use crate::node::Limits;
@@ -95,8 +96,8 @@ pub(crate) struct Published {
     pub current: Arc<Version>,
     /// Versions after `current`, ascending; the first needs a flush.
     staged: VecDeque<Staged>,
-    /// Versions with the number of snapshots of each, ascending: a new snapshot is of the newest version.
-    live: Vec<(u64, usize)>,
+    /// Ages with the number of snapshots of each, ascending: a new snapshot is of the newest version.
+    live: Vec<(Age, usize)>,
 }
 
 impl Published {
@@ -149,16 +150,16 @@ impl Published {
 
     /// Counts a snapshot of the newest version.
     pub(crate) fn pin(&mut self) -> Arc<Version> {
-        let version = self.current.version;
+        let age = self.current.age();
         match self.live.last_mut() {
-            Some((newest, count)) if *newest == version => *count += 1,
-            _ => self.live.push((version, 1)),
+            Some((newest, count)) if *newest == age => *count += 1,
+            _ => self.live.push((age, 1)),
         }
         Arc::clone(&self.current)
     }
 
-    pub(crate) fn unpin(&mut self, version: u64) {
-        if let Ok(at) = self.live.binary_search_by_key(&version, |(version, _)| *version) {
+    pub(crate) fn unpin(&mut self, age: Age) {
+        if let Ok(at) = self.live.binary_search_by_key(&age, |(age, _)| *age) {
             self.live[at].1 -= 1;
             if self.live[at].1 == 0 {
                 self.live.remove(at);
@@ -170,12 +171,12 @@ impl Published {
         self.live.iter().map(|(_, count)| count).sum()
     }
 
-    pub(crate) fn oldest(&self) -> Option<u64> {
-        self.live.first().map(|(version, _)| *version)
+    pub(crate) fn oldest(&self) -> Option<Age> {
+        self.live.first().map(|(age, _)| *age)
     }
 
     pub(crate) fn any_between(&self, first: u64, last: u64) -> bool {
-        self.live.iter().any(|(version, _)| (first..=last).contains(version))
+        self.live.iter().any(|(age, _)| (first..=last).contains(&age.version))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The single writer: publishes versions and makes checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Collection, Published, Shared, Version};
@@ -29,6 +30,8 @@ pub(crate) struct Writer {
     /// Commits since the checkpoint are missing from the log, so that only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
+    /// Collections whose catalog entries the next checkpoint writes again though they are as they were.
+    pub rewritten_entries: BTreeSet<String>,
     kept: Vec<Kept>,
     /// Number of kept pages after they were last looked through.
     kept_before: usize,
@@ -50,6 +53,7 @@ impl Writer {
             log,
             unlogged: false,
             checkpoints: 0,
+            rewritten_entries: BTreeSet::new(),
             kept: Vec::new(),
             kept_before: 0,
         }
@@ -251,7 +255,7 @@ impl Writer {
             }
         }
         for (name, collection) in &state.collections {
-            if self.durable.collections.get(name) != Some(collection) {
+            if self.durable.collections.get(name) != Some(collection) || self.rewritten_entries.contains(name) {
                 editor.set(name.as_bytes(), &collection.encode())?;
             }
         }
@@ -270,7 +274,7 @@ impl Writer {
         draft.pages.clear();
         self.space.quarantine.push_back(Quarantine {
             generation,
-            version: state.version,
+            age: state.age(),
             extents: done.left,
         });
         self.durable = Arc::new(state.clone());
