@@ -47,6 +47,7 @@ mod tree;
 
 pub use block::Compression;
 pub use database::{CollectionInfo, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport};
+pub use database::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub use database::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,

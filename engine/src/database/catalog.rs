@@ -29,6 +29,10 @@ pub(crate) struct Collection {
 
 /// An immutable state of the whole database.
 #[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_field_names,
+    reason = "the number is what everybody calls the version"
+)]
 pub(crate) struct Version {
     pub version: u64,
     /// See [`Age`].

@@ -13,6 +13,7 @@ use crate::storage::Storage;
 use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
 
 mod catalog;
+mod compact;
 mod open;
 mod recover;
 mod snapshot;
@@ -22,6 +23,7 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use compact::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub use recover::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,

@@ -17,6 +17,7 @@ mod delete;
 pub(crate) mod editor;
 mod insert;
 pub(crate) mod read;
+pub(crate) mod relocate;
 pub(crate) mod value;
 pub(crate) mod walk;
 

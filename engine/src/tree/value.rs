@@ -111,7 +111,7 @@ impl Editor<'_> {
         self.write_value_block(Kind::ValueIndex, &index)
     }
 
-    fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
+    pub(super) fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
         let info = BlockInfo {
             kind,
             level: 0,
