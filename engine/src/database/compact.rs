@@ -65,7 +65,7 @@ pub enum CompactEnd {
     Done,
     /// The caller broke it off.
     Cancelled,
-    /// What lies at the end of the file fits into no free extent below.
+    /// What lies at the end of the file fits into no free extent below: the free space is in pieces that are shorter than the blocks.
     NoRoom,
     /// Open snapshots hold the extents that would become free.
     Snapshots,
@@ -253,6 +253,10 @@ impl<'a> Compaction<'a> {
     fn slice(&mut self, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
         let shared = self.shared;
         let mut writer = shared.writable()?;
+        // A record in the log names blocks of values by their place: those stay where they are until a checkpoint has the record.
+        if writer.durable.version != shared.newest().version {
+            slice::checkpoint(shared, &mut writer)?;
+        }
         limit_growth(shared, &mut writer)?;
         let mut draft = Draft::default();
         let result = slice::run(shared, &mut writer, &mut draft, aim, place, units);
@@ -271,7 +275,12 @@ impl<'a> Compaction<'a> {
         let mut best = u64::MAX;
         for round in 0..SETTLE_ROUNDS {
             let mut writer = self.shared.writable()?;
-            limit_growth(self.shared, &mut writer)?;
+            // Where almost nothing is free yet, a free map behind the end is what makes the rest free.
+            let kept: u64 = writer.space.kept().map(|extent| extent.units).sum();
+            let may_grow = kept > writer.space.free.free_units();
+            if !may_grow {
+                limit_growth(self.shared, &mut writer)?;
+            }
             let made = slice::checkpoint(self.shared, &mut writer);
             writer.space.free.set_limit(None);
             match made {
