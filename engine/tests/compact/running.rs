@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{CompactEnd, Database, Direction, Durability, KeyRange};
+use mangrove_engine::{Database, Direction, Durability, KeyRange};
 
-use super::{compact, content, fill_and_thin, fine, go_on, small, value};
+use super::{compact, content, fill_and_thin, fine, go_on, small, used_bytes, value};
 
 /// Readers see whole commits and writers commit while blocks move under them.
 #[test]
@@ -84,5 +84,6 @@ fn readers_and_writers_go_on() {
     assert!(database.verify().expect("it can be read").is_ok());
     database.checkpoint().expect("there is room");
     let report = compact(&database, fine());
-    assert!(report.end == CompactEnd::Done && (shrunk || report.file_bytes_after < report.file_bytes_before));
+    let most = used_bytes(&database) * 5 / 4 + fine().threshold_bytes;
+    assert!(report.file_bytes_after <= most, "{report:?}");
 }
