@@ -279,8 +279,8 @@ impl Editor<'_> {
                 let leaf = self.own_node(&key, 0)?;
                 let mut payload = Vec::new();
                 let cell = LeafCell {
-                    value_len: record.value_len,
                     place: ValuePlace::OutOfLine(moved),
+                    ..record
                 };
                 cell.encode_into(&mut payload);
                 let fits = self.draft.node_mut(leaf).replace_payload(index, &payload);
