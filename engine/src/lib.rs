@@ -52,6 +52,7 @@ pub use clock::Clock;
 pub use database::{
     Change, Changes, CollectionInfo, Commit, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport,
 };
+pub use database::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub use database::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,

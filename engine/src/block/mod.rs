@@ -103,6 +103,17 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
+        decode(self.read_unchecked(reference)?, reference, kind, owner)
+    }
+
+    /// As [`read`](Self::read), but returns the units as they are stored, to be written elsewhere.
+    pub(crate) fn read_stored(&self, reference: &BlockRef, kind: Kind, owner: u32) -> Result<Vec<u8>> {
+        let block = self.read_unchecked(reference)?;
+        decode(block.clone(), reference, &[kind], owner)?;
+        Ok(block)
+    }
+
+    fn read_unchecked(&self, reference: &BlockRef) -> Result<Vec<u8>> {
         // Before memory is taken for it: a hostile reference can claim two gigabytes. Counted in units, which cannot overflow.
         if reference.unit + u64::from(reference.units) > self.file.len()? >> self.unit_shift {
             let what = "a block lies beyond the end of the file";
@@ -111,7 +122,7 @@ impl BlockFile {
         let mut block = vec![0; (reference.units as usize) << self.unit_shift];
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
         self.file.read_at(reference.unit << self.unit_shift, &mut block)?;
-        decode(block, reference, kind, owner)
+        Ok(block)
     }
 }
 

@@ -36,7 +36,7 @@ impl BlockBuffer {
         let start = self.bytes.len();
         let unit_bytes = blocks.unit_bytes();
         let mut reference = block::encode(info, payload, compression, unit_bytes, &mut self.bytes);
-        let extent = free.allocate(u64::from(reference.units));
+        let extent = free.allocate(u64::from(reference.units))?;
         allocated(extent);
         reference.unit = extent.start;
         let pending_units = (start / unit_bytes) as u64;

@@ -21,6 +21,16 @@ pub(crate) struct FreeExtents {
     units: u64,
     /// First unit behind the file; units from here on are free without being listed.
     end: u64,
+    /// The end is not moved up beyond this.
+    limit: Option<u64>,
+}
+
+/// What [`FreeExtents::allocate`] says when the file must not grow.
+const LIMIT_REACHED: &str = "the file must not grow, and no free extent in it is long enough";
+
+/// Whether an error comes from the limit on the file's growth, not from the storage.
+pub(crate) fn is_limit_error(error: &Error) -> bool {
+    matches!(error, Error::StorageFull { context } if context == LIMIT_REACHED)
 }
 
 const EXACT_CLASSES: u64 = 16;
@@ -48,7 +58,12 @@ impl FreeExtents {
         self.units
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> + '_ {
+    /// Bounds or frees the growth of the file.
+    pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
+        self.limit = limit;
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = Extent> + '_ {
         self.by_start.iter().map(|(&start, &units)| Extent { start, units })
     }
 
@@ -57,15 +72,57 @@ impl FreeExtents {
     }
 
     /// Takes `units` from the free extent with the lowest address that is known to be long enough, else from behind the file.
-    pub(crate) fn allocate(&mut self, units: u64) -> Extent {
-        let Some(start) = self.find(units) else {
-            return self.extend(units);
-        };
+    ///
+    /// # Errors
+    /// [`Error::StorageFull`] where a limit keeps the file from growing.
+    pub(crate) fn allocate(&mut self, units: u64) -> Result<Extent> {
+        match self.find(units) {
+            Some(start) => Ok(self.take_front(start, units)),
+            None => self.extend(units),
+        }
+    }
+
+    /// As [`allocate`](Self::allocate), but only where the extent ends at or below `bound`.
+    pub(crate) fn allocate_below(&mut self, units: u64, bound: u64) -> Option<Extent> {
+        let start = self.find(units).filter(|start| start + units <= bound)?;
+        Some(self.take_front(start, units))
+    }
+
+    fn take_front(&mut self, start: u64, units: u64) -> Extent {
         let len = self.take(start);
         if len > units {
             self.insert(start + units, len - units);
         }
         Extent { start, units }
+    }
+
+    /// Units from `bound` on that are not free.
+    pub(crate) fn used_above(&self, bound: u64) -> u64 {
+        let tail = self
+            .iter()
+            .rev()
+            .take_while(|extent| extent.start + extent.units > bound);
+        let free: u64 = tail
+            .map(|extent| extent.start + extent.units - extent.start.max(bound))
+            .sum();
+        self.end.saturating_sub(bound) - free
+    }
+
+    /// Lowest unit from `least` on with at most `used` units in use behind it.
+    pub(crate) fn bound_above(&self, least: u64, mut used: u64) -> u64 {
+        let mut at = self.end;
+        for extent in self.iter().rev() {
+            let between = at - (extent.start + extent.units);
+            if between > used {
+                break;
+            }
+            used -= between;
+            at = extent.start;
+            if at <= least {
+                return least;
+            }
+        }
+        at.saturating_sub(used).max(least)
     }
 
     fn find(&self, units: u64) -> Option<u64> {
@@ -87,17 +144,20 @@ impl FreeExtents {
     }
 
     /// Grows the file, using up a free extent that ends at its end.
-    fn extend(&mut self, units: u64) -> Extent {
+    fn extend(&mut self, units: u64) -> Result<Extent> {
         let tail = self.by_start.last_key_value().map(|(&start, &len)| (start, len));
-        let start = match tail {
-            Some((start, len)) if start + len == self.end => {
-                self.take(start);
-                start
-            }
-            _ => self.end,
-        };
+        let tail = tail.filter(|(start, len)| start + len == self.end);
+        let start = tail.map_or(self.end, |(start, _)| start);
+        if self.limit.is_some_and(|limit| start + units > limit) {
+            return Err(Error::StorageFull {
+                context: LIMIT_REACHED.to_owned(),
+            });
+        }
+        if tail.is_some() {
+            self.take(start);
+        }
         self.end = start + units;
-        Extent { start, units }
+        Ok(Extent { start, units })
     }
 
     /// Gives an extent back. Overlap with a free extent or the file's end means that the bookkeeping is wrong (I8).
@@ -204,7 +264,7 @@ mod tests {
             let mut live: Vec<Extent> = Vec::new();
             for (allocate, units, pick) in ops {
                 if allocate || live.is_empty() {
-                    let extent = free.allocate(units);
+                    let extent = free.allocate(units).unwrap();
                     prop_assert_eq!(extent.units, units);
                     prop_assert!(extent.start >= 2 && extent.start + units <= free.end());
                     prop_assert!(live.iter().all(|other| other.start + other.units <= extent.start || extent.start + units <= other.start));
@@ -216,6 +276,12 @@ mod tests {
                 }
                 let used: u64 = live.iter().map(|extent| extent.units).sum();
                 prop_assert_eq!(used + free.free_units() + 2, free.end());
+                let bound = free.end().div_ceil(2).max(2);
+                let above: u64 = live.iter().map(|extent| (extent.start + extent.units).saturating_sub(extent.start.max(bound))).sum();
+                prop_assert_eq!(free.used_above(bound), above);
+                let found = free.bound_above(bound, units);
+                prop_assert!(found >= bound && free.used_above(found) <= units);
+                prop_assert!(found == bound || free.used_above(found - 1) > units);
                 let list: Vec<_> = free.iter().collect();
                 prop_assert!(list.windows(2).all(|pair| pair[0].start + pair[0].units < pair[1].start));
             }
@@ -225,13 +291,13 @@ mod tests {
         #[test]
         fn reservation_repeats_allocation(sizes in prop::collection::vec(1u64..40, 1..60), holes in prop::collection::vec(any::<bool>(), 60)) {
             let mut first = FreeExtents::new(2);
-            let live: Vec<Extent> = sizes.iter().map(|units| first.allocate(*units)).collect();
+            let live: Vec<Extent> = sizes.iter().map(|units| first.allocate(*units).unwrap()).collect();
             for (extent, _) in live.iter().zip(&holes).filter(|(_, hole)| **hole) {
                 first.free(*extent).unwrap();
             }
             let mut second = first.clone();
             for units in sizes {
-                let extent = first.allocate(units);
+                let extent = first.allocate(units).unwrap();
                 prop_assert!(second.reserve(extent));
                 prop_assert!(!second.reserve(extent));
             }

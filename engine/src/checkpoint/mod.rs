@@ -22,7 +22,7 @@ mod superblock;
 
 pub(crate) use buffer::BlockBuffer;
 pub(crate) use copies::{Copies, read_copies};
-pub(crate) use extents::{Extent, FreeExtents};
+pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
 pub(crate) use superblock::{AREA_BYTES, Found, Superblock, read_all};
 
 /// Blocks that lie side by side are written together up to this many bytes.
@@ -30,13 +30,21 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// The file is cut when at least this many bytes and an eighth of it are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
 
+/// When a state was published. Moving blocks publishes a state of the same version again, with the blocks elsewhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Age {
+    pub version: u64,
+    /// Times that blocks were moved since the database was opened.
+    pub moves: u64,
+}
+
 /// Extents that a checkpoint made unreachable.
 #[derive(Clone, Debug)]
 pub(crate) struct Quarantine {
     /// The checkpoint that no longer reaches them. The one before it still does, so they stay until the next is durable.
     pub generation: u64,
-    /// Snapshots older than this version still reach them.
-    pub version: u64,
+    /// Snapshots older than this still reach them.
+    pub age: Age,
     pub extents: Vec<Extent>,
 }
 
@@ -70,7 +78,10 @@ impl Space {
             }
             space.quarantine.push_back(Quarantine {
                 generation: superblock.generation,
-                version: superblock.version,
+                age: Age {
+                    version: superblock.version,
+                    moves: 0,
+                },
                 extents,
             });
         }
@@ -94,10 +105,10 @@ impl Space {
         Ok(any)
     }
 
-    /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the oldest living snapshot's version.
-    pub(crate) fn release(&mut self, pager: &Pager, durable: u64, oldest: Option<u64>) -> Result<()> {
+    /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the oldest living snapshot's age.
+    pub(crate) fn release(&mut self, pager: &Pager, durable: u64, oldest: Option<Age>) -> Result<()> {
         while let Some(group) = self.quarantine.front() {
-            let unreachable = group.generation < durable && oldest.is_none_or(|oldest| oldest >= group.version);
+            let unreachable = group.generation < durable && oldest.is_none_or(|oldest| oldest >= group.age);
             if !unreachable {
                 break;
             }
@@ -236,20 +247,23 @@ impl<'a> BlockWriter<'a> {
         if self.free.len() + older + leaving.len() == 0 {
             return Ok(None);
         }
-        // The block's own extent is taken before the list is made, so that the list does not change under it.
-        let most = free_map::max_encoded_len(self.free.len() + older + leaving.len() + 1);
+        let leaving = sorted(leaving.to_vec());
+        let encode = |free: &FreeExtents| {
+            let groups = quarantine.iter().flat_map(|group| &group.extents).copied();
+            free_map::encode(&sorted(free.iter().chain(groups).collect()), &leaving)
+        };
+        // The block's own extent is taken before the final list is made, so that the list does not change under it.
+        let most = encode(self.free).len() + free_map::MAX_GROWTH;
         let units = self.pager.blocks.units_for(HEADER_BYTES + most);
         if units > block::MAX_BLOCK_UNITS {
             return Err(Error::InvalidArgument {
                 what: "the free space is in too many pieces for one free map; use a larger unit size".to_owned(),
             });
         }
-        let extent = self.free.allocate(units);
+        let extent = self.free.allocate(units)?;
         self.allocated.push(extent);
         self.free.trim_end();
-        let mut free: Vec<Extent> = self.free.iter().collect();
-        free.extend(quarantine.iter().flat_map(|group| &group.extents));
-        let bytes = free_map::encode(&sorted(free), &sorted(leaving.to_vec()));
+        let bytes = encode(self.free);
         let info = BlockInfo {
             kind: Kind::FreeMap,
             level: 0,
@@ -292,12 +306,21 @@ pub(crate) fn seal(
     flush.flush_alone(file).map_err(Failure::Unknown)
 }
 
-/// Gives the free tail of the file back to the file system. Failure is harmless: the tail is free either way.
+/// Gives the free tail of the file back to the file system if it is long. Failure is harmless: the tail is free either way.
 pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock) {
+    cut_tail_from(file, superblock, |len| CUT_BYTES.max(len / 8));
+}
+
+/// As [`cut_tail`], however short the tail is.
+pub(crate) fn cut_whole_tail(file: &dyn StorageFile, superblock: &Superblock) {
+    cut_tail_from(file, superblock, |_| 0);
+}
+
+fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, least: impl Fn(u64) -> u64) {
     let needed = superblock.file_units << superblock.unit_shift;
     if let Ok(len) = file.len()
         && len > needed
-        && len - needed >= CUT_BYTES.max(len / 8)
+        && len - needed >= least(len)
     {
         // The result does not matter: see above.
         let _ = file.set_len(needed);

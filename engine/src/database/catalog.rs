@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::checkpoint::Age;
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
@@ -29,8 +30,14 @@ pub(crate) struct Collection {
 
 /// An immutable state of the whole database.
 #[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_field_names,
+    reason = "the number is what everybody calls the version"
+)]
 pub(crate) struct Version {
     pub version: u64,
+    /// See [`Age`].
+    pub moves: u64,
     pub collections: BTreeMap<String, Collection>,
 }
 
@@ -53,6 +60,13 @@ impl Version {
         // Their names come next to the empty one, which sorts before all.
         let first = self.collections.keys().take(2);
         first.into_iter().any(|name| name.starts_with(HIDDEN))
+    }
+
+    pub(crate) fn age(&self) -> Age {
+        Age {
+            version: self.version,
+            moves: self.moves,
+        }
     }
 
     pub(crate) fn infos(&self) -> Vec<CollectionInfo> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::block::Compression;
 use crate::cache::Pager;
+use crate::checkpoint::Age;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::index::OrderedIndex;
@@ -20,6 +21,7 @@ use crate::transaction::{
 };
 
 mod catalog;
+mod compact;
 mod feed;
 mod history;
 mod open;
@@ -31,6 +33,7 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use compact::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub(crate) use feed::Feed;
 pub use feed::{Change, Changes, Commit};
 pub(crate) use history::{History, Missed};
@@ -116,8 +119,8 @@ pub(crate) struct Published {
     pub current: Arc<Version>,
     /// Versions after `current`, ascending; the first needs a flush.
     staged: VecDeque<Staged>,
-    /// Versions with the number of snapshots of each, ascending: a new snapshot is of the newest version.
-    live: Vec<(u64, usize)>,
+    /// Ages with the number of snapshots of each, ascending: a new snapshot is of the newest version.
+    live: Vec<(Age, usize)>,
 }
 
 impl Published {
@@ -175,16 +178,16 @@ impl Published {
 
     /// Counts a snapshot of the newest version.
     pub(crate) fn pin(&mut self) -> Arc<Version> {
-        let version = self.current.version;
+        let age = self.current.age();
         match self.live.last_mut() {
-            Some((newest, count)) if *newest == version => *count += 1,
-            _ => self.live.push((version, 1)),
+            Some((newest, count)) if *newest == age => *count += 1,
+            _ => self.live.push((age, 1)),
         }
         Arc::clone(&self.current)
     }
 
-    pub(crate) fn unpin(&mut self, version: u64) {
-        if let Ok(at) = self.live.binary_search_by_key(&version, |(version, _)| *version) {
+    pub(crate) fn unpin(&mut self, age: Age) {
+        if let Ok(at) = self.live.binary_search_by_key(&age, |(age, _)| *age) {
             self.live[at].1 -= 1;
             if self.live[at].1 == 0 {
                 self.live.remove(at);
@@ -196,12 +199,12 @@ impl Published {
         self.live.iter().map(|(_, count)| count).sum()
     }
 
-    pub(crate) fn oldest(&self) -> Option<u64> {
-        self.live.first().map(|(version, _)| *version)
+    pub(crate) fn oldest(&self) -> Option<Age> {
+        self.live.first().map(|(age, _)| *age)
     }
 
     pub(crate) fn any_between(&self, first: u64, last: u64) -> bool {
-        self.live.iter().any(|(version, _)| (first..=last).contains(version))
+        self.live.iter().any(|(age, _)| (first..=last).contains(&age.version))
     }
 }
 

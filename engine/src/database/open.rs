@@ -181,6 +181,7 @@ pub(super) fn recover_from(
     }
     let version = Arc::new(Version {
         version: superblock.version,
+        moves: 0,
         collections: read_catalog(&pager, superblock.catalog)?,
     });
     let mut replay = match log {

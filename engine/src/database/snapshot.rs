@@ -22,7 +22,7 @@ struct Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
-        self.shared.published().unpin(self.version.version);
+        self.shared.published().unpin(self.version.age());
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
     let published = shared.published();
     let current = std::sync::Arc::clone(&published.current);
     let snapshots = published.snapshots() as u64;
-    let oldest_snapshot = published.oldest();
+    let oldest_snapshot = published.oldest().map(|age| age.version);
     drop(published);
     let pager = &shared.pager;
     let unit_bytes = pager.blocks.unit_bytes() as u64;

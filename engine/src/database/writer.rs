@@ -1,5 +1,6 @@
 //! The single writer: publishes versions and makes checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Collection, Published, Shared, Version};
@@ -34,6 +35,8 @@ pub(crate) struct Writer {
     /// Buffers that are kept between commits.
     pub payload: Vec<u8>,
     pub record: Vec<u8>,
+    /// Collections whose catalog entries the next checkpoint writes again though they are as they were.
+    pub rewritten_entries: BTreeSet<String>,
     kept: Vec<Kept>,
     /// Number of kept pages after they were last looked through.
     kept_before: usize,
@@ -58,6 +61,7 @@ impl Writer {
             ahead: None,
             payload: Vec::new(),
             record: Vec::new(),
+            rewritten_entries: BTreeSet::new(),
             kept: Vec::new(),
             kept_before: 0,
         }
@@ -321,7 +325,7 @@ impl Writer {
             }
         }
         for (name, collection) in &state.collections {
-            if self.durable.collections.get(name) != Some(collection) {
+            if self.durable.collections.get(name) != Some(collection) || self.rewritten_entries.contains(name) {
                 editor.set(name.as_bytes(), &collection.encode())?;
             }
         }
@@ -340,7 +344,7 @@ impl Writer {
         draft.pages.clear();
         self.space.quarantine.push_back(Quarantine {
             generation,
-            version: state.version,
+            age: state.age(),
             extents: done.left,
         });
         self.durable = Arc::new(state.clone());

@@ -21,6 +21,7 @@ pub(crate) mod editor;
 mod insert;
 pub(crate) mod load;
 pub(crate) mod read;
+pub(crate) mod relocate;
 mod runs;
 pub(crate) mod value;
 pub(crate) mod walk;

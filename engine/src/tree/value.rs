@@ -111,7 +111,7 @@ impl Editor<'_> {
         self.write_value_block(Kind::ValueIndex, &index)
     }
 
-    fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
+    pub(super) fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
         let info = BlockInfo {
             kind,
             level: 0,
@@ -121,7 +121,7 @@ impl Editor<'_> {
         let blocks = &self.pager.blocks;
         let mut bytes = Vec::new();
         let mut reference = block::encode(info, &[payload], self.compression, blocks.unit_bytes(), &mut bytes);
-        let extent = self.free.allocate(u64::from(reference.units));
+        let extent = self.free.allocate(u64::from(reference.units))?;
         self.draft.allocated.push(extent);
         reference.unit = extent.start;
         blocks.write_units(extent.start, &bytes)?;

@@ -212,17 +212,18 @@ impl<'a> Applier<'a> {
 
     fn operation(&mut self, salvage: &mut Salvage<'_>, operation: &Operation<'_>) -> Result<()> {
         match *operation {
-            Operation::Set { collection, key, value } => self.set(salvage, collection, key, Some(value))?,
+            Operation::Set {
+                collection, key, value, ..
+            } => self.set(salvage, collection, key, Some(value))?,
             Operation::SetOutOfLine {
                 collection,
                 key,
                 value_len,
                 reference,
+                ..
             } => {
-                let cell = LeafCell {
-                    value_len: usize::try_from(value_len).unwrap_or(usize::MAX),
-                    place: ValuePlace::OutOfLine(reference),
-                };
+                let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
+                let cell = LeafCell::new(value_len, ValuePlace::OutOfLine(reference));
                 let mut bytes = Vec::new();
                 let read = value::read(&salvage.pager.blocks, collection, &cell, &mut bytes);
                 let is_read = read.is_ok();
@@ -269,6 +270,15 @@ impl<'a> Applier<'a> {
                     self.transaction()?.drop_collection(&name)?;
                     self.lost.remove(&collection);
                     salvage.report.forget_collection(&name);
+                }
+            }
+            Operation::Rename { collection, name: to } => {
+                let is_free = !self.names.values().any(|taken| taken == to);
+                if let Some(from) = self.names.get(&collection).filter(|_| is_free).cloned()
+                    && self.transaction()?.rename_collection(&from, to)?
+                {
+                    self.names.insert(collection, to.to_owned());
+                    salvage.report.rename_collection(&from, to);
                 }
             }
             Operation::End => {}

@@ -187,6 +187,18 @@ impl RecoverReport {
         }
     }
 
+    /// A collection got another name in the end.
+    pub(super) fn rename_collection(&mut self, from: &str, to: &str) {
+        let names = self.collections.iter_mut().map(|found| &mut found.name);
+        let ranges = self
+            .damaged_ranges
+            .iter_mut()
+            .filter_map(|range| range.collection.as_mut());
+        for name in names.chain(ranges).filter(|name| *name == from) {
+            to.clone_into(name);
+        }
+    }
+
     /// A collection was dropped in the end.
     pub(super) fn forget_collection(&mut self, name: &str) {
         self.collections.retain(|found| found.name != name);

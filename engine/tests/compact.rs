@@ -1,0 +1,397 @@
+//! Proves that compaction gives space back, changes nothing that can be read, and can be broken off, cut and refused at any point.
+
+#![allow(clippy::print_stdout, reason = "the number of images is a result")]
+
+mod common;
+#[path = "compact/crashes.rs"]
+mod crashes;
+#[path = "compact/running.rs"]
+mod running;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{State, read_state};
+use mangrove_engine::storage::sim::{Fault, FaultKind, SimRng, SimStorage};
+use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::{
+    CompactEnd, CompactOptions, CompactProgress, CompactReport, Compression, Database, Durability, Error, Options,
+};
+
+const UNIT: u64 = 512;
+
+fn small() -> Options {
+    Options {
+        unit_bytes: UNIT as u32,
+        node_bytes: 1024,
+        cache_bytes: 64 << 10,
+        log_bytes: 64 << 10,
+        compression: Compression::None,
+        database_id: Some(7),
+        session: Some(1),
+        ..Options::default()
+    }
+}
+
+fn fine() -> CompactOptions {
+    CompactOptions {
+        slice_bytes: 16 << 10,
+        threshold_bytes: 16 << 10,
+    }
+}
+
+fn go_on(_: CompactProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
+    Arc::new(storage.clone())
+}
+
+fn open(storage: &SimStorage) -> Database {
+    Database::open(shared(storage), small()).expect("it opens")
+}
+
+fn value(number: u64, len: u64) -> Vec<u8> {
+    (0..len).map(|at| (number + at / 5) as u8).collect()
+}
+
+/// Fills two collections and deletes all but every eighth record, in an order that leaves holes everywhere.
+fn fill_and_thin(database: &Database, records: u64, longest: u64) {
+    let mut rng = SimRng::new(3);
+    let mut keys: Vec<u64> = (0..records).collect();
+    for index in (1..keys.len()).rev() {
+        keys.swap(index, rng.below(index as u64 + 1) as usize);
+    }
+    for part in keys.chunks(50) {
+        let mut transaction = database.begin().expect("it can be written");
+        for key in part {
+            let name = ["a", "b"][(key % 2) as usize];
+            let bytes = value(*key, rng.below(longest));
+            transaction
+                .set(name, &key.to_be_bytes(), &bytes)
+                .expect("there is room");
+        }
+        transaction.commit(Durability::Relaxed).expect("there is room");
+    }
+    for part in keys.chunks(50) {
+        let mut transaction = database.begin().expect("it can be written");
+        for key in part.iter().filter(|key| **key / 2 % 8 != 0) {
+            let name = ["a", "b"][(key % 2) as usize];
+            transaction.delete(name, &key.to_be_bytes()).expect("there is room");
+        }
+        transaction.commit(Durability::Relaxed).expect("there is room");
+    }
+}
+
+fn content(database: &Database) -> State {
+    read_state(&database.snapshot()).expect("it can be read")
+}
+
+fn assert_intact(database: &Database, expected: &State) {
+    assert!(content(database) == *expected, "the content changed");
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
+}
+
+fn used_bytes(database: &Database) -> u64 {
+    let stats = database.stats();
+    stats.file_bytes - stats.free_bytes - stats.kept_bytes
+}
+
+/// Compacts and checks what must hold whatever comes of it.
+fn compact(database: &Database, options: CompactOptions) -> CompactReport {
+    let (before, version) = (content(database), database.version());
+    let report = database.compact(options, &mut go_on).expect("nothing fails");
+    assert_eq!(database.version(), version);
+    assert!(report.file_bytes_after <= report.file_bytes_before);
+    assert_intact(database, &before);
+    report
+}
+
+#[test]
+fn a_thinned_file_shrinks_to_what_it_needs() {
+    for (records, longest) in [(4000, 100), (1500, 3000)] {
+        let storage = SimStorage::new();
+        let database = open(&storage);
+        fill_and_thin(&database, records, longest);
+        database.checkpoint().expect("there is room");
+        let report = compact(&database, fine());
+        assert_eq!(report.end, CompactEnd::Done, "{report:?}");
+        assert!(
+            report.file_bytes_after <= used_bytes(&database) + fine().threshold_bytes,
+            "{report:?}"
+        );
+        assert!(report.file_bytes_after < report.file_bytes_before / 3, "{report:?}");
+        assert!(report.moved_bytes > 0 && report.slices > 1);
+
+        let operations = storage.counters().operations;
+        let again = compact(&database, fine());
+        assert_eq!((again.end, again.moved_bytes, again.slices), (CompactEnd::Done, 0, 0));
+        assert_eq!(storage.counters().operations, operations, "a second run does nothing");
+
+        let before = content(&database);
+        drop(database);
+        assert_intact(&open(&storage), &before);
+    }
+}
+
+/// Values of many chunks, of which some lie low and some high, and a catalog of many nodes.
+#[test]
+fn large_values_and_many_collections() {
+    let database = open(&SimStorage::new());
+    for number in 0..300 {
+        let mut transaction = database.begin().expect("it can be written");
+        let name = format!("collection {number} with a long name");
+        transaction
+            .set(&name, b"key", &value(number, 700))
+            .expect("there is room");
+        transaction.commit(Durability::Relaxed).expect("there is room");
+    }
+    for number in 0..6_u64 {
+        let mut transaction = database.begin().expect("it can be written");
+        transaction
+            .set("large", &number.to_be_bytes(), &value(number, 2_500_000 + number))
+            .expect("there is room");
+        transaction.commit(Durability::Strict).expect("there is room");
+    }
+    let mut transaction = database.begin().expect("it can be written");
+    for number in (0..300).filter(|number| number % 10 != 9) {
+        let name = format!("collection {number} with a long name");
+        transaction.drop_collection(&name).expect("it is there");
+    }
+    for number in [0_u64, 1, 3] {
+        transaction.delete("large", &number.to_be_bytes()).expect("it is there");
+    }
+    transaction.commit(Durability::Strict).expect("there is room");
+    let report = compact(&database, fine());
+    assert!(report.file_bytes_after <= used_bytes(&database) * 11 / 10, "{report:?}");
+}
+
+#[test]
+fn it_can_be_broken_off_and_taken_up_again() {
+    let database = open(&SimStorage::new());
+    fill_and_thin(&database, 1500, 3000);
+    let before = content(&database);
+    let mut calls = 0;
+    loop {
+        let mut left = 3;
+        let report = database
+            .compact(fine(), &mut |progress| {
+                assert!(progress.used_bytes <= progress.file_bytes);
+                calls += 1;
+                left -= 1;
+                if left == 0 {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
+                }
+            })
+            .expect("nothing fails");
+        assert_intact(&database, &before);
+        if report.end != CompactEnd::Cancelled {
+            assert_eq!(report.end, CompactEnd::Done);
+            break;
+        }
+    }
+    assert!(calls > 6);
+}
+
+#[test]
+fn open_snapshots_are_reported_and_stay_as_they_are() {
+    let database = open(&SimStorage::new());
+    fill_and_thin(&database, 1500, 3000);
+    let snapshot = database.snapshot();
+    let before = read_state(&snapshot).expect("it can be read");
+    let report = compact(&database, fine());
+    assert_eq!(report.end, CompactEnd::Snapshots);
+    assert!(report.held_bytes > 0);
+    assert!(read_state(&snapshot).expect("it can be read") == before);
+    // A second snapshot of the same version, after blocks were moved.
+    let second = database.snapshot();
+    assert_eq!(second.version(), snapshot.version());
+    drop(snapshot);
+    let report = compact(&database, fine());
+    assert!(read_state(&second).expect("it can be read") == before, "{report:?}");
+    drop(second);
+    let report = compact(&database, fine());
+    assert_eq!(report.held_bytes, 0);
+    assert!(report.file_bytes_after < used_bytes(&database) * 5 / 4, "{report:?}");
+}
+
+/// A storage whose files cannot get longer than they were.
+struct Full(SimStorage, Arc<AtomicU64>);
+
+struct FullFile(Arc<dyn StorageFile>, Arc<AtomicU64>);
+
+impl Storage for Full {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>, Error> {
+        let file = self.0.open(name, create)?;
+        Ok(if name == "data" {
+            Arc::new(FullFile(file, Arc::clone(&self.1)))
+        } else {
+            file
+        })
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, Error> {
+        self.0.exists(name)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        self.0.remove(name)
+    }
+}
+
+impl StorageFile for FullFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        self.0.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        if offset + from.len() as u64 > self.1.load(Ordering::Relaxed) {
+            let context = "the disk is full".to_owned();
+            return Err(Error::StorageFull { context });
+        }
+        self.0.write_at(offset, from)
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        self.0.flush()
+    }
+
+    fn len(&self) -> Result<u64, Error> {
+        self.0.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        self.1.fetch_min(len, Ordering::Relaxed);
+        self.0.set_len(len)
+    }
+}
+
+#[test]
+fn the_file_never_grows() {
+    for (records, longest) in [(3000, 100), (1000, 3000)] {
+        let storage = SimStorage::new();
+        let limit = Arc::new(AtomicU64::new(u64::MAX));
+        let full: Arc<dyn Storage> = Arc::new(Full(storage.clone(), Arc::clone(&limit)));
+        let database = Database::open(full, small()).expect("it opens");
+        fill_and_thin(&database, records, longest);
+        database.checkpoint().expect("there is room");
+        // Whatever is cut off is lost to the test's disk at once.
+        limit.store(storage.files()["data"].len() as u64, Ordering::Relaxed);
+        let report = compact(&database, fine());
+        assert_eq!(report.end, CompactEnd::Done, "{report:?}");
+    }
+}
+
+#[test]
+fn a_full_file_has_no_room_and_stays_usable() {
+    let storage = SimStorage::new();
+    let database = open(&storage);
+    let mut transaction = database.begin().expect("it can be written");
+    for key in 0..300_u64 {
+        // Holes of one unit between values of two.
+        transaction
+            .set(
+                "a",
+                &key.to_be_bytes(),
+                &value(key, if key % 2 == 0 { 300 } else { 900 }),
+            )
+            .expect("there is room");
+    }
+    transaction.commit(Durability::Strict).expect("there is room");
+    database.checkpoint().expect("there is room");
+    let mut transaction = database.begin().expect("it can be written");
+    for key in (0..300_u64).step_by(2) {
+        transaction.delete("a", &key.to_be_bytes()).expect("it is there");
+    }
+    transaction.commit(Durability::Strict).expect("there is room");
+    compact(
+        &database,
+        CompactOptions {
+            threshold_bytes: 0,
+            ..fine()
+        },
+    );
+    for _ in 0..3 {
+        let report = compact(
+            &database,
+            CompactOptions {
+                threshold_bytes: 0,
+                ..fine()
+            },
+        );
+        assert!(report.moved_bytes < 64 << 10, "{report:?}");
+    }
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.set("a", b"x", b"y").expect("there is room");
+    transaction.commit(Durability::Strict).expect("there is room");
+}
+
+#[test]
+fn faults_leave_a_usable_database_or_poison_it() {
+    let storage = SimStorage::new();
+    let database = open(&storage);
+    fill_and_thin(&database, 400, 2000);
+    let before = content(&database);
+    database.close().expect("there is room");
+    let image = storage.files();
+    let (mut number, mut done) = (0, false);
+    while !done {
+        for kind in [FaultKind::StorageFull, FaultKind::Io] {
+            let storage = SimStorage::from_files(image.clone());
+            let database = open(&storage);
+            let at = storage.counters().operations + number;
+            storage.set_fault(Some(if number % 2 == 0 {
+                Fault::once(at, kind)
+            } else {
+                Fault::from(at, kind)
+            }));
+            let result = database.compact(fine(), &mut go_on);
+            done = storage.counters().operations < at;
+            storage.set_fault(None);
+            assert!(content(&database) == before, "operation {number}");
+            let written = database.begin().and_then(|mut transaction| {
+                transaction.set("a", b"new", &value(1, 900))?;
+                transaction.commit(Durability::Strict)
+            });
+            match written {
+                Ok(_) => {
+                    database.compact(fine(), &mut go_on).expect("the storage works again");
+                    assert!(database.verify().expect("it can be read").is_ok());
+                }
+                Err(Error::Poisoned { .. }) => assert!(result.is_err()),
+                Err(error) => panic!("operation {number}: {error}"),
+            }
+        }
+        number += 1;
+    }
+    assert!(number > 20);
+}
+
+#[test]
+fn read_only_and_poisoned_databases_refuse() {
+    let storage = SimStorage::new();
+    let database = open(&storage);
+    fill_and_thin(&database, 400, 2000);
+    database.close().expect("there is room");
+    let read_only = Options {
+        read_only: true,
+        ..small()
+    };
+    let database = Database::open(shared(&storage), read_only).expect("it opens");
+    assert_eq!(database.compact(fine(), &mut go_on), Err(Error::ReadOnly));
+    drop(database);
+    let database = open(&storage);
+    storage.set_fault(Some(Fault::from(storage.counters().operations, FaultKind::Io)));
+    let mut transaction = database.begin().expect("it can be written");
+    transaction.set("a", b"x", b"y").expect("it stays in memory");
+    transaction.commit(Durability::Strict).expect_err("the storage fails");
+    assert!(matches!(
+        database.compact(fine(), &mut go_on),
+        Err(Error::Poisoned { .. })
+    ));
+}

@@ -1,0 +1,110 @@
+//! Power cuts at every operation of a compaction.
+
+use std::ops::ControlFlow;
+
+use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::{CompactOptions, CompactReport, Database, Durability, Error};
+
+use super::common::{Flavour, History, check, options, run, without_empty};
+use super::{content, go_on, shared, value};
+
+/// Cut at every operation, whatever survives opens with the same content, verifies, and can be compacted to the end.
+fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
+    let options_of = || options(flavour, 77);
+    let storage = SimStorage::new();
+    let mut history = History::default();
+    run(&shared(&storage), flavour, seed, commits, &mut history).expect("the storage works");
+    let database = Database::open(shared(&storage), options_of()).expect("it opens");
+    history.acknowledged = database.version();
+    // Half of what is there goes, the rest stays in the log.
+    let mut state = history.states[database.version() as usize].clone();
+    let mut transaction = database.begin().expect("it can be written");
+    for (name, records) in &mut state {
+        let mut number = 0;
+        records.retain(|key, _| {
+            number += 1;
+            let stays = number % 3 == 0;
+            if !stays {
+                transaction.delete(name, key).expect("it is there");
+            }
+            stays
+        });
+    }
+    transaction.set("late", b"key", &value(5, 1500)).expect("there is room");
+    state
+        .entry("late".to_owned())
+        .or_default()
+        .insert(b"key".to_vec(), value(5, 1500));
+    transaction.commit(Durability::Strict).expect("there is room");
+    assert!(content(&database) == without_empty(&state));
+    history.states.truncate(history.acknowledged as usize + 1);
+    history.states.push(state);
+    history.acknowledged += 1;
+    assert_eq!(database.version(), history.acknowledged);
+    drop(database);
+    let image = storage.files();
+    let small_slices = CompactOptions {
+        slice_bytes: 512,
+        threshold_bytes: 1024,
+    };
+    // In between somebody commits something that the history knows; the last entry may or may not be there.
+    let late = value(9, 1100);
+    let mut next = history.states[history.acknowledged as usize].clone();
+    next.entry("late".to_owned())
+        .or_default()
+        .insert(b"more".to_vec(), late.clone());
+    history.states.push(next);
+    let work = |storage: &SimStorage, acknowledged: &mut u64| -> Result<CompactReport, Error> {
+        let database = Database::open(shared(storage), options_of())?;
+        let mut calls = 0;
+        database.compact(small_slices, &mut |_| {
+            calls += 1;
+            if calls == 3
+                && let Ok(mut transaction) = database.begin()
+                && transaction.set("late", b"more", &late).is_ok()
+                && let Ok(info) = transaction.commit(Durability::Strict)
+            {
+                *acknowledged = info.version;
+            }
+            ControlFlow::Continue(())
+        })
+    };
+    let whole = SimStorage::from_files(image.clone());
+    let report = work(&whole, &mut 0).expect("nothing fails without a cut");
+    assert!(report.moved_bytes > 0 && report.slices > 2, "{report:?}");
+    let operations = whole.counters().operations;
+    let mut images = 0;
+    for cut in 0..operations {
+        let storage = SimStorage::from_files(image.clone());
+        storage.cut_at(cut);
+        let mut history = history.clone();
+        let mut acknowledged = history.acknowledged;
+        let _ = work(&storage, &mut acknowledged);
+        history.acknowledged = acknowledged;
+        for policy in CrashPolicy::ALL {
+            for crash_seed in 0..3 {
+                let context = format!("{flavour:?} cut {cut} of {operations} {policy:?} {crash_seed}");
+                let storage = SimStorage::from_files(storage.crash(policy, crash_seed));
+                let database =
+                    Database::open(shared(&storage), options_of()).unwrap_or_else(|error| panic!("{context}: {error}"));
+                check(&database, &history, &context);
+                if crash_seed == 0 {
+                    database
+                        .compact(small_slices, &mut go_on)
+                        .unwrap_or_else(|error| panic!("{context}: {error}"));
+                    check(&database, &history, &context);
+                }
+                images += 1;
+            }
+        }
+    }
+    println!("{flavour:?}: {operations} operations, {images} images, {report:?}");
+}
+
+#[test]
+fn no_cut_loses_anything() {
+    crash_everywhere(Flavour::Batches, 2, 40);
+    crash_everywhere(Flavour::Large, 3, 30);
+    crash_everywhere(Flavour::Mixed, 4, 60);
+    crash_everywhere(Flavour::Unlogged, 5, 60);
+}
