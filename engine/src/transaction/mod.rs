@@ -7,6 +7,7 @@ mod batch;
 mod commit;
 mod draft;
 mod replay;
+mod restore;
 mod write;
 
 pub use batch::WriteBatch;

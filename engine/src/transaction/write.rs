@@ -229,7 +229,7 @@ impl<'a> WriteTransaction<'a> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    fn create(&mut self, name: &str) -> Result<()> {
+    pub(super) fn create(&mut self, name: &str) -> Result<()> {
         self.check_usable()?;
         if self.state.collections.contains_key(name) {
             return Ok(());
@@ -267,7 +267,7 @@ impl<'a> WriteTransaction<'a> {
 
     /// Writes the draft's pages to fresh extents once they take half of the cache. Nothing refers to those extents but the draft, so
     /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
-    fn spill_if_large(&mut self) -> Result<()> {
+    pub(super) fn spill_if_large(&mut self) -> Result<()> {
         if self.draft.bytes <= self.shared.config.cache_bytes / 2 {
             return Ok(());
         }
