@@ -105,6 +105,7 @@ mod tests {
         let expected = Expected {
             owner: 1,
             level: None,
+            count,
             lower,
             upper,
         };
