@@ -135,7 +135,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Counts, and calls back after every frame.
+/// Counts, and calls back when there is a new frame.
 struct Control<'a> {
     callback: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     state: BackupProgress,

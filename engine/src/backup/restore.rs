@@ -21,7 +21,8 @@ use crate::transaction::WriteTransaction;
 /// `options` are those of the new database; their id wins over the backup's, and nodes become larger than they say if the keys may need it.
 /// The database is complete or not there: its superblocks are written last, after all of it was compared with the totals
 /// of the backup and verified. After an error or a cancellation the target is empty again. What the death of the process or a power cut leaves does not open
-/// as a database and has to be removed. `progress` is called at least at the beginning, before the verification, and once for every frame of the stream.
+/// as a database and has to be removed. `progress` is called at the beginning, before the verification, and at least once for
+/// every megabyte of data.
 ///
 /// Memory is bounded by the cache, a few frames of 256 KiB, and a value chunk of 1 MiB.
 ///

@@ -13,7 +13,8 @@ use crate::tree::{Direction, KeyRange};
 
 impl Snapshot {
     /// Writes everything in this snapshot to `into`, in the form that [`restore`](crate::restore) reads. Other threads may write to the
-    /// database meanwhile. `progress` is called at least at the beginning, at the end and four times a megabyte.
+    /// database meanwhile. `progress` is called at the beginning, at the end and at
+    /// least once for every megabyte of data.
     ///
     /// Memory is bounded by a few frames of 256 KiB and a value chunk of 1 MiB.
     ///
