@@ -1,11 +1,13 @@
 //! The verbs, one file each: its arguments and a function that runs it.
 
+mod backup;
 mod bench;
 mod count;
 mod del;
 mod dump;
 mod get;
 mod load;
+mod restore;
 mod scan;
 mod set;
 mod stat;
@@ -35,6 +37,10 @@ pub(crate) enum Verb {
     Dump(dump::Arguments),
     /// Stores the records of standard input, one {"key":…,"value":…} a line.
     Load(load::Arguments),
+    /// Writes everything to one file, which `restore` reads.
+    Backup(backup::Arguments),
+    /// Makes a new database from a file that `backup` wrote.
+    Restore(restore::Arguments),
     /// Measures a new database, which it removes afterwards.
     Bench(bench::Arguments),
 }
@@ -51,6 +57,8 @@ impl Verb {
             Self::Verify(arguments) => verify::run(arguments),
             Self::Dump(arguments) => dump::run(arguments),
             Self::Load(arguments) => load::run(arguments),
+            Self::Backup(arguments) => backup::run(arguments),
+            Self::Restore(arguments) => restore::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
         }
     }
