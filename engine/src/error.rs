@@ -24,6 +24,13 @@ pub enum Error {
     },
     /// Bytes of the file are not what was written.
     Corrupt(Box<Corruption>),
+    /// Bytes of a backup are not what was written, or some are missing.
+    CorruptBackup {
+        /// What is wrong, in one sentence.
+        what: String,
+        /// Where in the stream, in bytes: the frame that it was found in, or the end.
+        offset: u64,
+    },
     /// The file exists but was not made by Mangrove.
     NotADatabase {
         /// Name of the file.
@@ -169,7 +176,7 @@ impl Error {
         match self {
             Self::Io { .. } | Self::Poisoned { .. } => "KV_IO",
             Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
-            Self::Corrupt(_) | Self::NotADatabase { .. } => "KV_CORRUPT",
+            Self::Corrupt(_) | Self::CorruptBackup { .. } | Self::NotADatabase { .. } => "KV_CORRUPT",
             Self::VersionUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
             Self::Locked { .. } => "KV_LOCKED",
             Self::NotFound { .. } => "KV_NOT_FOUND",
@@ -204,6 +211,10 @@ impl fmt::Display for Error {
                 "{context}: no space left; the transaction was undone, free some space and try again"
             ),
             Self::Corrupt(corruption) => corruption.fmt(f),
+            Self::CorruptBackup { what, offset } => write!(
+                f,
+                "corrupt backup: {what}, at byte {offset}; nothing was restored, use another copy of it"
+            ),
             Self::NotADatabase { file } => write!(
                 f,
                 "{file} is not a Mangrove database; it was left as it is, choose another path"

@@ -24,12 +24,13 @@
 //! # Ok::<(), mangrove_engine::Error>(())
 //! ```
 //!
-//! Layers, each depending only on those below: `database` (open, snapshots, collections, verification), `transaction` (drafts, commit),
+//! Layers, each depending only on those below: `backup` (snapshots as streams), `database` (open, snapshots, collections, verification), `transaction` (drafts, commit),
 //! `tree` (search, insert, delete, cursor), `checkpoint` (blocks, free space, superblock), `cache` (page table), `node` (slotted page), `block`
 //! (checksums, compression), `storage` (files).
 
 #![forbid(unsafe_code)]
 
+mod backup;
 mod block;
 mod cache;
 mod checkpoint;
@@ -47,6 +48,7 @@ mod sync;
 mod transaction;
 mod tree;
 
+pub use backup::{BackupOutcome, BackupProgress, BackupReport, RestoreReport, restore};
 pub use block::Compression;
 pub use clock::Clock;
 pub use database::{

@@ -6,6 +6,7 @@ mod collection;
 mod failure;
 mod lock;
 mod output;
+mod progress;
 mod range;
 mod store;
 mod verbs;

@@ -151,3 +151,40 @@ impl Store {
         Ok(value)
     }
 }
+
+/// A place without a database, with the lock on it.
+pub(crate) struct Vacancy {
+    storage: Arc<dyn Storage>,
+    /// The directory, if it was made for this.
+    new_directory: Option<PathBuf>,
+    lock: Option<DirectoryLock>,
+}
+
+impl Vacancy {
+    pub(crate) fn new(path: &Path) -> Result<Self> {
+        let (storage, directory) = storage_of(path);
+        let new_directory = directory.clone().filter(|directory| !directory.is_dir());
+        if new_directory.is_some() {
+            // Makes the directory and its name durable.
+            storage.open(DATA_FILE, true)?;
+        }
+        let lock = directory.map_or(Ok(None), |directory| lock::lock(&directory))?;
+        Ok(Self {
+            storage,
+            new_directory,
+            lock,
+        })
+    }
+
+    /// Runs what makes the database. If it fails, a directory that was made for it is removed.
+    pub(crate) fn fill<T>(self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
+        let made = make(Arc::clone(&self.storage));
+        if let (Err(_), Some(directory)) = (&made, &self.new_directory) {
+            // The file is empty, or gone already; what counts is why the work failed.
+            let _ = self.storage.remove(DATA_FILE);
+            drop(self.lock);
+            let _ = std::fs::remove_dir(directory);
+        }
+        made
+    }
+}

@@ -101,6 +101,7 @@ impl Default for Options {
 
 /// What does not change while a database is open.
 pub(crate) struct Config {
+    pub database_id: u128,
     pub limits: Limits,
     pub compression: Compression,
     pub cache_bytes: usize,

@@ -195,6 +195,7 @@ pub(super) fn recover_from(
     };
     let shared = Shared {
         config: Config {
+            database_id: superblock.database_id,
             limits,
             compression: superblock.compression,
             cache_bytes: options.cache_bytes,

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-use super::{CollectionInfo, Shared, Version};
+use super::{CollectionInfo, Config, Shared, Version};
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::transaction::Entry;
@@ -57,6 +57,10 @@ impl Snapshot {
         history.enter(snapshot.version());
         drop(history);
         snapshot
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.pin.shared.config
     }
 
     /// Commit sequence number of the newest commit it contains.
@@ -354,6 +358,17 @@ impl Cursor {
         })?;
         let blocks = &self.tree.shared().pager.blocks;
         self.tree.named(value::read(blocks, self.tree.owner, &record, into))
+    }
+
+    /// Passes the current record's value on in parts, none longer than a value chunk. Errors do not name the collection.
+    pub(crate) fn value_parts<E: From<Error>>(
+        &self,
+        each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        match self.inner.record() {
+            Some(record) => value::read_parts(&self.tree.shared().pager.blocks, self.tree.owner, &record, each),
+            None => Ok(()),
+        }
     }
 
     /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.

@@ -12,6 +12,7 @@ pub(crate) mod expiry;
 mod optimistic;
 mod records;
 mod replay;
+mod restore;
 mod single;
 mod write;
 

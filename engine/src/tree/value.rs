@@ -37,6 +37,24 @@ pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &m
     }
 }
 
+/// Passes a record's value on in parts, none longer than a chunk.
+pub(crate) fn read_parts<E: From<Error>>(
+    blocks: &BlockFile,
+    owner: u32,
+    cell: &LeafCell<'_>,
+    mut each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+) -> std::result::Result<(), E> {
+    match cell.place {
+        ValuePlace::Inline(value) => each(value),
+        ValuePlace::OutOfLine(reference) => {
+            for chunk in chunks(blocks, owner, cell.value_len, &reference)? {
+                each(&blocks.read(&chunk, &[Kind::ValueChunk], owner)?)?;
+            }
+            Ok(())
+        }
+    }
+}
+
 /// References of all chunks of an out-of-line value.
 pub(crate) fn chunks(blocks: &BlockFile, owner: u32, value_len: usize, reference: &BlockRef) -> Result<Vec<BlockRef>> {
     if value_len <= CHUNK_BYTES {
@@ -107,6 +125,25 @@ impl Editor<'_> {
         let mut index = Vec::with_capacity(value.len().div_ceil(CHUNK_BYTES) * REF_BYTES);
         for chunk in value.chunks(CHUNK_BYTES) {
             index.extend_from_slice(&self.write_value_block(Kind::ValueChunk, chunk)?.encode());
+        }
+        self.write_value_block(Kind::ValueIndex, &index)
+    }
+
+    /// Writes a value that is longer than a chunk and of which `fill` appends the next so many bytes.
+    pub(crate) fn write_long_value(
+        &mut self,
+        len: usize,
+        fill: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<()>,
+    ) -> Result<BlockRef> {
+        let mut index = Vec::new();
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+        let mut left = len;
+        while left > 0 {
+            let now = left.min(CHUNK_BYTES);
+            chunk.clear();
+            fill(&mut chunk, now)?;
+            index.extend_from_slice(&self.write_value_block(Kind::ValueChunk, &chunk)?.encode());
+            left -= now;
         }
         self.write_value_block(Kind::ValueIndex, &index)
     }

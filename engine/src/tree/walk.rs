@@ -95,15 +95,13 @@ impl Walk {
             return;
         }
         let blocks = &pages.pager().blocks;
-        let mut bytes = Vec::new();
         for index in 0..node.len() {
             let record = node.record(index);
             let ValuePlace::OutOfLine(reference) = record.place else {
                 continue;
             };
-            bytes.clear();
             let chunks = value::chunks(blocks, expected.owner, record.value_len, &reference);
-            let read = value::read(blocks, expected.owner, &record, &mut bytes);
+            let read = value::read_parts(blocks, expected.owner, &record, |_| Ok::<_, Error>(()));
             match chunks.and_then(|chunks| read.map(|()| chunks)) {
                 Ok(chunks) => {
                     if record.value_len > value::CHUNK_BYTES {

@@ -1,5 +1,6 @@
 //! The verbs, one file each: its arguments and a function that runs it.
 
+mod backup;
 mod bench;
 mod count;
 mod del;
@@ -7,6 +8,7 @@ mod dump;
 mod get;
 mod load;
 mod recover;
+mod restore;
 mod scan;
 mod set;
 mod stat;
@@ -38,6 +40,10 @@ pub(crate) enum Verb {
     Dump(dump::Arguments),
     /// Stores the records of standard input, one {"key":…,"value":…} a line.
     Load(load::Arguments),
+    /// Writes everything to one file, which `restore` reads.
+    Backup(backup::Arguments),
+    /// Makes a new database from a file that `backup` wrote.
+    Restore(restore::Arguments),
     /// Measures a new database, which it removes afterwards.
     Bench(bench::Arguments),
 }
@@ -55,6 +61,8 @@ impl Verb {
             Self::Recover(arguments) => recover::run(arguments),
             Self::Dump(arguments) => dump::run(arguments),
             Self::Load(arguments) => load::run(arguments),
+            Self::Backup(arguments) => backup::run(arguments),
+            Self::Restore(arguments) => restore::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
         }
     }

@@ -1,0 +1,65 @@
+//! Progress on standard error.
+
+use std::io::{IsTerminal, Write, stderr};
+use std::time::{Duration, Instant};
+
+use mangrove_engine::BackupProgress;
+
+/// Between two reports.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Shows how far something is: a terminal gets a line that changes, everything else a line each, if asked for.
+pub(crate) struct Progress {
+    is_wanted: bool,
+    is_terminal: bool,
+    last: Option<Instant>,
+}
+
+impl Progress {
+    pub(crate) fn new(is_asked_for: bool) -> Self {
+        let is_terminal = stderr().is_terminal();
+        Self {
+            is_wanted: is_asked_for || is_terminal,
+            is_terminal,
+            last: None,
+        }
+    }
+
+    pub(crate) fn show(&mut self, state: BackupProgress) {
+        let is_end = state.records == state.total_records;
+        if !self.is_wanted || (!is_end && self.last.is_some_and(|last| last.elapsed() < PAUSE)) {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let percent = (state.records * 100).checked_div(state.total_records).unwrap_or(100);
+        let line = format!(
+            "{percent} %, {} of {} records, {} bytes",
+            state.records, state.total_records, state.bytes
+        );
+        if self.is_terminal {
+            // The line before may have been longer.
+            let _ = write!(stderr(), "\r{line}\x1B[K");
+        } else {
+            note(&line);
+        }
+    }
+
+    /// Leaves the line that changes.
+    pub(crate) fn end(&mut self) {
+        if self.is_terminal && self.last.take().is_some() {
+            note("");
+        }
+    }
+}
+
+/// Prints a line on standard error, which may be closed: no reason to fail.
+pub(crate) fn note(line: &str) {
+    let _ = writeln!(stderr(), "{line}");
+}
+
+impl Drop for Progress {
+    /// An error is reported on a line of its own.
+    fn drop(&mut self) {
+        self.end();
+    }
+}

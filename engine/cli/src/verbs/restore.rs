@@ -1,0 +1,55 @@
+//! `restore`: a new database from what `backup` wrote.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use mangrove_engine::Options;
+use serde_json::json;
+
+use crate::failure::{Failure, Result};
+use crate::output::print;
+use crate::progress::Progress;
+use crate::store::Vacancy;
+
+#[derive(Args)]
+#[command(after_help = "\
+The database is there once all of it was verified. If the command is killed, what is left does not open as a database and can be removed.")]
+pub(crate) struct Arguments {
+    /// File to read; - is standard input.
+    file: PathBuf,
+    /// Directory of the new database.
+    path: PathBuf,
+    /// Shows progress on standard error even if that is not a terminal.
+    #[arg(long)]
+    progress: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let mut source: Box<dyn Read> = if arguments.file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        let opened = File::open(&arguments.file);
+        Box::new(opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?)
+    };
+    let mut progress = Progress::new(arguments.progress);
+    let report = Vacancy::new(&arguments.path)?.fill(|storage| {
+        let report = mangrove_engine::restore(&mut *source, storage, Options::default(), &mut |state| {
+            progress.show(state);
+            ControlFlow::Continue(())
+        });
+        Ok(report?)
+    })?;
+    progress.end();
+    let shown = json!({
+        "databaseId": format!("{:032x}", report.database_id),
+        "version": report.version,
+        "collections": report.collections,
+        "entries": report.records,
+        "bytes": report.bytes,
+        "pagesChecked": report.blocks,
+    });
+    print(&shown.to_string())
+}

@@ -1,0 +1,134 @@
+//! `backup` and `restore`, through files and through pipes.
+#![allow(clippy::unwrap_used, reason = "a failure fails the test")]
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+
+use common::{Place, Run, command, numbered, run};
+use serde_json::Value;
+
+/// Runs with bytes on both sides.
+fn piped(input: &[u8], arguments: &[&str]) -> (i32, Vec<u8>, String) {
+    let mut child = command(arguments).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let input = input.to_vec();
+    // It may fail before it has read everything.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
+    let output = child.wait_with_output().unwrap();
+    writer.join().unwrap();
+    let err = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), output.stdout, err)
+}
+
+fn parse(json: &str) -> Value {
+    serde_json::from_str(json).unwrap()
+}
+
+fn version_of(db: &str) -> Value {
+    parse(&run(&["stat", db]).ok())["version"].clone()
+}
+
+#[test]
+fn a_file_goes_there_and_back() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(3000));
+    run(&["set", db, "\"large\"", &format!("\"{}\"", "x".repeat(90_000))]).ok();
+    run(&["set", db, "1", "2", "--collection", "other"]).ok();
+    let (file, copy) = (&place.db("file"), &place.db("deep/er/copy"));
+    let saved = parse(&run(&["backup", db, file]).ok());
+    assert_eq!(saved["entries"], 3002);
+    assert_eq!(saved["collections"], 2);
+    assert_eq!(saved["version"], version_of(db));
+    assert_eq!(saved["bytes"], fs::metadata(file).unwrap().len());
+    assert_eq!(saved["databaseId"].as_str().unwrap().len(), 32);
+    let mut restored = parse(&run(&["restore", file, copy]).ok());
+    assert!(restored["pagesChecked"].as_u64().unwrap() > 0);
+    restored.as_object_mut().unwrap().remove("pagesChecked");
+    assert_eq!(restored, saved);
+    assert_eq!(run(&["dump", copy]).ok(), run(&["dump", db]).ok());
+    assert_eq!(version_of(copy), version_of(db));
+    run(&["verify", copy]).ok();
+    let mut left: Vec<_> = fs::read_dir(copy)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.retain(|name| name != "data" && name != "log");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn pipes_do_as_well() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(500));
+    let (code, stream, report) = piped(b"", &["backup", db, "-"]);
+    assert_eq!((code, parse(&report)["bytes"].as_u64()), (0, Some(stream.len() as u64)));
+    let copy = &place.db("copy");
+    let (code, out, err) = piped(&stream, &["restore", "-", copy]);
+    assert_eq!((code, &*err), (0, ""));
+    assert_eq!(parse(&String::from_utf8(out).unwrap())["entries"], 500);
+    assert_eq!(run(&["dump", copy]).ok(), run(&["dump", db]).ok());
+}
+
+#[test]
+fn progress_is_shown_if_asked_for() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let (file, copy) = (&place.db("file"), &place.db("copy"));
+    for arguments in [["backup", db, file], ["restore", file, copy]] {
+        let Run { code, out, err } = run(&[&arguments[..], &["--progress"]].concat());
+        assert_eq!(code, 0);
+        assert_eq!(parse(&out)["entries"], 10);
+        let last = err.lines().last().unwrap();
+        assert!(last.starts_with("100 %, 10 of 10 records, "), "{err}");
+    }
+}
+
+#[test]
+fn nothing_is_replaced() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let file = &place.db("file");
+    run(&["backup", db, file]).ok();
+    let before = fs::read(file).unwrap();
+    run(&["backup", db, file]).fails(1, "KV_EXISTS");
+    assert_eq!(fs::read(file).unwrap(), before);
+    run(&["set", db, "\"new\"", "1"]).ok();
+    run(&["restore", file, db]).fails(1, "KV_EXISTS");
+    assert_eq!(run(&["get", db, "\"new\""]).ok(), "1\n");
+}
+
+#[test]
+fn what_is_damaged_foreign_or_missing_is_reported_and_leaves_nothing() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(1000));
+    let (file, copy) = (&place.db("file"), &place.db("copy"));
+    run(&["backup", db, file]).ok();
+    let whole = fs::read(file).unwrap();
+    let mut flipped = whole.clone();
+    flipped[whole.len() / 2] ^= 1;
+    for damaged in [&flipped[..], &whole[..whole.len() - 1], b"something else", b""] {
+        fs::write(file, damaged).unwrap();
+        run(&["restore", file, copy]).fails(2, "KV_CORRUPT");
+        assert!(!place.path("copy").exists());
+    }
+    fs::create_dir(copy).unwrap();
+    run(&["restore", file, copy]).fails(2, "KV_CORRUPT");
+    assert_eq!(fs::read_dir(copy).unwrap().count(), 0, "the directory was there before");
+    run(&["restore", &place.db("no file"), copy]).fails(1, "KV_IO");
+    run(&["backup", &place.db("no database"), file]).fails(1, "KV_NOT_FOUND");
+    run(&["backup", db, &place.db("no directory/file")]).fails(1, "KV_IO");
+}
+
+#[test]
+fn a_database_in_use_is_locked() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(1));
+    let storage = mangrove_engine::storage::FsStorage::new(db);
+    let open = mangrove_engine::Database::open(std::sync::Arc::new(storage), mangrove_engine::Options::default());
+    let open = open.unwrap();
+    run(&["backup", db, &place.db("file")]).fails(1, "KV_LOCKED");
+    drop(open);
+    assert!(!place.path("file").exists());
+}

@@ -1,0 +1,144 @@
+//! The front of a stream.
+
+use crate::block::checksum;
+use crate::error::{Error, Result};
+
+pub(super) const HEADER_BYTES: usize = 64;
+const CRC_AT: usize = HEADER_BYTES - 4;
+const MAGIC: [u8; 8] = *b"MANGRBAK";
+/// Newest format this build writes and reads.
+const FORMAT_VERSION: u16 = 1;
+/// As in a superblock.
+const MAX_VERSION: u64 = 1 << 63;
+
+/// What a stream says about itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Header {
+    /// Node size of the database: it bounds the keys.
+    pub node_bytes: u32,
+    pub database_id: u128,
+    /// Version that the database has after this backup was restored.
+    pub version: u64,
+    /// Version that the database has to have before; 0: the backup is a full one.
+    pub base: u64,
+    /// Records of all collections of a full backup.
+    pub records: u64,
+    /// Collections of a full backup.
+    pub collections: u32,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &MAGIC);
+        put(8, &FORMAT_VERSION.to_le_bytes());
+        put(12, &self.node_bytes.to_le_bytes());
+        put(16, &self.database_id.to_le_bytes());
+        put(32, &self.version.to_le_bytes());
+        put(40, &self.base.to_le_bytes());
+        put(48, &self.records.to_le_bytes());
+        put(56, &self.collections.to_le_bytes());
+        let crc = checksum::hash(&bytes[..CRC_AT]);
+        bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Whether the first bytes of a stream, which may be fewer than a header has, can be those of a backup.
+    pub(super) fn is_ours(front: &[u8]) -> bool {
+        let len = front.len().min(MAGIC.len());
+        front[..len] == MAGIC[..len]
+    }
+
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self> {
+        let damaged = |what: &str| Error::CorruptBackup {
+            what: what.to_owned(),
+            offset: 0,
+        };
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        if word(CRC_AT) != checksum::hash(&bytes[..CRC_AT]) {
+            return Err(damaged("the checksum of the header is wrong"));
+        }
+        let found = word(8) as u16;
+        if found > FORMAT_VERSION {
+            return Err(Error::VersionUnsupported {
+                found,
+                supported: FORMAT_VERSION,
+            });
+        }
+        let header = Self {
+            node_bytes: word(12),
+            database_id: u128::from(long(16)) | u128::from(long(24)) << 64,
+            version: long(32),
+            base: long(40),
+            records: long(48),
+            collections: word(56),
+        };
+        let is_possible = (256..=65536).contains(&header.node_bytes)
+            && header.version <= MAX_VERSION
+            && (header.base == 0 || header.base < header.version);
+        if found == 0 || !is_possible {
+            return Err(damaged("the header says something impossible"));
+        }
+        Ok(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: Header = Header {
+        node_bytes: 16384,
+        database_id: 0x0102,
+        version: 7,
+        base: 3,
+        records: 5,
+        collections: 2,
+    };
+
+    #[test]
+    fn headers_have_golden_bytes() {
+        let bytes = HEADER.encode();
+        assert_eq!(&bytes[..16], b"MANGRBAK\x01\0\0\0\0\x40\0\0");
+        assert_eq!(&bytes[16..32], b"\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[32..48], b"\x07\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
+        assert_eq!(&bytes[48..60], b"\x05\0\0\0\0\0\0\0\x02\0\0\0");
+        assert_eq!(Header::decode(&bytes).unwrap(), HEADER);
+    }
+
+    #[test]
+    fn impossible_headers_are_refused() {
+        let max = Header {
+            version: MAX_VERSION,
+            ..HEADER
+        };
+        assert!(Header::decode(&max.encode()).is_ok());
+        for bad in [
+            Header { node_bytes: 0, ..max },
+            Header {
+                node_bytes: 65537,
+                ..max
+            },
+            Header {
+                version: MAX_VERSION + 1,
+                ..max
+            },
+            Header { base: 7, ..HEADER },
+        ] {
+            assert!(matches!(
+                Header::decode(&bad.encode()),
+                Err(Error::CorruptBackup { .. })
+            ));
+        }
+        let mut newer = HEADER.encode();
+        newer[8] = 2;
+        let crc = checksum::hash(&newer[..CRC_AT]);
+        newer[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        assert!(matches!(
+            Header::decode(&newer),
+            Err(Error::VersionUnsupported { found: 2, .. })
+        ));
+    }
+}

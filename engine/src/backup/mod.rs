@@ -1,0 +1,176 @@
+//! Backups: one snapshot as a stream of bytes, and back.
+//!
+//! A stream is a header, data frames and an end frame. All numbers are little endian.
+//!
+//! ```text
+//! header
+//!  0  [8] magic "MANGRBAK"
+//!  8  u16 format version, 1
+//! 10  u16 0
+//! 12  u32 node size of the database, 256 to 65536
+//! 16  [16] database id
+//! 32  u64 version that the database has once this is restored
+//! 40  u64 version that it has to have before; 0: a full backup, else an incremental one
+//! 48  u64 full: number of records of all collections; incremental: 0
+//! 56  u32 full: number of collections; incremental: 0
+//! 60  u32 CRC32 of bytes 0..60; the header has this length and ends with this in all format versions
+//!
+//! frame
+//!  0  u8  1 data, 2 end
+//!  1  u8  codec: 0 plain, 1 LZ4 block format, used where it is shorter
+//!  2  u16 0
+//!  4  u32 stored length
+//!  8  u32 raw length, 1 to 262144
+//! 12  u32 CRC32 of: CRC of the frame before it (of the header for the first one), bytes 0..12, stored data
+//! 16      stored data
+//!
+//! raw data of the end frame
+//!  0  u64 number of data frames
+//!  8  u64 sum of their raw lengths
+//! 16  u64 records of a full backup, commits of an incremental one
+//! ```
+//!
+//! The raw data of the data frames, one after the other, is the content; where it is cut means nothing. Lengths, counts and versions in it are
+//! unsigned LEB128 numbers.
+//!
+//! ```text
+//! full, per collection in the order of their names
+//!     length, name; length, key codec id; length, value codec id
+//!     number of records
+//!     per record in the order of their keys: length, key; length, value
+//!
+//! incremental, per commit in the order of their versions
+//!     version
+//!     length, changes of the commit
+//! ```
+//!
+//! Each frame's checksum covers that of the frame before it, so a frame that is missing, repeated or out of its place is found like a damaged one.
+
+use std::ops::ControlFlow;
+
+use crate::error::Error;
+
+#[cfg_attr(not(test), allow(dead_code, reason = "the seam for a feed of commits"))]
+mod commits;
+mod frame;
+mod header;
+mod held;
+mod read;
+mod restore;
+mod save;
+mod write;
+
+pub use restore::restore;
+
+/// How far a backup or restoration is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct BackupProgress {
+    /// Records that are done.
+    pub records: u64,
+    /// Records of the whole backup.
+    pub total_records: u64,
+    /// Bytes of the stream that were written or read.
+    pub bytes: u64,
+}
+
+/// How a backup or restoration ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackupOutcome {
+    /// With all records.
+    Complete,
+    /// The callback asked to stop. A backup has no end then, and cannot be restored; the target of a restoration was emptied again.
+    Cancelled,
+}
+
+/// What a backup wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BackupReport {
+    /// How it ended. The other figures are of what was done until then.
+    pub outcome: BackupOutcome,
+    /// Id of the database.
+    pub database_id: u128,
+    /// Commit sequence number of the snapshot.
+    pub version: u64,
+    /// Number of collections.
+    pub collections: u64,
+    /// Number of records.
+    pub records: u64,
+    /// Length of the stream.
+    pub bytes: u64,
+}
+
+/// What a restoration read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RestoreReport {
+    /// How it ended. The other figures are of what was done until then.
+    pub outcome: BackupOutcome,
+    /// Id of the database that was backed up.
+    pub database_id: u128,
+    /// Commit sequence number of the new database, the one of the snapshot.
+    pub version: u64,
+    /// Number of collections.
+    pub collections: u64,
+    /// Number of records.
+    pub records: u64,
+    /// Length of the stream.
+    pub bytes: u64,
+    /// Blocks of the new database that were verified.
+    pub blocks: u64,
+}
+
+/// Why the work ends early.
+enum Stop {
+    Cancelled,
+    Failed(Error),
+}
+
+type Flow<T> = Result<T, Stop>;
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Counts, and calls back when there is a new frame.
+struct Control<'a> {
+    callback: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    state: BackupProgress,
+    collections: u64,
+    frames: u64,
+}
+
+impl<'a> Control<'a> {
+    fn new(callback: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>, total_records: u64) -> Self {
+        Self {
+            callback,
+            state: BackupProgress {
+                records: 0,
+                total_records,
+                bytes: 0,
+            },
+            collections: 0,
+            frames: 0,
+        }
+    }
+
+    /// So many frames with so many bytes in all were written or read.
+    fn at(&mut self, frames: u64, bytes: u64) -> Flow<()> {
+        if frames == self.frames {
+            return Ok(());
+        }
+        self.frames = frames;
+        self.state.bytes = bytes;
+        self.report()
+    }
+
+    fn report(&mut self) -> Flow<()> {
+        match (self.callback)(self.state) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stop::Cancelled),
+        }
+    }
+}
