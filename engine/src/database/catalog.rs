@@ -6,8 +6,7 @@
 //! 28  varint length, key codec id; varint length, value codec id
 //! ```
 
-use std::collections::BTreeMap;
-
+use super::collections::Collections;
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
@@ -30,7 +29,7 @@ pub(crate) struct Collection {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
     pub version: u64,
-    pub collections: BTreeMap<String, Collection>,
+    pub collections: Collections,
 }
 
 /// What a collection is, for listings.

@@ -12,6 +12,7 @@ use crate::storage::Storage;
 use crate::transaction::{CommitInfo, Draft, Durability, WriteBatch, WriteTransaction};
 
 mod catalog;
+mod collections;
 mod open;
 mod recover;
 mod snapshot;
