@@ -103,6 +103,7 @@ mod tests {
 
     fn add(holes: &mut Holes, lower: &[u8], upper: Option<&[u8]>, count: u64) {
         let expected = Expected {
+            count: 0,
             owner: 1,
             level: None,
             lower,
