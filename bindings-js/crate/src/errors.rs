@@ -1,20 +1,31 @@
 //! Errors on their way into and out of JavaScript.
 
-use js_sys::{Object, Reflect};
 use mangrove_engine::Error;
 use wasm_bindgen::prelude::*;
 
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_name = Object)]
+    type Plain;
+    #[wasm_bindgen(constructor, js_class = "Object")]
+    fn new() -> Plain;
+    #[wasm_bindgen(method, setter)]
+    fn set_code(this: &Plain, code: &str);
+    #[wasm_bindgen(method, setter)]
+    fn set_message(this: &Plain, message: &str);
+    #[wasm_bindgen(method, setter)]
+    fn set_retryable(this: &Plain, retryable: bool);
+
+    #[wasm_bindgen(catch, js_namespace = Reflect, js_name = get)]
+    fn property_of(object: &JsValue, name: &str) -> Result<JsValue, JsValue>;
+}
+
 /// What a JavaScript caller catches: `{ code, message, retryable }`.
 pub(crate) fn to_js(error: &Error) -> JsValue {
-    let object = Object::new();
-    for (name, value) in [
-        ("code", JsValue::from_str(error.code())),
-        ("message", JsValue::from_str(&error.to_string())),
-        ("retryable", JsValue::from_bool(error.is_retryable())),
-    ] {
-        // A new plain object takes any property.
-        let _ = Reflect::set(&object, &JsValue::from_str(name), &value);
-    }
+    let object = Plain::new();
+    object.set_code(error.code());
+    object.set_message(&error.to_string());
+    object.set_retryable(error.is_retryable());
     object.into()
 }
 
@@ -42,5 +53,5 @@ pub(crate) fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
 
 /// A property of anything that may be thrown, `null` and proxies included.
 fn text(thrown: &JsValue, property: &str) -> Option<String> {
-    Reflect::get(thrown, &JsValue::from_str(property)).ok()?.as_string()
+    property_of(thrown, property).ok()?.as_string()
 }

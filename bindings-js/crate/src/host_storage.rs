@@ -4,6 +4,7 @@
 //! stay in a registry of this thread, which in WebAssembly is the only one, and the engine gets their numbers.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,7 +44,7 @@ extern "C" {
 }
 
 thread_local! {
-    static OBJECTS: RefCell<Vec<Option<JsValue>>> = const { RefCell::new(Vec::new()) };
+    static OBJECTS: RefCell<Vec<Option<Rc<JsValue>>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// An object's number in the registry, taken out when dropped.
@@ -56,13 +57,18 @@ impl Handle {
                 objects.push(None);
                 objects.len() - 1
             });
-            objects[free] = Some(object);
+            objects[free] = Some(Rc::new(object));
             Self(free)
         })
     }
 
+    #[inline(never)]
+    fn get(&self) -> Option<Rc<JsValue>> {
+        OBJECTS.with_borrow(|objects| objects.get(self.0)?.clone())
+    }
+
     fn with<T: JsCast, R>(&self, call: impl FnOnce(&T) -> R) -> Option<R> {
-        OBJECTS.with_borrow(|objects| objects.get(self.0)?.as_ref().map(|object| call(object.unchecked_ref())))
+        self.get().map(|object| call(object.unchecked_ref()))
     }
 }
 

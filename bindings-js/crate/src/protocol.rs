@@ -166,14 +166,14 @@ impl<'a> Reader<'a> {
     /// An unsigned number.
     pub fn uv(&mut self) -> Result<u64> {
         let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
+        for ((index, byte), shift) in self.rest.iter().enumerate().zip((0..64).step_by(7)) {
             let bits = u64::from(byte & 0x7f);
             if shift == 63 && bits > 1 {
                 break;
             }
             value |= bits << shift;
-            if byte < 0x80 {
+            if *byte < 0x80 {
+                self.rest = &self.rest[index + 1..];
                 return Ok(value);
             }
         }

@@ -99,12 +99,19 @@ pub(crate) fn stats(stats: &Stats) -> String {
 
 /// `VerifyReport` of the TypeScript API.
 pub(crate) fn verify(report: &VerifyReport) -> String {
-    let problems: Vec<String> = report.problems.iter().map(problem).collect();
+    let mut problems = "[".to_owned();
+    for error in &report.problems {
+        if problems.len() > 1 {
+            problems.push(',');
+        }
+        problems.push_str(&problem(error));
+    }
+    problems.push(']');
     Object::new()
         .raw("ok", if report.is_ok() { "true" } else { "false" })
         .number("pagesChecked", report.blocks)
         .number("entries", report.entries)
-        .raw("problems", &["[", &problems.join(","), "]"].concat())
+        .raw("problems", &problems)
         .end()
 }
 

@@ -355,15 +355,16 @@ impl State {
         Ok((index, !matches!(self.slots[index].codecs, Codecs::Stored)))
     }
 
-    /// Runs one atomic commit and appends its version. `fresh` are the slots whose codecs it stores.
-    fn commit<T>(
+    /// Runs one atomic commit and appends its version. `fresh` are the slots whose codecs it stores. Gives what `work` counted.
+    fn commit(
         &mut self,
         writes: &mut Writes<'_>,
         durability: Durability,
         fresh: &[usize],
         out: &mut Writer,
-        work: impl FnOnce(&[Slot], &mut WriteTransaction<'_>) -> Result<T>,
-    ) -> Result<T> {
+        // Not generic: there would be one copy of this for each kind of write.
+        work: &mut dyn FnMut(&[Slot], &mut WriteTransaction<'_>) -> Result<u64>,
+    ) -> Result<u64> {
         let slots = &self.slots;
         let (info, result) = writes.commit(durability, |transaction| {
             for &index in fresh {
@@ -393,8 +394,8 @@ impl State {
         let (key, value) = (reader.bytes()?, reader.bytes()?);
         let (index, is_fresh) = self.prepare(writes, collection, key)?;
         let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
-        self.commit(writes, durability, fresh, out, |slots, transaction| {
-            transaction.set(&slots[index].name, key, value)
+        self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
+            transaction.set(&slots[index].name, key, value).map(u64::from)
         })?;
         Ok(())
     }
@@ -402,17 +403,17 @@ impl State {
     fn delete(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (durability, collection, key) = (reader.durability()?, reader.uv()?, reader.bytes()?);
         let (index, _) = self.prepare(writes, collection, &[])?;
-        let existed = self.commit(writes, durability, &[], out, |slots, transaction| {
-            transaction.delete(&slots[index].name, key)
+        let existed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
+            transaction.delete(&slots[index].name, key).map(u64::from)
         })?;
-        out.flag(existed);
+        out.flag(existed > 0);
         Ok(())
     }
 
     fn clear(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (durability, collection, range) = (reader.durability()?, reader.uv()?, reader.range()?);
         let (index, _) = self.prepare(writes, collection, &[])?;
-        let removed = self.commit(writes, durability, &[], out, |slots, transaction| {
+        let removed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
             if range::is_empty(&range) {
                 return Ok(0);
             }
@@ -440,7 +441,7 @@ impl State {
                 }
             }
         }
-        let existed = self.commit(writes, durability, &fresh, out, |slots, transaction| {
+        let existed = self.commit(writes, durability, &fresh, out, &mut |slots, transaction| {
             let mut existed = 0;
             for _ in 0..count {
                 match changes.batch_op()? {
@@ -460,13 +461,13 @@ impl State {
 
     fn drop_collection(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (durability, name) = (reader.durability()?, reader.str()?);
-        let existed = self.commit(writes, durability, &[], out, |_, transaction| {
-            transaction.drop_collection(name)
+        let existed = self.commit(writes, durability, &[], out, &mut |_, transaction| {
+            transaction.drop_collection(name).map(u64::from)
         })?;
         for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
             slot.codecs = Codecs::Absent;
         }
-        out.flag(existed);
+        out.flag(existed > 0);
         Ok(())
     }
 }

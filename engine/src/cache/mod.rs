@@ -4,10 +4,10 @@
 //! second chance in insertion order; dirty pages stay until a checkpoint has written them. After a checkpoint, snapshots that still name a page by
 //! its memory number find its block through a redirection.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
 use crate::error::Result;
@@ -54,10 +54,12 @@ impl Shard {
     /// outnumber the pages.
     fn enqueue(&mut self, id: PageId) {
         if self.queue.len() > 2 * self.entries.len() + 64 {
-            let mut seen = FxHashSet::default();
+            // A map because the allocator has one of this type already.
+            let mut seen = BTreeMap::new();
             let entries = &self.entries;
-            self.queue
-                .retain(|id| matches!(entries.get(id), Some(Entry::Clean { .. })) && seen.insert(*id));
+            self.queue.retain(|id| {
+                matches!(entries.get(id), Some(Entry::Clean { .. })) && seen.insert(id.word(), 0_u64).is_none()
+            });
         }
         self.queue.push_back(id);
     }

@@ -1,7 +1,7 @@
 //! Free extents of the data file, in units: first fit at the lowest address, so that the tail of the file becomes free
 //! and can be cut off.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 
@@ -16,8 +16,8 @@ pub(crate) struct Extent {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct FreeExtents {
     by_start: BTreeMap<u64, u64>,
-    /// Starts of the extents of each class. Up to 16 units a class is one length, beyond it a power of two.
-    classes: Vec<BTreeSet<u64>>,
+    /// The extents of each class, again by address. Up to 16 units a class is one length, beyond it a power of two.
+    classes: Vec<BTreeMap<u64, u64>>,
     units: u64,
     /// First unit behind the file; units from here on are free without being listed.
     end: u64,
@@ -128,13 +128,10 @@ impl FreeExtents {
     fn find(&self, units: u64) -> Option<u64> {
         let class = class_of(units);
         let mut best = None;
-        for (index, starts) in self.classes.iter().enumerate().skip(class) {
-            let first = if index == class && units > EXACT_CLASSES {
-                starts.iter().find(|start| self.by_start[start] >= units)
-            } else {
-                starts.first()
-            };
-            if let Some(&start) = first
+        for extents in self.classes.iter().skip(class) {
+            // Only in a class of several lengths may the first one be too short.
+            let mut fitting = extents.iter().filter(|(_, len)| **len >= units);
+            if let Some((&start, _)) = fitting.next()
                 && best.is_none_or(|best| start < best)
             {
                 best = Some(start);
@@ -236,9 +233,9 @@ impl FreeExtents {
     fn insert(&mut self, start: u64, units: u64) {
         let class = class_of(units);
         if self.classes.len() <= class {
-            self.classes.resize_with(class + 1, BTreeSet::new);
+            self.classes.resize_with(class + 1, BTreeMap::new);
         }
-        self.classes[class].insert(start);
+        self.classes[class].insert(start, units);
         self.by_start.insert(start, units);
         self.units += units;
     }

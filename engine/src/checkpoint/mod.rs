@@ -3,7 +3,7 @@
 //! Order of a checkpoint: blocks of all dirty nodes and the free map, flush, superblock into the slot of the older one, flush. Until the second
 //! flush returns, everything the previous superblock can reach is untouched (invariant I1).
 
-use std::collections::VecDeque;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind, Pointer};
@@ -281,11 +281,15 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
+/// Sorted by address. By a heap: in WebAssembly the sort of the standard library is ten times the code.
+pub(crate) fn by_address(extents: Vec<Extent>) -> Vec<Extent> {
+    BinaryHeap::from(extents).into_sorted_vec()
+}
+
 /// Sorted by address, neighbours merged.
-fn sorted(mut extents: Vec<Extent>) -> Vec<Extent> {
-    extents.sort_unstable();
+fn sorted(extents: Vec<Extent>) -> Vec<Extent> {
     let mut merged: Vec<Extent> = Vec::with_capacity(extents.len());
-    for extent in extents {
+    for extent in by_address(extents) {
         match merged.last_mut() {
             Some(last) if last.start + last.units == extent.start => last.units += extent.units,
             _ => merged.push(extent),

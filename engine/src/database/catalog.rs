@@ -6,8 +6,7 @@
 //! 28  varint length, key codec id; varint length, value codec id
 //! ```
 
-use std::collections::BTreeMap;
-
+use super::collections::Collections;
 use crate::checkpoint::Age;
 use crate::error::{Error, Result};
 use crate::node::Child;
@@ -38,7 +37,7 @@ pub(crate) struct Version {
     pub version: u64,
     /// See [`Age`].
     pub moves: u64,
-    pub collections: BTreeMap<String, Collection>,
+    pub collections: Collections,
 }
 
 /// What a collection is, for listings.

@@ -21,6 +21,7 @@ use crate::transaction::{
 };
 
 mod catalog;
+mod collections;
 mod compact;
 mod feed;
 mod history;

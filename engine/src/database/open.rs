@@ -1,9 +1,9 @@
 //! Opening: creation, or recovery from the newest superblock.
 
-use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
+use super::collections::Collections;
 use super::{Collection, Config, DATA_FILE, Options, Published, Shared, Version, Writer};
 use crate::block::{BlockFile, Compression};
 use crate::cache::Pager;
@@ -251,8 +251,8 @@ fn continue_log(
     Ok(())
 }
 
-fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<BTreeMap<String, Collection>> {
-    let mut collections = BTreeMap::new();
+fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<Collections> {
+    let mut collections = Collections::default();
     let mut cursor = TreeCursor::new(root, 0, &KeyRange::all(), Direction::Forward);
     let mut bytes = Vec::new();
     while cursor.advance(pager)? {

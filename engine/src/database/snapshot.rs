@@ -1,6 +1,5 @@
 //! Read views: a snapshot of the whole database, a collection inside it, a cursor over that.
 
-use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use super::{CollectionInfo, Config, Shared, Version};
@@ -77,11 +76,7 @@ impl Snapshot {
         if name.starts_with(expiry::HIDDEN) {
             return None;
         }
-        // The names of hidden collections come next to the empty name, so this costs little where there are none.
-        let mut from_hidden = collections.range::<str, _>((Bound::Included("\0"), Bound::Unbounded));
-        let any_hidden = from_hidden
-            .next()
-            .is_some_and(|(name, _)| name.starts_with(expiry::HIDDEN));
+        let any_hidden = self.pin.version.has_hidden();
         let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
         Some(Tree {
             snapshot: self.clone(),

@@ -1,7 +1,7 @@
 //! Verification: each unit of the file is reachable exactly once, kept, or free (invariant I8), and everything reachable is intact.
 
 use super::{Shared, Version, lock};
-use crate::checkpoint::{Extent, Superblock};
+use crate::checkpoint::{Extent, Superblock, by_address};
 use crate::error::Error;
 use crate::tree::walk::Walk;
 
@@ -56,7 +56,7 @@ pub(super) fn verify(shared: &Shared) -> VerifyReport {
     }
     // Unreadable subtrees hide their blocks, so the sum only means something when all of them could be read.
     if report.problems.is_empty() {
-        check_coverage(&writer, &mut extents, &mut report.problems);
+        check_coverage(&writer, extents, &mut report.problems);
     }
     report
 }
@@ -73,10 +73,9 @@ fn add(report: &mut VerifyReport, walk: Walk, extents: &mut Vec<Extent>, name: &
     report.problems.extend(problems);
 }
 
-fn check_coverage(writer: &Writer, extents: &mut [Extent], problems: &mut Vec<Error>) {
-    extents.sort_unstable();
+fn check_coverage(writer: &Writer, extents: Vec<Extent>, problems: &mut Vec<Error>) {
     let mut end = Superblock::first_data_unit(writer.superblock.unit_shift);
-    for extent in extents.iter() {
+    for extent in by_address(extents) {
         if extent.start < end {
             problems.push(Error::corrupt_at(extent.start, "a unit is used twice"));
         } else if extent.start > end {

@@ -103,6 +103,7 @@ impl Node {
     }
 
     /// Number of cells.
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.get_u16(2)
     }
@@ -236,6 +237,7 @@ impl Node {
         self.bytes.len() - self.slots_end() - self.heap_bytes()
     }
 
+    #[inline]
     fn get_u16(&self, at: usize) -> usize {
         usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
     }
@@ -245,11 +247,13 @@ impl Node {
         self.bytes[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
     }
 
+    #[inline]
     fn at_end(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.bytes.len() - offset;
         &self.bytes[start..start + len]
     }
 
+    #[inline]
     fn slot(&self, index: usize) -> Slot {
         let at = HEADER_BYTES + index * SLOT_BYTES;
         Slot::decode(&self.bytes[at..at + SLOT_BYTES])
@@ -284,6 +288,7 @@ impl Slot {
 
 /// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
 /// heads still need the full comparison.
+#[inline]
 fn head_of(suffix: &[u8]) -> u32 {
     if let Some(first) = suffix.first_chunk() {
         return u32::from_be_bytes(*first);

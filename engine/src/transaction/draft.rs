@@ -1,5 +1,6 @@
 //! Pages that one transaction made and nobody else can see yet.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -32,7 +33,7 @@ pub(crate) struct Draft {
     /// Bytes of the pages.
     pub bytes: usize,
     /// Start and units of extents of pages that this transaction wrote because it is larger than memory. Nobody else can refer to them.
-    pub spilled: FxHashMap<u64, u64>,
+    pub spilled: BTreeMap<u64, u64>,
     /// Those of them that it gave up again.
     pub released: Vec<Extent>,
 }
@@ -77,7 +78,8 @@ impl Draft {
     pub(crate) fn take_unpublished(&mut self) -> Vec<Extent> {
         let mut extents = std::mem::take(&mut self.allocated);
         extents.append(&mut self.released);
-        extents.extend(self.spilled.drain().map(|(start, units)| Extent { start, units }));
+        let spilled = std::mem::take(&mut self.spilled);
+        extents.extend(spilled.into_iter().map(|(start, units)| Extent { start, units }));
         extents
     }
 

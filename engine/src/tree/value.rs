@@ -3,7 +3,7 @@
 //! A value of at most [`CHUNK_BYTES`] is one chunk block and the record refers to it. A longer one is cut into chunks, whose
 //! references, 16 bytes each, make up an index block that the record refers to.
 
-use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 
 use super::Editor;
 use crate::block::{self, BlockFile, BlockInfo, BlockRef, HEADER_BYTES, Kind, REF_BYTES};
@@ -112,8 +112,10 @@ fn are_chunks_of(list: &[BlockRef], value_len: usize) -> bool {
         left -= len;
         len > 0 && chunk.raw_len as usize == len
     });
-    let units: FxHashSet<u64> = list.iter().map(|chunk| chunk.unit).collect();
-    fit && left == 0 && units.len() == list.len()
+    // A map because the allocator has one of this type already.
+    let mut units = BTreeMap::new();
+    let differ = list.iter().all(|chunk| units.insert(chunk.unit, 0_u64).is_none());
+    fit && left == 0 && differ
 }
 
 impl Editor<'_> {

@@ -70,7 +70,7 @@ fn move_in_trees(
     relocation: &mut Relocation,
 ) -> Result<Place> {
     let generation = writer.superblock.generation + 1;
-    for (name, collection) in state.collections.range_mut(place.name.clone()..) {
+    for (name, collection) in state.collections.iter_mut_from(&place.name) {
         let is_first = *name == place.name;
         if !is_first && relocation.is_spent(Vec::new) {
             return Ok(Place {
@@ -114,7 +114,7 @@ fn choose_entries(
     place: &Place,
 ) -> Result<Option<Place>> {
     let root = writer.superblock.catalog;
-    let mut names = state.collections.range(place.name.clone()..);
+    let mut names = state.collections.iter_from(&place.name);
     for (name, _) in names.by_ref().take(SLICE_ENTRIES) {
         if reaches_above(&shared.pager, root.as_ref(), 0, name.as_bytes(), aim.bound)? {
             writer.rewritten_entries.insert(name.clone());
