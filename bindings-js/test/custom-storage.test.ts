@@ -74,24 +74,26 @@ test('every kind of exception comes out typed', async () => {
     [new Proxy({}, { get: () => { throw new Error('no'); } }), 'KV_IO'],
   ];
   for (const [error, code] of thrown) {
-    await withStorage(async (storage, db) => {
-      await db.set('a', 1);
-      storage.broken.set('write', error);
-      await assert.rejects(db.set('b', 2), (reason: { code: string }) => {
-        assert.equal(reason.code, code);
-        return true;
-      });
-      storage.broken.clear();
-      assert.equal(await db.get('a'), 1);
-      assert.equal(await db.get('b'), undefined);
-      if (code === 'KV_QUOTA_EXCEEDED') {
-        await db.set('b', 2);
-      } else {
-        // It is not known what the failed write left.
-        await rejects(db.set('b', 2), 'KV_IO');
-        await rejects(db.close(), 'KV_IO');
-      }
+    const storage = new FaultyStorage();
+    const db = await open('custom', { storage });
+    await db.set('a', 1);
+    storage.broken.set('write', error);
+    await assert.rejects(db.set('b', 2), (reason: { code: string }) => {
+      assert.equal(reason.code, code);
+      return true;
     });
+    storage.broken.clear();
+    assert.equal(await db.get('a'), 1);
+    assert.equal(await db.get('b'), undefined);
+    if (code === 'KV_QUOTA_EXCEEDED') {
+      await db.set('b', 2);
+      await db.close();
+    } else {
+      // It is not known what the failed write left.
+      await rejects(db.set('b', 2), 'KV_IO');
+      await rejects(db.close(), 'KV_IO');
+    }
+    assert.equal(storage.closed, storage.opened, 'every file is closed');
   }
 });
 

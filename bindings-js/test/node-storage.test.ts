@@ -23,7 +23,7 @@ test('reopening finds what was written; a file: URL is a path', () => withPath(a
   assert.equal(first.path, path);
   await first.set('a', [1, 2]);
   await first.close();
-  assert.deepEqual(readdirSync(path).toSorted(), ['data', 'log']);
+  assert.deepEqual(readdirSync(path).sort(), ['data', 'log']);
   const second = await open(pathToFileURL(path));
   assert.deepEqual(await second.get('a'), [1, 2]);
   await second.close();

@@ -30,6 +30,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(not(target_family = "wasm"))]
+mod background;
 mod backup;
 mod block;
 mod cache;
@@ -48,11 +50,14 @@ mod sync;
 mod transaction;
 mod tree;
 
+#[cfg(not(target_family = "wasm"))]
+pub use background::Background;
 pub use backup::{BackupOutcome, BackupProgress, BackupReport, RestoreReport, restore};
 pub use block::Compression;
 pub use clock::Clock;
 pub use database::{
-    Change, Changes, CollectionInfo, Commit, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyReport,
+    Change, Changes, CollectionInfo, Commit, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyProgress,
+    VerifyReport,
 };
 pub use database::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub use database::{

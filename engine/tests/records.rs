@@ -1,13 +1,16 @@
 //! Single records: versions, conditional writes, updates, renaming of collections, and time to live with a clock of the test's own.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, Update};
+use mangrove_engine::{
+    Background, Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, Update,
+};
 
 struct World {
     storage: MemoryStorage,
@@ -370,4 +373,54 @@ fn time_to_live_matches_a_model() {
         }
         assert!(database.verify().expect("memory works").is_ok());
     }
+}
+
+#[test]
+fn verification_reports_progress_and_ends_when_told() {
+    let world = World::new();
+    let database = world.open();
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..500_u64 {
+        transaction
+            .set_until("c", &number.to_be_bytes(), &[1; 50], Some(number + 1))
+            .expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    let mut last = 0;
+    let report = database
+        .verify_with(&mut |progress| {
+            assert!(progress.entries >= last && progress.entries <= progress.total_entries);
+            last = progress.entries;
+            ControlFlow::Continue(())
+        })
+        .expect("memory works")
+        .expect("it was not ended");
+    assert!(report.is_ok() && report.entries == 500 && last > 400);
+    let mut left = 5;
+    let ended = database.verify_with(&mut |_| {
+        left -= 1;
+        if left == 0 {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    assert_eq!(ended, Ok(None));
+}
+
+#[test]
+fn a_background_thread_flushes_and_purges() {
+    let world = World::new();
+    let database = Arc::new(world.open());
+    let background = Background::start(Arc::clone(&database), Duration::from_millis(1));
+    let mut transaction = database.begin().expect("it is open");
+    transaction.set_until("c", b"gone", b"", Some(1)).expect("memory works");
+    transaction.set_until("c", b"kept", b"", None).expect("memory works");
+    transaction.commit(Durability::Relaxed).expect("memory works");
+    while database.needs_flush() || database.purge_expired(1) != Ok(0) {
+        std::thread::yield_now();
+    }
+    drop(background);
+    assert!(!database.needs_flush());
+    assert_eq!(keys(&database, Direction::Forward), [b"kept"]);
 }

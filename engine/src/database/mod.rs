@@ -1,6 +1,7 @@
 //! The database: opening, versions, snapshots, collections, upkeep.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ pub use recover::{
 };
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use stats::Stats;
-pub use verify::VerifyReport;
+pub use verify::{VerifyProgress, VerifyReport};
 pub(crate) use writer::{Writer, write_roots};
 
 /// Name of the file that holds the blocks.
@@ -485,7 +486,7 @@ impl Database {
     pub fn purge_expired(&self, limit: usize) -> Result<usize> {
         let mut transaction = self.begin()?;
         let due = transaction.purge(limit)?;
-        transaction.commit(Durability::None)?;
+        transaction.commit(Durability::Relaxed)?;
         Ok(due)
     }
 
@@ -538,7 +539,19 @@ impl Database {
     /// # Errors
     /// Only what keeps it from looking at all; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        Ok(verify::verify(&self.shared))
+        let report = verify::verify(&self.shared, &mut |_| ControlFlow::Continue(()));
+        Ok(report.unwrap_or_default())
+    }
+
+    /// As [`verify`](Self::verify); `progress` is called before each node, and its break ends it: then there is no report.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_with(
+        &self,
+        progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
+    ) -> Result<Option<VerifyReport>> {
+        Ok(verify::verify(&self.shared, progress))
     }
 
     /// Makes everything durable, empties the log and gives the files back. The files stay open while snapshots of it live.

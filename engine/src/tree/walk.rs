@@ -1,5 +1,6 @@
 //! A visit to every block of a tree, for verification.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Pages, value};
@@ -8,9 +9,17 @@ use crate::cache::{Access, Expected};
 use crate::error::{Error, Result};
 use crate::node::{Child, Node, ValuePlace};
 
+/// Called before each node with the number of nodes and records so far; breaks to end the walk.
+pub(crate) type Tick<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+
 /// Counts and findings of a walk.
 #[derive(Default)]
-pub(crate) struct Walk {
+pub(crate) struct Walk<'a> {
+    pub tick: Option<Tick<'a>>,
+    /// Tells whether there is a hint about a record that expires, where the tree can have such records.
+    pub has_hint: Option<&'a dyn Fn(u64, &[u8]) -> Result<bool>>,
+    /// The walk was ended early.
+    pub is_cancelled: bool,
     /// Blocks reached, in no particular order.
     pub blocks: Vec<BlockRef>,
     pub nodes: u64,
@@ -20,7 +29,7 @@ pub(crate) struct Walk {
     pub problems: Vec<Error>,
 }
 
-impl Walk {
+impl Walk<'_> {
     /// Visits a tree. Every block is read from storage again, whether it is cached or not.
     pub(crate) fn tree(&mut self, pages: &impl Pages, root: &Child, owner: u32) {
         let expected = Expected {
@@ -32,7 +41,7 @@ impl Walk {
         };
         let before = self.records;
         self.subtree(pages, root, &expected);
-        if self.problems.is_empty() && self.records - before != root.count {
+        if self.problems.is_empty() && !self.is_cancelled && self.records - before != root.count {
             self.problems.push(Error::corrupt(format!(
                 "the catalog counts {} records, the tree holds {}",
                 root.count,
@@ -42,6 +51,13 @@ impl Walk {
     }
 
     fn subtree(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) {
+        let (nodes, records) = (self.nodes, self.records);
+        if let Some(tick) = &mut self.tick {
+            self.is_cancelled |= tick(nodes, records).is_break();
+        }
+        if self.is_cancelled {
+            return;
+        }
         let node = match self.fresh(pages, child, expected) {
             Ok(node) => node,
             Err(error) => {
@@ -89,8 +105,28 @@ impl Walk {
         }
     }
 
+    /// Every record that expires has a hint, or it would never be purged.
+    fn check_hints(&mut self, node: &Node) {
+        let Some(has_hint) = self.has_hint else { return };
+        for index in 0..node.len() {
+            let expires = node.record(index).expires;
+            let key = node.key(index);
+            if expires == 0 {
+                continue;
+            }
+            match has_hint(expires, &key) {
+                Ok(true) => {}
+                Ok(false) => self
+                    .problems
+                    .push(Error::corrupt("a record that expires has no hint").covering(&key, Some(&key))),
+                Err(error) => self.problems.push(error),
+            }
+        }
+    }
+
     fn leaf(&mut self, pages: &impl Pages, node: &Node, expected: &Expected<'_>) {
         self.records += node.len() as u64;
+        self.check_hints(node);
         if !node.has_overflow() {
             return;
         }
