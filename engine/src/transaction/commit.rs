@@ -6,14 +6,13 @@ use crate::database::{Shared, Writer};
 use crate::error::{Error, Result};
 use crate::log::Log;
 
-/// Least and most that one commit writes ahead of the next checkpoint.
-const MIN_AHEAD_BYTES: usize = 64 << 10;
+/// Most that one commit writes ahead of the next checkpoint.
 const MAX_AHEAD_BYTES: usize = 1 << 20;
 
-/// What a commit added.
+/// Sizes before a commit.
 #[derive(Clone, Copy)]
 struct Bytes {
-    draft: usize,
+    dirty_before: usize,
     record: usize,
 }
 
@@ -44,7 +43,7 @@ impl WriteTransaction<'_> {
         self.write_chunks()?;
         self.trim_feed()?;
         let bytes = Bytes {
-            draft: self.draft.bytes,
+            dirty_before: shared.pager.dirty_bytes(),
             record: self.record.as_ref().map_or(0, Vec::len),
         };
         let chunks = self
@@ -137,8 +136,9 @@ impl WriteTransaction<'_> {
     fn write_ahead_if_due(&mut self, commit: Bytes) {
         let dirty = self.shared.pager.dirty_bytes();
         let mut budget = 0;
-        if dirty > self.shared.config.cache_bytes / 4 {
-            budget = (2 * commit.draft).max(MIN_AHEAD_BYTES);
+        // A checkpoint is due at half of the cache.
+        if dirty > self.shared.config.cache_bytes / 8 * 3 {
+            budget = dirty.saturating_sub(commit.dirty_before) / 4 * 5;
         }
         if let Some(room) = self.writer.log.as_ref().and_then(Log::room_when_half_used) {
             budget = budget.max(2 * dirty / (room / commit.record.max(1)).max(1));

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::block::{BlockRef, Pointer};
 use crate::checkpoint::Extent;
 use crate::node::Node;
+use crate::tree::editor::Step;
 
 /// A page that a commit replaced: snapshots with versions `stamp..=last` may still need it.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,9 @@ pub(crate) struct Draft {
     pub pages: FxHashMap<u64, Arc<Node>>,
     /// Version that the pages belong to.
     pub stamp: u64,
+    /// Buffers that are kept from change to change.
+    pub path: Vec<Step>,
+    pub payload: Vec<u8>,
     /// Version of the commit that its new records belong to.
     pub version: u64,
     /// Published dirty pages that this transaction replaced.

@@ -149,6 +149,9 @@ impl<'a> WriteTransaction<'a> {
 
     /// Whether a record is there but has expired.
     fn is_hidden(&self, collection: &str, key: &[u8]) -> Result<bool> {
+        if !self.state.has_hidden() {
+            return Ok(false);
+        }
         let Some(entry) = self.state.collections.get(collection) else {
             return Ok(false);
         };

@@ -12,7 +12,7 @@ use crate::transaction::Draft;
 
 /// One step of a descent: a page of the draft and the child that was taken.
 #[derive(Clone, Copy)]
-pub(super) struct Step {
+pub(crate) struct Step {
     pub number: u64,
     pub index: usize,
 }
@@ -94,7 +94,8 @@ impl Editor<'_> {
 
     /// Descends to the leaf that covers `key`, copying the path. Returns the inner steps and the leaf.
     pub(super) fn own_path(&mut self, root: Child, key: &[u8]) -> Result<(Vec<Step>, u64)> {
-        let mut path = Vec::with_capacity(8);
+        let mut path = std::mem::take(&mut self.draft.path);
+        path.clear();
         let mut number = self.own_root(root)?;
         while !self.node(number).is_leaf() {
             let index = self.node(number).child_index(key);

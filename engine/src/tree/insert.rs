@@ -21,7 +21,7 @@ impl Editor<'_> {
     /// Stores a record whose value, if it is out of line, was written already.
     pub(crate) fn put(&mut self, key: &[u8], cell: &LeafCell<'_>) -> Result<bool> {
         let inline = matches!(cell.place, ValuePlace::Inline(_));
-        let mut payload = Vec::with_capacity(cell.value_len.min(self.limits.max_inline_bytes) + 40);
+        let mut payload = std::mem::take(&mut self.draft.payload);
         cell.encode_into(&mut payload);
         let Some(root) = *self.root else {
             self.plant(key, &payload, !inline);
@@ -46,10 +46,12 @@ impl Editor<'_> {
         if !fits {
             let new = Cell {
                 key: key.to_vec(),
-                payload,
+                payload: payload.clone(),
             };
             self.split(&path, leaf, index, found, vec![new]);
         }
+        self.draft.path = path;
+        self.draft.payload = payload;
         Ok(found)
     }
 
