@@ -41,6 +41,7 @@ mod error;
 pub mod fuzzing;
 pub mod index;
 mod log;
+mod memory_database;
 mod node;
 pub mod storage;
 mod transaction;
@@ -54,6 +55,10 @@ pub use database::{
     RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
+pub use memory_database::{
+    MemoryCursor, MemoryDatabase, MemorySavepoint, MemorySnapshot, MemoryTransaction, MemoryTransactionCursor,
+    MemoryTree, MemoryWriteTransaction, Record,
+};
 pub use transaction::{
     CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor, Update, Write,
     WriteBatch, WriteTransaction,
