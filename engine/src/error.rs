@@ -90,6 +90,13 @@ pub enum Error {
         /// Changes after this version are kept.
         horizon: u64,
     },
+    /// The database was made with another order of keys than the one asked for.
+    KeyOrderMismatch {
+        /// Name of the order in the database; `bytewise` is the one that needs no option.
+        stored: Box<str>,
+        /// Name of the order asked for.
+        requested: Box<str>,
+    },
     /// A collection was opened with another codec than the one it was written with.
     CodecMismatch {
         /// Name of the collection.
@@ -178,7 +185,7 @@ impl Error {
             Self::Closed => "KV_CLOSED",
             Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
             Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
-            Self::InvalidArgument { .. } => "KV_INVALID_ARGUMENT",
+            Self::InvalidArgument { .. } | Self::KeyOrderMismatch { .. } => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict { .. } => "KV_CONFLICT",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
@@ -240,6 +247,10 @@ impl fmt::Display for Error {
                     "changes are kept after version {horizon} only; begin with a new snapshot"
                 )
             }
+            Self::KeyOrderMismatch { stored, requested } => write!(
+                f,
+                "the database has the key order \"{stored}\", not \"{requested}\"; open it with the former"
+            ),
             Self::CodecMismatch {
                 collection,
                 stored,

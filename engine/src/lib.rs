@@ -40,6 +40,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
+mod key_order;
 mod log;
 mod memory_database;
 mod node;
@@ -55,6 +56,7 @@ pub use database::{
     RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
+pub use key_order::{KeyOrder, Reverse};
 pub use memory_database::{
     MemoryCursor, MemoryDatabase, MemorySavepoint, MemorySnapshot, MemoryTransaction, MemoryTransactionCursor,
     MemoryTree, MemoryWriteTransaction, Record,

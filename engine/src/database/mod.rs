@@ -8,6 +8,7 @@ use crate::cache::Pager;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::index::OrderedIndex;
+use crate::key_order::{KeyOrder, Order};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
@@ -17,6 +18,7 @@ use crate::transaction::{
 };
 
 mod catalog;
+mod cursor;
 mod history;
 mod open;
 mod recover;
@@ -27,12 +29,13 @@ mod writer;
 
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
+pub use cursor::Cursor;
 pub(crate) use history::{Changes, History};
 pub use recover::{
     Completeness, DamagedRange, LostRecord, RecoverPhase, RecoverProgress, RecoverReport, RecoveredCollection,
     RecoveredRoot, recover,
 };
-pub use snapshot::{Cursor, Snapshot, Tree};
+pub use snapshot::{Snapshot, Tree};
 pub use stats::Stats;
 pub use verify::VerifyReport;
 pub(crate) use writer::{Writer, write_roots};
@@ -66,6 +69,8 @@ pub struct Options {
     pub session: Option<u64>,
     /// Decides which records have expired. Default: the system's.
     pub clock: Clock,
+    /// Order of the keys of all collections; it has to be the one that the database was created with. `None`: that of their bytes.
+    pub key_order: Option<Arc<dyn KeyOrder>>,
 }
 
 impl Default for Options {
@@ -82,6 +87,7 @@ impl Default for Options {
             log_bytes: 32 << 20,
             session: None,
             clock: Clock::default(),
+            key_order: None,
         }
     }
 }
@@ -93,6 +99,7 @@ pub(crate) struct Config {
     pub cache_bytes: usize,
     pub read_only: bool,
     pub clock: Clock,
+    pub order: Order,
 }
 
 /// A version whose log record is written but maybe not flushed.
@@ -225,7 +232,7 @@ impl Shared {
         lock(&self.history)
     }
 
-    /// Checks what can be said about a record without looking at the database.
+    /// Checks what can be said about a record without looking at the database. The key is a stored one.
     pub(crate) fn check_record(
         &self,
         collection: &str,
@@ -298,7 +305,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
-    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::InvalidArgument`] for options out of range,
+    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::KeyOrderMismatch`], [`Error::InvalidArgument`] for options out of range,
     /// and the storage's own errors.
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {

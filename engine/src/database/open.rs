@@ -9,6 +9,7 @@ use crate::block::{BlockFile, Compression};
 use crate::cache::Pager;
 use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
+use crate::key_order::{Order, OrderName};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::storage::{Storage, StorageFile};
@@ -21,6 +22,7 @@ const MIN_CACHE_BYTES: usize = 64 << 10;
 
 pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     check(options)?;
+    let order = Order::new(options.key_order.as_ref())?;
     let missing = || Error::NotFound {
         what: "the database".to_owned(),
     };
@@ -39,6 +41,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         }
         Found::Superblocks(list) => list,
     };
+    superblocks[0].key_order.check(&order)?;
     let log = open_log(storage, &superblocks[0], options)?;
     recover(&file, log.as_ref(), &superblocks, options)
 }
@@ -134,6 +137,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         log_half_bytes: options.log_bytes / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
+        key_order: OrderName::new(Order::new(options.key_order.as_ref())?.name()),
     };
     superblock.write(file)?;
     file.flush()?;
@@ -198,6 +202,7 @@ fn recover_from(
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,
             clock: options.clock.clone(),
+            order: Order::new(options.key_order.as_ref())?,
         },
         flush: GroupFlush::new(log.cloned(), superblock.version),
         published: Mutex::new(Published::new(Arc::clone(&version))),

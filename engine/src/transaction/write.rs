@@ -60,9 +60,10 @@ impl<'a> WriteTransaction<'a> {
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
     /// end it.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.put(collection, key, value, 0)
+        self.put(collection, &self.shared.config.order.stored(key), value, 0)
     }
 
+    /// Stores a record under a stored key.
     pub(super) fn put(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         self.shared.check_key(key)?;
         if value.len() > MAX_VALUE_BYTES {
@@ -155,6 +156,10 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        self.delete_stored(collection, &self.shared.config.order.stored(key))
+    }
+
+    pub(super) fn delete_stored(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let hidden = self.is_hidden(collection, key)?;
         let found = self.edit(collection, |editor| editor.delete(key))?.unwrap_or(false);
         if found {
@@ -169,7 +174,12 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        let removed = self.edit(collection, |editor| editor.clear(&range))?.unwrap_or(0);
+        let range = self.shared.config.order.stored_range(&range);
+        self.clear_stored(collection, &range.borrow())
+    }
+
+    pub(super) fn clear_stored(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<u64> {
+        let removed = self.edit(collection, |editor| editor.clear(range))?.unwrap_or(0);
         if removed > 0 {
             self.log(collection, |collection| Operation::Clear {
                 collection,
@@ -271,7 +281,7 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
-        let Some(found) = self.find(collection, key)? else {
+        let Some(found) = self.find(collection, &self.shared.config.order.stored(key))? else {
             return Ok(None);
         };
         let record = found.leaf.record(found.index);
@@ -295,7 +305,8 @@ impl<'a> WriteTransaction<'a> {
     /// As the single operations. Lengths are checked for the whole batch before anything is changed.
     pub fn apply(&mut self, batch: &WriteBatch) -> Result<u64> {
         for operation in batch.operations() {
-            self.shared.check_key(&operation.key)?;
+            self.shared
+                .check_key(&self.shared.config.order.stored(&operation.key))?;
             check_name(&operation.collection, self.shared)?;
         }
         let mut removed = 0;
