@@ -90,6 +90,9 @@ pub enum Error {
         /// Changes after this version are kept.
         horizon: u64,
     },
+    /// A database that is read beside a writer was opened too long ago: the writer has used blocks again that it reached. Call
+    /// [`Database::refresh`](crate::Database::refresh).
+    Stale,
     /// The database was made with another order of keys than the one asked for.
     KeyOrderMismatch {
         /// Name of the order in the database; `bytewise` is the one that needs no option.
@@ -188,6 +191,7 @@ impl Error {
             Self::InvalidArgument { .. } | Self::KeyOrderMismatch { .. } => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict { .. } => "KV_CONFLICT",
+            Self::Stale => "KV_STALE",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
         }
     }
@@ -247,6 +251,10 @@ impl fmt::Display for Error {
                     "changes are kept after version {horizon} only; begin with a new snapshot"
                 )
             }
+            Self::Stale => write!(
+                f,
+                "the writer has overwritten what this reader had opened; refresh the database and read again"
+            ),
             Self::KeyOrderMismatch { stored, requested } => write!(
                 f,
                 "the database has the key order \"{stored}\", not \"{requested}\"; open it with the former"

@@ -17,6 +17,7 @@ use crate::transaction::{
     CommitInfo, Draft, Durability, Isolation, Transaction, Write, WriteBatch, WriteTransaction, check_name, expiry,
 };
 
+mod beside;
 mod catalog;
 mod cursor;
 mod history;
@@ -100,6 +101,8 @@ pub(crate) struct Config {
     pub read_only: bool,
     pub clock: Clock,
     pub order: Order,
+    /// Somebody else writes to the files meanwhile.
+    pub beside_writer: bool,
 }
 
 /// A version whose log record is written but maybe not flushed.
@@ -296,6 +299,8 @@ impl Shared {
 /// next opening has to read the log.
 pub struct Database {
     shared: Arc<Shared>,
+    /// Only for one that is read beside a writer.
+    reopen: Option<beside::Reopen>,
 }
 
 impl Database {
@@ -309,8 +314,19 @@ impl Database {
     /// and the storage's own errors.
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
-        let shared = Arc::new(open::open(&*storage, &options)?);
-        Ok(Self { shared })
+        let reopen = if storage.is_beside_writer() {
+            Some(beside::Reopen::new(Arc::clone(&storage), options.clone())?)
+        } else {
+            None
+        };
+        let shared = match &reopen {
+            Some(reopen) => reopen.open()?,
+            None => open::open(&*storage, &options)?,
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            reopen,
+        })
     }
 
     /// A read view of the newest version, O(1). It stays as it is whatever is committed later.
@@ -469,9 +485,13 @@ impl Database {
     /// of the file is used exactly once or free. Waits for the writer. O(size of the database).
     ///
     /// # Errors
-    /// Only what keeps it from looking at all; damage is in the report.
+    /// Only what keeps it from looking at all, such as [`Error::Stale`] beside a writer; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        Ok(verify::verify(&self.shared))
+        let report = verify::verify(&self.shared);
+        match report.problems.first() {
+            Some(problem) if self.shared.or_stale(problem.clone()) == Error::Stale => Err(Error::Stale),
+            _ => Ok(report),
+        }
     }
 
     /// Makes everything durable, empties the log and gives the files back. The files stay open while snapshots of it live.

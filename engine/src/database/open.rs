@@ -43,7 +43,9 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     };
     superblocks[0].key_order.check(&order)?;
     let log = open_log(storage, &superblocks[0], options)?;
-    recover(&file, log.as_ref(), &superblocks, options)
+    let mut shared = recover(&file, log.as_ref(), &superblocks, options)?;
+    shared.config.beside_writer = storage.is_beside_writer();
+    Ok(shared)
 }
 
 /// The log's file; `None` if the database has none, or if it is missing and need not be there.
@@ -202,6 +204,7 @@ fn recover_from(
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,
             clock: options.clock.clone(),
+            beside_writer: false,
             order: Order::new(options.key_order.as_ref())?,
         },
         flush: GroupFlush::new(log.cloned(), superblock.version),

@@ -123,7 +123,7 @@ impl Tree {
 
     /// Adds the collection's name to errors.
     pub(super) fn named<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error: Error| error.in_collection(&self.name))
+        result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.name))
     }
 
     fn order(&self) -> &Order {
