@@ -97,6 +97,16 @@ pub enum Error {
         /// Changes after this version are kept.
         horizon: u64,
     },
+    /// A database that is read beside a writer was opened too long ago: the writer has used blocks again that it reached. Call
+    /// [`Database::refresh`](crate::Database::refresh).
+    Stale,
+    /// The database was made with another order of keys than the one asked for.
+    KeyOrderMismatch {
+        /// Name of the order in the database; `bytewise` is the one that needs no option.
+        stored: Box<str>,
+        /// Name of the order asked for.
+        requested: Box<str>,
+    },
     /// A collection was opened with another codec than the one it was written with.
     CodecMismatch {
         /// Name of the collection.
@@ -185,9 +195,10 @@ impl Error {
             Self::Closed => "KV_CLOSED",
             Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
             Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
-            Self::InvalidArgument { .. } => "KV_INVALID_ARGUMENT",
+            Self::InvalidArgument { .. } | Self::KeyOrderMismatch { .. } => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict { .. } => "KV_CONFLICT",
+            Self::Stale => "KV_STALE",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
         }
     }
@@ -251,6 +262,14 @@ impl fmt::Display for Error {
                     "changes are kept after version {horizon} only; begin with a new snapshot"
                 )
             }
+            Self::Stale => write!(
+                f,
+                "the writer has overwritten what this reader had opened; refresh the database and read again"
+            ),
+            Self::KeyOrderMismatch { stored, requested } => write!(
+                f,
+                "the database has the key order \"{stored}\", not \"{requested}\"; open it with the former"
+            ),
             Self::CodecMismatch {
                 collection,
                 stored,

@@ -43,7 +43,9 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
+mod key_order;
 mod log;
+mod memory_database;
 mod node;
 pub mod storage;
 mod sync;
@@ -65,6 +67,11 @@ pub use database::{
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
 pub use error::{Corruption, Error, Result};
+pub use key_order::{KeyOrder, Reverse};
+pub use memory_database::{
+    MemoryCursor, MemoryDatabase, MemorySavepoint, MemorySnapshot, MemoryTransaction, MemoryTransactionCursor,
+    MemoryTree, MemoryWriteTransaction, Record,
+};
 pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use transaction::{
     CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor, Update, Write,

@@ -18,7 +18,7 @@
 //! 100  u32  length of a half of the log in bytes, 0: no log
 //! 104  u64  epoch: number of times the database was opened for writing, as of this checkpoint
 //! 112  u64  salt of the half of the log where commits after this checkpoint stand
-//! 120  [32] name of the key order, "bytewise", zero padded
+//! 120  [32] name of the key order, "bytewise" for that of the bytes, zero padded
 //! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
 //! 156  u32  offset in the half of the first of them
 //! 160  u32  CRC of the record before it
@@ -30,6 +30,7 @@
 
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
 use crate::error::{Error, Result};
+use crate::key_order::OrderName;
 use crate::log::Position;
 use crate::node::Child;
 use crate::storage::StorageFile;
@@ -46,7 +47,6 @@ const MAX_FILE_BYTES: u64 = 1 << 56;
 const MAX_NUMBER: u64 = 1 << 63;
 pub(super) const COPY_OFFSETS: [usize; 2] = [0, 2048];
 const MAGIC: [u8; 8] = *b"MANGROVE";
-const KEY_ORDER: &[u8] = b"bytewise";
 
 /// Everything needed to find the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +68,7 @@ pub(crate) struct Superblock {
     pub log: Position,
     /// There are none: the database was closed.
     pub closed: bool,
+    pub key_order: OrderName,
 }
 
 /// What the front of a file says about it.
@@ -108,7 +109,7 @@ impl Superblock {
         put(152, &[self.log.half, u8::from(self.closed)]);
         put(156, &self.log.offset.to_le_bytes());
         put(160, &self.log.crc.to_le_bytes());
-        put(120, KEY_ORDER);
+        put(120, self.key_order.bytes());
         let crc = checksum::hash(&bytes[..508]);
         bytes[508..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -128,12 +129,11 @@ impl Superblock {
                 supported: FORMAT_VERSION,
             });
         }
-        let mut order = [0; 32];
-        order[..KEY_ORDER.len()].copy_from_slice(KEY_ORDER);
+        let order = OrderName::decode(*bytes[120..].first_chunk().expect("120 + 32 < 512"));
         let node_bytes = u32_at(12);
-        if bytes[120..152] != order || !(9..=16).contains(&bytes[10]) || !(256..=65536).contains(&node_bytes) {
+        let (Some(key_order), 9..=16, 256..=65536) = (order, bytes[10], node_bytes) else {
             return Err(Error::corrupt("the superblock names options that do not exist"));
-        }
+        };
         let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
         let catalog = Child::decode_root(&bytes[48..72])?;
         let free_map = BlockRef::decode_optional(free_map)?;
@@ -167,6 +167,7 @@ impl Superblock {
                 salt: u64_at(112),
             },
             closed: bytes[153] & 1 != 0,
+            key_order,
         }))
     }
 
@@ -261,6 +262,7 @@ mod tests {
                 salt: 6,
             },
             closed: true,
+            key_order: OrderName::new("bytewise"),
         }
     }
 

@@ -45,7 +45,7 @@ pub(crate) struct Version {
 pub struct CollectionInfo {
     /// Its name; the default collection's is empty.
     pub name: String,
-    /// Number of records.
+    /// Number of records, with those that have expired and were not purged yet.
     pub count: u64,
     /// Id of the key codec it was created with.
     pub key_codec: String,

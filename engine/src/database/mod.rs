@@ -11,6 +11,7 @@ use crate::checkpoint::Age;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::index::OrderedIndex;
+use crate::key_order::{KeyOrder, Order};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
@@ -21,9 +22,11 @@ use crate::transaction::{
     set_in_place,
 };
 
+mod beside;
 mod catalog;
 mod collections;
 mod compact;
+mod cursor;
 mod feed;
 mod history;
 mod open;
@@ -36,6 +39,7 @@ mod writer;
 pub use catalog::CollectionInfo;
 pub(crate) use catalog::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
 pub use compact::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
+pub use cursor::Cursor;
 pub(crate) use feed::Feed;
 pub use feed::{Change, Changes, Commit};
 pub(crate) use history::{History, Missed};
@@ -43,7 +47,7 @@ pub use recover::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
-pub use snapshot::{Cursor, Snapshot, Tree};
+pub use snapshot::{Snapshot, Tree};
 pub use stats::Stats;
 pub use verify::{VerifyProgress, VerifyReport};
 pub(crate) use writer::{Writer, write_roots};
@@ -80,6 +84,8 @@ pub struct Options {
     pub feed_commits: u64,
     /// Decides which records have expired. Default: the system's.
     pub clock: Clock,
+    /// Order of the keys of all collections; it has to be the one that the database was created with. `None`: that of their bytes.
+    pub key_order: Option<Arc<dyn KeyOrder>>,
 }
 
 impl Default for Options {
@@ -97,6 +103,7 @@ impl Default for Options {
             session: None,
             feed_commits: 0,
             clock: Clock::default(),
+            key_order: None,
         }
     }
 }
@@ -109,6 +116,9 @@ pub(crate) struct Config {
     pub cache_bytes: usize,
     pub read_only: bool,
     pub clock: Clock,
+    pub order: Order,
+    /// Somebody else writes to the files meanwhile.
+    pub beside_writer: bool,
 }
 
 /// A version whose log record is written but maybe not flushed.
@@ -249,7 +259,7 @@ impl Shared {
         lock(&self.history)
     }
 
-    /// Checks what can be said about a record without looking at the database.
+    /// Checks what can be said about a record without looking at the database. The key is a stored one.
     pub(crate) fn check_record(
         &self,
         collection: &str,
@@ -331,6 +341,8 @@ impl Shared {
 /// next opening has to read the log.
 pub struct Database {
     shared: Arc<Shared>,
+    /// Only for one that is read beside a writer.
+    reopen: Option<beside::Reopen>,
 }
 
 impl Database {
@@ -340,12 +352,23 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
-    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::InvalidArgument`] for options out of range,
+    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::KeyOrderMismatch`], [`Error::InvalidArgument`] for options out of range,
     /// and the storage's own errors.
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
-        let shared = Arc::new(open::open(&*storage, &options)?);
-        let database = Self { shared };
+        let reopen = if storage.is_beside_writer() {
+            Some(beside::Reopen::new(Arc::clone(&storage), options.clone())?)
+        } else {
+            None
+        };
+        let shared = match &reopen {
+            Some(reopen) => reopen.open()?,
+            None => open::open(&*storage, &options)?,
+        };
+        let database = Self {
+            shared: Arc::new(shared),
+            reopen,
+        };
         if options.feed_commits > 0 && !options.read_only {
             let mut transaction = database.begin()?;
             transaction.keep_feed(options.feed_commits)?;
@@ -437,7 +460,8 @@ impl Database {
     pub fn set(&self, collection: &str, key: &[u8], value: &[u8], durability: Durability) -> Result<CommitInfo> {
         self.shared.check_record(collection, key, value.len(), None)?;
         let mut writer = self.shared.writable()?;
-        let done = set_in_place(&self.shared, &mut writer, collection, key, value, durability)?;
+        let stored = self.shared.config.order.stored(key);
+        let done = set_in_place(&self.shared, &mut writer, collection, &stored, value, durability)?;
         if let Some(info) = done {
             return Ok(info);
         }
@@ -537,9 +561,9 @@ impl Database {
     /// of the file is used exactly once or free. Waits for the writer. O(size of the database).
     ///
     /// # Errors
-    /// Only what keeps it from looking at all; damage is in the report.
+    /// Only what keeps it from looking at all, such as [`Error::Stale`] beside a writer; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        let report = verify::verify(&self.shared, &mut |_| ControlFlow::Continue(()));
+        let report = self.verify_with(&mut |_| ControlFlow::Continue(()))?;
         Ok(report.unwrap_or_default())
     }
 
@@ -551,7 +575,11 @@ impl Database {
         &self,
         progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
     ) -> Result<Option<VerifyReport>> {
-        Ok(verify::verify(&self.shared, progress))
+        let report = verify::verify(&self.shared, progress);
+        match report.as_ref().and_then(|report| report.problems.first()) {
+            Some(problem) if self.shared.or_stale(problem.clone()) == Error::Stale => Err(Error::Stale),
+            _ => Ok(report),
+        }
     }
 
     /// Makes everything durable, empties the log and gives the files back. The files stay open while snapshots of it live.

@@ -9,6 +9,7 @@ use crate::block::{BlockFile, Compression};
 use crate::cache::Pager;
 use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
+use crate::key_order::{Order, OrderName};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::storage::{Storage, StorageFile};
@@ -22,6 +23,7 @@ const MIN_CACHE_BYTES: usize = 64 << 10;
 
 pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     check(options)?;
+    let order = Order::new(options.key_order.as_ref())?;
     let missing = || Error::NotFound {
         what: "the database".to_owned(),
     };
@@ -40,8 +42,11 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         }
         Found::Superblocks(list) => list,
     };
+    superblocks[0].key_order.check(&order)?;
     let log = open_log(storage, &superblocks[0], options)?;
-    recover(&file, log.as_ref(), &superblocks, options)
+    let mut shared = recover(&file, log.as_ref(), &superblocks, options)?;
+    shared.config.beside_writer = storage.is_beside_writer();
+    Ok(shared)
 }
 
 /// The log's file; `None` if the database has none, or if it is missing and need not be there.
@@ -135,6 +140,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         log_half_bytes: options.log_bytes / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
+        key_order: OrderName::new(Order::new(options.key_order.as_ref())?.name()),
     };
     superblock.write(file)?;
     file.flush()?;
@@ -201,6 +207,8 @@ pub(super) fn recover_from(
             cache_bytes: options.cache_bytes,
             read_only: options.read_only,
             clock: options.clock.clone(),
+            beside_writer: false,
+            order: Order::new(options.key_order.as_ref())?,
         },
         flush: GroupFlush::new(log.cloned(), superblock.version),
         published: Mutex::new(Published::new(Arc::clone(&version))),

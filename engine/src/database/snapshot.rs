@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{CollectionInfo, Config, Shared, Version};
+use super::{CollectionInfo, Config, Cursor, Shared, Version};
 use crate::error::{Error, Result};
+use crate::key_order::Order;
 use crate::node::Child;
 use crate::transaction::Entry;
 use crate::transaction::expiry::{self, Root};
@@ -109,8 +110,16 @@ pub struct Tree {
 }
 
 impl Tree {
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.snapshot.pin.shared
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.snapshot.pin.now
+    }
+
+    pub(super) fn has_hints(&self) -> bool {
+        self.hints.is_some()
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -118,8 +127,12 @@ impl Tree {
     }
 
     /// Adds the collection's name to errors.
-    fn named<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error: Error| error.in_collection(&self.name))
+    pub(super) fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.name))
+    }
+
+    fn order(&self) -> &Order {
+        &self.shared().config.order
     }
 
     fn find(&self, key: &[u8]) -> Result<Option<Found>> {
@@ -129,7 +142,7 @@ impl Tree {
     }
 
     /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
-    fn expired(&self) -> Result<&[u64]> {
+    pub(super) fn expired(&self) -> Result<&[u64]> {
         let Some((owner, root)) = &self.hints else {
             return Ok(&[]);
         };
@@ -198,7 +211,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
-        self.named(self.find(key).and_then(|found| match found {
+        self.named(self.find(&self.order().stored(key)).and_then(|found| match found {
             Some(found) => self.value_of(&found, into).map(|()| true),
             None => Ok(false),
         }))
@@ -209,6 +222,11 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.entry_stored(&self.order().stored(key))
+    }
+
+    /// As [`entry`](Self::entry), for a stored key.
+    pub(crate) fn entry_stored(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.named(self.find(key).and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             let record = found.leaf.record(found.index);
@@ -227,7 +245,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.named(self.find(key).map(|found| found.is_some()))
+        self.named(self.find(&self.order().stored(key)).map(|found| found.is_some()))
     }
 
     /// Number of records in a range, O(log n).
@@ -239,11 +257,21 @@ impl Tree {
         Ok(to - from)
     }
 
+    /// As [`count`](Self::count), for a range of stored keys.
+    pub(crate) fn count_stored(&self, range: &KeyRange<'_>) -> Result<u64> {
+        let (from, to) = self.positions_stored(range)?;
+        Ok(to - from)
+    }
+
     /// Positions in key order of the first record of a range and of the first one after it, O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
+        self.positions_stored(&self.order().stored_range(range).borrow())
+    }
+
+    fn positions_stored(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
         let stored = read::positions(&self.shared().pager, self.root.as_ref(), self.owner, range);
         let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
         self.named(visible)
@@ -254,7 +282,8 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
-        let rank = read::rank(&self.shared().pager, self.root.as_ref(), self.owner, key);
+        let key = self.order().stored(key);
+        let rank = read::rank(&self.shared().pager, self.root.as_ref(), self.owner, &key);
         self.named(rank.and_then(|(below, _)| self.visible_position(below)))
     }
 
@@ -270,7 +299,7 @@ impl Tree {
             let Some(found) = found else { return Ok(None) };
             let mut bytes = Vec::new();
             self.value_of(&found, &mut bytes)?;
-            Ok(Some((found.leaf.key(found.index), bytes)))
+            Ok(Some((self.order().key(found.leaf.key(found.index)), bytes)))
         }))
     }
 
@@ -296,118 +325,21 @@ impl Tree {
     /// A cursor before the first record of a range in the given direction.
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
+        let order = self.order();
+        let range = order.stored_range(&range);
         Cursor {
-            inner: TreeCursor::new(self.root, self.owner, &range, direction),
+            order: order.clone(),
+            ..self.cursor_stored(&range.borrow(), direction)
+        }
+    }
+
+    /// A cursor over a range of stored keys, as which it gives them back.
+    pub(crate) fn cursor_stored(&self, range: &KeyRange<'_>, direction: Direction) -> Cursor {
+        Cursor {
+            inner: TreeCursor::new(self.root, self.owner, range, direction),
             tree: self.clone(),
+            order: Order::none(),
+            key: Vec::new(),
         }
-    }
-}
-
-/// Moves over the records of a range of a snapshot.
-pub struct Cursor {
-    inner: TreeCursor,
-    tree: Tree,
-}
-
-impl Cursor {
-    /// Goes to the next record; `false` at the end of the range. No allocation inside a leaf.
-    ///
-    /// # Errors
-    /// Storage errors and corruption; the cursor may be advanced again.
-    pub fn advance(&mut self) -> Result<bool> {
-        let pager = &self.tree.shared().pager;
-        let now = self.tree.snapshot.pin.now;
-        loop {
-            let advanced = self.inner.advance(pager);
-            let more = self.tree.named(advanced)?;
-            let expired = self.tree.hints.is_some() && self.inner.record().is_some_and(|record| record.is_expired(now));
-            if !(more && expired) {
-                return Ok(more);
-            }
-        }
-    }
-
-    /// Key of the current record; of the last one after the end.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-
-    /// Value of the current record.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] before the first and after the last record; storage errors and corruption.
-    pub fn value(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.value_into(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Appends the value of the current record to `into`.
-    ///
-    /// # Errors
-    /// As [`value`](Self::value).
-    pub fn value_into(&self, into: &mut Vec<u8>) -> Result<()> {
-        let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
-            what: "the cursor stands on no record; advance it first".to_owned(),
-        })?;
-        let blocks = &self.tree.shared().pager.blocks;
-        self.tree.named(value::read(blocks, self.tree.owner, &record, into))
-    }
-
-    /// Passes the current record's value on in parts, none longer than a value chunk. Errors do not name the collection.
-    pub(crate) fn value_parts<E: From<Error>>(
-        &self,
-        each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
-    ) -> std::result::Result<(), E> {
-        match self.inner.record() {
-            Some(record) => value::read_parts(&self.tree.shared().pager.blocks, self.tree.owner, &record, each),
-            None => Ok(()),
-        }
-    }
-
-    /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.
-    #[must_use]
-    pub fn value_len(&self) -> usize {
-        self.inner.record().map_or(0, |record| record.value_len)
-    }
-
-    /// Version of the commit that wrote the current record; 0 if there is no current record.
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.inner.record().map_or(0, |record| record.version)
-    }
-
-    /// When the current record expires, in milliseconds since 1970.
-    #[must_use]
-    pub fn expires_at(&self) -> Option<u64> {
-        let record = self.inner.record()?;
-        (record.expires != 0).then_some(record.expires)
-    }
-
-    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
-    ///
-    /// # Errors
-    /// Storage errors and corruption.
-    pub fn skip(&mut self, count: u64) -> Result<()> {
-        if !self.tree.expired()?.is_empty() {
-            for _ in 0..count {
-                if !self.advance()? {
-                    break;
-                }
-            }
-            return Ok(());
-        }
-        let skipped = self.inner.skip(&self.tree.shared().pager, count);
-        self.tree.named(skipped)
-    }
-
-    /// Goes to just before the first record at or past `key` in the cursor's direction, inside its range. O(log n).
-    ///
-    /// # Errors
-    /// Storage errors and corruption.
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let found = self.inner.seek(&self.tree.shared().pager, key);
-        self.tree.named(found)
     }
 }

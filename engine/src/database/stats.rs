@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Shared, lock};
 use crate::log::Log;
+use crate::transaction::expiry::HIDDEN;
 use crate::tree::Pages;
 
 /// Figures of the running database. Counters start at 0 when it is opened; sizes are bytes.
@@ -16,7 +17,7 @@ pub struct Stats {
     pub durable_version: u64,
     /// Number of collections.
     pub collections: u64,
-    /// Records in all collections.
+    /// Records in all collections, with those that have expired and were not purged yet.
     pub entries: u64,
     /// Length of the data file.
     pub file_bytes: u64,
@@ -73,11 +74,12 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         .collections
         .values()
         .filter_map(|collection| collection.root.as_ref().map(|root| depth(collection.id, root)));
+    let visible = || current.collections.iter().filter(|(name, _)| !name.starts_with(HIDDEN));
     Stats {
         version: current.version,
         durable_version: shared.flush.durable_version(),
-        collections: current.collections.len() as u64,
-        entries: current.collections.values().map(super::Collection::count).sum(),
+        collections: visible().count() as u64,
+        entries: visible().map(|(_, collection)| collection.count()).sum(),
         file_bytes: writer.space.free.end() * unit_bytes,
         free_bytes: writer.space.free.free_units() * unit_bytes,
         kept_bytes: writer.space.kept().map(|extent| extent.units).sum::<u64>() * unit_bytes,

@@ -8,10 +8,22 @@ use std::sync::Arc;
 use super::{Storage, StorageFile};
 use crate::error::{Error, Result};
 
-/// A directory of the operating system. Open files are locked for this process alone.
+/// What the files are opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Access {
+    /// Reading and writing, locked for this process alone.
+    Exclusive,
+    /// Reading, locked against writers.
+    Shared,
+    /// Reading, whoever writes.
+    BesideWriter,
+}
+
+/// A directory of the operating system. Open files are locked for this process alone, unless the storage is for reading.
 #[derive(Clone, Debug)]
 pub struct FsStorage {
     directory: PathBuf,
+    access: Access,
 }
 
 impl FsStorage {
@@ -20,7 +32,61 @@ impl FsStorage {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
+            access: Access::Exclusive,
         }
+    }
+
+    /// As [`new`](Self::new), for reading: [`Options::read_only`](crate::Options::read_only) has to be set. Any number of readers share the
+    /// files, and a writer is refused while there are any, as they are while there is one. Nothing is created, and neither the directory nor the
+    /// files have to be writable; where the system cannot lock them, as on some read-only media, they are not locked.
+    #[must_use]
+    pub fn read_only(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            access: Access::Shared,
+        }
+    }
+
+    /// As [`read_only`](Self::read_only), without a lock: a writer may be active in another process. The database is read as it was when it was
+    /// opened, for as long as the writer leaves the blocks alone that this takes, which is until its second checkpoint after that. From then on reads may fail with
+    /// [`Error::Stale`], and [`Database::refresh`](crate::Database::refresh) goes over to the newest state.
+    ///
+    /// What is read may include commits that the writer has not flushed yet. A block that was overwritten is told from the one that
+    /// was there by its checksum of 32 bits in the reference to it and by what its header says. The files have to be on a file system of this machine. On Windows
+    /// the writer's lock keeps others from reading at all.
+    #[must_use]
+    pub fn read_only_beside_writer(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            access: Access::BesideWriter,
+        }
+    }
+
+    fn open_for_reading(&self, name: &str) -> Result<Arc<dyn StorageFile>> {
+        let path = self.path(name);
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::NotFound {
+                what: path.display().to_string(),
+            },
+            _ => failed("opening", &path, &error),
+        })?;
+        if self.access == Access::Shared {
+            match file.try_lock_shared() {
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::Locked {
+                        file: path.display().to_string(),
+                    });
+                }
+                // A file system without locks can have no writer that holds one.
+                Ok(()) | Err(TryLockError::Error(_)) => {}
+            }
+        }
+        let is_read_only = true;
+        Ok(Arc::new(FsFile {
+            file,
+            path,
+            is_read_only,
+        }))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -77,6 +143,13 @@ fn flush_directory(directory: &Path) -> Result<()> {
 
 impl Storage for FsStorage {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        if self.access != Access::Exclusive {
+            return if create {
+                Err(Error::ReadOnly)
+            } else {
+                self.open_for_reading(name)
+            };
+        }
         let path = self.path(name);
         if create && !path.exists() {
             create_directory(&self.directory)?;
@@ -98,7 +171,11 @@ impl Storage for FsStorage {
             }
             Err(TryLockError::Error(error)) => return Err(failed("locking", &path, &error)),
         }
-        let file = FsFile { file, path };
+        let file = FsFile {
+            file,
+            path,
+            is_read_only: false,
+        };
         // An empty file is new, or its creation was killed before its name was flushed.
         if create && file.is_empty()? {
             flush_directory(&self.directory)?;
@@ -111,7 +188,14 @@ impl Storage for FsStorage {
         path.try_exists().map_err(|error| failed("looking for", &path, &error))
     }
 
+    fn is_beside_writer(&self) -> bool {
+        self.access == Access::BesideWriter
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
+        if self.access != Access::Exclusive {
+            return Err(Error::ReadOnly);
+        }
         let path = self.path(name);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(failed("removing", &path, &error)),
@@ -124,11 +208,19 @@ impl Storage for FsStorage {
 struct FsFile {
     file: File,
     path: PathBuf,
+    is_read_only: bool,
 }
 
 impl FsFile {
     fn failed(&self, action: &str, error: &io::Error) -> Error {
         failed(action, &self.path, error)
+    }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.is_read_only {
+            return Err(Error::ReadOnly);
+        }
+        Ok(())
     }
 }
 
@@ -174,10 +266,12 @@ impl StorageFile for FsFile {
     }
 
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
+        self.check_writable()?;
         write_all_at(&self.file, offset, from).map_err(|error| self.failed("writing", &error))
     }
 
     fn flush(&self) -> Result<()> {
+        self.check_writable()?;
         self.file.sync_data().map_err(|error| self.failed("flushing", &error))
     }
 
@@ -187,6 +281,7 @@ impl StorageFile for FsFile {
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
+        self.check_writable()?;
         self.file.set_len(len).map_err(|error| self.failed("resizing", &error))
     }
 }

@@ -36,6 +36,11 @@ pub trait Storage: Send + Sync {
     /// [`Error::Io`](crate::Error::Io) when the storage cannot tell.
     fn exists(&self, name: &str) -> Result<bool>;
 
+    /// Whether files that are opened here may be written by somebody else meanwhile. Such a storage is for reading alone.
+    fn is_beside_writer(&self) -> bool {
+        false
+    }
+
     /// Removes a file that is not open; missing files are no error.
     ///
     /// # Errors

@@ -101,9 +101,9 @@ impl WriteTransaction<'_> {
                 if let Some(found) = self.find(&name, key)?
                     && found.leaf.record(found.index).is_expired(self.now)
                 {
-                    self.delete(&name, key)?;
+                    self.delete_stored(&name, key)?;
                 }
-                self.delete(&hints, &hint)?;
+                self.delete_stored(&hints, &hint)?;
             }
             if due >= limit {
                 break;

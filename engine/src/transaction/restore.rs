@@ -21,6 +21,7 @@ impl WriteTransaction<'_> {
             return self.set(collection, key, &value).map(drop);
         }
         self.create(collection)?;
+        let key = &*self.shared.config.order.stored(key);
         // The log does not learn of it: a restoration ends with a checkpoint.
         self.record = None;
         self.edit(collection, |editor| {

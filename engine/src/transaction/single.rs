@@ -31,6 +31,7 @@ pub(crate) fn set_in_place(
     durability: Durability,
 ) -> Result<Option<CommitInfo>> {
     if durability == Durability::Strict
+        || shared.check_key(key).is_err()
         || !shared.config.limits.is_inline(key.len(), value.len())
         || shared.history().is_wanted()
         || shared.feed().is_wanted()

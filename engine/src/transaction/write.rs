@@ -71,27 +71,19 @@ impl<'a> WriteTransaction<'a> {
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
     /// end it.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.put(collection, key, value, 0)
+        self.put(collection, &self.shared.config.order.stored(key), value, 0)
     }
 
+    /// Stores a record under a stored key.
     pub(super) fn put(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        // What can be refused is refused before the collection is there.
+        self.check_lengths(key, value.len(), expires)?;
         self.create(collection)?;
         self.put_record(collection, key, value, expires)
     }
 
-    /// Stores a record in a collection that is there.
+    /// Stores a record in a collection that is there. The lengths were checked.
     pub(super) fn put_record(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
-        self.shared.check_key(key)?;
-        if value.len() > MAX_VALUE_BYTES {
-            return Err(Error::ValueTooLarge {
-                len_bytes: value.len(),
-                max_bytes: MAX_VALUE_BYTES,
-            });
-        }
-        if expires != 0 {
-            // The longest key that an expiry hint has room for.
-            self.shared.check_key(&expiry::hint(expires, key))?;
-        }
         // Before the change is logged, so that replaying finds it.
         let hints = match expires {
             0 => None,
@@ -147,6 +139,21 @@ impl<'a> WriteTransaction<'a> {
         Ok(found.unwrap_or(false) && !hidden)
     }
 
+    fn check_lengths(&self, key: &[u8], value_len: usize, expires: u64) -> Result<()> {
+        self.shared.check_key(key)?;
+        if value_len > MAX_VALUE_BYTES {
+            return Err(Error::ValueTooLarge {
+                len_bytes: value_len,
+                max_bytes: MAX_VALUE_BYTES,
+            });
+        }
+        if expires != 0 {
+            // A hint has the expiry in front of the key.
+            self.shared.check_key(&expiry::hint(expires, key))?;
+        }
+        Ok(())
+    }
+
     /// Whether a record is there but has expired.
     fn is_hidden(&self, collection: &str, key: &[u8]) -> Result<bool> {
         if !self.state.has_hidden() {
@@ -184,6 +191,10 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        self.delete_stored(collection, &self.shared.config.order.stored(key))
+    }
+
+    pub(super) fn delete_stored(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let hidden = self.is_hidden(collection, key)?;
         let found = self.edit(collection, |editor| editor.delete(key))?.unwrap_or(false);
         if found {
@@ -199,7 +210,12 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        let removed = self.edit(collection, |editor| editor.clear(&range))?.unwrap_or(0);
+        let range = self.shared.config.order.stored_range(&range);
+        self.clear_stored(collection, &range.borrow())
+    }
+
+    pub(super) fn clear_stored(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<u64> {
+        let removed = self.edit(collection, |editor| editor.clear(range))?.unwrap_or(0);
         if removed > 0 {
             self.log(collection, |collection| Operation::Clear {
                 collection,
@@ -305,7 +321,7 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
-        let Some(found) = self.find(collection, key)? else {
+        let Some(found) = self.find(collection, &self.shared.config.order.stored(key))? else {
             return Ok(None);
         };
         let record = found.leaf.record(found.index);
@@ -329,7 +345,8 @@ impl<'a> WriteTransaction<'a> {
     /// As the single operations. Lengths are checked for the whole batch before anything is changed.
     pub fn apply(&mut self, batch: &WriteBatch) -> Result<u64> {
         for operation in batch.operations() {
-            self.shared.check_key(&operation.key)?;
+            self.shared
+                .check_key(&self.shared.config.order.stored(&operation.key))?;
             check_name(&operation.collection, self.shared)?;
         }
         let mut removed = 0;

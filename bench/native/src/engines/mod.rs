@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use mangrove_engine::Record;
+use mangrove_engine::index::{BTree, CritBit};
+
 use crate::measure::Written;
 use crate::records::Records;
 
@@ -12,6 +15,7 @@ mod counting;
 mod fjall;
 mod lmdb;
 mod mangrove;
+mod memory;
 mod redb;
 #[cfg(feature = "rocksdb")]
 mod rocksdb;
@@ -25,6 +29,8 @@ pub(crate) const CACHE_BYTES: usize = 256 << 20;
 pub(crate) const NAMES: &[&str] = &[
     "mangrove",
     "mangrove without LZ4",
+    "mangrove in memory",
+    "mangrove in memory with CritBit",
     "redb",
     "lmdb",
     #[cfg(feature = "fjall")]
@@ -69,6 +75,8 @@ pub(crate) fn open(name: &str, directory: &Path) -> Box<dyn Engine> {
     match name {
         "mangrove" => Box::new(mangrove::open(directory, true)),
         "mangrove without LZ4" => Box::new(mangrove::open(directory, false)),
+        "mangrove in memory" => Box::new(memory::open::<BTree<Record>>()),
+        "mangrove in memory with CritBit" => Box::new(memory::open::<CritBit<Record>>()),
         "redb" => Box::new(redb::open(directory)),
         "lmdb" => Box::new(lmdb::open(directory)),
         #[cfg(feature = "fjall")]

@@ -25,8 +25,10 @@ pub struct TransactionCursor<'t, I: OrderedIndex<Write>> {
     base: Option<(Tree, Cursor)>,
     /// The base's cursor stands on a record that was not returned yet.
     base_is_ahead: bool,
-    /// Key of the current record.
+    /// Stored key of the current record.
     key: Vec<u8>,
+    /// Its key, if there is an order to turn it back from.
+    turned: Vec<u8>,
     source: Source,
     is_done: bool,
 }
@@ -40,7 +42,7 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
     ) -> Self {
         let (_, base) = transaction.view(collection);
         let base = base.map(|tree| {
-            let cursor = tree.cursor(*range, direction);
+            let cursor = tree.cursor_stored(range, direction);
             (tree, cursor)
         });
         Self {
@@ -51,6 +53,7 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
             base,
             base_is_ahead: false,
             key: Vec::new(),
+            turned: Vec::new(),
             source: Source::Nowhere,
             is_done: false,
         }
@@ -59,7 +62,11 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
     /// Key of the current record.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        &self.key
+        if self.transaction.order().is_none() {
+            &self.key
+        } else {
+            &self.turned
+        }
     }
 
     /// Value of the current record; empty if there is none.
@@ -91,6 +98,9 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
         let advanced = self.step()?;
         self.note(advanced);
         self.is_done = !advanced;
+        if advanced && !self.transaction.order().is_none() {
+            self.transaction.order().key_into(&self.key, &mut self.turned);
+        }
         Ok(advanced)
     }
 

@@ -8,6 +8,7 @@ use super::{CommitInfo, Durability, Entry, ReadWrite, WriteTransaction};
 use crate::database::{Shared, Snapshot, Tree};
 use crate::error::{Error, Result};
 use crate::index::{BTree, OrderedIndex};
+use crate::key_order::Order;
 use crate::tree::KeyRange;
 
 mod cursor;
@@ -137,6 +138,15 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
+        self.entry_stored(collection, &self.order().stored(key))
+    }
+
+    fn order(&self) -> &Order {
+        &self.shared.config.order
+    }
+
+    /// The write set, and what is noted as read, hold stored keys.
+    fn entry_stored(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
         let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
             if let Some(Write(write)) = overlay.writes.get(key) {
@@ -152,7 +162,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         }
         let Some(base) = base else { return Ok(None) };
         self.note(&base, |footprint| footprint.add_key(key));
-        base.entry(key)
+        base.entry_stored(key)
     }
 
     /// Whether a collection is there.
@@ -177,8 +187,9 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         {
             let (_, base) = self.view(collection);
             let Some(base) = base else { return Ok(0) };
-            self.note(&base, |footprint| footprint.add_range(&range));
-            return base.count(range);
+            let range = self.order().stored_range(&range);
+            self.note(&base, |footprint| footprint.add_range(&range.borrow()));
+            return base.count_stored(&range.borrow());
         }
         let mut count = 0;
         while cursor.advance()? {
@@ -195,7 +206,8 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         range: KeyRange<'_>,
         direction: crate::tree::Direction,
     ) -> TransactionCursor<'_, I> {
-        TransactionCursor::new(self, collection, &range, direction)
+        let range = self.order().stored_range(&range);
+        TransactionCursor::new(self, collection, &range.borrow(), direction)
     }
 
     /// Stores a record, creating the collection if need be; returns whether the key was there before.
@@ -211,7 +223,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// As [`set`](Self::set).
     pub fn put(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(collection, key, value, None)
+        self.write(collection, &self.order().stored(key), value, None)
     }
 
     fn write(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
@@ -228,9 +240,10 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
-        let found = self.entry(collection, key)?.is_some();
+        let key = self.order().stored(key);
+        let found = self.entry_stored(collection, &key)?.is_some();
         if found {
-            self.overlay(collection).writes.insert(key, Write(None));
+            self.overlay(collection).writes.insert(&key, Write(None));
         }
         Ok(found)
     }
@@ -241,7 +254,8 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// None now; the commit may fail.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<()> {
         if self.has_collection(collection) {
-            self.overlay(collection).clear(&range);
+            let range = self.order().stored_range(&range);
+            self.overlay(collection).clear(&range.borrow());
         }
         Ok(())
     }
@@ -363,7 +377,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
             let found = all.find(|(_, known)| **known == Some(id));
             found.map_or_else(String::new, |(name, _)| name.clone())
         };
-        reads::check(footprints, &later, name_of)
+        reads::check(footprints, &later, name_of, self.order())
     }
 
     /// What this transaction writes to collections of its snapshot.
@@ -399,10 +413,10 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         }
         for (name, overlay) in &self.overlays {
             if overlay.emptied {
-                transaction.clear(name, KeyRange::all())?;
+                transaction.clear_stored(name, &KeyRange::all())?;
             }
             for range in &overlay.cleared {
-                transaction.clear(name, range.borrow())?;
+                transaction.clear_stored(name, &range.borrow())?;
             }
             if let Some((key_codec, value_codec)) = &overlay.codecs {
                 transaction.set_codecs(name, key_codec, value_codec)?;
@@ -410,10 +424,15 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
             for (key, Write(write)) in overlay.writes.iter(crate::tree::Direction::Forward) {
                 match write {
                     Some(record) => {
-                        transaction.set_until(name, key, &record.value, record.expires)?;
+                        transaction.put(
+                            name,
+                            key,
+                            &record.value,
+                            record.expires.map_or(0, |expires| expires.max(1)),
+                        )?;
                     }
                     None => {
-                        transaction.delete(name, key)?;
+                        transaction.delete_stored(name, key)?;
                     }
                 }
             }
@@ -434,9 +453,10 @@ impl<I: OrderedIndex<Write>> ReadWrite for Transaction<I> {
     }
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
-        self.shared.check_record(collection, key, value.len(), expires_at)?;
-        let found = self.entry(collection, key)?.is_some();
-        self.write(collection, key, value, expires_at)?;
+        let key = self.order().stored(key);
+        self.shared.check_record(collection, &key, value.len(), expires_at)?;
+        let found = self.entry_stored(collection, &key)?.is_some();
+        self.write(collection, &key, value, expires_at)?;
         Ok(found)
     }
 

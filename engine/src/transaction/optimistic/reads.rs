@@ -6,6 +6,7 @@ use std::ops::Bound;
 use super::overlay::OwnedRange;
 use crate::database::Missed;
 use crate::error::{Error, Result};
+use crate::key_order::Order;
 use crate::log::{Operation, Operations};
 use crate::tree::{Direction, KeyRange};
 
@@ -93,7 +94,12 @@ fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
 pub(super) type Footprints = BTreeMap<u32, Footprint>;
 
 /// Fails if any of `later` touches what the footprints name.
-pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(u32) -> String) -> Result<()> {
+pub(super) fn check(
+    footprints: &Footprints,
+    later: &[Missed],
+    name_of: impl Fn(u32) -> String,
+    order: &Order,
+) -> Result<()> {
     if footprints.is_empty() {
         return Ok(());
     }
@@ -101,6 +107,7 @@ pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(
         let mut what = ["collection \"", &name_of(collection), "\""].concat();
         if let Some(key) = key {
             what.push_str(", key ");
+            let key = order.key(key.to_vec());
             what.extend(key.iter().take(32).flat_map(|byte| byte.escape_ascii()).map(char::from));
         }
         Err(Error::Conflict { what })

@@ -1,0 +1,127 @@
+//! Moving over the records of a snapshot.
+
+use super::Tree;
+use crate::error::{Error, Result};
+use crate::key_order::Order;
+use crate::tree::cursor::TreeCursor;
+use crate::tree::value;
+
+/// Moves over the records of a range of a snapshot.
+pub struct Cursor {
+    pub(super) inner: TreeCursor,
+    pub(super) tree: Tree,
+    pub(super) order: Order,
+    /// Key of the current record, if there is an order to turn it back from.
+    pub(super) key: Vec<u8>,
+}
+
+impl Cursor {
+    /// Goes to the next record; `false` at the end of the range. No allocation inside a leaf.
+    ///
+    /// # Errors
+    /// Storage errors and corruption; the cursor may be advanced again.
+    pub fn advance(&mut self) -> Result<bool> {
+        let pager = &self.tree.shared().pager;
+        let now = self.tree.now();
+        loop {
+            let advanced = self.inner.advance(pager);
+            let more = self.tree.named(advanced)?;
+            let expired = self.tree.has_hints() && self.inner.record().is_some_and(|record| record.is_expired(now));
+            if !(more && expired) {
+                if more && !self.order.is_none() {
+                    self.order.key_into(self.inner.key(), &mut self.key);
+                }
+                return Ok(more);
+            }
+        }
+    }
+
+    /// Key of the current record; of the last one after the end.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        if self.order.is_none() {
+            self.inner.key()
+        } else {
+            &self.key
+        }
+    }
+
+    /// Value of the current record.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] before the first and after the last record; storage errors and corruption.
+    pub fn value(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.value_into(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Appends the value of the current record to `into`.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn value_into(&self, into: &mut Vec<u8>) -> Result<()> {
+        let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
+            what: "the cursor stands on no record; advance it first".to_owned(),
+        })?;
+        let blocks = &self.tree.shared().pager.blocks;
+        self.tree.named(value::read(blocks, self.tree.id(), &record, into))
+    }
+
+    /// Passes the current record's value on in parts, none longer than a value chunk. Errors do not name the collection.
+    pub(crate) fn value_parts<E: From<Error>>(
+        &self,
+        each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        match self.inner.record() {
+            Some(record) => value::read_parts(&self.tree.shared().pager.blocks, self.tree.id(), &record, each),
+            None => Ok(()),
+        }
+    }
+
+    /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.
+    #[must_use]
+    pub fn value_len(&self) -> usize {
+        self.inner.record().map_or(0, |record| record.value_len)
+    }
+
+    /// Version of the commit that wrote the current record; 0 if there is no current record.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.inner.record().map_or(0, |record| record.version)
+    }
+
+    /// When the current record expires, in milliseconds since 1970.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        let record = self.inner.record()?;
+        (record.expires != 0).then_some(record.expires)
+    }
+
+    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn skip(&mut self, count: u64) -> Result<()> {
+        if !self.tree.expired()?.is_empty() {
+            for _ in 0..count {
+                if !self.advance()? {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let skipped = self.inner.skip(&self.tree.shared().pager, count);
+        self.tree.named(skipped)
+    }
+
+    /// Goes to just before the first record at or past `key` in the cursor's direction, inside its range. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let key = self.order.stored(key);
+        let found = self.inner.seek(&self.tree.shared().pager, &key);
+        self.tree.named(found)
+    }
+}

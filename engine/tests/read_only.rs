@@ -1,0 +1,250 @@
+//! Proves what readers of files may do: share them, read what they cannot write, and read beside a writer in another process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mangrove_engine::storage::{FsStorage, Storage};
+use mangrove_engine::{Database, Direction, Durability, Error, KeyRange, Options, Snapshot};
+
+const CHILD: &str = "MANGROVE_TEST_READ_ONLY_DIRECTORY";
+const KEYS: u64 = 200;
+
+/// The tests run one after the other: a new child holds copies of this process's open files, and their locks, for a moment.
+fn turn() -> MutexGuard<'static, ()> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn options(read_only: bool) -> Options {
+    Options {
+        read_only,
+        node_bytes: 512,
+        unit_bytes: 512,
+        cache_bytes: 64 << 10,
+        log_bytes: 32 << 10,
+        ..Options::default()
+    }
+}
+
+fn write(directory: &Path) -> Result<Database, Error> {
+    Database::open(Arc::new(FsStorage::new(directory)), options(false))
+}
+
+fn read(storage: FsStorage) -> Result<Database, Error> {
+    Database::open(Arc::new(storage), options(true))
+}
+
+/// The value of round `number` at a key: every commit writes all keys, with lengths that move blocks about.
+fn value(number: u64, key: u64) -> Vec<u8> {
+    let mut value = number.to_be_bytes().to_vec();
+    value.resize(8 + ((number * 31 + key * 7) % 90) as usize, key as u8);
+    if key == number % KEYS {
+        value.resize(3_000, 1);
+    }
+    value
+}
+
+fn commit(database: &Database, number: u64) {
+    let mut transaction = database.begin().expect("it can be written");
+    for key in 0..KEYS {
+        let set = transaction.set("all", &key.to_be_bytes(), &value(number, key));
+        set.expect("the disk works");
+    }
+    transaction.commit(Durability::Relaxed).expect("the disk works");
+}
+
+/// The round that a snapshot shows, if all of it can be read. It panics if that is not one round.
+fn round(snapshot: &Snapshot) -> Result<u64, Error> {
+    let tree = snapshot.collection("all").expect("there always is one");
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    let mut number = None;
+    let mut count = 0;
+    while cursor.advance()? {
+        let found = cursor.value()?;
+        let of = u64::from_be_bytes(*found.first_chunk().expect("eight bytes are there"));
+        assert_eq!(*number.get_or_insert(of), of, "two rounds in one snapshot");
+        assert_eq!(found, value(of, count));
+        count += 1;
+    }
+    assert_eq!(count, KEYS);
+    Ok(number.expect("there are keys"))
+}
+
+#[test]
+fn readers_share_and_keep_writers_out() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let missing = read(FsStorage::read_only(directory.path().join("none")));
+    assert!(matches!(missing, Err(Error::NotFound { .. })));
+    assert!(!directory.path().join("none").exists());
+    let writer = write(directory.path()).expect("nobody else has it");
+    commit(&writer, 7);
+    let refused = read(FsStorage::read_only(directory.path()));
+    assert!(matches!(refused, Err(Error::Locked { .. })));
+    writer.close().expect("the disk works");
+
+    let one = read(FsStorage::read_only(directory.path())).expect("nobody writes");
+    let mut other = read(FsStorage::read_only(directory.path())).expect("readers share");
+    assert_eq!((round(&one.snapshot()), round(&other.snapshot())), (Ok(7), Ok(7)));
+    assert_eq!(other.refresh(), Ok(false));
+    assert!(matches!(one.begin(), Err(Error::ReadOnly)));
+    assert!(matches!(write(directory.path()), Err(Error::Locked { .. })));
+    drop((one, other));
+    write(directory.path()).expect("the locks went with the handles");
+}
+
+#[test]
+fn nothing_is_written_to_what_is_read() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let writer = write(directory.path()).expect("nobody else has it");
+    commit(&writer, 1);
+    // Not closed: the log has to be read.
+    drop(writer);
+    let files = || ["data", "log"].map(|name| std::fs::read(directory.path().join(name)).expect("it is there"));
+    let before = files();
+    for name in ["data", "log"] {
+        let path = directory.path().join(name);
+        let mut permissions = std::fs::metadata(&path).expect("it is there").permissions();
+        permissions.set_readonly(true);
+        std::fs::set_permissions(&path, permissions).expect("it is ours");
+    }
+    for storage in [
+        FsStorage::read_only(directory.path()),
+        FsStorage::read_only_beside_writer(directory.path()),
+    ] {
+        let database = read(storage.clone()).expect("it can be read");
+        assert_eq!(round(&database.snapshot()), Ok(1));
+        assert!(database.verify().expect("it can be read").is_ok());
+        database.close().expect("there is nothing to do");
+        let file = storage.open("data", false).expect("it can be read");
+        assert!(matches!(file.write_at(0, b"x"), Err(Error::ReadOnly)));
+        assert!(matches!(file.set_len(0), Err(Error::ReadOnly)));
+        assert!(matches!(storage.open("new", true), Err(Error::ReadOnly)));
+        assert!(matches!(storage.remove("data"), Err(Error::ReadOnly)));
+        let writing = Database::open(Arc::new(storage), options(false));
+        assert!(matches!(writing, Err(Error::ReadOnly | Error::InvalidArgument { .. })));
+    }
+    assert_eq!(files(), before);
+}
+
+/// Commits rounds for ever; runs in the child process and does nothing elsewhere.
+#[test]
+fn child_writes_until_it_is_killed() {
+    let Ok(directory) = std::env::var(CHILD) else { return };
+    let database = write(directory.as_ref()).expect("nobody else has it");
+    let mut output = std::io::stdout().lock();
+    for number in 1.. {
+        commit(&database, number);
+        if number % 50 == 0 {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        writeln!(output, "round {number}").expect("the parent listens");
+        output.flush().expect("the parent listens");
+    }
+}
+
+/// A writer in another process, and the newest round that it has acknowledged.
+struct Writer {
+    child: Child,
+    acknowledged: Arc<Mutex<u64>>,
+}
+
+impl Writer {
+    fn start(directory: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().expect("tests have a path"))
+            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .env(CHILD, directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the child starts");
+        let output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let acknowledged = Arc::new(Mutex::new(0));
+        let newest = Arc::clone(&acknowledged);
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if let Some(number) = line.strip_prefix("round ").and_then(|number| number.parse().ok()) {
+                    *newest.lock().unwrap_or_else(PoisonError::into_inner) = number;
+                }
+            }
+        });
+        let writer = Self { child, acknowledged };
+        writer.wait_for(1);
+        writer
+    }
+
+    fn acknowledged(&self) -> u64 {
+        *self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_for(&self, round: u64) {
+        while self.acknowledged() < round {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it was started");
+    }
+}
+
+/// On Windows nobody reads what another has locked.
+#[cfg(unix)]
+#[test]
+fn a_reader_beside_a_writer_sees_whole_commits_or_is_stale() {
+    let _turn = turn();
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let writer = Writer::start(directory.path());
+    let refused = read(FsStorage::read_only(directory.path()));
+    assert!(matches!(refused, Err(Error::Locked { .. })));
+    let open = || loop {
+        match read(FsStorage::read_only_beside_writer(directory.path())) {
+            Err(Error::Stale) => {}
+            opened => return opened.expect("a reader beside a writer is stale at worst"),
+        }
+    };
+    let (mut whole, mut stale, mut newest) = (0, 0, 0);
+    let mut database = open();
+    for attempt in 0..300 {
+        let acknowledged = writer.acknowledged();
+        match attempt % 3 {
+            0 => database = open(),
+            _ => match database.refresh() {
+                Ok(_) => {}
+                Err(error) => {
+                    assert_eq!(error, Error::Stale);
+                    stale += 1;
+                    continue;
+                }
+            },
+        }
+        let snapshot = database.snapshot();
+        // Some wait until what they opened is gone.
+        if attempt % 5 == 0 {
+            writer.wait_for(acknowledged + 8);
+        }
+        match round(&snapshot) {
+            Ok(number) => {
+                assert!(number >= acknowledged, "{number}, but {acknowledged} was acknowledged");
+                assert!(number >= newest);
+                newest = number;
+                whole += 1;
+            }
+            Err(error) => {
+                assert_eq!(error, Error::Stale);
+                assert!(matches!(database.verify(), Err(Error::Stale)));
+                stale += 1;
+            }
+        }
+    }
+    assert!(whole > 10 && stale > 0, "{whole} whole, {stale} stale");
+    drop(writer);
+    database.refresh().expect("nobody writes");
+    assert!(round(&database.snapshot()).expect("nobody writes") >= newest);
+    assert!(database.verify().expect("nobody writes").is_ok());
+}
