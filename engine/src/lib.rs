@@ -1,8 +1,9 @@
 //! Mangrove's storage engine: an embedded, transactional, ordered key-value store.
 //!
-//! A database is a copy-on-write B+tree in checksummed, compressible blocks. It runs natively over [`std::fs`] and, compiled to
+//! A database is a set of copy-on-write B+trees in checksummed, compressible blocks, with a write-ahead log in front. It runs natively over [`std::fs`] and, compiled to
 //! WebAssembly, over whatever the host offers, through the [`storage::Storage`] trait. The engine is synchronous, starts no threads
-//! and has no global state.
+//! and has no global state. What a program has to do in return, with relaxed commits and records that expire, is [`Database::flush`] and
+//! [`Database::purge_expired`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -21,12 +22,20 @@
 //! let mut cursor = cities.cursor(KeyRange::all(), Direction::Reverse);
 //! assert!(cursor.advance()?);
 //! assert_eq!(cursor.key(), b"Quito");
+//!
+//! let (visits, _) = database.transact(Durability::Relaxed, 100, |transaction| {
+//!     let visits = transaction.get("counters", b"Quito")?.map_or(0, |value| value[0]) + 1;
+//!     transaction.set("counters", b"Quito", &[visits])?;
+//!     Ok(visits)
+//! })?;
+//! assert_eq!(visits, 1);
+//! database.close()?;
 //! # Ok::<(), mangrove_engine::Error>(())
 //! ```
 //!
-//! Layers, each depending only on those below: `backup` (snapshots as streams), `database` (open, snapshots, collections, verification), `transaction` (drafts, commit),
-//! `tree` (search, insert, delete, cursor), `checkpoint` (blocks, free space, superblock), `cache` (page table), `node` (slotted page), `block`
-//! (checksums, compression), `storage` (files).
+//! Layers, each building on those below: `backup` (snapshots as streams), `database` (open, snapshots, collections, feed, verification, compaction, salvage), `transaction`
+//! (exclusive and optimistic transactions, commit, bulk load, expiry), `tree` (search, insert, delete, cursor), `checkpoint` (blocks, free space, superblock), `log` (records of
+//! commits, flushes), `cache` (page table), `node` (slotted page), `block` (checksums, compression), [`index`] (ordered maps in memory), [`storage`] (files).
 
 #![forbid(unsafe_code)]
 

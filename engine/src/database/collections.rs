@@ -13,6 +13,7 @@ impl Collections {
         self.entries.binary_search_by(|entry| entry.0.as_str().cmp(name))
     }
 
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
