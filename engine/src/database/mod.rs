@@ -52,6 +52,9 @@ pub use stats::Stats;
 pub use verify::{VerifyProgress, VerifyReport};
 pub(crate) use writer::{Writer, write_roots};
 
+/// Longest wait before a transaction is run again.
+const CONFLICT_WAIT: Duration = Duration::from_millis(100);
+
 /// Name of the file that holds the blocks.
 pub(crate) const DATA_FILE: &str = "data";
 
@@ -446,7 +449,11 @@ impl Database {
             let mut transaction = self.transaction(Isolation::Serializable)?;
             let result = work(&mut transaction)?;
             match transaction.commit(durability) {
-                Err(Error::Conflict { .. }) if left > 0 => {}
+                Err(Error::Conflict { .. }) if left > 0 => {
+                    // What it ran into may wait for its flush; until then a new snapshot would run into it again.
+                    let newest = self.shared.newest().version;
+                    self.shared.wait_for_version(newest, CONFLICT_WAIT);
+                }
                 committed => return committed.map(|info| (result, info)),
             }
         }
