@@ -10,9 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use counter::Counter;
+
 use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
 use crate::error::Result;
 use crate::node::{Limits, Node};
+
+mod counter;
 
 const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
 
@@ -37,7 +41,7 @@ pub(crate) enum Access {
 }
 
 enum Entry {
-    Clean { node: Arc<Node>, used: bool },
+    Clean(Arc<Node>),
     Dirty(Arc<Node>),
     Redirected(BlockRef),
 }
@@ -56,7 +60,7 @@ impl Shard {
             let mut seen = FxHashSet::default();
             let entries = &self.entries;
             self.queue
-                .retain(|id| matches!(entries.get(id), Some(Entry::Clean { .. })) && seen.insert(*id));
+                .retain(|id| matches!(entries.get(id), Some(Entry::Clean(_))) && seen.insert(*id));
         }
         self.queue.push_back(id);
     }
@@ -70,7 +74,7 @@ pub(crate) struct Pager {
     clean_bytes: AtomicUsize,
     dirty_bytes: AtomicUsize,
     next_number: AtomicU64,
-    pub(crate) hits: AtomicU64,
+    pub(crate) hits: Counter,
     pub(crate) misses: AtomicU64,
 }
 
@@ -84,7 +88,7 @@ impl Pager {
             clean_bytes: AtomicUsize::new(0),
             dirty_bytes: AtomicUsize::new(0),
             next_number: AtomicU64::new(1),
-            hits: AtomicU64::new(0),
+            hits: Counter::new(),
             misses: AtomicU64::new(0),
         }
     }
@@ -113,14 +117,10 @@ impl Pager {
     /// The page if it is in memory, else the block that holds it.
     pub(crate) fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
         let id = pointer.page_id();
-        let redirected = match self.shard(id).entries.get_mut(&id) {
-            Some(Entry::Clean { node, used }) => {
-                *used = true;
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(Arc::clone(node));
-            }
-            Some(Entry::Dirty(node)) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
+        let redirected = match self.shard(id).entries.get(&id) {
+            Some(Entry::Clean(node) | Entry::Dirty(node)) => {
+                node.mark_used();
+                self.hits.add_one();
                 return Ok(Arc::clone(node));
             }
             Some(Entry::Redirected(reference)) => *reference,
@@ -130,6 +130,14 @@ impl Pager {
             },
         };
         self.lookup(&Pointer::Disk(redirected))
+    }
+
+    /// Child `index` of a published node, if it is in memory and a descent went there before.
+    #[inline]
+    pub(crate) fn linked(&self, parent: &Node, index: usize) -> Option<Arc<Node>> {
+        let node = parent.linked(index)?;
+        self.hits.add_one();
+        Some(node)
     }
 
     /// Reads a page that [`lookup`](Self::lookup) did not find and checks it against what its parent says.
@@ -171,10 +179,11 @@ impl Pager {
     pub(crate) fn insert_clean(&self, unit: u64, node: Arc<Node>) {
         let id = PageId::disk(unit);
         self.clean_bytes.fetch_add(node.memory_bytes(), Ordering::Relaxed);
+        node.take_used();
         let mut shard = self.shard(id);
-        let old = shard.entries.insert(id, Entry::Clean { node, used: false });
+        let old = shard.entries.insert(id, Entry::Clean(node));
         match old {
-            Some(Entry::Clean { node, .. }) => {
+            Some(Entry::Clean(node)) => {
                 self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
             }
             _ => shard.enqueue(id),
@@ -199,12 +208,9 @@ impl Pager {
             let Some(id) = shard.queue.pop_front() else {
                 return false;
             };
-            match shard.entries.get_mut(&id) {
-                Some(Entry::Clean { used, .. }) if *used => {
-                    *used = false;
-                    shard.queue.push_back(id);
-                }
-                Some(Entry::Clean { node, .. }) => {
+            match shard.entries.get(&id) {
+                Some(Entry::Clean(node)) if node.take_used() => shard.queue.push_back(id),
+                Some(Entry::Clean(node)) => {
                     self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
                     shard.entries.remove(&id);
                     return true;
@@ -224,7 +230,7 @@ impl Pager {
     /// Forgets a page that nothing names any more.
     pub(crate) fn remove(&self, id: PageId) {
         match self.shard(id).entries.remove(&id) {
-            Some(Entry::Clean { node, .. }) => {
+            Some(Entry::Clean(node)) => {
                 self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
             }
             Some(Entry::Dirty(node)) => {

@@ -4,13 +4,19 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use super::{CollectionInfo, Shared, Version};
+use crate::block::{BlockRef, Pointer};
+use crate::cache::{Access, Pager};
 use crate::error::{Error, Result};
-use crate::node::Child;
+use crate::node::{Child, Node, ValuePlace};
 use crate::transaction::Entry;
 use crate::transaction::expiry::{self, Root};
 use crate::tree::cursor::TreeCursor;
 use crate::tree::read::{self, Found};
-use crate::tree::{Direction, KeyRange, value};
+use crate::tree::{Direction, KeyRange, Pages, value};
+
+mod cursor;
+
+pub use cursor::Cursor;
 
 /// Keeps a version's pages alive.
 struct Pin {
@@ -74,12 +80,15 @@ impl Snapshot {
             .is_some_and(|(name, _)| name.starts_with(expiry::HIDDEN));
         let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
         Some(Tree {
-            snapshot: self.clone(),
-            root: collection.root,
-            owner: collection.id,
-            name: name.as_str().into(),
-            hints: hints.flatten().map(|hints| (hints.id, hints.root)),
-            expired: Arc::default(),
+            view: Arc::new(View {
+                snapshot: self.clone(),
+                root: collection.root,
+                root_node: OnceLock::new(),
+                owner: collection.id,
+                name: name.as_str().into(),
+                hints: hints.flatten().map(|hints| (hints.id, hints.root)),
+                expired: OnceLock::new(),
+            }),
         })
     }
 
@@ -90,57 +99,100 @@ impl Snapshot {
     }
 }
 
-/// One collection inside a snapshot.
+/// One collection inside a snapshot. Cheap to clone.
 #[derive(Clone)]
 pub struct Tree {
+    view: Arc<View>,
+}
+
+struct View {
     snapshot: Snapshot,
     root: Option<Child>,
+    /// The root's page, once something needed it: so threads need not meet at the page table for it.
+    root_node: OnceLock<Arc<Node>>,
     owner: u32,
-    name: Arc<str>,
+    name: Box<str>,
     /// Owner and root of the tree of expiry hints.
     hints: Option<(u32, Option<Child>)>,
     /// Positions of the expired records, once something needed them.
-    expired: Arc<OnceLock<Vec<u64>>>,
+    expired: OnceLock<Vec<u64>>,
+}
+
+/// The published pages, where the root's is at hand.
+impl Pages for View {
+    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
+        self.pager().lookup(pointer)
+    }
+
+    fn pager(&self) -> &Pager {
+        &self.snapshot.pin.shared.pager
+    }
+
+    fn root(&self, root: &Child, owner: u32) -> Result<Arc<Node>> {
+        if let Some(node) = self.root_node.get() {
+            return Ok(Arc::clone(node));
+        }
+        let node = self.pager().root(root, owner)?;
+        Ok(Arc::clone(self.root_node.get_or_init(|| node)))
+    }
+
+    fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
+        self.pager().child(parent, index, owner, access)
+    }
 }
 
 impl Tree {
-    fn shared(&self) -> &Shared {
-        &self.snapshot.pin.shared
+    fn pager(&self) -> &Pager {
+        self.view.pager()
+    }
+
+    fn root(&self) -> Option<&Child> {
+        self.view.root.as_ref()
+    }
+
+    /// The time at which the snapshot was taken.
+    fn now(&self) -> u64 {
+        self.view.snapshot.pin.now
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.owner
+        self.view.owner
     }
 
     /// Adds the collection's name to errors.
     fn named<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error: Error| error.in_collection(&self.name))
+        result.map_err(|error: Error| error.in_collection(&self.view.name))
     }
 
     fn find(&self, key: &[u8]) -> Result<Option<Found>> {
         // A key beyond the limit cannot be there; asking for it is no error.
-        let found = read::find(&self.shared().pager, self.root.as_ref(), self.owner, key)?;
-        Ok(found.filter(|found| !found.leaf.record(found.index).is_expired(self.snapshot.pin.now)))
+        let Some(root) = self.root() else { return Ok(None) };
+        let node = match self.view.root_node.get() {
+            Some(node) => node,
+            None => &self.view.root(root, self.view.owner)?,
+        };
+        let found = read::find_below(self.pager(), node, self.view.owner, key)?;
+        Ok(found.filter(|found| !found.leaf.record(found.index).is_expired(self.now())))
     }
 
     /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
     fn expired(&self) -> Result<&[u64]> {
-        let Some((owner, root)) = &self.hints else {
+        let Some((owner, root)) = &self.view.hints else {
             return Ok(&[]);
         };
-        if let Some(positions) = self.expired.get() {
+        if let Some(positions) = self.view.expired.get() {
             return Ok(positions);
         }
         let records = Root {
-            root: self.root.as_ref(),
-            owner: self.owner,
+            root: self.root(),
+            owner: self.view.owner,
         };
         let hints = Root {
             root: root.as_ref(),
             owner: *owner,
         };
-        let positions = expiry::expired_positions(&self.shared().pager, records, hints, self.snapshot.pin.now)?;
-        Ok(self.expired.get_or_init(|| positions))
+        let positions = expiry::expired_positions(self.pager(), records, hints, self.now())?;
+        Ok(self.view.expired.get_or_init(|| positions))
     }
 
     /// Position among the records that have not expired, of a position among all.
@@ -162,13 +214,13 @@ impl Tree {
 
     fn value_of(&self, found: &Found, into: &mut Vec<u8>) -> Result<()> {
         let record = found.leaf.record(found.index);
-        value::read(&self.shared().pager.blocks, self.owner, &record, into)
+        value::read(&self.pager().blocks, self.view.owner, &record, into)
     }
 
     /// Number of records, O(1), and O(log n) for each record that has expired and was not purged yet.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let stored = self.root.map_or(0, |root| root.count);
+        let stored = self.view.root.map_or(0, |root| root.count);
         // Where the hints cannot be read, the reads of the records will say so.
         stored - self.expired().map_or(0, |expired| expired.len() as u64)
     }
@@ -197,6 +249,23 @@ impl Tree {
             Some(found) => self.value_of(&found, into).map(|()| true),
             None => Ok(false),
         }))
+    }
+
+    /// Calls `read` with the value of a key and returns its result; `None`, without a call, if the key is not there. A value in its
+    /// leaf is not copied.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let Some(found) = self.named(self.find(key))? else {
+            return Ok(None);
+        };
+        if let ValuePlace::Inline(value) = found.leaf.record(found.index).place {
+            return Ok(Some(read(value)));
+        }
+        let mut bytes = Vec::new();
+        self.named(self.value_of(&found, &mut bytes))?;
+        Ok(Some(read(&bytes)))
     }
 
     /// A record with its version and expiry, O(log n).
@@ -239,7 +308,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        let stored = read::positions(&self.shared().pager, self.root.as_ref(), self.owner, range);
+        let stored = read::positions(&*self.view, self.root(), self.view.owner, range);
         let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
         self.named(visible)
     }
@@ -249,7 +318,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
-        let rank = read::rank(&self.shared().pager, self.root.as_ref(), self.owner, key);
+        let rank = read::rank(&*self.view, self.root(), self.view.owner, key);
         self.named(rank.and_then(|(below, _)| self.visible_position(below)))
     }
 
@@ -260,7 +329,7 @@ impl Tree {
     pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let found = self
             .stored_position(index)
-            .and_then(|index| read::at(&self.shared().pager, self.root.as_ref(), self.owner, index));
+            .and_then(|index| read::at(&*self.view, self.root(), self.view.owner, index));
         self.named(found.and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             let mut bytes = Vec::new();
@@ -292,106 +361,8 @@ impl Tree {
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
         Cursor {
-            inner: TreeCursor::new(self.root, self.owner, &range, direction),
+            inner: TreeCursor::new(self.view.root, self.view.owner, &range, direction),
             tree: self.clone(),
         }
-    }
-}
-
-/// Moves over the records of a range of a snapshot.
-pub struct Cursor {
-    inner: TreeCursor,
-    tree: Tree,
-}
-
-impl Cursor {
-    /// Goes to the next record; `false` at the end of the range. No allocation inside a leaf.
-    ///
-    /// # Errors
-    /// Storage errors and corruption; the cursor may be advanced again.
-    pub fn advance(&mut self) -> Result<bool> {
-        let pager = &self.tree.shared().pager;
-        let now = self.tree.snapshot.pin.now;
-        loop {
-            let advanced = self.inner.advance(pager);
-            let more = self.tree.named(advanced)?;
-            let expired = self.tree.hints.is_some() && self.inner.record().is_some_and(|record| record.is_expired(now));
-            if !(more && expired) {
-                return Ok(more);
-            }
-        }
-    }
-
-    /// Key of the current record; of the last one after the end.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        self.inner.key()
-    }
-
-    /// Value of the current record.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] before the first and after the last record; storage errors and corruption.
-    pub fn value(&self) -> Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.value_into(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    /// Appends the value of the current record to `into`.
-    ///
-    /// # Errors
-    /// As [`value`](Self::value).
-    pub fn value_into(&self, into: &mut Vec<u8>) -> Result<()> {
-        let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
-            what: "the cursor stands on no record; advance it first".to_owned(),
-        })?;
-        let blocks = &self.tree.shared().pager.blocks;
-        self.tree.named(value::read(blocks, self.tree.owner, &record, into))
-    }
-
-    /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.
-    #[must_use]
-    pub fn value_len(&self) -> usize {
-        self.inner.record().map_or(0, |record| record.value_len)
-    }
-
-    /// Version of the commit that wrote the current record; 0 if there is no current record.
-    #[must_use]
-    pub fn version(&self) -> u64 {
-        self.inner.record().map_or(0, |record| record.version)
-    }
-
-    /// When the current record expires, in milliseconds since 1970.
-    #[must_use]
-    pub fn expires_at(&self) -> Option<u64> {
-        let record = self.inner.record()?;
-        (record.expires != 0).then_some(record.expires)
-    }
-
-    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
-    ///
-    /// # Errors
-    /// Storage errors and corruption.
-    pub fn skip(&mut self, count: u64) -> Result<()> {
-        if !self.tree.expired()?.is_empty() {
-            for _ in 0..count {
-                if !self.advance()? {
-                    break;
-                }
-            }
-            return Ok(());
-        }
-        let skipped = self.inner.skip(&self.tree.shared().pager, count);
-        self.tree.named(skipped)
-    }
-
-    /// Goes to just before the first record at or past `key` in the cursor's direction, inside its range. O(log n).
-    ///
-    /// # Errors
-    /// Storage errors and corruption.
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let found = self.inner.seek(&self.tree.shared().pager, key);
-        self.tree.named(found)
     }
 }

@@ -82,7 +82,8 @@ impl<'a> LeafCell<'a> {
         }
     }
 
-    /// Decodes a payload that [`check_leaf_payload`] accepted.
+    /// Decodes a payload that [`check_leaf_payload`] accepted, whatever follows it.
+    #[inline]
     pub(crate) fn decode(payload: &'a [u8]) -> Self {
         let (head, at) = Head::decode(payload).expect("leaf cells were validated when the node was read");
         let place = if head.is_out_of_line {
@@ -110,6 +111,7 @@ struct Head {
 
 impl Head {
     /// The head and where the value begins.
+    #[inline]
     fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (meta, mut at) = get_varint(bytes)?;
         let mut optional = |flag: u64| {
@@ -205,7 +207,16 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Number at the front of `bytes` and its length.
+#[inline]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    match *bytes {
+        [low, ..] if low < 0x80 => Some((u64::from(low), 1)),
+        [low, high, ..] if high < 0x80 => Some((u64::from(low & 0x7F) | u64::from(high) << 7, 2)),
+        _ => get_long_varint(bytes),
+    }
+}
+
+fn get_long_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7F) << (7 * index);

@@ -25,11 +25,14 @@
 //! of the two fences, so an insert can never break it. A cell is the suffix followed by the payload of [`cell`].
 //! In an inner node the key of cell 0 is the lower fence itself and is stored empty.
 
+use links::Links;
+
 use crate::block::{Pointer, REF_BYTES};
 
 pub(crate) mod cell;
 mod edit;
 mod limits;
+mod links;
 mod search;
 pub(crate) mod split;
 mod validate;
@@ -39,6 +42,7 @@ pub(crate) use limits::Limits;
 
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const SLOT_BYTES: usize = 8;
+const HEAD_BYTES: usize = 4;
 const FLAG_UPPER: u8 = 1;
 const FLAG_OVERFLOW: u8 = 2;
 
@@ -47,6 +51,7 @@ const FLAG_OVERFLOW: u8 = 2;
 pub(crate) struct Node {
     bytes: Vec<u8>,
     pub(crate) stamp: u64,
+    links: Links,
 }
 
 impl Node {
@@ -55,6 +60,7 @@ impl Node {
         let mut node = Self {
             bytes: vec![0; capacity],
             stamp,
+            links: Links::default(),
         };
         node.bytes[0] = level;
         node.bytes[1] = if upper.is_some() { FLAG_UPPER } else { 0 };
@@ -70,7 +76,11 @@ impl Node {
 
     /// A page read from a block; [`validate`](Self::validate) it before any other use.
     pub(crate) fn from_image(bytes: Vec<u8>) -> Self {
-        Self { bytes, stamp: 0 }
+        Self {
+            bytes,
+            stamp: 0,
+            links: Links::default(),
+        }
     }
 
     /// A copy with room up to `capacity` bytes, to be changed by the version `stamp`.
@@ -80,7 +90,11 @@ impl Node {
         bytes[..front.len()].copy_from_slice(front);
         let heap_at = bytes.len() - heap.len();
         bytes[heap_at..].copy_from_slice(heap);
-        Self { bytes, stamp }
+        Self {
+            bytes,
+            stamp,
+            links: Links::default(),
+        }
     }
 
     /// Header with slots, and heap: the bytes that go to disk, in this order.
@@ -148,6 +162,14 @@ impl Node {
         into.extend_from_slice(self.suffix(index));
     }
 
+    /// Turns the key of another cell of this leaf into that of cell `index`.
+    #[inline]
+    pub(crate) fn change_key(&self, index: usize, key: &mut Vec<u8>) {
+        let (suffix, _) = self.cell(index);
+        key.truncate(self.prefix_len());
+        key.extend_from_slice(suffix);
+    }
+
     pub(crate) fn key(&self, index: usize) -> Vec<u8> {
         let mut key = Vec::with_capacity(64);
         self.key_into(index, &mut key);
@@ -156,9 +178,7 @@ impl Node {
 
     /// The bytes after the suffix of cell `index`.
     pub(crate) fn payload(&self, index: usize) -> &[u8] {
-        let slot = self.slot(index);
-        let start = self.bytes.len() - slot.offset + slot.suffix_len;
-        let rest = &self.bytes[start..];
+        let (_, rest) = self.cell(index);
         let len = if self.is_leaf() {
             cell::leaf_payload_len(rest)
         } else {
@@ -168,8 +188,9 @@ impl Node {
     }
 
     /// Record of a leaf.
+    #[inline]
     pub(crate) fn record(&self, index: usize) -> LeafCell<'_> {
-        LeafCell::decode(self.payload(index))
+        LeafCell::decode(self.cell(index).1)
     }
 
     /// Child of an inner node.
@@ -236,8 +257,10 @@ impl Node {
         self.bytes.len() - self.slots_end() - self.heap_bytes()
     }
 
+    #[inline]
     fn get_u16(&self, at: usize) -> usize {
-        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+        let pair = &self.bytes[at..at + 2];
+        usize::from(u16::from_le_bytes([pair[0], pair[1]]))
     }
 
     fn put_u16(&mut self, at: usize, value: usize) {
@@ -250,9 +273,18 @@ impl Node {
         &self.bytes[start..start + len]
     }
 
+    /// Stored suffix of cell `index`, and its payload with all that follows.
+    #[inline]
+    fn cell(&self, index: usize) -> (&[u8], &[u8]) {
+        let slot = self.slot(index);
+        let start = self.bytes.len() - slot.offset;
+        self.bytes[start..].split_at(slot.suffix_len)
+    }
+
+    #[inline]
     fn slot(&self, index: usize) -> Slot {
         let at = HEADER_BYTES + index * SLOT_BYTES;
-        Slot::decode(&self.bytes[at..at + SLOT_BYTES])
+        Slot::decode(self.bytes[at..].first_chunk().expect("the slots lie inside the page"))
     }
 }
 
@@ -265,7 +297,8 @@ struct Slot {
 }
 
 impl Slot {
-    fn decode(bytes: &[u8]) -> Self {
+    #[inline]
+    fn decode(bytes: &[u8; SLOT_BYTES]) -> Self {
         Self {
             offset: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])),
             suffix_len: usize::from(u16::from_le_bytes([bytes[2], bytes[3]])),
@@ -282,13 +315,14 @@ impl Slot {
     }
 }
 
+#[inline]
 /// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
 /// heads still need the full comparison.
 fn head_of(suffix: &[u8]) -> u32 {
     if let Some(first) = suffix.first_chunk() {
         return u32::from_be_bytes(*first);
     }
-    let mut padded = [0; 4];
+    let mut padded = [0; HEAD_BYTES];
     padded[..suffix.len()].copy_from_slice(suffix);
     u32::from_be_bytes(padded)
 }

@@ -1,8 +1,6 @@
 //! Binary search in the slot array by key heads.
 
-use std::cmp::Ordering;
-
-use super::{HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
+use super::{HEAD_BYTES, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
 
 impl Node {
     /// Position of the first cell whose key is not less than `key`, and whether it is equal. In an inner node cell 0 counts as
@@ -13,22 +11,30 @@ impl Node {
         let head = head_of(suffix);
         let slots = &self.bytes[HEADER_BYTES..HEADER_BYTES + self.len() * SLOT_BYTES];
         let slots = slots.as_chunks::<SLOT_BYTES>().0;
-        let mut low = usize::from(!self.is_leaf()).min(slots.len());
-        let mut high = slots.len();
-        while low < high {
-            let middle = low.midpoint(high);
-            let slot = Slot::decode(&slots[middle]);
-            let order = slot
-                .head
-                .cmp(&head)
-                .then_with(|| self.at_end(slot.offset, slot.suffix_len).cmp(suffix));
-            match order {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => return (middle, true),
+        // In an inner node cell 0 has no key.
+        let first = usize::from(!self.is_leaf()).min(slots.len());
+        let slots = &slots[first..];
+        let below = slots.partition_point(|slot| Slot::decode(slot).head < head);
+        let at_least = &slots[below..];
+        let is_same = |slot: &[u8; SLOT_BYTES]| Slot::decode(slot).head == head;
+        let same = match at_least {
+            [slot, ..] if !is_same(slot) => 0,
+            // Most often heads differ.
+            [_, next, ..] if is_same(next) => at_least.partition_point(is_same),
+            _ => at_least.len().min(1),
+        };
+        let found = at_least[..same].binary_search_by(|slot| {
+            let slot = Slot::decode(slot);
+            if slot.suffix_len.max(suffix.len()) <= HEAD_BYTES {
+                // They differ in zeros at the end, if at all.
+                return slot.suffix_len.cmp(&suffix.len());
             }
+            self.at_end(slot.offset, slot.suffix_len).cmp(suffix)
+        });
+        match found {
+            Ok(index) => (first + below + index, true),
+            Err(index) => (first + below + index, false),
         }
-        (low, false)
     }
 
     /// Child of an inner node that covers `key`.

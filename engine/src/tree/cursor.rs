@@ -55,7 +55,7 @@ impl TreeCursor {
             lower: owned(range.lower),
             upper: owned(range.upper),
             path: Vec::with_capacity(8),
-            before: Vec::with_capacity(8),
+            before: Vec::new(),
             inside: false,
             state: State::Start,
             key: Vec::new(),
@@ -68,13 +68,43 @@ impl TreeCursor {
     }
 
     /// The current record; `None` before the first step and after the last.
+    #[inline]
     pub(crate) fn record(&self) -> Option<LeafCell<'_>> {
         let (leaf, index) = self.path.last()?;
         (self.state == State::On).then(|| leaf.record(*index))
     }
 
     /// Moves to the next record of the range; `false` at its end.
+    #[inline]
     pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
+        if self.step_inside() {
+            return Ok(true);
+        }
+        self.advance_further(pages)
+    }
+
+    /// The step that most are: from one record to another of a leaf that lies inside the range. `false`: it is not such a step.
+    #[inline]
+    fn step_inside(&mut self) -> bool {
+        if self.state != State::On || !self.inside {
+            return false;
+        }
+        let Some((leaf, index)) = self.path.last_mut() else {
+            return false;
+        };
+        let next = match self.direction {
+            Direction::Forward => *index + 1,
+            Direction::Reverse => index.wrapping_sub(1),
+        };
+        if next >= leaf.len() {
+            return false;
+        }
+        *index = next;
+        leaf.change_key(next, &mut self.key);
+        true
+    }
+
+    fn advance_further(&mut self, pages: &impl Pages) -> Result<bool> {
         match self.state {
             State::Done => return Ok(false),
             State::Start => self.attempt(|cursor| cursor.start(pages))?,

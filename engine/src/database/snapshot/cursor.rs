@@ -1,0 +1,124 @@
+//! A cursor over a collection of a snapshot.
+
+use super::Tree;
+use crate::error::{Error, Result};
+use crate::node::ValuePlace;
+use crate::tree::cursor::TreeCursor;
+use crate::tree::value;
+
+/// Moves over the records of a range of a snapshot.
+pub struct Cursor {
+    pub(super) inner: TreeCursor,
+    pub(super) tree: Tree,
+}
+
+impl Cursor {
+    /// Goes to the next record; `false` at the end of the range. No allocation inside a leaf.
+    ///
+    /// # Errors
+    /// Storage errors and corruption; the cursor may be advanced again.
+    pub fn advance(&mut self) -> Result<bool> {
+        let pages = &*self.tree.view;
+        if self.tree.view.hints.is_none() {
+            let advanced = self.inner.advance(pages);
+            return self.tree.named(advanced);
+        }
+        let now = self.tree.now();
+        loop {
+            let advanced = self.inner.advance(pages);
+            let more = self.tree.named(advanced)?;
+            let expired = self.inner.record().is_some_and(|record| record.is_expired(now));
+            if !(more && expired) {
+                return Ok(more);
+            }
+        }
+    }
+
+    /// Key of the current record; of the last one after the end.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.inner.key()
+    }
+
+    /// Value of the current record.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] before the first and after the last record; storage errors and corruption.
+    pub fn value(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.value_into(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Appends the value of the current record to `into`.
+    ///
+    /// # Errors
+    /// As [`value`](Self::value).
+    pub fn value_into(&self, into: &mut Vec<u8>) -> Result<()> {
+        if let Some(value) = self.value_ref() {
+            into.extend_from_slice(value);
+            return Ok(());
+        }
+        let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
+            what: "the cursor stands on no record; advance it first".to_owned(),
+        })?;
+        let blocks = &self.tree.pager().blocks;
+        self.tree
+            .named(value::read(blocks, self.tree.view.owner, &record, into))
+    }
+
+    /// Value of the current record, not copied, if it lies in its leaf, as small values do. `None` if it must be read, with
+    /// [`value_into`](Self::value_into), or if there is no current record.
+    #[must_use]
+    pub fn value_ref(&self) -> Option<&[u8]> {
+        match self.inner.record()?.place {
+            ValuePlace::Inline(value) => Some(value),
+            ValuePlace::OutOfLine(_) => None,
+        }
+    }
+
+    /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.
+    #[must_use]
+    pub fn value_len(&self) -> usize {
+        self.inner.record().map_or(0, |record| record.value_len)
+    }
+
+    /// Version of the commit that wrote the current record; 0 if there is no current record.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.inner.record().map_or(0, |record| record.version)
+    }
+
+    /// When the current record expires, in milliseconds since 1970.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        let record = self.inner.record()?;
+        (record.expires != 0).then_some(record.expires)
+    }
+
+    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn skip(&mut self, count: u64) -> Result<()> {
+        if !self.tree.expired()?.is_empty() {
+            for _ in 0..count {
+                if !self.advance()? {
+                    break;
+                }
+            }
+            return Ok(());
+        }
+        let skipped = self.inner.skip(&*self.tree.view, count);
+        self.tree.named(skipped)
+    }
+
+    /// Goes to just before the first record at or past `key` in the cursor's direction, inside its range. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let found = self.inner.seek(&*self.tree.view, key);
+        self.tree.named(found)
+    }
+}
