@@ -7,7 +7,7 @@ use super::{CollectionInfo, Shared, Version};
 use crate::block::{BlockRef, Pointer};
 use crate::cache::{Access, Pager};
 use crate::error::{Error, Result};
-use crate::node::{Child, Node, ValuePlace};
+use crate::node::{Child, Node};
 use crate::transaction::Entry;
 use crate::transaction::expiry::{self, Root};
 use crate::tree::cursor::TreeCursor;
@@ -172,7 +172,10 @@ impl Tree {
             None => &self.view.root(root, self.view.owner)?,
         };
         let found = read::find_below(self.pager(), node, self.view.owner, key)?;
-        Ok(found.filter(|found| !found.leaf.record(found.index).is_expired(self.now())))
+        Ok(found.filter(|found| match found.leaf.inline_value(found.index) {
+            Some((_, 0)) => true,
+            _ => !found.leaf.record(found.index).is_expired(self.now()),
+        }))
     }
 
     /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
@@ -213,6 +216,10 @@ impl Tree {
     }
 
     fn value_of(&self, found: &Found, into: &mut Vec<u8>) -> Result<()> {
+        if let Some((value, _)) = found.leaf.inline_value(found.index) {
+            into.extend_from_slice(value);
+            return Ok(());
+        }
         let record = found.leaf.record(found.index);
         value::read(&self.pager().blocks, self.view.owner, &record, into)
     }
@@ -260,7 +267,7 @@ impl Tree {
         let Some(found) = self.named(self.find(key))? else {
             return Ok(None);
         };
-        if let ValuePlace::Inline(value) = found.leaf.record(found.index).place {
+        if let Some((value, _)) = found.leaf.inline_value(found.index) {
             return Ok(Some(read(value)));
         }
         let mut bytes = Vec::new();

@@ -132,6 +132,27 @@ impl Head {
     }
 }
 
+/// The value in the payload at the front of `bytes`, and when its record expires; `None` if the value is out of line.
+#[inline]
+pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
+    let (meta, at) = get_varint(bytes)?;
+    let mut rest = bytes.get(at..)?;
+    if meta & FLAG_VERSION != 0 {
+        let (_, len) = get_varint(rest)?;
+        rest = rest.get(len..)?;
+    }
+    let mut expires = 0;
+    if meta & FLAG_EXPIRES != 0 {
+        let (value, len) = get_varint(rest)?;
+        expires = value;
+        rest = rest.get(len..)?;
+    }
+    if meta & FLAG_OUT_OF_LINE != 0 {
+        return None;
+    }
+    Some((rest.get(..(meta >> FLAG_BITS) as usize)?, expires))
+}
+
 /// Length of the payload at the front of `bytes`, for a valid cell.
 pub(crate) fn leaf_payload_len(bytes: &[u8]) -> usize {
     Head::decode(bytes).map_or(0, |(head, at)| {

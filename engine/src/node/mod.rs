@@ -157,9 +157,11 @@ impl Node {
 
     /// Replaces `into` with the whole key of cell `index`.
     pub(crate) fn key_into(&self, index: usize, into: &mut Vec<u8>) {
+        let (prefix, suffix) = (self.prefix(), self.suffix(index));
         into.clear();
-        into.extend_from_slice(self.prefix());
-        into.extend_from_slice(self.suffix(index));
+        into.reserve(prefix.len() + suffix.len());
+        into.extend_from_slice(prefix);
+        into.extend_from_slice(suffix);
     }
 
     /// Turns the key of another cell of this leaf into that of cell `index`.
@@ -191,6 +193,12 @@ impl Node {
     #[inline]
     pub(crate) fn record(&self, index: usize) -> LeafCell<'_> {
         LeafCell::decode(self.cell(index).1)
+    }
+
+    /// Value of a leaf's record and when that expires, without the rest of the record; `None` if the value is out of line.
+    #[inline]
+    pub(crate) fn inline_value(&self, index: usize) -> Option<(&[u8], u64)> {
+        cell::inline_value(self.cell(index).1)
     }
 
     /// Child of an inner node.
@@ -315,16 +323,17 @@ impl Slot {
     }
 }
 
-#[inline]
 /// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
 /// heads still need the full comparison.
+#[inline]
 fn head_of(suffix: &[u8]) -> u32 {
-    if let Some(first) = suffix.first_chunk() {
-        return u32::from_be_bytes(*first);
+    match *suffix {
+        [a, b, c, d, ..] => u32::from_be_bytes([a, b, c, d]),
+        [a, b, c] => u32::from_be_bytes([a, b, c, 0]),
+        [a, b] => u32::from_be_bytes([a, b, 0, 0]),
+        [a] => u32::from_be_bytes([a, 0, 0, 0]),
+        [] => 0,
     }
-    let mut padded = [0; HEAD_BYTES];
-    padded[..suffix.len()].copy_from_slice(suffix);
-    u32::from_be_bytes(padded)
 }
 
 /// Length of the longest common prefix.

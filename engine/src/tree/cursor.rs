@@ -67,8 +67,17 @@ impl TreeCursor {
         &self.key
     }
 
-    /// The current record; `None` before the first step and after the last.
+    /// Value of the current record; `None` if it is out of line or there is no record.
     #[inline]
+    pub(crate) fn inline_value(&self) -> Option<&[u8]> {
+        let (leaf, index) = self.path.last()?;
+        if self.state != State::On {
+            return None;
+        }
+        leaf.inline_value(*index).map(|(value, _)| value)
+    }
+
+    /// The current record; `None` before the first step and after the last.
     pub(crate) fn record(&self) -> Option<LeafCell<'_>> {
         let (leaf, index) = self.path.last()?;
         (self.state == State::On).then(|| leaf.record(*index))
@@ -85,7 +94,7 @@ impl TreeCursor {
 
     /// The step that most are: from one record to another of a leaf that lies inside the range. `false`: it is not such a step.
     #[inline]
-    fn step_inside(&mut self) -> bool {
+    pub(crate) fn step_inside(&mut self) -> bool {
         if self.state != State::On || !self.inside {
             return false;
         }
@@ -201,10 +210,16 @@ impl TreeCursor {
 
     fn start(&mut self, pages: &impl Pages) -> Result<()> {
         let start = match self.direction {
-            Direction::Forward => self.lower.clone(),
-            Direction::Reverse => self.upper.clone(),
+            Direction::Forward => &mut self.lower,
+            Direction::Reverse => &mut self.upper,
         };
-        self.position(pages, borrowed(&start))
+        let bound = std::mem::replace(start, Bound::Unbounded);
+        let found = self.position(pages, borrowed(&bound));
+        match self.direction {
+            Direction::Forward => self.lower = bound,
+            Direction::Reverse => self.upper = bound,
+        }
+        found
     }
 
     /// Goes to the first record at or past the bound in the cursor's direction.

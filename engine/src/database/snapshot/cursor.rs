@@ -2,7 +2,6 @@
 
 use super::Tree;
 use crate::error::{Error, Result};
-use crate::node::ValuePlace;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::value;
 
@@ -20,6 +19,9 @@ impl Cursor {
     pub fn advance(&mut self) -> Result<bool> {
         let pages = &*self.tree.view;
         if self.tree.view.hints.is_none() {
+            if self.inner.step_inside() {
+                return Ok(true);
+            }
             let advanced = self.inner.advance(pages);
             return self.tree.named(advanced);
         }
@@ -71,10 +73,7 @@ impl Cursor {
     /// [`value_into`](Self::value_into), or if there is no current record.
     #[must_use]
     pub fn value_ref(&self) -> Option<&[u8]> {
-        match self.inner.record()?.place {
-            ValuePlace::Inline(value) => Some(value),
-            ValuePlace::OutOfLine(_) => None,
-        }
+        self.inner.inline_value()
     }
 
     /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.
