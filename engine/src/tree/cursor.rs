@@ -83,16 +83,8 @@ impl TreeCursor {
         (self.state == State::On).then(|| leaf.record(*index))
     }
 
-    /// Moves to the next record of the range; `false` at its end.
-    #[inline]
-    pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
-        if self.step_inside() {
-            return Ok(true);
-        }
-        self.advance_further(pages)
-    }
-
-    /// The step that most are: from one record to another of a leaf that lies inside the range. `false`: it is not such a step.
+    /// The step that most are: from one record to another of a leaf that lies inside the range. `false`, with nothing changed: the
+    /// step is another one, for [`advance`](Self::advance).
     #[inline]
     pub(crate) fn step_inside(&mut self) -> bool {
         if self.state != State::On || !self.inside {
@@ -113,7 +105,8 @@ impl TreeCursor {
         true
     }
 
-    fn advance_further(&mut self, pages: &impl Pages) -> Result<bool> {
+    /// Moves to the next record of the range; `false` at its end.
+    pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
         match self.state {
             State::Done => return Ok(false),
             State::Start => self.attempt(|cursor| cursor.start(pages))?,

@@ -16,21 +16,26 @@ impl Cursor {
     ///
     /// # Errors
     /// Storage errors and corruption; the cursor may be advanced again.
+    #[inline]
     pub fn advance(&mut self) -> Result<bool> {
-        let pages = &*self.tree.view;
-        if self.tree.view.hints.is_none() {
-            if self.inner.step_inside() {
-                return Ok(true);
-            }
-            let advanced = self.inner.advance(pages);
-            return self.tree.named(advanced);
+        if self.tree.view.hints.is_none() && self.inner.step_inside() {
+            return Ok(true);
         }
-        let now = self.tree.now();
+        self.advance_further()
+    }
+
+    fn advance_further(&mut self) -> Result<bool> {
+        let view = &*self.tree.view;
         loop {
-            let advanced = self.inner.advance(pages);
+            let advanced = self.inner.advance(view);
             let more = self.tree.named(advanced)?;
-            let expired = self.inner.record().is_some_and(|record| record.is_expired(now));
-            if !(more && expired) {
+            let may_expire = more && view.hints.is_some();
+            if !may_expire
+                || !self
+                    .inner
+                    .record()
+                    .is_some_and(|record| record.is_expired(self.tree.now()))
+            {
                 return Ok(more);
             }
         }
@@ -56,11 +61,17 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`value`](Self::value).
+    #[inline]
     pub fn value_into(&self, into: &mut Vec<u8>) -> Result<()> {
         if let Some(value) = self.value_ref() {
             into.extend_from_slice(value);
             return Ok(());
         }
+        self.read_value(into)
+    }
+
+    #[cold]
+    fn read_value(&self, into: &mut Vec<u8>) -> Result<()> {
         let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
             what: "the cursor stands on no record; advance it first".to_owned(),
         })?;
@@ -71,6 +82,7 @@ impl Cursor {
 
     /// Value of the current record, not copied, if it lies in its leaf, as small values do. `None` if it must be read, with
     /// [`value_into`](Self::value_into), or if there is no current record.
+    #[inline]
     #[must_use]
     pub fn value_ref(&self) -> Option<&[u8]> {
         self.inner.inline_value()
