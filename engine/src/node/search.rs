@@ -16,9 +16,9 @@ impl Node {
         // In an inner node cell 0 has no key.
         let first = usize::from(!self.is_leaf()).min(slots.len());
         let slots = &slots[first..];
-        let below = slots.partition_point(|slot| Slot::decode(slot).head < head);
+        let below = slots.partition_point(|slot| Slot::decode(*slot).head < head);
         let at_least = &slots[below..];
-        let is_same = |slot: &[u8; SLOT_BYTES]| Slot::decode(slot).head == head;
+        let is_same = |slot: &[u8; SLOT_BYTES]| Slot::decode(*slot).head == head;
         let same = match at_least {
             [slot, ..] if !is_same(slot) => 0,
             // Most often heads differ.
@@ -27,7 +27,7 @@ impl Node {
         };
         let word = word_of(suffix);
         let found = at_least[..same].binary_search_by(|slot| {
-            let slot = Slot::decode(slot);
+            let slot = Slot::decode(*slot);
             compare(self.at_end(slot.offset, slot.suffix_len), suffix, word)
         });
         match found {

@@ -36,6 +36,8 @@ pub(crate) struct TreeCursor {
     inside: bool,
     state: State,
     key: Vec<u8>,
+    /// Where the current record's payload begins in the leaf.
+    payload: usize,
 }
 
 fn owned(bound: Bound<&[u8]>) -> Bound<Vec<u8>> {
@@ -59,6 +61,7 @@ impl TreeCursor {
             inside: false,
             state: State::Start,
             key: Vec::new(),
+            payload: 0,
         }
     }
 
@@ -70,11 +73,10 @@ impl TreeCursor {
     /// Value of the current record; `None` if it is out of line or there is no record.
     #[inline]
     pub(crate) fn inline_value(&self) -> Option<&[u8]> {
-        let (leaf, index) = self.path.last()?;
         if self.state != State::On {
             return None;
         }
-        leaf.inline_value(*index).map(|(value, _)| value)
+        self.path.last()?.0.inline_value_at(self.payload)
     }
 
     /// The current record; `None` before the first step and after the last.
@@ -97,11 +99,11 @@ impl TreeCursor {
             Direction::Forward => *index + 1,
             Direction::Reverse => index.wrapping_sub(1),
         };
-        if next >= leaf.len() {
+        let Some(payload) = leaf.step_to(next, &mut self.key) else {
             return false;
-        }
+        };
         *index = next;
-        leaf.change_key(next, &mut self.key);
+        self.payload = payload;
         true
     }
 
@@ -122,6 +124,7 @@ impl TreeCursor {
         }
         let (leaf, index) = self.path.last().expect("a position has a leaf");
         leaf.key_into(*index, &mut self.key);
+        self.payload = leaf.payload_at(*index);
         if !self.inside && self.is_past_end() {
             self.finish();
             return Ok(false);
