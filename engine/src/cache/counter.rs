@@ -11,11 +11,11 @@ const STRIPES: usize = if cfg!(target_family = "wasm") { 1 } else { 32 };
 struct Stripe(AtomicU64);
 
 /// Counts events. Threads that share a stripe may lose some: a locked addition costs as much as what is counted.
-pub(crate) struct Counter(Box<[Stripe]>);
+pub(crate) struct Counter([Stripe; STRIPES]);
 
 impl Counter {
     pub(super) fn new() -> Self {
-        Self((0..STRIPES).map(|_| Stripe::default()).collect())
+        Self(std::array::from_fn(|_| Stripe::default()))
     }
 
     #[inline]

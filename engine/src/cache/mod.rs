@@ -133,6 +133,7 @@ impl Pager {
     }
 
     /// Child `index` of a published node, if it is in memory and a descent went there before.
+    #[cfg(not(target_family = "wasm"))]
     #[inline]
     pub(crate) fn linked(&self, parent: &Node, index: usize) -> Option<Arc<Node>> {
         let node = parent.linked(index)?;

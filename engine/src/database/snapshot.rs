@@ -4,8 +4,7 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use super::{CollectionInfo, Shared, Version};
-use crate::block::{BlockRef, Pointer};
-use crate::cache::{Access, Pager};
+use crate::cache::Pager;
 use crate::error::{Error, Result};
 use crate::node::{Child, Node};
 use crate::transaction::Entry;
@@ -118,36 +117,24 @@ struct View {
     expired: OnceLock<Vec<u64>>,
 }
 
-/// The published pages, where the root's is at hand.
-impl Pages for View {
-    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
-        self.pager().lookup(pointer)
-    }
-
-    fn pager(&self) -> &Pager {
-        &self.snapshot.pin.shared.pager
-    }
-
-    fn root(&self, root: &Child, owner: u32) -> Result<Arc<Node>> {
-        if let Some(node) = self.root_node.get() {
-            return Ok(Arc::clone(node));
-        }
-        let node = self.pager().root(root, owner)?;
-        Ok(Arc::clone(self.root_node.get_or_init(|| node)))
-    }
-
-    fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
-        self.pager().child(parent, index, owner, access)
-    }
-}
-
 impl Tree {
     fn pager(&self) -> &Pager {
-        self.view.pager()
+        &self.view.snapshot.pin.shared.pager
     }
 
     fn root(&self) -> Option<&Child> {
         self.view.root.as_ref()
+    }
+
+    /// The root's page if it is in memory.
+    fn root_node(&self) -> Option<&Arc<Node>> {
+        let cached = &self.view.root_node;
+        if cached.get().is_none() {
+            let node = self.pager().lookup(&self.root()?.pointer).ok()?;
+            // Another thread may have been first, with the same page.
+            let _ = cached.set(node);
+        }
+        cached.get()
     }
 
     /// The time at which the snapshot was taken.
@@ -167,9 +154,9 @@ impl Tree {
     fn find(&self, key: &[u8]) -> Result<Option<Found>> {
         // A key beyond the limit cannot be there; asking for it is no error.
         let Some(root) = self.root() else { return Ok(None) };
-        let node = match self.view.root_node.get() {
+        let node = match self.root_node() {
             Some(node) => node,
-            None => &self.view.root(root, self.view.owner)?,
+            None => &self.pager().root(root, self.view.owner)?,
         };
         let found = read::find_below(self.pager(), node, self.view.owner, key)?;
         Ok(found.filter(|found| match found.leaf.inline_value(found.index) {
@@ -315,7 +302,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        let stored = read::positions(&*self.view, self.root(), self.view.owner, range);
+        let stored = read::positions(self.pager(), self.root(), self.view.owner, range);
         let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
         self.named(visible)
     }
@@ -325,7 +312,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
-        let rank = read::rank(&*self.view, self.root(), self.view.owner, key);
+        let rank = read::rank(self.pager(), self.root(), self.view.owner, key);
         self.named(rank.and_then(|(below, _)| self.visible_position(below)))
     }
 
@@ -336,7 +323,7 @@ impl Tree {
     pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let found = self
             .stored_position(index)
-            .and_then(|index| read::at(&*self.view, self.root(), self.view.owner, index));
+            .and_then(|index| read::at(self.pager(), self.root(), self.view.owner, index));
         self.named(found.and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             let mut bytes = Vec::new();
@@ -368,7 +355,7 @@ impl Tree {
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
         Cursor {
-            inner: TreeCursor::new(self.view.root, self.view.owner, &range, direction),
+            inner: TreeCursor::new(self.view.root, self.view.owner, &range, direction).with_root(self.root_node()),
             tree: self.clone(),
         }
     }

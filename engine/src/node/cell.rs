@@ -111,7 +111,8 @@ struct Head {
 
 impl Head {
     /// The head and where the value begins.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (meta, mut at) = get_varint(bytes)?;
         let mut optional = |flag: u64| {
@@ -133,7 +134,8 @@ impl Head {
 }
 
 /// The value in the payload at the front of `bytes`, and when its record expires; `None` if the value is out of line.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
     let (meta, at) = get_varint(bytes)?;
     let mut rest = bytes.get(at..)?;
@@ -228,7 +230,8 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Number at the front of `bytes` and its length.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     match *bytes {
         [low, ..] if low < 0x80 => Some((u64::from(low), 1)),

@@ -1,22 +1,30 @@
 //! Shortcuts from a published inner node to those of its children that are in memory, past the page table and its locks.
 //!
 //! They hold nothing: a page that the table evicts is gone for them too, and is found through the table again. A published page
-//! never changes (invariant I3), so a shortcut cannot go wrong; a copy begins without any.
+//! never changes (invariant I3), so a shortcut cannot go wrong; a copy begins without any. WebAssembly does without: with a single
+//! thread the table has no locks, and the module has to be small.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+#[cfg(not(target_family = "wasm"))]
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(target_family = "wasm"))]
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Node;
 
 /// A node that few descents pass before the next commit replaces it is not worth the memory.
+#[cfg(not(target_family = "wasm"))]
 const DESCENTS_BEFORE: u32 = 16;
 
+#[cfg(not(target_family = "wasm"))]
 type Slots = Box<[OnceLock<Weak<Node>>]>;
 
 /// What descents and the page table note about a node. None of it is stored.
 #[derive(Default)]
 pub(super) struct Links {
+    #[cfg(not(target_family = "wasm"))]
     slots: OnceLock<Slots>,
+    #[cfg(not(target_family = "wasm"))]
     descents: AtomicU32,
     used: AtomicBool,
 }
@@ -27,6 +35,7 @@ impl Clone for Links {
     }
 }
 
+#[cfg(not(target_family = "wasm"))]
 impl Node {
     /// Child `index`, if a descent went there before and it is still in memory.
     #[inline]
@@ -56,7 +65,9 @@ impl Node {
             slot.get_or_init(|| Arc::downgrade(child));
         }
     }
+}
 
+impl Node {
     /// Gives the page a second chance at the next eviction.
     #[inline]
     pub(crate) fn mark_used(&self) {

@@ -166,7 +166,8 @@ impl Node {
 
     /// Turns the key of another cell of this leaf into that of cell `index`, and returns where its payload begins. `None`, with nothing
     /// changed, if there is no such cell.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn step_to(&self, index: usize, key: &mut Vec<u8>) -> Option<usize> {
         let (header, rest) = self.bytes.split_first_chunk::<HEADER_BYTES>()?;
         if index >= usize::from(u16::from_le_bytes([header[2], header[3]])) {
@@ -309,14 +310,16 @@ impl Node {
     }
 
     /// Stored suffix of cell `index`, and its payload with all that follows.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn cell(&self, index: usize) -> (&[u8], &[u8]) {
         let slot = self.slot(index);
         let start = self.bytes.len() - slot.offset;
         self.bytes[start..].split_at(slot.suffix_len)
     }
 
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn slot(&self, index: usize) -> Slot {
         let at = HEADER_BYTES + index * SLOT_BYTES;
         Slot::decode(*self.bytes[at..].first_chunk().expect("the slots lie inside the page"))
@@ -352,7 +355,8 @@ impl Slot {
 
 /// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
 /// heads still need the full comparison.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 fn head_of(suffix: &[u8]) -> u32 {
     match *suffix {
         [a, b, c, d, ..] => u32::from_be_bytes([a, b, c, d]),

@@ -25,6 +25,8 @@ enum State {
 /// Position in a tree. The tree's pages and root are passed to each call; they must be the same every time.
 pub(crate) struct TreeCursor {
     root: Option<Child>,
+    /// The root's page, if it is at hand.
+    root_node: Option<Arc<Node>>,
     owner: u32,
     direction: Direction,
     lower: Bound<Vec<u8>>,
@@ -52,6 +54,7 @@ impl TreeCursor {
     pub(crate) fn new(root: Option<Child>, owner: u32, range: &KeyRange<'_>, direction: Direction) -> Self {
         Self {
             root,
+            root_node: None,
             owner,
             direction,
             lower: owned(range.lower),
@@ -62,6 +65,19 @@ impl TreeCursor {
             state: State::Start,
             key: Vec::new(),
             payload: 0,
+        }
+    }
+
+    /// Spares the cursor the page table for the root.
+    pub(crate) fn with_root(mut self, node: Option<&Arc<Node>>) -> Self {
+        self.root_node = node.cloned();
+        self
+    }
+
+    fn load_root(&self, pages: &impl Pages, root: &Child) -> Result<Arc<Node>> {
+        match &self.root_node {
+            Some(node) => Ok(Arc::clone(node)),
+            None => pages.root(root, self.owner),
         }
     }
 
@@ -226,7 +242,7 @@ impl TreeCursor {
             return Ok(());
         };
         let forward = self.direction == Direction::Forward;
-        let mut node = pages.root(&root, self.owner)?;
+        let mut node = self.load_root(pages, &root)?;
         while !node.is_leaf() {
             let index = match bound {
                 Bound::Included(key) | Bound::Excluded(key) => node.child_index(key),
@@ -266,7 +282,7 @@ impl TreeCursor {
     fn position_at(&mut self, pages: &impl Pages, mut index: u64) -> Result<()> {
         self.path.clear();
         let root = self.root.expect("a tree with positions has a root");
-        let mut node = pages.root(&root, self.owner)?;
+        let mut node = self.load_root(pages, &root)?;
         while !node.is_leaf() {
             let (child, rest) = read::child_at(&node, index);
             index = rest;

@@ -135,6 +135,7 @@ impl Pages for Pager {
         self
     }
 
+    #[cfg(not(target_family = "wasm"))]
     #[inline]
     fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
         if let Some(node) = self.linked(parent, index) {

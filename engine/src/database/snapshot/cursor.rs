@@ -25,11 +25,10 @@ impl Cursor {
     }
 
     fn advance_further(&mut self) -> Result<bool> {
-        let view = &*self.tree.view;
         loop {
-            let advanced = self.inner.advance(view);
+            let advanced = self.inner.advance(self.tree.pager());
             let more = self.tree.named(advanced)?;
-            let may_expire = more && view.hints.is_some();
+            let may_expire = more && self.tree.view.hints.is_some();
             if !may_expire
                 || !self
                     .inner
@@ -120,7 +119,7 @@ impl Cursor {
             }
             return Ok(());
         }
-        let skipped = self.inner.skip(&*self.tree.view, count);
+        let skipped = self.inner.skip(self.tree.pager(), count);
         self.tree.named(skipped)
     }
 
@@ -129,7 +128,7 @@ impl Cursor {
     /// # Errors
     /// Storage errors and corruption.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let found = self.inner.seek(&*self.tree.view, key);
+        let found = self.inner.seek(self.tree.pager(), key);
         self.tree.named(found)
     }
 }
