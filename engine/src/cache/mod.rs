@@ -9,11 +9,15 @@ use std::sync::{Arc, PoisonError};
 
 use rustc_hash::FxHashMap;
 
+use counter::Counter;
+
 use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
 use crate::error::Result;
 use crate::node::{Limits, Node};
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
+
+mod counter;
 
 const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
 
@@ -38,7 +42,7 @@ pub(crate) enum Access {
 }
 
 enum Entry {
-    Clean { node: Arc<Node>, used: bool },
+    Clean(Arc<Node>),
     Dirty(Arc<Node>),
     Redirected(BlockRef),
 }
@@ -58,7 +62,7 @@ impl Shard {
             let mut seen = BTreeMap::new();
             let entries = &self.entries;
             self.queue.retain(|id| {
-                matches!(entries.get(id), Some(Entry::Clean { .. })) && seen.insert(id.word(), 0_u64).is_none()
+                matches!(entries.get(id), Some(Entry::Clean(_))) && seen.insert(id.word(), 0_u64).is_none()
             });
         }
         self.queue.push_back(id);
@@ -73,7 +77,7 @@ pub(crate) struct Pager {
     clean_bytes: AtomicUsize,
     dirty_bytes: AtomicUsize,
     next_number: AtomicU64,
-    pub(crate) hits: AtomicU64,
+    pub(crate) hits: Counter,
     pub(crate) misses: AtomicU64,
 }
 
@@ -87,7 +91,7 @@ impl Pager {
             clean_bytes: AtomicUsize::new(0),
             dirty_bytes: AtomicUsize::new(0),
             next_number: AtomicU64::new(1),
-            hits: AtomicU64::new(0),
+            hits: Counter::new(),
             misses: AtomicU64::new(0),
         }
     }
@@ -116,14 +120,10 @@ impl Pager {
     /// The page if it is in memory, else the block that holds it.
     pub(crate) fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
         let id = pointer.page_id();
-        let redirected = match self.shard(id).entries.get_mut(&id) {
-            Some(Entry::Clean { node, used }) => {
-                *used = true;
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                return Ok(Arc::clone(node));
-            }
-            Some(Entry::Dirty(node)) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
+        let redirected = match self.shard(id).entries.get(&id) {
+            Some(Entry::Clean(node) | Entry::Dirty(node)) => {
+                node.mark_used();
+                self.hits.add_one();
                 return Ok(Arc::clone(node));
             }
             Some(Entry::Redirected(reference)) => *reference,
@@ -133,6 +133,15 @@ impl Pager {
             },
         };
         self.lookup(&Pointer::Disk(redirected))
+    }
+
+    /// Child `index` of a published node, if it is in memory and a descent went there before.
+    #[cfg(not(target_family = "wasm"))]
+    #[inline]
+    pub(crate) fn linked(&self, parent: &Node, index: usize) -> Option<Arc<Node>> {
+        let node = parent.linked(index)?;
+        self.hits.add_one();
+        Some(node)
     }
 
     /// Reads a page that [`lookup`](Self::lookup) did not find and checks it against what its parent says.
@@ -174,10 +183,11 @@ impl Pager {
     pub(crate) fn insert_clean(&self, unit: u64, node: Arc<Node>) {
         let id = PageId::disk(unit);
         self.clean_bytes.fetch_add(node.memory_bytes(), Ordering::Relaxed);
+        node.take_used();
         let mut shard = self.shard(id);
-        let old = shard.entries.insert(id, Entry::Clean { node, used: false });
+        let old = shard.entries.insert(id, Entry::Clean(node));
         match old {
-            Some(Entry::Clean { node, .. }) => {
+            Some(Entry::Clean(node)) => {
                 self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
             }
             _ => shard.enqueue(id),
@@ -202,12 +212,9 @@ impl Pager {
             let Some(id) = shard.queue.pop_front() else {
                 return false;
             };
-            match shard.entries.get_mut(&id) {
-                Some(Entry::Clean { used, .. }) if *used => {
-                    *used = false;
-                    shard.queue.push_back(id);
-                }
-                Some(Entry::Clean { node, .. }) => {
+            match shard.entries.get(&id) {
+                Some(Entry::Clean(node)) if node.take_used() => shard.queue.push_back(id),
+                Some(Entry::Clean(node)) => {
                     self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
                     shard.entries.remove(&id);
                     return true;
@@ -227,7 +234,7 @@ impl Pager {
     /// Forgets a page that nothing names any more.
     pub(crate) fn remove(&self, id: PageId) {
         match self.shard(id).entries.remove(&id) {
-            Some(Entry::Clean { node, .. }) => {
+            Some(Entry::Clean(node)) => {
                 self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
             }
             Some(Entry::Dirty(node)) => {

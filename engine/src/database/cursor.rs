@@ -13,6 +13,8 @@ pub struct Cursor {
     pub(super) order: Order,
     /// Key of the current record, if there is an order to turn it back from.
     pub(super) key: Vec<u8>,
+    /// Neither order nor expiry has to be looked at.
+    pub(super) is_plain: bool,
 }
 
 impl Cursor {
@@ -20,11 +22,18 @@ impl Cursor {
     ///
     /// # Errors
     /// Storage errors and corruption; the cursor may be advanced again.
+    #[inline]
     pub fn advance(&mut self) -> Result<bool> {
-        let pager = &self.tree.shared().pager;
+        if self.is_plain && self.inner.step_inside() {
+            return Ok(true);
+        }
+        self.advance_further()
+    }
+
+    fn advance_further(&mut self) -> Result<bool> {
         let now = self.tree.now();
         loop {
-            let advanced = self.inner.advance(pager);
+            let advanced = self.inner.advance(self.tree.pager());
             let more = self.tree.named(advanced)?;
             let expired = self.tree.has_hints() && self.inner.record().is_some_and(|record| record.is_expired(now));
             if !(more && expired) {
@@ -60,12 +69,30 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`value`](Self::value).
+    #[inline]
     pub fn value_into(&self, into: &mut Vec<u8>) -> Result<()> {
+        if let Some(value) = self.value_ref() {
+            into.extend_from_slice(value);
+            return Ok(());
+        }
+        self.read_value(into)
+    }
+
+    #[cold]
+    fn read_value(&self, into: &mut Vec<u8>) -> Result<()> {
         let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
             what: "the cursor stands on no record; advance it first".to_owned(),
         })?;
-        let blocks = &self.tree.shared().pager.blocks;
+        let blocks = &self.tree.pager().blocks;
         self.tree.named(value::read(blocks, self.tree.id(), &record, into))
+    }
+
+    /// Value of the current record, not copied, if it lies in its leaf, as small values do. `None` if it must be read, with
+    /// [`value_into`](Self::value_into), or if there is no current record.
+    #[inline]
+    #[must_use]
+    pub fn value_ref(&self) -> Option<&[u8]> {
+        self.inner.inline_value()
     }
 
     /// Passes the current record's value on in parts, none longer than a value chunk. Errors do not name the collection.
@@ -74,7 +101,7 @@ impl Cursor {
         each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
     ) -> std::result::Result<(), E> {
         match self.inner.record() {
-            Some(record) => value::read_parts(&self.tree.shared().pager.blocks, self.tree.id(), &record, each),
+            Some(record) => value::read_parts(&self.tree.pager().blocks, self.tree.id(), &record, each),
             None => Ok(()),
         }
     }
@@ -111,7 +138,7 @@ impl Cursor {
             }
             return Ok(());
         }
-        let skipped = self.inner.skip(&self.tree.shared().pager, count);
+        let skipped = self.inner.skip(self.tree.pager(), count);
         self.tree.named(skipped)
     }
 
@@ -121,7 +148,7 @@ impl Cursor {
     /// Storage errors and corruption.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         let key = self.order.stored(key);
-        let found = self.inner.seek(&self.tree.shared().pager, &key);
+        let found = self.inner.seek(self.tree.pager(), &key);
         self.tree.named(found)
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use super::{CollectionInfo, Config, Cursor, Shared, Version};
+use crate::cache::Pager;
 use crate::error::{Error, Result};
 use crate::key_order::Order;
-use crate::node::Child;
+use crate::node::{Child, Node};
 use crate::transaction::Entry;
 use crate::transaction::expiry::{self, Root};
 use crate::tree::cursor::TreeCursor;
 use crate::tree::read::{self, Found};
-use crate::tree::{Direction, KeyRange, value};
+use crate::tree::{Direction, KeyRange, Pages, value};
 
 /// Keeps a version's pages alive.
 struct Pin {
@@ -80,12 +81,15 @@ impl Snapshot {
         let any_hidden = self.pin.version.has_hidden();
         let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
         Some(Tree {
-            snapshot: self.clone(),
-            root: collection.root,
-            owner: collection.id,
-            name: name.as_str().into(),
-            hints: hints.flatten().map(|hints| (hints.id, hints.root)),
-            expired: Arc::default(),
+            view: Arc::new(View {
+                snapshot: self.clone(),
+                root: collection.root,
+                root_node: OnceLock::new(),
+                owner: collection.id,
+                name: name.as_str().into(),
+                hints: hints.flatten().map(|hints| (hints.id, hints.root)),
+                expired: OnceLock::new(),
+            }),
         })
     }
 
@@ -96,39 +100,64 @@ impl Snapshot {
     }
 }
 
-/// One collection inside a snapshot.
+/// One collection inside a snapshot. Cheap to clone.
 #[derive(Clone)]
 pub struct Tree {
+    view: Arc<View>,
+}
+
+struct View {
     snapshot: Snapshot,
     root: Option<Child>,
+    /// The root's page, once something needed it: so threads need not meet at the page table for it.
+    root_node: OnceLock<Arc<Node>>,
     owner: u32,
-    name: Arc<str>,
+    name: Box<str>,
     /// Owner and root of the tree of expiry hints.
     hints: Option<(u32, Option<Child>)>,
     /// Positions of the expired records, once something needed them.
-    expired: Arc<OnceLock<Vec<u64>>>,
+    expired: OnceLock<Vec<u64>>,
 }
 
 impl Tree {
-    pub(super) fn shared(&self) -> &Shared {
-        &self.snapshot.pin.shared
+    fn shared(&self) -> &Shared {
+        &self.view.snapshot.pin.shared
+    }
+
+    pub(super) fn pager(&self) -> &Pager {
+        &self.view.snapshot.pin.shared.pager
+    }
+
+    fn root(&self) -> Option<&Child> {
+        self.view.root.as_ref()
+    }
+
+    /// The root's page if it is in memory.
+    fn root_node(&self) -> Option<&Arc<Node>> {
+        let cached = &self.view.root_node;
+        if cached.get().is_none() {
+            let node = self.pager().lookup(&self.root()?.pointer).ok()?;
+            // Another thread may have been first, with the same page.
+            let _ = cached.set(node);
+        }
+        cached.get()
     }
 
     pub(super) fn now(&self) -> u64 {
-        self.snapshot.pin.now
+        self.view.snapshot.pin.now
     }
 
     pub(super) fn has_hints(&self) -> bool {
-        self.hints.is_some()
+        self.view.hints.is_some()
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.owner
+        self.view.owner
     }
 
     /// Adds the collection's name to errors.
     pub(super) fn named<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.name))
+        result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.view.name))
     }
 
     fn order(&self) -> &Order {
@@ -137,28 +166,36 @@ impl Tree {
 
     fn find(&self, key: &[u8]) -> Result<Option<Found>> {
         // A key beyond the limit cannot be there; asking for it is no error.
-        let found = read::find(&self.shared().pager, self.root.as_ref(), self.owner, key)?;
-        Ok(found.filter(|found| !found.leaf.record(found.index).is_expired(self.snapshot.pin.now)))
+        let Some(root) = self.root() else { return Ok(None) };
+        let node = match self.root_node() {
+            Some(node) => node,
+            None => &self.pager().root(root, self.view.owner)?,
+        };
+        let found = read::find_below(self.pager(), node, self.view.owner, key)?;
+        Ok(found.filter(|found| match found.leaf.inline_value(found.index) {
+            Some((_, 0)) => true,
+            _ => !found.leaf.record(found.index).is_expired(self.now()),
+        }))
     }
 
     /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
     pub(super) fn expired(&self) -> Result<&[u64]> {
-        let Some((owner, root)) = &self.hints else {
+        let Some((owner, root)) = &self.view.hints else {
             return Ok(&[]);
         };
-        if let Some(positions) = self.expired.get() {
+        if let Some(positions) = self.view.expired.get() {
             return Ok(positions);
         }
         let records = Root {
-            root: self.root.as_ref(),
-            owner: self.owner,
+            root: self.root(),
+            owner: self.view.owner,
         };
         let hints = Root {
             root: root.as_ref(),
             owner: *owner,
         };
-        let positions = expiry::expired_positions(&self.shared().pager, records, hints, self.snapshot.pin.now)?;
-        Ok(self.expired.get_or_init(|| positions))
+        let positions = expiry::expired_positions(self.pager(), records, hints, self.now())?;
+        Ok(self.view.expired.get_or_init(|| positions))
     }
 
     /// Position among the records that have not expired, of a position among all.
@@ -179,14 +216,18 @@ impl Tree {
     }
 
     fn value_of(&self, found: &Found, into: &mut Vec<u8>) -> Result<()> {
+        if let Some((value, _)) = found.leaf.inline_value(found.index) {
+            into.extend_from_slice(value);
+            return Ok(());
+        }
         let record = found.leaf.record(found.index);
-        value::read(&self.shared().pager.blocks, self.owner, &record, into)
+        value::read(&self.pager().blocks, self.view.owner, &record, into)
     }
 
     /// Number of records, O(1), and O(log n) for each record that has expired and was not purged yet.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let stored = self.root.map_or(0, |root| root.count);
+        let stored = self.view.root.map_or(0, |root| root.count);
         // Where the hints cannot be read, the reads of the records will say so.
         stored - self.expired().map_or(0, |expired| expired.len() as u64)
     }
@@ -215,6 +256,23 @@ impl Tree {
             Some(found) => self.value_of(&found, into).map(|()| true),
             None => Ok(false),
         }))
+    }
+
+    /// Calls `read` with the value of a key and returns its result; `None`, without a call, if the key is not there. A value in its
+    /// leaf is not copied.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let Some(found) = self.named(self.find(&self.order().stored(key)))? else {
+            return Ok(None);
+        };
+        if let Some((value, _)) = found.leaf.inline_value(found.index) {
+            return Ok(Some(read(value)));
+        }
+        let mut bytes = Vec::new();
+        self.named(self.value_of(&found, &mut bytes))?;
+        Ok(Some(read(&bytes)))
     }
 
     /// A record with its version and expiry, O(log n).
@@ -272,7 +330,7 @@ impl Tree {
     }
 
     fn positions_stored(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        let stored = read::positions(&self.shared().pager, self.root.as_ref(), self.owner, range);
+        let stored = read::positions(self.pager(), self.root(), self.view.owner, range);
         let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
         self.named(visible)
     }
@@ -283,7 +341,7 @@ impl Tree {
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
         let key = self.order().stored(key);
-        let rank = read::rank(&self.shared().pager, self.root.as_ref(), self.owner, &key);
+        let rank = read::rank(self.pager(), self.root(), self.view.owner, &key);
         self.named(rank.and_then(|(below, _)| self.visible_position(below)))
     }
 
@@ -294,7 +352,7 @@ impl Tree {
     pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         let found = self
             .stored_position(index)
-            .and_then(|index| read::at(&self.shared().pager, self.root.as_ref(), self.owner, index));
+            .and_then(|index| read::at(self.pager(), self.root(), self.view.owner, index));
         self.named(found.and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             let mut bytes = Vec::new();
@@ -329,6 +387,7 @@ impl Tree {
         let range = order.stored_range(&range);
         Cursor {
             order: order.clone(),
+            is_plain: order.is_none() && !self.has_hints(),
             ..self.cursor_stored(&range.borrow(), direction)
         }
     }
@@ -336,10 +395,11 @@ impl Tree {
     /// A cursor over a range of stored keys, as which it gives them back.
     pub(crate) fn cursor_stored(&self, range: &KeyRange<'_>, direction: Direction) -> Cursor {
         Cursor {
-            inner: TreeCursor::new(self.root, self.owner, range, direction),
+            inner: TreeCursor::new(self.view.root, self.view.owner, range, direction).with_root(self.root_node()),
             tree: self.clone(),
             order: Order::none(),
             key: Vec::new(),
+            is_plain: !self.has_hints(),
         }
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         kept_bytes: writer.space.kept().map(|extent| extent.units).sum::<u64>() * unit_bytes,
         unit_bytes,
         depth: depths.max().unwrap_or(0),
-        cache_hits: pager.hits.load(Ordering::Relaxed),
+        cache_hits: pager.hits.sum(),
         cache_misses: pager.misses.load(Ordering::Relaxed),
         cache_bytes: pager.clean_bytes() as u64,
         dirty_bytes: pager.dirty_bytes() as u64,

@@ -82,7 +82,8 @@ impl<'a> LeafCell<'a> {
         }
     }
 
-    /// Decodes a payload that [`check_leaf_payload`] accepted.
+    /// Decodes a payload that [`check_leaf_payload`] accepted, whatever follows it.
+    #[inline]
     pub(crate) fn decode(payload: &'a [u8]) -> Self {
         let (head, at) = Head::decode(payload).expect("leaf cells were validated when the node was read");
         let place = if head.is_out_of_line {
@@ -110,6 +111,8 @@ struct Head {
 
 impl Head {
     /// The head and where the value begins.
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
         let (meta, mut at) = get_varint(bytes)?;
         let mut optional = |flag: u64| {
@@ -128,6 +131,28 @@ impl Head {
         };
         Some((head, at))
     }
+}
+
+/// The value in the payload at the front of `bytes`, and when its record expires; `None` if the value is out of line.
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
+pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
+    let (meta, at) = get_varint(bytes)?;
+    let mut rest = bytes.get(at..)?;
+    if meta & FLAG_VERSION != 0 {
+        let (_, len) = get_varint(rest)?;
+        rest = rest.get(len..)?;
+    }
+    let mut expires = 0;
+    if meta & FLAG_EXPIRES != 0 {
+        let (value, len) = get_varint(rest)?;
+        expires = value;
+        rest = rest.get(len..)?;
+    }
+    if meta & FLAG_OUT_OF_LINE != 0 {
+        return None;
+    }
+    Some((rest.get(..(meta >> FLAG_BITS) as usize)?, expires))
 }
 
 /// Length of the payload at the front of `bytes`, for a valid cell.
@@ -205,7 +230,17 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Number at the front of `bytes` and its length.
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u64, usize)> {
+    match *bytes {
+        [low, ..] if low < 0x80 => Some((u64::from(low), 1)),
+        [low, high, ..] if high < 0x80 => Some((u64::from(low & 0x7F) | u64::from(high) << 7, 2)),
+        _ => get_long_varint(bytes),
+    }
+}
+
+fn get_long_varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut value = 0_u64;
     for (index, byte) in bytes.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7F) << (7 * index);

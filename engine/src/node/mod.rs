@@ -25,11 +25,14 @@
 //! of the two fences, so an insert can never break it. A cell is the suffix followed by the payload of [`cell`].
 //! In an inner node the key of cell 0 is the lower fence itself and is stored empty.
 
+use links::Links;
+
 use crate::block::{Pointer, REF_BYTES};
 
 pub(crate) mod cell;
 mod edit;
 mod limits;
+mod links;
 mod search;
 pub(crate) mod split;
 mod validate;
@@ -39,6 +42,7 @@ pub(crate) use limits::Limits;
 
 pub(crate) const HEADER_BYTES: usize = 24;
 pub(crate) const SLOT_BYTES: usize = 8;
+const HEAD_BYTES: usize = 4;
 const FLAG_UPPER: u8 = 1;
 const FLAG_OVERFLOW: u8 = 2;
 
@@ -47,6 +51,7 @@ const FLAG_OVERFLOW: u8 = 2;
 pub(crate) struct Node {
     bytes: Vec<u8>,
     pub(crate) stamp: u64,
+    links: Links,
 }
 
 impl Node {
@@ -55,6 +60,7 @@ impl Node {
         let mut node = Self {
             bytes: vec![0; capacity],
             stamp,
+            links: Links::default(),
         };
         node.bytes[0] = level;
         node.bytes[1] = if upper.is_some() { FLAG_UPPER } else { 0 };
@@ -70,7 +76,11 @@ impl Node {
 
     /// A page read from a block; [`validate`](Self::validate) it before any other use.
     pub(crate) fn from_image(bytes: Vec<u8>) -> Self {
-        Self { bytes, stamp: 0 }
+        Self {
+            bytes,
+            stamp: 0,
+            links: Links::default(),
+        }
     }
 
     /// A copy with room up to `capacity` bytes, to be changed by the version `stamp`.
@@ -80,7 +90,11 @@ impl Node {
         bytes[..front.len()].copy_from_slice(front);
         let heap_at = bytes.len() - heap.len();
         bytes[heap_at..].copy_from_slice(heap);
-        Self { bytes, stamp }
+        Self {
+            bytes,
+            stamp,
+            links: Links::default(),
+        }
     }
 
     /// Header with slots, and heap: the bytes that go to disk, in this order.
@@ -144,9 +158,41 @@ impl Node {
 
     /// Replaces `into` with the whole key of cell `index`.
     pub(crate) fn key_into(&self, index: usize, into: &mut Vec<u8>) {
+        let (prefix, suffix) = (self.prefix(), self.suffix(index));
         into.clear();
-        into.extend_from_slice(self.prefix());
-        into.extend_from_slice(self.suffix(index));
+        into.reserve(prefix.len() + suffix.len());
+        into.extend_from_slice(prefix);
+        into.extend_from_slice(suffix);
+    }
+
+    /// Turns the key of another cell of this leaf into that of cell `index`, and returns where its payload begins. `None`, with nothing
+    /// changed, if there is no such cell.
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    pub(crate) fn step_to(&self, index: usize, key: &mut Vec<u8>) -> Option<usize> {
+        let (header, rest) = self.bytes.split_first_chunk::<HEADER_BYTES>()?;
+        if index >= usize::from(u16::from_le_bytes([header[2], header[3]])) {
+            return None;
+        }
+        let slot = Slot::decode(*rest.as_chunks().0.get(index)?);
+        let start = self.bytes.len().checked_sub(slot.offset)?;
+        let payload = start + slot.suffix_len;
+        let suffix = self.bytes.get(start..payload)?;
+        let prefix_len = usize::from(u16::from_le_bytes([header[8], header[9]]));
+        key.truncate(prefix_len);
+        if slot.suffix_len <= HEAD_BYTES {
+            // A copy of known length takes a fraction of the time.
+            key.extend_from_slice(&slot.head.to_be_bytes());
+            key.truncate(prefix_len + slot.suffix_len);
+        } else {
+            key.extend_from_slice(suffix);
+        }
+        Some(payload)
+    }
+
+    /// Where the payload of cell `index` begins.
+    pub(crate) fn payload_at(&self, index: usize) -> usize {
+        self.bytes.len() - self.cell(index).1.len()
     }
 
     pub(crate) fn key(&self, index: usize) -> Vec<u8> {
@@ -157,9 +203,7 @@ impl Node {
 
     /// The bytes after the suffix of cell `index`.
     pub(crate) fn payload(&self, index: usize) -> &[u8] {
-        let slot = self.slot(index);
-        let start = self.bytes.len() - slot.offset + slot.suffix_len;
-        let rest = &self.bytes[start..];
+        let (_, rest) = self.cell(index);
         let len = if self.is_leaf() {
             cell::leaf_payload_len(rest)
         } else {
@@ -169,8 +213,21 @@ impl Node {
     }
 
     /// Record of a leaf.
+    #[inline]
     pub(crate) fn record(&self, index: usize) -> LeafCell<'_> {
-        LeafCell::decode(self.payload(index))
+        LeafCell::decode(self.cell(index).1)
+    }
+
+    /// Value of a leaf's record and when that expires, without the rest of the record; `None` if the value is out of line.
+    #[inline]
+    pub(crate) fn inline_value(&self, index: usize) -> Option<(&[u8], u64)> {
+        cell::inline_value(self.cell(index).1)
+    }
+
+    /// As [`inline_value`](Self::inline_value), where it is known where the payload begins.
+    #[inline]
+    pub(crate) fn inline_value_at(&self, payload: usize) -> Option<&[u8]> {
+        Some(cell::inline_value(self.bytes.get(payload..)?)?.0)
     }
 
     /// Child of an inner node.
@@ -239,7 +296,8 @@ impl Node {
 
     #[inline]
     fn get_u16(&self, at: usize) -> usize {
-        usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]))
+        let pair = &self.bytes[at..at + 2];
+        usize::from(u16::from_le_bytes([pair[0], pair[1]]))
     }
 
     fn put_u16(&mut self, at: usize, value: usize) {
@@ -253,10 +311,20 @@ impl Node {
         &self.bytes[start..start + len]
     }
 
-    #[inline]
+    /// Stored suffix of cell `index`, and its payload with all that follows.
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    fn cell(&self, index: usize) -> (&[u8], &[u8]) {
+        let slot = self.slot(index);
+        let start = self.bytes.len() - slot.offset;
+        self.bytes[start..].split_at(slot.suffix_len)
+    }
+
+    #[cfg_attr(target_family = "wasm", inline(never))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn slot(&self, index: usize) -> Slot {
         let at = HEADER_BYTES + index * SLOT_BYTES;
-        Slot::decode(&self.bytes[at..at + SLOT_BYTES])
+        Slot::decode(*self.bytes[at..].first_chunk().expect("the slots lie inside the page"))
     }
 }
 
@@ -269,7 +337,8 @@ struct Slot {
 }
 
 impl Slot {
-    fn decode(bytes: &[u8]) -> Self {
+    #[inline]
+    fn decode(bytes: [u8; SLOT_BYTES]) -> Self {
         Self {
             offset: usize::from(u16::from_le_bytes([bytes[0], bytes[1]])),
             suffix_len: usize::from(u16::from_le_bytes([bytes[2], bytes[3]])),
@@ -288,14 +357,16 @@ impl Slot {
 
 /// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
 /// heads still need the full comparison.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 fn head_of(suffix: &[u8]) -> u32 {
-    if let Some(first) = suffix.first_chunk() {
-        return u32::from_be_bytes(*first);
+    match *suffix {
+        [a, b, c, d, ..] => u32::from_be_bytes([a, b, c, d]),
+        [a, b, c] => u32::from_be_bytes([a, b, c, 0]),
+        [a, b] => u32::from_be_bytes([a, b, 0, 0]),
+        [a] => u32::from_be_bytes([a, 0, 0, 0]),
+        [] => 0,
     }
-    let mut padded = [0; 4];
-    padded[..suffix.len()].copy_from_slice(suffix);
-    u32::from_be_bytes(padded)
 }
 
 /// Length of the longest common prefix.

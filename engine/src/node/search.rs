@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
+use super::{HEAD_BYTES, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
 
 impl Node {
     /// Position of the first cell whose key is not less than `key`, and whether it is equal. In an inner node cell 0 counts as
@@ -13,22 +13,27 @@ impl Node {
         let head = head_of(suffix);
         let slots = &self.bytes[HEADER_BYTES..HEADER_BYTES + self.len() * SLOT_BYTES];
         let slots = slots.as_chunks::<SLOT_BYTES>().0;
-        let mut low = usize::from(!self.is_leaf()).min(slots.len());
-        let mut high = slots.len();
-        while low < high {
-            let middle = low.midpoint(high);
-            let slot = Slot::decode(&slots[middle]);
-            let order = slot
-                .head
-                .cmp(&head)
-                .then_with(|| self.at_end(slot.offset, slot.suffix_len).cmp(suffix));
-            match order {
-                Ordering::Less => low = middle + 1,
-                Ordering::Greater => high = middle,
-                Ordering::Equal => return (middle, true),
-            }
+        // In an inner node cell 0 has no key.
+        let first = usize::from(!self.is_leaf()).min(slots.len());
+        let slots = &slots[first..];
+        let below = slots.partition_point(|slot| Slot::decode(*slot).head < head);
+        let at_least = &slots[below..];
+        let is_same = |slot: &[u8; SLOT_BYTES]| Slot::decode(*slot).head == head;
+        let same = match at_least {
+            [slot, ..] if !is_same(slot) => 0,
+            // Most often heads differ.
+            [_, next, ..] if is_same(next) => at_least.partition_point(is_same),
+            _ => at_least.len().min(1),
+        };
+        let word = word_of(suffix);
+        let found = at_least[..same].binary_search_by(|slot| {
+            let slot = Slot::decode(*slot);
+            compare(self.at_end(slot.offset, slot.suffix_len), suffix, word)
+        });
+        match found {
+            Ok(index) => (first + below + index, true),
+            Err(index) => (first + below + index, false),
         }
-        (low, false)
     }
 
     /// Child of an inner node that covers `key`.
@@ -37,5 +42,34 @@ impl Node {
             (index, true) => index,
             (index, false) => index.saturating_sub(1),
         }
+    }
+}
+
+const WORD_BYTES: usize = 8;
+
+/// Compares a stored suffix with one whose word is known.
+#[inline]
+fn compare(stored: &[u8], suffix: &[u8], word: u64) -> Ordering {
+    word_of(stored).cmp(&word).then_with(|| {
+        if stored.len().max(suffix.len()) <= WORD_BYTES {
+            // They differ in zeros at the end, if at all.
+            stored.len().cmp(&suffix.len())
+        } else {
+            stored.cmp(suffix)
+        }
+    })
+}
+
+/// As [`head_of`], of twice as many bytes.
+#[inline]
+fn word_of(suffix: &[u8]) -> u64 {
+    if let Some(first) = suffix.first_chunk() {
+        return u64::from_be_bytes(*first);
+    }
+    let head = u64::from(head_of(suffix)) << 32;
+    match suffix.last_chunk::<HEAD_BYTES>() {
+        // The last four bytes, without those that are in the head too.
+        Some(last) => head | (u64::from(u32::from_be_bytes(*last)) << (8 * (WORD_BYTES - suffix.len())) & 0xFFFF_FFFF),
+        None => head,
     }
 }

@@ -25,6 +25,8 @@ enum State {
 /// Position in a tree. The tree's pages and root are passed to each call; they must be the same every time.
 pub(crate) struct TreeCursor {
     root: Option<Child>,
+    /// The root's page, if it is at hand.
+    root_node: Option<Arc<Node>>,
     owner: u32,
     direction: Direction,
     lower: Bound<Vec<u8>>,
@@ -36,6 +38,8 @@ pub(crate) struct TreeCursor {
     inside: bool,
     state: State,
     key: Vec<u8>,
+    /// Where the current record's payload begins in the leaf.
+    payload: usize,
 }
 
 fn owned(bound: Bound<&[u8]>) -> Bound<Vec<u8>> {
@@ -50,15 +54,30 @@ impl TreeCursor {
     pub(crate) fn new(root: Option<Child>, owner: u32, range: &KeyRange<'_>, direction: Direction) -> Self {
         Self {
             root,
+            root_node: None,
             owner,
             direction,
             lower: owned(range.lower),
             upper: owned(range.upper),
             path: Vec::with_capacity(8),
-            before: Vec::with_capacity(8),
+            before: Vec::new(),
             inside: false,
             state: State::Start,
             key: Vec::new(),
+            payload: 0,
+        }
+    }
+
+    /// Spares the cursor the page table for the root.
+    pub(crate) fn with_root(mut self, node: Option<&Arc<Node>>) -> Self {
+        self.root_node = node.cloned();
+        self
+    }
+
+    fn load_root(&self, pages: &impl Pages, root: &Child) -> Result<Arc<Node>> {
+        match &self.root_node {
+            Some(node) => Ok(Arc::clone(node)),
+            None => pages.root(root, self.owner),
         }
     }
 
@@ -67,10 +86,41 @@ impl TreeCursor {
         &self.key
     }
 
+    /// Value of the current record; `None` if it is out of line or there is no record.
+    #[inline]
+    pub(crate) fn inline_value(&self) -> Option<&[u8]> {
+        if self.state != State::On {
+            return None;
+        }
+        self.path.last()?.0.inline_value_at(self.payload)
+    }
+
     /// The current record; `None` before the first step and after the last.
     pub(crate) fn record(&self) -> Option<LeafCell<'_>> {
         let (leaf, index) = self.path.last()?;
         (self.state == State::On).then(|| leaf.record(*index))
+    }
+
+    /// The step that most are: from one record to another of a leaf that lies inside the range. `false`, with nothing changed: the
+    /// step is another one, for [`advance`](Self::advance).
+    #[inline]
+    pub(crate) fn step_inside(&mut self) -> bool {
+        if self.state != State::On || !self.inside {
+            return false;
+        }
+        let Some((leaf, index)) = self.path.last_mut() else {
+            return false;
+        };
+        let next = match self.direction {
+            Direction::Forward => *index + 1,
+            Direction::Reverse => index.wrapping_sub(1),
+        };
+        let Some(payload) = leaf.step_to(next, &mut self.key) else {
+            return false;
+        };
+        *index = next;
+        self.payload = payload;
+        true
     }
 
     /// Moves to the next record of the range; `false` at its end.
@@ -90,6 +140,7 @@ impl TreeCursor {
         }
         let (leaf, index) = self.path.last().expect("a position has a leaf");
         leaf.key_into(*index, &mut self.key);
+        self.payload = leaf.payload_at(*index);
         if !self.inside && self.is_past_end() {
             self.finish();
             return Ok(false);
@@ -171,10 +222,16 @@ impl TreeCursor {
 
     fn start(&mut self, pages: &impl Pages) -> Result<()> {
         let start = match self.direction {
-            Direction::Forward => self.lower.clone(),
-            Direction::Reverse => self.upper.clone(),
+            Direction::Forward => &mut self.lower,
+            Direction::Reverse => &mut self.upper,
         };
-        self.position(pages, borrowed(&start))
+        let bound = std::mem::replace(start, Bound::Unbounded);
+        let found = self.position(pages, borrowed(&bound));
+        match self.direction {
+            Direction::Forward => self.lower = bound,
+            Direction::Reverse => self.upper = bound,
+        }
+        found
     }
 
     /// Goes to the first record at or past the bound in the cursor's direction.
@@ -185,7 +242,7 @@ impl TreeCursor {
             return Ok(());
         };
         let forward = self.direction == Direction::Forward;
-        let mut node = pages.root(&root, self.owner)?;
+        let mut node = self.load_root(pages, &root)?;
         while !node.is_leaf() {
             let index = match bound {
                 Bound::Included(key) | Bound::Excluded(key) => node.child_index(key),
@@ -225,7 +282,7 @@ impl TreeCursor {
     fn position_at(&mut self, pages: &impl Pages, mut index: u64) -> Result<()> {
         self.path.clear();
         let root = self.root.expect("a tree with positions has a root");
-        let mut node = pages.root(&root, self.owner)?;
+        let mut node = self.load_root(pages, &root)?;
         while !node.is_leaf() {
             let (child, rest) = read::child_at(&node, index);
             index = rest;

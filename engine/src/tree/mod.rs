@@ -100,25 +100,36 @@ pub(crate) trait Pages {
     }
 
     fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
-        let child = parent.child(index);
-        let node = self.lookup(&child.pointer).or_else(|reference| {
-            let (lower, upper) = parent.child_fences(index);
-            let expected = Expected {
-                owner,
-                level: Some(parent.level() - 1),
-                count: child.count,
-                lower: &lower,
-                upper: upper.as_deref(),
-            };
-            self.pager().load(&reference, &expected, access)
-        })?;
-        // A page in memory was checked for the parent through which it was loaded. In a hostile file another one, or the page
-        // itself, may refer to it too; as long as levels fall, every descent ends.
-        if node.level() + 1 != parent.level() {
-            return Err(Error::corrupt("a node is not on the level below its parent"));
-        }
-        Ok(node)
+        seek_child(self, parent, index, owner, access)
     }
+}
+
+/// A child through the page table, or from its block.
+fn seek_child<P: Pages + ?Sized>(
+    pages: &P,
+    parent: &Node,
+    index: usize,
+    owner: u32,
+    access: Access,
+) -> Result<Arc<Node>> {
+    let child = parent.child(index);
+    let node = pages.lookup(&child.pointer).or_else(|reference| {
+        let (lower, upper) = parent.child_fences(index);
+        let expected = Expected {
+            owner,
+            level: Some(parent.level() - 1),
+            count: child.count,
+            lower: &lower,
+            upper: upper.as_deref(),
+        };
+        pages.pager().load(&reference, &expected, access)
+    })?;
+    // A page in memory was checked for the parent through which it was loaded. In a hostile file another one, or the page
+    // itself, may refer to it too; as long as levels fall, every descent ends.
+    if node.level() + 1 != parent.level() {
+        return Err(Error::corrupt("a node is not on the level below its parent"));
+    }
+    Ok(node)
 }
 
 impl Pages for Pager {
@@ -128,6 +139,20 @@ impl Pages for Pager {
 
     fn pager(&self) -> &Pager {
         self
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    #[inline]
+    fn child(&self, parent: &Node, index: usize, owner: u32, access: Access) -> Result<Arc<Node>> {
+        if let Some(node) = self.linked(parent, index) {
+            return Ok(node);
+        }
+        let node = seek_child(self, parent, index, owner, access)?;
+        // A page that the table did not keep is gone before it is asked for again.
+        if Arc::strong_count(&node) > 1 {
+            parent.link(index, &node);
+        }
+        Ok(node)
     }
 }
 

@@ -17,13 +17,22 @@ pub(crate) struct Found {
 /// The record with exactly this key.
 pub(crate) fn find(pages: &impl Pages, root: Option<&Child>, owner: u32, key: &[u8]) -> Result<Option<Found>> {
     let Some(root) = root else { return Ok(None) };
-    let mut node = pages.root(root, owner)?;
-    while !node.is_leaf() {
-        let index = node.child_index(key);
-        node = pages.child(&node, index, owner, Access::Point)?;
+    find_below(pages, &pages.root(root, owner)?, owner, key)
+}
+
+/// The record with exactly this key, where the root is at hand.
+pub(crate) fn find_below(pages: &impl Pages, root: &Arc<Node>, owner: u32, key: &[u8]) -> Result<Option<Found>> {
+    let mut held = None;
+    loop {
+        let node = held.as_ref().unwrap_or(root);
+        if node.is_leaf() {
+            break;
+        }
+        held = Some(pages.child(node, node.child_index(key), owner, Access::Point)?);
     }
-    let (index, found) = node.lower_bound(key);
-    Ok(found.then_some(Found { leaf: node, index }))
+    let leaf = held.unwrap_or_else(|| Arc::clone(root));
+    let (index, found) = leaf.lower_bound(key);
+    Ok(found.then_some(Found { leaf, index }))
 }
 
 /// Number of keys below `key`, and whether `key` itself is there.
