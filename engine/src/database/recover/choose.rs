@@ -6,7 +6,7 @@ use super::holes::{Holes, Range};
 use super::scan::{Found, newest_root};
 use super::tree::{Salvage, Sink};
 use crate::cache::Expected;
-use crate::checkpoint::{Space, Superblock};
+use crate::checkpoint::{Extent, Space, Superblock};
 use crate::error::Result;
 use crate::node::Child;
 
@@ -88,12 +88,17 @@ impl Salvage<'_> {
     }
 
     /// Takes note of the space that is free in a checkpoint. What lies there is outdated, or was never part of the database. Without a readable free
-    /// map there is only the generation to tell.
+    /// map there are only the generation and the checkpoint's end to tell.
     pub(super) fn learn_free_space(&mut self, superblock: &Superblock) {
         if let Ok(space) = Space::load(&self.pager, superblock) {
             self.free = space.free.iter().chain(space.kept()).collect();
             self.free.sort_unstable();
         }
+        // A crash leaves blocks there that have the generation of the next checkpoint, as those have that it wrote in the end.
+        self.free.push(Extent {
+            start: superblock.file_units,
+            units: u64::MAX - superblock.file_units,
+        });
     }
 
     /// Whether a node lies in space that is known to be free.
