@@ -7,6 +7,8 @@ mod common;
 mod crashes;
 #[path = "recover/edges.rs"]
 mod edges;
+#[path = "recover/expiry.rs"]
+mod expiry;
 #[path = "recover/hostile.rs"]
 mod hostile;
 #[path = "recover/logs.rs"]

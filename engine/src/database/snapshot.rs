@@ -122,6 +122,15 @@ impl Tree {
         self.owner
     }
 
+    /// The collection as it is stored: its cursors and counts include records that have expired but were not purged.
+    pub(crate) fn with_expired(self) -> Self {
+        Self {
+            hints: None,
+            expired: Arc::default(),
+            ..self
+        }
+    }
+
     /// Adds the collection's name to errors.
     fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| error.in_collection(&self.name))

@@ -61,7 +61,7 @@ impl Salvage<'_> {
         if !self.probe(0, catalog, generation, &mut entries)? || !entries.lost.is_empty() {
             return Ok(false);
         }
-        for entry in entries.list.into_values() {
+        for entry in entries.list.into_values().filter(|entry| !entry.is_hidden()) {
             let mut nothing = Nothing { is_lost: false };
             let collection = entry.collection;
             if !self.probe(collection.id, collection.root, generation, &mut nothing)? || nothing.is_lost {
@@ -120,7 +120,7 @@ impl Sink for Nothing {
         Ok(())
     }
 
-    fn put(&mut self, _key: &[u8], _value: &[u8], _generation: u64) -> Result<()> {
+    fn put(&mut self, _key: &[u8], _value: &[u8], _expires: u64, _generation: u64) -> Result<()> {
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use crate::database::{DATA_FILE, Database, Options, Shared, Snapshot};
 use crate::error::Error;
 use crate::log;
 use crate::storage::Storage;
+use crate::transaction::expiry::HIDDEN;
 use crate::tree::{Direction, KeyRange};
 
 /// Pages of the source kept in memory.
@@ -99,9 +100,13 @@ fn copy_version(
     let snapshot = Snapshot::new(shared);
     let mut copied = BTreeMap::new();
     for (name, collection) in &version.collections {
+        if name.starts_with(HIDDEN) {
+            continue;
+        }
         let Some(tree) = snapshot.collection(name) else {
             return Ok(None);
         };
+        let tree = tree.with_expired();
         target::create_collection(database, name, collection)?;
         let mut writer = Writer::new(database, name);
         let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
@@ -112,7 +117,7 @@ fn copy_version(
                 there_is_one.then(|| cursor.value_into(&mut value)).transpose()
             });
             match read {
-                Ok(Some(())) => writer.put(cursor.key(), &value, 0)?,
+                Ok(Some(())) => writer.put(cursor.key(), &value, cursor.expires_at().unwrap_or(0), 0)?,
                 Ok(None) => break,
                 Err(Error::Corrupt(_) | Error::Io { .. }) => return Ok(None),
                 Err(error) => return Err(error.into()),
