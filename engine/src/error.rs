@@ -97,6 +97,13 @@ pub enum Error {
         /// Changes after this version are kept.
         horizon: u64,
     },
+    /// An incremental backup builds on another version than the one the database has.
+    WrongBase {
+        /// Version that it builds on.
+        base: u64,
+        /// Version of the database.
+        version: u64,
+    },
     /// A collection was opened with another codec than the one it was written with.
     CodecMismatch {
         /// Name of the collection.
@@ -185,7 +192,7 @@ impl Error {
             Self::Closed => "KV_CLOSED",
             Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
             Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
-            Self::InvalidArgument { .. } => "KV_INVALID_ARGUMENT",
+            Self::InvalidArgument { .. } | Self::WrongBase { .. } => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict { .. } => "KV_CONFLICT",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
@@ -251,6 +258,10 @@ impl fmt::Display for Error {
                     "changes are kept after version {horizon} only; begin with a new snapshot"
                 )
             }
+            Self::WrongBase { base, version } => write!(
+                f,
+                "the backup builds on version {base}, the database has version {version}; restore backups in their order"
+            ),
             Self::CodecMismatch {
                 collection,
                 stored,
