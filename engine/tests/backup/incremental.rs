@@ -4,7 +4,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
     BackupOutcome, BackupProgress, Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, restore,
 };
@@ -226,6 +226,47 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let target = Arc::new(MemoryStorage::new());
     let error = restore(&mut &stream[..], target, at(0), &mut go_on).expect_err("it needs a base");
     assert!(matches!(error, Error::InvalidArgument { .. }));
+}
+
+/// Whatever a power cut leaves has all of the commits or none, and can be gone on with.
+#[test]
+fn a_cut_leaves_all_commits_or_none() {
+    for (seed, commits) in [(7, 4), (8, 40)] {
+        let mut rng = SimRng::new(seed);
+        let database = with_feed(1000);
+        commit(&database, &mut rng);
+        let base = database.version();
+        let (_, target) = restored(&backed_up(&database.snapshot()), at(0));
+        for _ in 0..commits {
+            commit(&database, &mut rng);
+        }
+        let stream = since(&database, base);
+        let open = |storage: &SimStorage| Database::open(Arc::new(storage.clone()), at(0));
+        let whole = SimStorage::from_files(target.files());
+        let copy = open(&whole).expect("nothing fails");
+        copy.restore_commits(&mut &stream[..], &mut go_on).expect("it fits");
+        drop(copy);
+        let operations = whole.counters().operations;
+        let (mut with, mut without) = (0, 0);
+        for cut in 0..operations {
+            let storage = SimStorage::from_files(target.files());
+            storage.cut_at(cut);
+            let done = open(&storage).and_then(|copy| copy.restore_commits(&mut &stream[..], &mut go_on));
+            for policy in CrashPolicy::ALL {
+                let survived = SimStorage::from_files(storage.crash(policy, cut));
+                let copy = open(&survived).expect("a cut does no harm");
+                if copy.version() == base {
+                    without += 1;
+                    assert!(done.is_err(), "{policy:?} cut {cut}: it was acknowledged");
+                    copy.restore_commits(&mut &stream[..], &mut go_on).expect("it fits");
+                } else {
+                    with += 1;
+                }
+                assert_same(&database, &copy);
+            }
+        }
+        assert!(with > 0 && without > 0, "{with} {without} of {operations}");
+    }
 }
 
 #[test]

@@ -58,7 +58,8 @@ struct Files {
 /// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
 ///
 /// Records keep their expiry, and those that have expired but were not purged come along. A change feed that the database kept is not carried
-/// over: the new database has versions of its own, and whoever follows it begins anew.
+/// over: the new database has versions of its own, and whoever follows it begins anew. Should the name of one of the engine's own
+/// collections be lost, it is among those called `recovered-<id>`.
 ///
 /// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
 /// among those that are put together from single blocks.
