@@ -107,6 +107,13 @@ pub enum Error {
         /// Name of the order asked for.
         requested: Box<str>,
     },
+    /// An incremental backup builds on another version than the one the database has.
+    WrongBase {
+        /// Version that it builds on.
+        base: u64,
+        /// Version of the database.
+        version: u64,
+    },
     /// A collection was opened with another codec than the one it was written with.
     CodecMismatch {
         /// Name of the collection.
@@ -195,7 +202,9 @@ impl Error {
             Self::Closed => "KV_CLOSED",
             Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
             Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
-            Self::InvalidArgument { .. } | Self::KeyOrderMismatch { .. } => "KV_INVALID_ARGUMENT",
+            Self::InvalidArgument { .. } | Self::KeyOrderMismatch { .. } | Self::WrongBase { .. } => {
+                "KV_INVALID_ARGUMENT"
+            }
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict { .. } => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
@@ -269,6 +278,10 @@ impl fmt::Display for Error {
             Self::KeyOrderMismatch { stored, requested } => write!(
                 f,
                 "the database has the key order \"{stored}\", not \"{requested}\"; open it with the former"
+            ),
+            Self::WrongBase { base, version } => write!(
+                f,
+                "the backup builds on version {base}, the database has version {version}; restore backups in their order"
             ),
             Self::CodecMismatch {
                 collection,

@@ -3,10 +3,14 @@
 
 #[path = "backup/damage.rs"]
 mod damage;
+#[path = "backup/expiry.rs"]
+mod expiry;
 #[path = "backup/failures.rs"]
 mod failures;
 #[path = "backup/hostile.rs"]
 mod hostile;
+#[path = "backup/incremental.rs"]
+mod incremental;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -7,6 +7,8 @@ mod common;
 mod crashes;
 #[path = "recover/edges.rs"]
 mod edges;
+#[path = "recover/expiry.rs"]
+mod expiry;
 #[path = "recover/hostile.rs"]
 mod hostile;
 #[path = "recover/logs.rs"]
@@ -237,7 +239,7 @@ fn is_catalog(data: &[u8], block: &Block) -> bool {
 #[test]
 fn every_damaged_unit_costs_at_most_its_block() {
     for (flavour, commits) in [
-        (Flavour::Tiny, 150),
+        (Flavour::Tiny, 250),
         (Flavour::Batches, 12),
         (Flavour::Large, 12),
         (Flavour::Mixed, 30),

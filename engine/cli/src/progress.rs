@@ -11,15 +11,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Shows how far something is: a terminal gets a line that changes, everything else a line each, if asked for.
 pub(crate) struct Progress {
     is_wanted: bool,
+    /// What is counted.
+    things: &'static str,
     is_terminal: bool,
     last: Option<Instant>,
 }
 
 impl Progress {
-    pub(crate) fn new(is_asked_for: bool) -> Self {
+    pub(crate) fn new(is_asked_for: bool, things: &'static str) -> Self {
         let is_terminal = stderr().is_terminal();
         Self {
             is_wanted: is_asked_for || is_terminal,
+            things,
             is_terminal,
             last: None,
         }
@@ -33,8 +36,8 @@ impl Progress {
         self.last = Some(Instant::now());
         let percent = (state.records * 100).checked_div(state.total_records).unwrap_or(100);
         let line = format!(
-            "{percent} %, {} of {} records, {} bytes",
-            state.records, state.total_records, state.bytes
+            "{percent} %, {} of {} {}, {} bytes",
+            state.records, state.total_records, self.things, state.bytes
         );
         if self.is_terminal {
             // The line before may have been longer.

@@ -86,6 +86,65 @@ fn progress_is_shown_if_asked_for() {
 }
 
 #[test]
+fn commits_since_a_backup_are_added_to_what_was_restored_from_it() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(100));
+    let (full, copy) = (&place.db("full"), &place.db("copy"));
+    run(&["set", db, "1", "\"changed\""]).ok();
+    run(&["backup", db, full, "--since", "1"]).fails(1, "KV_TRUNCATED_FEED");
+    assert!(!place.path("full").exists());
+    // Once a program has begun a feed, the tool's commits are in it too.
+    let storage = std::sync::Arc::new(mangrove_engine::storage::FsStorage::new(db));
+    let options = mangrove_engine::Options {
+        feed_commits: 100,
+        ..mangrove_engine::Options::default()
+    };
+    drop(mangrove_engine::Database::open(storage, options).unwrap());
+    let base = parse(&run(&["backup", db, full]).ok())["version"].to_string();
+    run(&["restore", full, copy]).ok();
+    let mut version = base.clone();
+    for round in 0..3 {
+        let key = round.to_string();
+        run(&["set", db, &key, "\"new\""]).ok();
+        run(&["del", db, &(round + 10).to_string()]).ok();
+        let file = &place.db(&format!("later{round}"));
+        let saved = parse(&run(&["backup", db, file, "--since", &version]).ok());
+        assert_eq!((&saved["base"].to_string(), &saved["commits"]), (&version, &2.into()));
+        let restored = run(&["restore", file, copy, "--incremental", "--progress"]);
+        assert!(
+            restored
+                .err
+                .lines()
+                .last()
+                .unwrap()
+                .starts_with("100 %, 2 of 2 commits, ")
+        );
+        let restored = parse(&restored.out);
+        for field in ["databaseId", "version", "commits", "changes", "bytes"] {
+            assert_eq!(restored[field], saved[field], "{field}");
+        }
+        version = saved["version"].to_string();
+    }
+    assert_eq!(run(&["dump", copy]).ok(), run(&["dump", db]).ok());
+    assert_eq!(version_of(copy), version_of(db));
+    run(&["verify", copy]).ok();
+    // Only in their order, and only what is whole.
+    let (first, last) = (&place.db("later0"), &place.db("later2"));
+    run(&["restore", first, copy, "--incremental"]).fails(1, "KV_INVALID_ARGUMENT");
+    run(&["restore", full, copy, "--incremental"]).fails(1, "KV_INVALID_ARGUMENT");
+    run(&["restore", first, &place.db("new")]).fails(1, "KV_INVALID_ARGUMENT");
+    let other = &place.db("other");
+    run(&["restore", full, other]).ok();
+    run(&["restore", last, other, "--incremental"]).fails(1, "KV_INVALID_ARGUMENT");
+    let whole = fs::read(first).unwrap();
+    fs::write(first, &whole[..whole.len() - 1]).unwrap();
+    run(&["restore", first, other, "--incremental"]).fails(2, "KV_CORRUPT");
+    assert_eq!(version_of(other).to_string(), base);
+    let pipe = piped(&whole, &["restore", "-", other, "--incremental"]);
+    assert_eq!((pipe.0, &*pipe.2), (0, ""));
+}
+
+#[test]
 fn nothing_is_replaced() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(10));

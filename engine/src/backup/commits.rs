@@ -1,4 +1,4 @@
-//! Incremental backups: commits whose bytes mean nothing here.
+//! The frame of an incremental backup: commits whose bytes mean nothing here.
 
 use std::io::{Read, Write};
 
@@ -50,8 +50,19 @@ impl<'a> CommitWriter<'a> {
         Ok(())
     }
 
+    /// Number of frames that were ended.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames.frames()
+    }
+
+    /// Bytes that were written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.frames.written()
+    }
+
     /// Ends the frame, so that a reader gets all commits up to here.
-    pub(crate) fn flush(&mut self) -> Result<()> {
+    #[cfg(test)]
+    fn flush(&mut self) -> Result<()> {
         self.frames.end_frame()
     }
 
@@ -108,6 +119,21 @@ impl<'a> CommitReader<'a> {
         self.last = version;
         self.commits += 1;
         Ok(Some((version, changes)))
+    }
+
+    /// Damage in the frame in hand.
+    pub(crate) fn damaged(&self, what: impl Into<String>) -> Error {
+        self.frames.damaged(what)
+    }
+
+    /// Number of frames that were read.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames.frames()
+    }
+
+    /// Bytes of the stream that were read.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.frames.bytes_read()
     }
 
     /// Checks the totals and that nothing is missing or follows.

@@ -37,11 +37,12 @@
 //! full, per collection in the order of their names
 //!     length, name; length, key codec id; length, value codec id
 //!     number of records
-//!     per record in the order of their keys: length, key; length, value
+//!     per record in the order of their keys: length, key; length of the value << 1 | whether it expires; if so, expiry in
+//!         milliseconds since 1970, not 0; value
 //!
 //! incremental, per commit in the order of their versions
 //!     version
-//!     length, changes of the commit
+//!     length, changes of the commit, see changes.rs
 //! ```
 //!
 //! Each frame's checksum covers that of the frame before it, so a frame that is missing, repeated or out of its place is found like a damaged one.
@@ -50,11 +51,12 @@ use std::ops::ControlFlow;
 
 use crate::error::Error;
 
-#[cfg_attr(not(test), allow(dead_code, reason = "the seam for a feed of commits"))]
+mod changes;
 mod commits;
 mod frame;
 mod header;
 mod held;
+mod incremental;
 mod read;
 mod restore;
 mod save;
@@ -66,9 +68,9 @@ pub use restore::restore;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackupProgress {
-    /// Records that are done.
+    /// Records, or commits of an incremental backup, that are done.
     pub records: u64,
-    /// Records of the whole backup.
+    /// Records or commits of the whole backup.
     pub total_records: u64,
     /// Bytes of the stream that were written or read.
     pub bytes: u64,
@@ -91,12 +93,18 @@ pub struct BackupReport {
     pub outcome: BackupOutcome,
     /// Id of the database.
     pub database_id: u128,
+    /// Version that an incremental backup builds on; 0: it is a full one.
+    pub base: u64,
     /// Commit sequence number of the snapshot.
     pub version: u64,
-    /// Number of collections.
+    /// Number of collections of a full backup.
     pub collections: u64,
-    /// Number of records.
+    /// Number of records of a full backup.
     pub records: u64,
+    /// Number of commits of an incremental backup.
+    pub commits: u64,
+    /// Number of changes of those commits.
+    pub changes: u64,
     /// Length of the stream.
     pub bytes: u64,
 }
@@ -111,13 +119,17 @@ pub struct RestoreReport {
     pub database_id: u128,
     /// Commit sequence number of the new database, the one of the snapshot.
     pub version: u64,
-    /// Number of collections.
+    /// Number of collections of a full backup.
     pub collections: u64,
-    /// Number of records.
+    /// Number of records of a full backup.
     pub records: u64,
+    /// Number of commits of an incremental backup.
+    pub commits: u64,
+    /// Number of changes of those commits.
+    pub changes: u64,
     /// Length of the stream.
     pub bytes: u64,
-    /// Blocks of the new database that were verified.
+    /// Blocks of the new database that were verified; 0 for an incremental backup.
     pub blocks: u64,
 }
 

@@ -13,12 +13,13 @@ use crate::error::{Error, Result};
 use crate::log::LOG_FILE;
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::storage::Storage;
-use crate::transaction::WriteTransaction;
+use crate::transaction::expiry::HINT_BYTES;
+use crate::transaction::{Durability, WriteTransaction};
 
 /// Reads a backup that [`Snapshot::backup`](crate::Snapshot::backup) wrote into a new database in `target`, which gets the id and the version
-/// of the one that was backed up.
+/// of the one that was backed up. Records keep their expiry; the version of all of them is that of the database.
 ///
-/// `options` are those of the new database; their id wins over the backup's, and nodes become larger than they say if the keys may need it.
+/// `options` are those of the new database; no feed is begun, their id wins over the backup's, and nodes become larger than they say if the keys may need it.
 /// The database is complete or not there: its superblocks are written last, after all of it was compared with the totals
 /// of the backup and verified. After an error or a cancellation the target is empty again. What the death of the process or a power cut leaves does not open
 /// as a database and has to be removed. `progress` is called at the beginning, before the verification, and at least once for
@@ -65,6 +66,8 @@ pub fn restore(
         version: header.version,
         collections: control.collections,
         records: control.state.records,
+        commits: 0,
+        changes: 0,
         bytes: control.state.bytes,
         blocks,
     };
@@ -97,15 +100,18 @@ fn run(
     options.create = true;
     options.exclusive = true;
     options.read_only = false;
+    // It would be a commit of its own, and only tell of the restoration.
+    options.feed_commits = 0;
     options.database_id = options.database_id.or(Some(header.database_id));
     options.node_bytes = options.node_bytes.max(header.node_bytes);
     let storage = Arc::new(HeldStorage::new(Arc::clone(target))?);
     let database = Database::open(Arc::clone(&storage) as Arc<dyn Storage>, options)?;
     // One transaction for everything: it has one version, and no more of it stays in memory than the cache holds.
     let mut transaction = database.begin()?;
+    transaction.start_as(header.version.max(1));
     read_all(header, reader, &mut transaction, database.max_key_bytes(), control)?;
     if header.version > 0 {
-        transaction.commit_as(header.version)?;
+        transaction.commit(Durability::Strict)?;
     } else {
         drop(transaction);
     }
@@ -114,7 +120,8 @@ fn run(
     if let Some(problem) = verified.problems.into_iter().next() {
         return Err(Stop::Failed(problem));
     }
-    if verified.entries != header.records {
+    let records: u64 = database.collections().iter().map(|info| info.count).sum();
+    if records != header.records {
         return Err(Stop::Failed(Error::corrupt("the new database lacks records")));
     }
     database.close()?;
@@ -158,6 +165,16 @@ fn read_text(reader: &mut FrameReader<'_>, max: usize, what: &str) -> Result<Str
     String::from_utf8(bytes).map_err(|_| reader.damaged(format!("{what} is not UTF-8")))
 }
 
+/// Length of a value and expiry of its record, 0 for none.
+fn read_head(reader: &mut FrameReader<'_>) -> Result<(usize, u64)> {
+    let head = reader.read_len(MAX_VALUE_BYTES << 1 | 1, "a value")?;
+    let expires = if head & 1 == 0 { 0 } else { reader.read_varint()? };
+    if head & 1 == 1 && expires == 0 {
+        return Err(reader.damaged("a record expires at no time"));
+    }
+    Ok((head >> 1, expires))
+}
+
 fn read_records(
     reader: &mut FrameReader<'_>,
     transaction: &mut WriteTransaction<'_>,
@@ -175,9 +192,12 @@ fn read_records(
         if number > 0 && last_key >= key {
             return Err(reader.damaged("the keys are not in order").into());
         }
-        let value_len = reader.read_len(MAX_VALUE_BYTES, "a value")?;
+        let (value_len, expires) = read_head(reader)?;
+        if expires != 0 && key.len() + HINT_BYTES > max_key_bytes {
+            return Err(reader.damaged("the key of a record that expires is too long").into());
+        }
         let mut is_cancelled = false;
-        let stored = transaction.set_from(name, &key, value_len, &mut |into, len| {
+        let stored = transaction.set_from(name, &key, expires, value_len, &mut |into, len| {
             reader.read(into, len)?;
             is_cancelled |= control.at(reader.frames(), reader.bytes_read()).is_err();
             // Whatever the error is, it only gets out of the transaction.

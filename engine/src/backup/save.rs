@@ -16,6 +16,9 @@ impl Snapshot {
     /// database meanwhile. `progress` is called at the beginning, at the end and at
     /// least once for every megabyte of data.
     ///
+    /// Records keep their expiry, and those that have expired but were not purged come along. A change feed does not, nor do the versions of
+    /// the records.
+    ///
     /// Memory is bounded by a few frames of 256 KiB and a value chunk of 1 MiB.
     ///
     /// # Errors
@@ -66,9 +69,12 @@ impl Snapshot {
         Ok(BackupReport {
             outcome,
             database_id: header.database_id,
+            base: 0,
             version: header.version,
             collections: control.collections,
             records: control.state.records,
+            commits: 0,
+            changes: 0,
             bytes: control.state.bytes,
         })
     }
@@ -107,10 +113,15 @@ fn save_collection(
     }
     writer.write_varint(info.count)?;
     let tree = snapshot.collection(&info.name).expect("the snapshot lists it");
+    let tree = tree.with_expired();
     let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
     while cursor.advance()? {
         writer.write_counted(cursor.key())?;
-        writer.write_varint(cursor.value_len() as u64)?;
+        let expires_at = cursor.expires_at();
+        writer.write_varint((cursor.value_len() as u64) << 1 | u64::from(expires_at.is_some()))?;
+        if let Some(expires_at) = expires_at {
+            writer.write_varint(expires_at)?;
+        }
         cursor.value_parts(|part| {
             writer.write(part)?;
             control.at(writer.frames(), writer.written())

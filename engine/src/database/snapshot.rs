@@ -155,6 +155,28 @@ impl Tree {
         self.view.owner
     }
 
+    /// The collection as it is stored: its cursors and counts include records that have expired but were not purged.
+    pub(crate) fn with_expired(&self) -> Self {
+        let View {
+            snapshot,
+            root,
+            owner,
+            name,
+            ..
+        } = &*self.view;
+        Self {
+            view: Arc::new(View {
+                snapshot: snapshot.clone(),
+                root: *root,
+                root_node: OnceLock::new(),
+                owner: *owner,
+                name: name.clone(),
+                hints: None,
+                expired: OnceLock::new(),
+            }),
+        }
+    }
+
     /// Adds the collection's name to errors.
     pub(super) fn named<T>(&self, result: Result<T>) -> Result<T> {
         result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.view.name))

@@ -21,6 +21,9 @@ pub(crate) fn hints_of(id: u32) -> String {
     ["\0ttl", &id.to_string()].concat()
 }
 
+/// Length of the expiry in front of the key.
+pub(crate) const HINT_BYTES: usize = 8;
+
 pub(crate) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
     let mut hint = expires.to_be_bytes().to_vec();
     hint.extend_from_slice(key);
@@ -54,10 +57,13 @@ pub(crate) fn expired_positions(pages: &impl Pages, records: Root<'_>, hints: Ro
     // A map puts them in order: a general sort would be a fiftieth of the WebAssembly module.
     let mut positions: BTreeMap<u64, u64> = BTreeMap::new();
     for hint in due_hints(pages, hints, now, usize::MAX)? {
-        if let Some(found) = read::find(pages, records.root, records.owner, &hint[8..])?
+        if let Some(found) = read::find(pages, records.root, records.owner, &hint[HINT_BYTES..])?
             && found.leaf.record(found.index).is_expired(now)
         {
-            positions.insert(read::rank(pages, records.root, records.owner, &hint[8..])?.0, 0);
+            positions.insert(
+                read::rank(pages, records.root, records.owner, &hint[HINT_BYTES..])?.0,
+                0,
+            );
         }
     }
     Ok(positions.into_keys().collect())
@@ -97,7 +103,7 @@ impl WriteTransaction<'_> {
             };
             for hint in due_hints(&self.pages(), root, self.now, limit - due)? {
                 due += 1;
-                let key = &hint[8..];
+                let key = &hint[HINT_BYTES..];
                 if let Some(found) = self.find(&name, key)?
                     && found.leaf.record(found.index).is_expired(self.now)
                 {

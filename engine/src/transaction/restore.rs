@@ -1,8 +1,10 @@
 //! What only the restoration of a backup does in a transaction.
 
-use super::{CommitInfo, Durability, WriteTransaction};
+use super::{ReadWrite, WriteTransaction};
+use crate::database::Change;
 use crate::error::Result;
 use crate::node::{LeafCell, ValuePlace};
+use crate::tree::KeyRange;
 use crate::tree::value::CHUNK_BYTES;
 
 impl WriteTransaction<'_> {
@@ -12,32 +14,90 @@ impl WriteTransaction<'_> {
         &mut self,
         collection: &str,
         key: &[u8],
+        expires: u64,
         value_len: usize,
         fill: &mut dyn FnMut(&mut Vec<u8>, usize) -> Result<()>,
     ) -> Result<()> {
         if value_len <= CHUNK_BYTES {
             let mut value = Vec::new();
             fill(&mut value, value_len)?;
-            return self.set(collection, key, &value).map(drop);
+            let expires_at = (expires != 0).then_some(expires);
+            return self.set_until(collection, key, &value, expires_at).map(drop);
         }
         self.create(collection)?;
         let key = &*self.shared.config.order.stored(key);
+        let version = self.state.version + 1;
         // The log does not learn of it: a restoration ends with a checkpoint.
         self.record = None;
         self.edit(collection, |editor| {
             let reference = editor.write_long_value(value_len, fill)?;
-            let place = ValuePlace::OutOfLine(reference);
-            editor.put(key, &LeafCell::new(value_len, place))
+            let cell = LeafCell {
+                version,
+                expires,
+                ..LeafCell::new(value_len, ValuePlace::OutOfLine(reference))
+            };
+            editor.put(key, &cell)
         })?;
+        if expires != 0 {
+            let hints = self.create_hints(collection)?;
+            self.add_hint(&hints, key, expires)?;
+        }
         self.spill_if_large()
     }
 
-    /// Commits as this version, which is beyond the one the transaction builds on, instead of as the next one. The log cannot leave
-    /// versions out, so this makes a checkpoint.
-    pub(crate) fn commit_as(mut self, version: u64) -> Result<CommitInfo> {
-        self.seal();
-        self.state.version = version;
+    /// Makes the commit one with this version, which is beyond the one the transaction builds on, instead of the next one, even if it changes
+    /// nothing. The log cannot leave versions out, so this makes a checkpoint.
+    pub(crate) fn start_as(&mut self, version: u64) {
+        self.state.version = version - 1;
+        self.draft.version = version;
         self.record = None;
-        self.commit(Durability::Strict)
+        self.changed = true;
+    }
+
+    /// Version of the newest commit in it, sealed ones included.
+    pub(crate) fn version(&self) -> u64 {
+        self.state.version
+    }
+
+    pub(crate) fn database_id(&self) -> u128 {
+        self.shared.config.database_id
+    }
+
+    /// Ends the commit so far, even if it changes nothing, and begins the next one.
+    pub(crate) fn seal_always(&mut self) {
+        self.changed = true;
+        self.seal();
+    }
+
+    /// Makes a change that was made before, in this database or the one it is a copy of.
+    pub(crate) fn repeat(&mut self, change: &Change) -> Result<()> {
+        match change {
+            Change::Set {
+                collection,
+                key,
+                value,
+                expires_at,
+            } => self.set_until(collection, key, value, *expires_at).map(drop),
+            Change::Delete { collection, key } => self.delete(collection, key).map(drop),
+            Change::Clear {
+                collection,
+                lower,
+                upper,
+            } => {
+                let range = KeyRange {
+                    lower: lower.as_ref().map(Vec::as_slice),
+                    upper: upper.as_ref().map(Vec::as_slice),
+                };
+                self.clear(collection, range).map(drop)
+            }
+            Change::Create { collection } => self.create(collection),
+            Change::Codecs {
+                collection,
+                key_codec,
+                value_codec,
+            } => self.set_codecs(collection, key_codec, value_codec),
+            Change::Drop { collection } => self.drop_collection(collection).map(drop),
+            Change::Rename { from, to } => self.rename_collection(from, to).map(drop),
+        }
     }
 }

@@ -61,7 +61,7 @@ fn restored(stream: &[u8]) -> Result<(), Error> {
     result.map(drop)
 }
 
-const GOOD: &[u8] = b"\x01c\0\0\x02\0\0\x01k\x01v\x01d\x03any\x04json\0";
+const GOOD: &[u8] = b"\x01c\0\0\x02\0\0\x01k\x03\x07v\x01d\x03any\x04json\0";
 
 #[test]
 fn the_format_is_the_documented_one() {
@@ -74,7 +74,9 @@ fn the_format_is_the_documented_one() {
 fn content_that_no_backup_has_is_refused() {
     let long_name = [&b"\x80\x02"[..], &[b'n'; 256], b"\0\0\0"].concat();
     let long_codec = [&b"\x01c\x41"[..], &[b'n'; 65], b"\0\0"].concat();
-    let cases: [(&str, Header, &[u8]); 16] = [
+    // The longest key, but there has to be room for the hint.
+    let long_key = [&b"\x01c\0\0\x01\x75"[..], &[b'k'; 117], b"\x01\x07"].concat();
+    let cases: [(&str, Header, &[u8]); 18] = [
         ("fewer records", header(3, 2), GOOD),
         ("more records", header(1, 2), GOOD),
         ("fewer collections", header(2, 3), GOOD),
@@ -96,7 +98,9 @@ fn content_that_no_backup_has_is_refused() {
         ("a long name", header(0, 1), &long_name),
         ("a long codec", header(0, 1), &long_codec),
         ("a long key", header(1, 1), b"\x01c\0\0\x01\xFF\xFF\xFF\xFF\x0F"),
-        ("a long value", header(1, 1), b"\x01c\0\0\x01\x01k\x80\x80\x80\x80\x08"),
+        ("a long value", header(1, 1), b"\x01c\0\0\x01\x01k\x80\x80\x80\x80\x10"),
+        ("an expiry that is none", header(1, 1), b"\x01c\0\0\x01\x01k\x01\0"),
+        ("a long key that expires", header(1, 1), &long_key),
         (
             "an endless number",
             header(1, 1),
@@ -108,7 +112,7 @@ fn content_that_no_backup_has_is_refused() {
         assert!(matches!(error, Error::CorruptBackup { .. }), "{what}: {error}");
     }
     // A value may have two gigabytes; saying so takes no memory for them.
-    let error = restored(&stream(&header(1, 1), b"\x01c\0\0\x01\x01k\xFF\xFF\xFF\xFF\x07v", 1000)).expect_err("short");
+    let error = restored(&stream(&header(1, 1), b"\x01c\0\0\x01\x01k\xFE\xFF\xFF\xFF\x0Fv", 1000)).expect_err("short");
     assert!(matches!(error, Error::CorruptBackup { .. }), "{error}");
 }
 

@@ -103,7 +103,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
 
 #[test]
 fn no_cut_loses_anything() {
-    crash_everywhere(Flavour::Batches, 2, 40);
+    crash_everywhere(Flavour::Batches, 5, 40);
     crash_everywhere(Flavour::Large, 3, 30);
     crash_everywhere(Flavour::Mixed, 4, 60);
     crash_everywhere(Flavour::Unlogged, 5, 60);

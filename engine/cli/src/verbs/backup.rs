@@ -1,12 +1,12 @@
-//! `backup`: a snapshot as one stream that `restore` reads.
+//! `backup`: a snapshot, or the commits since another backup, as one stream that `restore` reads.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mangrove_engine::{BackupReport, Error, Snapshot};
+use mangrove_engine::{BackupReport, Database, Error};
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
@@ -23,6 +23,10 @@ pub(crate) struct Arguments {
     path: PathBuf,
     /// File to write, which must not be there yet; - is standard output.
     file: PathBuf,
+    /// Writes only the commits after this version, the one that an earlier backup reported. The database has to keep a feed that reaches back
+    /// to it.
+    #[arg(long, value_name = "VERSION")]
+    since: Option<u64>,
     /// Shows progress on standard error even if that is not a terminal.
     #[arg(long)]
     progress: bool,
@@ -39,7 +43,23 @@ fn flush_name(path: &Path) -> io::Result<()> {
     }
 }
 
-fn to_file(snapshot: &Snapshot, path: &Path, progress: &mut Progress) -> Result<BackupReport> {
+fn save(
+    database: &Database,
+    since: Option<u64>,
+    into: &mut dyn Write,
+    progress: &mut Progress,
+) -> Result<BackupReport> {
+    let mut show = |state| {
+        progress.show(state);
+        ControlFlow::Continue(())
+    };
+    Ok(match since {
+        Some(version) => database.backup_since(version, into, &mut show)?,
+        None => database.snapshot().backup(into, &mut show)?,
+    })
+}
+
+fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut Progress) -> Result<BackupReport> {
     let failed = |error: io::Error| Failure::io(&format!("writing {}", path.display()), &error);
     let created = OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = created.map_err(|error| match error.kind() {
@@ -50,10 +70,7 @@ fn to_file(snapshot: &Snapshot, path: &Path, progress: &mut Progress) -> Result<
         _ => failed(error),
     })?;
     let mut write = || {
-        let report = snapshot.backup(&mut file, &mut |state| {
-            progress.show(state);
-            ControlFlow::Continue(())
-        })?;
+        let report = save(database, since, &mut file, progress)?;
         file.sync_all().and_then(|()| flush_name(path)).map_err(failed)?;
         Ok(report)
     };
@@ -63,27 +80,35 @@ fn to_file(snapshot: &Snapshot, path: &Path, progress: &mut Progress) -> Result<
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let store = Store::open(&arguments.path, Access::Read)?;
-    let snapshot = store.database.snapshot();
-    let mut progress = Progress::new(arguments.progress);
+    let (database, since) = (&store.database, arguments.since);
+    let mut progress = Progress::new(arguments.progress, if since.is_some() { "commits" } else { "records" });
     let is_stream = arguments.file == Path::new("-");
     let report = if is_stream {
-        let report = snapshot.backup(&mut io::stdout().lock(), &mut |state| {
-            progress.show(state);
-            ControlFlow::Continue(())
-        });
-        report?
+        save(database, since, &mut io::stdout().lock(), &mut progress)?
     } else {
-        to_file(&snapshot, &arguments.file, &mut progress)?
+        to_file(database, since, &arguments.file, &mut progress)?
     };
     progress.end();
-    let shown = json!({
-        "databaseId": format!("{:032x}", report.database_id),
-        "version": report.version,
-        "collections": report.collections,
-        "entries": report.records,
-        "bytes": report.bytes,
-    })
-    .to_string();
+    let id = format!("{:032x}", report.database_id);
+    let shown = if since.is_some() {
+        json!({
+            "databaseId": id,
+            "base": report.base,
+            "version": report.version,
+            "commits": report.commits,
+            "changes": report.changes,
+            "bytes": report.bytes,
+        })
+    } else {
+        json!({
+            "databaseId": id,
+            "version": report.version,
+            "collections": report.collections,
+            "entries": report.records,
+            "bytes": report.bytes,
+        })
+    };
+    let shown = shown.to_string();
     if is_stream {
         note(&shown);
         return Ok(());

@@ -1,4 +1,4 @@
-//! `restore`: a new database from what `backup` wrote.
+//! `restore`: a new database from what `backup` wrote, or the commits of an incremental backup in a restored one.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::Progress;
-use crate::store::Vacancy;
+use crate::store::{Access, Store, Vacancy};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -20,8 +20,12 @@ The database is there once all of it was verified. If the command is killed, wha
 pub(crate) struct Arguments {
     /// File to read; - is standard input.
     file: PathBuf,
-    /// Directory of the new database.
+    /// Directory of the new database; with --incremental, directory or data file of the database that was restored so far.
     path: PathBuf,
+    /// Adds the commits of a backup that was made with --since. The database must have the version that it was made since. It
+    /// gets all of the commits or stays as it is.
+    #[arg(long)]
+    incremental: bool,
     /// Shows progress on standard error even if that is not a terminal.
     #[arg(long)]
     progress: bool,
@@ -34,7 +38,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let opened = File::open(&arguments.file);
         Box::new(opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?)
     };
-    let mut progress = Progress::new(arguments.progress);
+    let things = if arguments.incremental { "commits" } else { "records" };
+    let mut progress = Progress::new(arguments.progress, things);
+    if arguments.incremental {
+        let report = Store::open(&arguments.path, Access::Write)?.write(|database| {
+            let report = database.restore_commits(&mut *source, &mut |state| {
+                progress.show(state);
+                ControlFlow::Continue(())
+            });
+            Ok(report?)
+        })?;
+        progress.end();
+        let shown = json!({
+            "databaseId": format!("{:032x}", report.database_id),
+            "version": report.version,
+            "commits": report.commits,
+            "changes": report.changes,
+            "bytes": report.bytes,
+        });
+        return print(&shown.to_string());
+    }
     let report = Vacancy::new(&arguments.path)?.fill(|storage| {
         let report = mangrove_engine::restore(&mut *source, storage, Options::default(), &mut |state| {
             progress.show(state);

@@ -9,6 +9,7 @@ use super::tree::{Outcome, Salvage, Sink};
 use crate::database::Collection;
 use crate::error::Result;
 use crate::node::Child;
+use crate::transaction::expiry::HIDDEN;
 
 /// A collection to be recovered.
 pub(super) struct Entry {
@@ -17,6 +18,13 @@ pub(super) struct Entry {
     pub(super) collection: Collection,
     /// Checkpoint whose catalog says so.
     pub(super) as_of: u64,
+}
+
+impl Entry {
+    /// Whether it is one of the engine's own.
+    pub(super) fn is_hidden(&self) -> bool {
+        self.name.as_ref().is_some_and(|name| name.starts_with(HIDDEN))
+    }
 }
 
 /// The catalog's records.
@@ -41,7 +49,7 @@ impl Sink for Entries {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], generation: u64) -> Result<()> {
+    fn put(&mut self, key: &[u8], value: &[u8], _expires: u64, generation: u64) -> Result<()> {
         match decode(key, value, generation) {
             Some(entry) => {
                 self.lost.remove(key);

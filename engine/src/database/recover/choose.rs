@@ -6,7 +6,7 @@ use super::holes::{Holes, Range};
 use super::scan::{Found, newest_root};
 use super::tree::{Salvage, Sink};
 use crate::cache::Expected;
-use crate::checkpoint::{Space, Superblock};
+use crate::checkpoint::{Extent, Space, Superblock};
 use crate::error::Result;
 use crate::node::Child;
 
@@ -61,7 +61,7 @@ impl Salvage<'_> {
         if !self.probe(0, catalog, generation, &mut entries)? || !entries.lost.is_empty() {
             return Ok(false);
         }
-        for entry in entries.list.into_values() {
+        for entry in entries.list.into_values().filter(|entry| !entry.is_hidden()) {
             let mut nothing = Nothing { is_lost: false };
             let collection = entry.collection;
             if !self.probe(collection.id, collection.root, generation, &mut nothing)? || nothing.is_lost {
@@ -88,12 +88,17 @@ impl Salvage<'_> {
     }
 
     /// Takes note of the space that is free in a checkpoint. What lies there is outdated, or was never part of the database. Without a readable free
-    /// map there is only the generation to tell.
+    /// map there are only the generation and the checkpoint's end to tell.
     pub(super) fn learn_free_space(&mut self, superblock: &Superblock) {
         if let Ok(space) = Space::load(&self.pager, superblock) {
             self.free = space.free.iter().chain(space.kept()).collect();
             self.free.sort_unstable();
         }
+        // A crash leaves blocks there that have the generation of the next checkpoint, as those have that it wrote in the end.
+        self.free.push(Extent {
+            start: superblock.file_units,
+            units: u64::MAX - superblock.file_units,
+        });
     }
 
     /// Whether a node lies in space that is known to be free.
@@ -115,7 +120,7 @@ impl Sink for Nothing {
         Ok(())
     }
 
-    fn put(&mut self, _key: &[u8], _value: &[u8], _generation: u64) -> Result<()> {
+    fn put(&mut self, _key: &[u8], _value: &[u8], _expires: u64, _generation: u64) -> Result<()> {
         Ok(())
     }
 

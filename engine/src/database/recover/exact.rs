@@ -15,6 +15,7 @@ use crate::database::{DATA_FILE, Database, Options, Shared, Snapshot};
 use crate::error::Error;
 use crate::log;
 use crate::storage::Storage;
+use crate::transaction::expiry::HIDDEN;
 use crate::tree::{Direction, KeyRange};
 
 /// Pages of the source kept in memory.
@@ -54,6 +55,7 @@ pub(super) fn copy(
         }
         let mut options = options.clone();
         options.node_bytes = options.node_bytes.max(superblock.node_bytes);
+        options.key_order = super::order_of(Some(superblock), options.key_order.as_ref())?;
         control.enter(RecoverPhase::Copying)?;
         let database = target::create(target, options)?;
         if let Some(collections) = copy_version(&Arc::new(shared), &database, control)? {
@@ -99,9 +101,13 @@ fn copy_version(
     let snapshot = Snapshot::new(shared);
     let mut copied = BTreeMap::new();
     for (name, collection) in &version.collections {
+        if name.starts_with(HIDDEN) {
+            continue;
+        }
         let Some(tree) = snapshot.collection(name) else {
             return Ok(None);
         };
+        let tree = tree.with_expired();
         target::create_collection(database, name, collection)?;
         let mut writer = Writer::new(database, name);
         let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
@@ -112,7 +118,7 @@ fn copy_version(
                 there_is_one.then(|| cursor.value_into(&mut value)).transpose()
             });
             match read {
-                Ok(Some(())) => writer.put(cursor.key(), &value, 0)?,
+                Ok(Some(())) => writer.put(cursor.key(), &value, cursor.expires_at().unwrap_or(0), 0)?,
                 Ok(None) => break,
                 Err(Error::Corrupt(_) | Error::Io { .. }) => return Ok(None),
                 Err(error) => return Err(error.into()),

@@ -6,14 +6,15 @@ use std::ops::Bound;
 use super::control::Flow;
 use super::holes::Range;
 use super::report::{LogState, RecoveredCollection};
-use super::target::{self, LostKeys};
+use super::target::{self, LostKeys, stored_key_bytes};
 use super::tree::Salvage;
 use crate::block::{BlockFile, BlockRef};
 use crate::database::{Database, MAX_NAME_BYTES};
 use crate::error::{Error, Result};
 use crate::log::{Operation, Operations, SalvagedLog, SalvagedRecord};
 use crate::node::{LeafCell, ValuePlace};
-use crate::transaction::{Durability, WriteTransaction};
+use crate::transaction::expiry::HIDDEN;
+use crate::transaction::{Durability, ReadWrite, WriteTransaction};
 use crate::tree::value;
 
 /// Bytes after which a transaction ends.
@@ -29,7 +30,9 @@ fn operations(log: &SalvagedLog) -> impl Iterator<Item = Operation<'_>> {
 /// Length of the longest key in the log.
 pub(super) fn longest_key(log: &SalvagedLog) -> usize {
     let lengths = operations(log).map(|operation| match operation {
-        Operation::Set { key, .. } | Operation::SetOutOfLine { key, .. } => key.len(),
+        Operation::Set { key, expires, .. } | Operation::SetOutOfLine { key, expires, .. } => {
+            stored_key_bytes(key, expires)
+        }
         _ => 0,
     });
     lengths.max().unwrap_or(0)
@@ -76,19 +79,20 @@ pub(super) fn unit_shift(log: &SalvagedLog, blocks: impl Fn(u32) -> BlockFile) -
 /// Applies the log. `is_newer`: the blocks may be of a later checkpoint than the one at which the log begins.
 ///
 /// Records that the blocks contain already do no harm as long as all commits since then are in the log too: each says what its keys are
-/// from then on, whatever they were before.
+/// from then on, whatever they were before. What it says about the collections `hidden`, which are the engine's own, is left out.
 pub(super) fn apply(
     salvage: &mut Salvage<'_>,
     database: &Database,
     log: &SalvagedLog,
     is_newer: bool,
     lost: BTreeMap<u32, LostKeys>,
+    hidden: BTreeSet<u32>,
 ) -> Flow<()> {
     let went_past = |record: &SalvagedRecord| record.missing > 0 && !record.after_damage;
     // What went past the log is in a checkpoint, and so is everything before.
     let contained = log.records.iter().rposition(went_past).filter(|_| is_newer);
     let from = contained.unwrap_or(0);
-    let mut applier = Applier::new(database, salvage, &log.records[from..], lost);
+    let mut applier = Applier::new(database, salvage, &log.records[from..], lost, hidden);
     for (index, record) in log.records.iter().enumerate().skip(from) {
         if !record.is_confirmed && !values_are_there(salvage, &record.payload) {
             break;
@@ -119,8 +123,8 @@ struct Applier<'a> {
     names: BTreeMap<u32, String>,
     /// Keys whose value could not be read.
     lost: BTreeMap<u32, LostKeys>,
-    /// Collections that the log drops in the end.
-    dropped: BTreeSet<u32>,
+    /// Collections that the log drops in the end, and the engine's own.
+    left_out: BTreeSet<u32>,
 }
 
 impl<'a> Applier<'a> {
@@ -129,6 +133,7 @@ impl<'a> Applier<'a> {
         salvage: &Salvage<'_>,
         records: &[SalvagedRecord],
         lost: BTreeMap<u32, LostKeys>,
+        hidden: BTreeSet<u32>,
     ) -> Self {
         let collections = salvage.report.collections.iter();
         let all = records.iter().flat_map(|record| Operations::new(&record.payload));
@@ -142,7 +147,7 @@ impl<'a> Applier<'a> {
             bytes: 0,
             names: collections.map(|found| (found.id, found.name.clone())).collect(),
             lost,
-            dropped: dropped.collect(),
+            left_out: dropped.chain(hidden).collect(),
         }
     }
 
@@ -185,23 +190,32 @@ impl<'a> Applier<'a> {
     fn name(&mut self, salvage: &mut Salvage<'_>, id: u32) -> Result<Option<String>> {
         match self.names.get(&id) {
             Some(name) => Ok(Some(name.clone())),
-            None if self.dropped.contains(&id) => Ok(None),
+            None if self.left_out.contains(&id) => Ok(None),
             None => self.create(salvage, id, None).map(Some),
         }
     }
 
-    fn set(&mut self, salvage: &mut Salvage<'_>, id: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    fn set(
+        &mut self,
+        salvage: &mut Salvage<'_>,
+        id: u32,
+        key: &[u8],
+        value: Option<&[u8]>,
+        expires: u64,
+    ) -> Result<()> {
         let Some(name) = self.name(salvage, id)? else {
             return Ok(());
         };
         let lost = self.lost.entry(id).or_default();
         // The records of a hostile log have any key.
-        match value.filter(|_| key.len() <= self.database.max_key_bytes()) {
+        let fits = stored_key_bytes(key, expires) <= self.database.max_key_bytes();
+        match value.filter(|_| fits) {
             None => lost.add(key),
             Some(value) => {
                 lost.remove(key);
                 self.bytes += key.len() + value.len();
-                self.transaction()?.set(&name, key, value)?;
+                let expires_at = (expires != 0).then_some(expires);
+                self.transaction()?.set_until(&name, key, value, expires_at)?;
             }
         }
         if self.bytes >= BATCH_BYTES {
@@ -213,14 +227,17 @@ impl<'a> Applier<'a> {
     fn operation(&mut self, salvage: &mut Salvage<'_>, operation: &Operation<'_>) -> Result<()> {
         match *operation {
             Operation::Set {
-                collection, key, value, ..
-            } => self.set(salvage, collection, key, Some(value))?,
+                collection,
+                key,
+                value,
+                expires,
+            } => self.set(salvage, collection, key, Some(value), expires)?,
             Operation::SetOutOfLine {
                 collection,
                 key,
                 value_len,
                 reference,
-                ..
+                expires,
             } => {
                 let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
                 let cell = LeafCell::new(value_len, ValuePlace::OutOfLine(reference));
@@ -230,7 +247,7 @@ impl<'a> Applier<'a> {
                 if let Err(error) = read {
                     salvage.report.add_problem(error.covering(key, Some(key)));
                 }
-                self.set(salvage, collection, key, is_read.then_some(&bytes))?;
+                self.set(salvage, collection, key, is_read.then_some(&bytes), expires)?;
             }
             Operation::Delete { collection, key } => {
                 if let Some(name) = self.name(salvage, collection)? {
@@ -247,6 +264,9 @@ impl<'a> Applier<'a> {
                     self.transaction()?.clear(&name, range.as_key_range())?;
                     self.lost.entry(collection).or_default().clear(&range);
                 }
+            }
+            Operation::Create { collection, name } if name.starts_with(HIDDEN) => {
+                self.left_out.insert(collection);
             }
             Operation::Create { collection, name } => {
                 if !self.names.contains_key(&collection) {

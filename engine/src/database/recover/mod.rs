@@ -58,6 +58,10 @@ struct Files {
 /// missing is no error either. `options` are those of the new database; its nodes become larger than they say if
 /// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
 ///
+/// Records keep their expiry, and those that have expired but were not purged come along. A change feed that the database kept is not carried
+/// over: the new database has versions of its own, and whoever follows it begins anew. Should the name of one of the engine's own
+/// collections be lost, it is among those called `recovered-<id>`.
+///
 /// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
 /// among those that are put together from single blocks.
 ///
@@ -234,11 +238,13 @@ fn run(
     }
     let mut names = BTreeSet::new();
     let mut lost = BTreeMap::new();
+    let (hidden, entries): (Vec<_>, Vec<_>) = entries.into_iter().partition(Entry::is_hidden);
+    let hidden = hidden.into_iter().map(|entry| entry.collection.id).collect();
     for entry in entries {
         is_mixed |= collection(&mut salvage, &database, &mut names, &mut lost, entry)?;
     }
     let used = superblock.filter(|superblock| superblock.generation == catalog.as_of);
-    log::apply(&mut salvage, &database, &log, used.is_none(), lost)?;
+    log::apply(&mut salvage, &database, &log, used.is_none(), lost, hidden)?;
     target::finish(database, &mut salvage.control)?;
     let mut report = salvage.report;
     report.unreadable_blocks += salvage.source.unreadable_pieces;

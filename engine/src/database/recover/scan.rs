@@ -8,6 +8,7 @@ use super::source::Source;
 use crate::block::{Header, Kind, Pointer};
 use crate::database::Collection;
 use crate::node::{Node, ValuePlace};
+use crate::transaction::expiry::HINT_BYTES;
 
 /// Blocks begin at multiples of this, whatever the unit.
 const SECTOR_BYTES: u64 = 512;
@@ -212,7 +213,10 @@ impl Scan {
             crc: header.crc,
         });
         self.samples.take(header.owner, node);
-        let keys = (0..node.len()).map(|index| node.prefix_len() + node.suffix(index).len());
+        // The new database may need room for a hint about the record.
+        let expires = |index| node.is_leaf() && node.record(index).expires != 0;
+        let hint_bytes = |index| if expires(index) { HINT_BYTES } else { 0 };
+        let keys = (0..node.len()).map(|index| node.prefix_len() + node.suffix(index).len() + hint_bytes(index));
         let fences = [node.lower_fence().len(), node.upper_fence().map_or(0, <[u8]>::len)];
         let longest = keys.chain(fences).max().unwrap_or(0);
         self.index.longest_key = self.index.longest_key.max(longest);

@@ -12,7 +12,8 @@ use super::tree::Sink;
 use crate::database::{Collection, Database, MAX_CODEC_BYTES, Options};
 use crate::error::Result;
 use crate::storage::Storage;
-use crate::transaction::{Durability, WriteTransaction};
+use crate::transaction::expiry::HINT_BYTES;
+use crate::transaction::{Durability, ReadWrite, WriteTransaction};
 use crate::tree::KeyRange;
 
 /// Bytes and leaves after which a transaction ends. The new database then writes out what does not fit in its cache.
@@ -26,6 +27,8 @@ pub(super) fn create(target: &Arc<dyn Storage>, mut options: Options) -> Result<
     options.create = true;
     options.exclusive = true;
     options.read_only = false;
+    // A feed would only tell of the recovery.
+    options.feed_commits = 0;
     Database::open(Arc::clone(target), options)
 }
 
@@ -50,12 +53,13 @@ pub(super) fn create_collection(database: &Database, name: &str, collection: &Co
 pub(super) fn count(database: &Database, report: &mut RecoverReport) -> Result<()> {
     let snapshot = database.snapshot();
     for collection in &mut report.collections {
-        collection.count = snapshot.collection(&collection.name).map_or(0, |tree| tree.len());
+        let tree = snapshot.collection(&collection.name);
+        collection.count = tree.map_or(0, |tree| tree.with_expired().len());
     }
     for range in &mut report.damaged_ranges {
         let tree = range.collection.as_ref().and_then(|name| snapshot.collection(name));
         if let Some(tree) = tree {
-            range.recovered = tree.count(KeyRange {
+            range.recovered = tree.with_expired().count(KeyRange {
                 lower: Bound::Included(&range.lower),
                 upper: range.upper.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
             })?;
@@ -73,6 +77,11 @@ pub(super) fn finish(database: Database, control: &mut Control<'_>) -> Flow<()> 
     }
     database.close()?;
     Ok(())
+}
+
+/// Room that a key needs in a database: if the record expires, there is a hint that is longer than the key.
+pub(super) fn stored_key_bytes(key: &[u8], expires: u64) -> usize {
+    key.len() + if expires == 0 { 0 } else { HINT_BYTES }
 }
 
 /// Keys of records that were lost. A newer leaf that is found later may bring them back.
@@ -193,14 +202,15 @@ impl Sink for Writer<'_> {
         Ok(())
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8], _generation: u64) -> Result<()> {
+    fn put(&mut self, key: &[u8], value: &[u8], expires: u64, _generation: u64) -> Result<()> {
         // No database can have written such a key; a hostile block can hold it.
-        if key.len() > self.database.max_key_bytes() {
+        if stored_key_bytes(key, expires) > self.database.max_key_bytes() {
             self.lose(key);
             return Ok(());
         }
         let name = self.name;
-        self.transaction()?.set(name, key, value)?;
+        let expires_at = (expires != 0).then_some(expires);
+        self.transaction()?.set_until(name, key, value, expires_at)?;
         self.lost.remove(key);
         self.bytes += key.len() + value.len();
         if self.bytes >= BATCH_BYTES {

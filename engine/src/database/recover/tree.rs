@@ -20,8 +20,8 @@ const CACHE_BYTES: usize = 1 << 20;
 pub(super) trait Sink {
     /// A newer leaf covers these keys: forget what older ones said.
     fn clear(&mut self, range: &Range) -> Result<(), Error>;
-    /// A record, and the checkpoint as of which it is known.
-    fn put(&mut self, key: &[u8], value: &[u8], generation: u64) -> Result<(), Error>;
+    /// A record with its expiry, 0 for none, and the checkpoint as of which it is known.
+    fn put(&mut self, key: &[u8], value: &[u8], expires: u64, generation: u64) -> Result<(), Error>;
     /// A record whose value cannot be read.
     fn lose(&mut self, key: &[u8]);
     /// All records of a leaf were given.
@@ -187,8 +187,9 @@ impl<'a> Salvage<'a> {
                 continue;
             }
             bytes.clear();
-            match value::read(&self.pager.blocks, owner, &node.record(index), &mut bytes) {
-                Ok(()) => sink.put(&key, &bytes, generation)?,
+            let record = node.record(index);
+            match value::read(&self.pager.blocks, owner, &record, &mut bytes) {
+                Ok(()) => sink.put(&key, &bytes, record.expires, generation)?,
                 Err(error) => {
                     // Leaves that the scan found may be outdated; that their values are gone is no damage.
                     if part.is_none() {
