@@ -177,7 +177,9 @@ impl Changes {
         }
         let order = &self.shared.config.order;
         if !order.is_none() {
-            changes.iter_mut().for_each(|change| change.turn_keys_back(order));
+            for change in &mut changes {
+                change.turn_keys_back(order);
+            }
         }
         self.version = version;
         Ok(Some(Commit { version, changes }))

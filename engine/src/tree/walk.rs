@@ -12,12 +12,15 @@ use crate::node::{Child, Node, ValuePlace};
 /// Called before each node with the number of nodes and records so far; breaks to end the walk.
 pub(crate) type Tick<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
+/// Tells whether there is a hint about the record of a key with an expiry.
+pub(crate) type HasHint<'a> = &'a dyn Fn(u64, &[u8]) -> Result<bool>;
+
 /// Counts and findings of a walk.
 #[derive(Default)]
 pub(crate) struct Walk<'a> {
     pub tick: Option<Tick<'a>>,
-    /// Tells whether there is a hint about a record that expires, where the tree can have such records.
-    pub has_hint: Option<&'a dyn Fn(u64, &[u8]) -> Result<bool>>,
+    /// Set where the tree can have records that expire.
+    pub has_hint: Option<HasHint<'a>>,
     /// The walk was ended early.
     pub is_cancelled: bool,
     /// Blocks reached, in no particular order.
