@@ -205,24 +205,22 @@ fn files(log_bytes: u32, fill: u8, made: &'static OnceLock<Files>) -> &'static F
     made.get_or_init(|| {
         let keep = Arc::new(OnceLock::new());
         let inside = Arc::clone(&keep);
-        shuttle::check_random(
-            move || {
-                let storage = SimStorage::new();
-                let database = Database::open(Arc::new(storage.clone()), options(log_bytes)).expect("nothing fails");
-                let mut transaction = database.begin().expect("nothing fails");
-                for key in [&b"count"[..], b"strict"] {
-                    transaction.set("c", key, &1_u64.to_be_bytes()).expect("nothing fails");
-                }
-                for key in 0..fill {
-                    let value = 1_u64.to_be_bytes().repeat(100);
-                    transaction.set("c", &[100, key], &value).expect("nothing fails");
-                }
-                transaction.commit(Durability::Strict).expect("nothing fails");
-                database.close().expect("nothing fails");
-                inside.set(storage.files()).expect("there is one run");
-            },
-            1,
-        );
+        let scheduler = RandomScheduler::new_from_seed(0, 1);
+        Runner::new(scheduler, config()).run(move || {
+            let storage = SimStorage::new();
+            let database = Database::open(Arc::new(storage.clone()), options(log_bytes)).expect("nothing fails");
+            let mut transaction = database.begin().expect("nothing fails");
+            for key in [&b"count"[..], b"strict"] {
+                transaction.set("c", key, &1_u64.to_be_bytes()).expect("nothing fails");
+            }
+            for key in 0..fill {
+                let value = 1_u64.to_be_bytes().repeat(100);
+                transaction.set("c", &[100, key], &value).expect("nothing fails");
+            }
+            transaction.commit(Durability::Strict).expect("nothing fails");
+            database.close().expect("nothing fails");
+            inside.set(storage.files()).expect("there is one run");
+        });
         keep.get().expect("the run ended").clone()
     })
 }
@@ -237,12 +235,17 @@ fn from_environment(name: &str, default: u64) -> u64 {
 fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
     let schedules = from_environment("MANGROVE_SHUTTLE_SCHEDULES", 3000) as usize;
     let seed = from_environment("MANGROVE_SHUTTLE_SEED", 1);
+    let random = RandomScheduler::new_from_seed(seed, schedules);
+    Runner::new(random, config()).run(test.clone());
+    let few_changes = PctScheduler::new_from_seed(seed, 3, schedules / 2);
+    Runner::new(few_changes, config()).run(test);
+}
+
+/// Recovery takes more than the scheduler's default of 60 KiB of stack.
+fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
-    let random = RandomScheduler::new_from_seed(seed, schedules);
-    Runner::new(random, config.clone()).run(test.clone());
-    let few_changes = PctScheduler::new_from_seed(seed, 3, schedules / 2);
-    Runner::new(few_changes, config).run(test);
+    config
 }
 
 fn spawn(world: &Arc<World>, work: impl FnOnce(&World) + Send + 'static) -> thread::JoinHandle<()> {
