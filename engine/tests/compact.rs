@@ -395,3 +395,24 @@ fn read_only_and_poisoned_databases_refuse() {
         Err(Error::Poisoned { .. })
     ));
 }
+
+/// Cells that were replaced by smaller ones are not written again.
+#[test]
+fn shrunken_values_take_no_space_in_the_file() {
+    let storage = SimStorage::new();
+    let database = open(&storage);
+    let store = |len| {
+        let mut transaction = database.begin().expect("nothing fails");
+        for number in 0..400_u64 {
+            let stored = transaction.set("c", &number.to_be_bytes(), &value(number, len));
+            stored.expect("nothing fails");
+        }
+        transaction.commit(Durability::Strict).expect("nothing fails");
+        database.checkpoint().expect("nothing fails");
+    };
+    store(120);
+    let before = used_bytes(&database);
+    store(10);
+    let after = used_bytes(&database);
+    assert!(after * 3 < before * 2, "{before} bytes became {after}");
+}

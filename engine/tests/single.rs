@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::storage::sim::{SimRng, SimStorage};
 use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, Snapshot};
 
@@ -123,4 +124,35 @@ fn readers_beside_single_writes_see_snapshots() {
         done.store(true, Ordering::Relaxed);
     });
     assert!(database.verify().expect("the storage works").is_ok());
+}
+
+/// Between two checkpoints, pages that are written ahead and changed again do not take new space each time.
+#[test]
+fn random_changes_do_not_make_the_file_grow() {
+    for durability in [Durability::None, Durability::Relaxed, Durability::Strict] {
+        let options = Options {
+            node_bytes: 4096,
+            cache_bytes: 512 << 10,
+            log_bytes: 8 << 20,
+            ..Options::default()
+        };
+        let storage = MemoryStorage::new();
+        let database = Database::open(Arc::new(storage.clone()), options.clone()).expect("memory works");
+        let mut rng = SimRng::new(1);
+        for _ in 0..40_000 {
+            let key = rng.below(20_000).to_be_bytes();
+            database.set("c", &key, &[7; 40], durability).expect("memory works");
+        }
+        // The records, once for the newest state and once for the checkpoint before it, and the log.
+        let file_bytes = database.stats().file_bytes;
+        assert!(file_bytes < 12 << 20, "{durability:?}: {file_bytes}");
+        let model = content(&database.snapshot());
+        let report = database.verify().expect("memory works");
+        assert!(report.is_ok(), "{:?}", report.problems);
+        drop(database);
+        let reopened = Database::open(Arc::new(storage), options).expect("memory works");
+        if durability != Durability::None {
+            assert!(content(&reopened.snapshot()) == model);
+        }
+    }
 }

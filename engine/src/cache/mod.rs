@@ -14,7 +14,7 @@ use counter::Counter;
 use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
 use crate::error::Result;
 use crate::node::{Limits, Node};
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Mutex, MutexGuard};
 
 mod counter;
@@ -39,6 +39,11 @@ pub(crate) enum Access {
     Point,
     /// Keep it only while there is free room: a scan must not empty the cache.
     Scan,
+}
+
+fn shard_of(id: PageId) -> usize {
+    let mixed = id.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    mixed as usize % SHARDS
 }
 
 enum Entry {
@@ -76,7 +81,12 @@ pub(crate) struct Pager {
     cache_bytes: usize,
     clean_bytes: AtomicUsize,
     dirty_bytes: AtomicUsize,
+    /// Bytes of the running transaction.
+    reserved_bytes: AtomicUsize,
     next_number: AtomicU64,
+    block_number: AtomicU32,
+    /// Where the next eviction begins.
+    next_shard: AtomicUsize,
     pub(crate) hits: Counter,
     pub(crate) misses: AtomicU64,
 }
@@ -90,7 +100,10 @@ impl Pager {
             cache_bytes,
             clean_bytes: AtomicUsize::new(0),
             dirty_bytes: AtomicUsize::new(0),
+            reserved_bytes: AtomicUsize::new(0),
             next_number: AtomicU64::new(1),
+            block_number: AtomicU32::new(1),
+            next_shard: AtomicUsize::new(0),
             hits: Counter::new(),
             misses: AtomicU64::new(0),
         }
@@ -104,15 +117,35 @@ impl Pager {
         self.dirty_bytes.load(Ordering::Relaxed)
     }
 
+    fn used_bytes(&self) -> usize {
+        self.clean_bytes() + self.dirty_bytes() + self.reserved_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Leaves room for a transaction, by giving up clean pages.
+    pub(crate) fn reserve(&self, bytes: usize) {
+        let before = self.reserved_bytes.swap(bytes, Ordering::Relaxed);
+        if bytes > before {
+            self.evict();
+        }
+    }
+
+    /// Orders the blocks of one generation: of two that cover a key, the one with the higher number counts when a recovery finds both.
+    pub(crate) fn next_block_number(&self) -> [u8; 4] {
+        self.block_number.fetch_add(1, Ordering::Relaxed).to_le_bytes()
+    }
+
     /// A number that no page of this process had before.
     pub(crate) fn new_number(&self) -> u64 {
         self.next_number.fetch_add(1, Ordering::Relaxed)
     }
 
     fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
-        let mixed = id.word().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        self.nth_shard(shard_of(id))
+    }
+
+    fn nth_shard(&self, number: usize) -> MutexGuard<'_, Shard> {
         // A panic elsewhere leaves the maps whole: every change below is a single insertion or removal.
-        self.shards[mixed as usize % SHARDS]
+        self.shards[number % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
@@ -148,7 +181,7 @@ impl Pager {
     pub(crate) fn load(&self, reference: &BlockRef, expected: &Expected<'_>, access: Access) -> Result<Arc<Node>> {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let node = Arc::new(self.read(reference, expected)?);
-        let full = self.clean_bytes() + self.dirty_bytes() + node.memory_bytes() > self.cache_bytes;
+        let full = self.used_bytes() + node.memory_bytes() > self.cache_bytes;
         if access == Access::Point || !node.is_leaf() || !full {
             self.insert_clean(reference.unit, Arc::clone(&node));
         }
@@ -193,16 +226,18 @@ impl Pager {
             _ => shard.enqueue(id),
         }
         drop(shard);
-        self.evict(id);
+        self.evict();
     }
 
-    /// Second chance, beginning with the shard of `id`.
-    fn evict(&self, id: PageId) {
-        let mut passes = 0;
-        while self.clean_bytes() + self.dirty_bytes() > self.cache_bytes && passes < SHARDS {
-            let shard_id = PageId::disk(id.word().wrapping_add(passes as u64));
-            if !self.evict_one(&mut self.shard(shard_id)) {
-                passes += 1;
+    /// Second chance in one shard after the other, so that all of them lose alike.
+    fn evict(&self) {
+        let mut empty = 0;
+        while self.used_bytes() > self.cache_bytes && empty < SHARDS {
+            let next = self.next_shard.fetch_add(1, Ordering::Relaxed);
+            if self.evict_one(&mut self.nth_shard(next)) {
+                empty = 0;
+            } else {
+                empty += 1;
             }
         }
     }

@@ -43,7 +43,8 @@ pub(crate) fn read_copies(file: &dyn StorageFile) -> Result<Copies> {
     let is_certain = match (best[0].min(best[1]), best[0].max(best[1])) {
         // Creation writes slot B alone. If there is more than that, slot A may have been lost.
         (0, 1) => best[1] == 1 && file.len()? <= AREA_BYTES && slot_is_zero(file, 0),
-        (older, newer) => older > 0 && newer - older == 1,
+        // An opening after a crash leaves out two generations.
+        (older, newer) => older > 0 && matches!(newer - older, 1 | 3),
     };
     Ok(Copies { newest, is_certain })
 }

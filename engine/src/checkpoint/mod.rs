@@ -6,6 +6,8 @@
 use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
+
 use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind, Pointer};
 use crate::cache::{Access, Expected, Pager};
 use crate::error::{Error, Result};
@@ -53,8 +55,12 @@ pub(crate) struct Quarantine {
 pub(crate) struct Space {
     pub free: FreeExtents,
     pub quarantine: VecDeque<Quarantine>,
-    /// Made unreachable since the last checkpoint.
-    pub retired: Vec<Extent>,
+    /// Made unreachable since the last checkpoint, which still reaches them.
+    retired: Vec<Extent>,
+    /// Starts of the blocks of pages that were written since the last checkpoint: no superblock reaches them.
+    ahead: FxHashSet<u64>,
+    /// Those of them that the newest version does not reach either.
+    retired_ahead: Vec<Extent>,
 }
 
 impl Space {
@@ -64,6 +70,8 @@ impl Space {
             free: FreeExtents::new(superblock.file_units),
             quarantine: VecDeque::new(),
             retired: Vec::new(),
+            ahead: FxHashSet::default(),
+            retired_ahead: Vec::new(),
         };
         if let Some(reference) = &superblock.free_map {
             let bytes = pager.blocks.read(reference, &[Kind::FreeMap], 0)?;
@@ -91,7 +99,46 @@ impl Space {
     /// Extents that are neither free nor reachable from the newest state.
     pub(crate) fn kept(&self) -> impl Iterator<Item = Extent> + '_ {
         let groups = self.quarantine.iter().flat_map(|group| group.extents.iter());
-        groups.chain(self.retired.iter()).copied()
+        groups.chain(self.retired()).copied()
+    }
+
+    /// Extents that were made unreachable since the last checkpoint.
+    pub(crate) fn retired(&self) -> impl Iterator<Item = &Extent> {
+        self.retired.iter().chain(&self.retired_ahead)
+    }
+
+    /// Takes note of blocks of pages that were written before the checkpoint that needs them.
+    pub(crate) fn written_ahead(&mut self, extents: &[Extent]) {
+        self.ahead.extend(extents.iter().map(|extent| extent.start));
+    }
+
+    /// Takes note of extents that the version that is about to be published no longer reaches.
+    pub(crate) fn retire(&mut self, extents: impl Iterator<Item = Extent>) {
+        for extent in extents {
+            if self.ahead.remove(&extent.start) {
+                self.retired_ahead.push(extent);
+            } else {
+                self.retired.push(extent);
+            }
+        }
+    }
+
+    /// Frees blocks that were written ahead and given up again before any superblock named them: without that, pages that change often would be
+    /// written to new places until the next checkpoint. Only while nobody can see another version than the newest.
+    pub(crate) fn release_ahead(&mut self, pager: &Pager) {
+        for extent in self.retired_ahead.drain(..) {
+            pager.remove(block::PageId::disk(extent.start));
+            let freed = self.free.free(extent);
+            debug_assert!(freed.is_ok(), "an extent that was allocated can be freed");
+        }
+    }
+
+    /// A checkpoint is durable; what was retired before it is in quarantine now.
+    pub(crate) fn checkpointed(&mut self, quarantine: Quarantine) {
+        self.retired.clear();
+        self.ahead.clear();
+        self.retired_ahead.clear();
+        self.quarantine.push_back(quarantine);
     }
 
     /// Frees all extents that wait for the next checkpoint; `false` if there are none. For recovery only, when that checkpoint is known to
@@ -192,14 +239,17 @@ impl<'a> BlockWriter<'a> {
             }
             node = Arc::new(copy);
         }
+        if node.is_wasteful() {
+            node = Arc::new(node.packed());
+        }
         let info = BlockInfo {
             kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
             level: node.level(),
             owner,
             generation: self.generation,
         };
-        let (front, heap) = node.image();
-        let reference = self.write_block(info, &[front, heap])?;
+        let block_number = self.pager.next_block_number();
+        let reference = self.write_block(info, &node.numbered_image(&block_number))?;
         let stamp = node.stamp;
         self.written.push(Written {
             number,

@@ -124,6 +124,13 @@ pub(crate) struct Config {
     pub beside_writer: bool,
 }
 
+impl Config {
+    /// Most bytes that changed pages may take: the rest is for reading the pages that the next changes go to.
+    pub(crate) fn max_dirty_bytes(&self) -> usize {
+        self.cache_bytes / 4 * 3
+    }
+}
+
 /// A version whose log record is written but maybe not flushed.
 struct Staged {
     version: Arc<Version>,

@@ -78,7 +78,15 @@ fn recover(
     let newest = &superblocks[0];
     let error = match recover_from(file, log, newest, options) {
         Err(error @ Error::Corrupt(_)) => error,
-        result => return result,
+        Ok(shared) => {
+            if !newest.closed && !options.read_only {
+                // What ended without a close may have left blocks of the next generation. Those that are written now are newer; the
+                // number after the next but one goes to the same slot as the next.
+                shared.lock_writer().superblock.generation += 2;
+            }
+            return Ok(shared);
+        }
+        failed => return failed,
     };
     let older = superblocks[1..]
         .iter()
@@ -94,8 +102,9 @@ fn recover(
         return Err(error);
     }
     let mut writer = shared.lock_writer();
-    // The next checkpoint goes to the damaged one's slot, under a number that was never used.
-    writer.superblock.generation = newest.generation + 1;
+    // The next checkpoint goes to the damaged one's slot, under a number that was never used, not even for blocks of a checkpoint
+    // that was not finished.
+    writer.superblock.generation = newest.generation + 3;
     if let Some(log) = &mut writer.log {
         log.checkpoint_first = true;
     }

@@ -12,6 +12,11 @@ use crate::node::Child;
 use crate::transaction::{Draft, RetiredPage};
 use crate::tree::{Editor, ahead};
 
+/// A commit writes at least this much ahead of the next checkpoint, if anything.
+const MIN_AHEAD_BYTES: usize = 256 << 10;
+/// And at most this much.
+const MAX_AHEAD_BYTES: usize = 1 << 20;
+
 /// A page or redirection that only snapshots with versions `first..=last` may still name.
 struct Kept {
     id: PageId,
@@ -32,6 +37,8 @@ pub(crate) struct Writer {
     pub checkpoints: u64,
     /// Where writing ahead goes on: owner of a tree and a key in it.
     ahead: ahead::Position,
+    /// Bytes of leaves that should have been written ahead and were not.
+    ahead_due: usize,
     /// Buffers that are kept between commits.
     pub payload: Vec<u8>,
     pub record: Vec<u8>,
@@ -59,6 +66,7 @@ impl Writer {
             unlogged: false,
             checkpoints: 0,
             ahead: None,
+            ahead_due: 0,
             payload: Vec::new(),
             record: Vec::new(),
             rewritten_entries: BTreeSet::new(),
@@ -100,9 +108,18 @@ impl Writer {
             shared.pager.insert_dirty(number, node);
         }
         draft.bytes = 0;
-        self.space.retired.append(&mut draft.retired_extents);
-        draft.allocated.clear();
         let mut published = shared.published();
+        if published.is_unwatched() {
+            self.space.release_ahead(&shared.pager);
+            if !needs_flush {
+                // Nobody is going to read these pages again.
+                for extent in &draft.retired_extents {
+                    shared.pager.remove(PageId::disk(extent.start));
+                }
+            }
+        }
+        self.space.retire(draft.retired_extents.drain(..));
+        draft.allocated.clear();
         let last = published.newest().version;
         let visible = published.stage(Arc::new(state), needs_flush);
         self.keep(shared, &published, last, draft.retired_pages.drain(..));
@@ -142,9 +159,30 @@ impl Writer {
         }
     }
 
+    /// Writes some dirty leaves ahead of the next checkpoint once they are many or the log is half used, in proportion to what the last commit
+    /// added, so that no commit has to write all of them. `record_bytes` is what it added to the log.
+    pub(crate) fn write_ahead_if_due(&mut self, shared: &Shared, dirty_before: usize, record_bytes: usize) {
+        let dirty = shared.pager.dirty_bytes();
+        let max_dirty = shared.config.max_dirty_bytes();
+        let mut due = 0;
+        // With more than the bound a commit has to be a checkpoint.
+        if dirty > max_dirty / 6 * 5 {
+            due = dirty.saturating_sub(dirty_before) / 4 * 5;
+        }
+        if let Some(room) = self.log.as_ref().and_then(Log::room_when_half_used) {
+            due = due.max(2 * dirty / (room / record_bytes.max(1)).max(1));
+        }
+        // Each slice copies the inner nodes above its leaves, so it should have more than a few.
+        self.ahead_due += due;
+        if self.ahead_due > (max_dirty / 32).min(MIN_AHEAD_BYTES) && shared.flush.failure().is_none() {
+            let budget = std::mem::take(&mut self.ahead_due).min(MAX_AHEAD_BYTES);
+            self.write_ahead(shared, budget);
+        }
+    }
+
     /// Writes up to about `budget` bytes of dirty leaves before the checkpoint that needs them, so that it has less to do. The newest version
     /// gets pages of its own that refer to the blocks; to readers nothing changes. Failure is harmless: the checkpoint tries again.
-    pub(crate) fn write_ahead(&mut self, shared: &Shared, budget: usize) {
+    fn write_ahead(&mut self, shared: &Shared, budget: usize) {
         let mut state = (*shared.newest()).clone();
         let mut draft = Draft::new(state.version);
         let result = self.write_leaves(shared, &mut state, &mut draft, budget);
@@ -153,6 +191,7 @@ impl Writer {
                 for page in &written {
                     self.redirect(shared, page, state.version);
                 }
+                self.space.written_ahead(&draft.allocated);
                 self.stage(shared, state, &mut draft, false);
             }
             _ => self.give_back(shared, draft.take_unpublished()),
@@ -254,7 +293,7 @@ impl Writer {
         let edited = self.edit_catalog(shared, state, &mut catalog, &mut catalog_draft);
         allocated.append(&mut catalog_draft.allocated);
         edited?;
-        let mut left: Vec<Extent> = self.space.retired.clone();
+        let mut left: Vec<Extent> = self.space.retired().copied().collect();
         left.extend(&draft.retired_extents);
         left.extend(&catalog_draft.retired_extents);
         left.extend(self.superblock.free_map.map(|reference| Extent {
@@ -337,12 +376,12 @@ impl Writer {
         let generation = done.superblock.generation;
         let older = std::mem::replace(&mut self.superblock, done.superblock);
         self.checkpoints += 1;
-        self.space.retired.clear();
+        self.ahead_due = 0;
         draft.allocated.clear();
         draft.spilled.clear();
         draft.retired_extents.clear();
         draft.pages.clear();
-        self.space.quarantine.push_back(Quarantine {
+        self.space.checkpointed(Quarantine {
             generation,
             age: state.age(),
             extents: done.left,

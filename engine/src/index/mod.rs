@@ -32,6 +32,7 @@ mod key;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use btree::key_head;
 pub use btree::{BTree, BTreeRange};
 pub use crit_bit::{CritBit, CritBitRange};
 

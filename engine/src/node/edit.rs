@@ -87,6 +87,7 @@ impl Node {
     pub(crate) fn set_pointer(&mut self, index: usize, pointer: Pointer) {
         let child = self.child(index);
         self.set_child(index, Child { pointer, ..child });
+        self.unlink();
     }
 
     /// Replaces the reference to child `index`; its key stays.
@@ -112,6 +113,18 @@ impl Node {
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         self.put_u16(4, heap);
         heap
+    }
+
+    /// Whether more than an eighth of the bytes that would be stored are dead.
+    pub(crate) fn is_wasteful(&self) -> bool {
+        self.garbage() > self.heap_bytes() / 8
+    }
+
+    /// The same cells without dead bytes.
+    pub(crate) fn packed(&self) -> Self {
+        let mut copy = self.clone();
+        copy.compact();
+        copy
     }
 
     /// Moves the living cells together so that the dead bytes become part of the gap.

@@ -41,6 +41,8 @@ pub(crate) use cell::{Child, LeafCell, ValuePlace};
 pub(crate) use limits::Limits;
 
 pub(crate) const HEADER_BYTES: usize = 24;
+/// Where the header has the number of the block.
+const NUMBER_AT: usize = 20;
 pub(crate) const SLOT_BYTES: usize = 8;
 const HEAD_BYTES: usize = 4;
 const FLAG_UPPER: u8 = 1;
@@ -101,6 +103,19 @@ impl Node {
     pub(crate) fn image(&self) -> (&[u8], &[u8]) {
         let heap_at = self.bytes.len() - self.heap_bytes();
         (&self.bytes[..self.slots_end()], &self.bytes[heap_at..])
+    }
+
+    /// As [`image`](Self::image), with the number of the block among those of its generation in the header.
+    pub(crate) fn numbered_image<'a>(&'a self, number: &'a [u8; 4]) -> [&'a [u8]; 4] {
+        let (front, heap) = self.image();
+        [&front[..NUMBER_AT], number, &front[NUMBER_AT + number.len()..], heap]
+    }
+
+    /// The number that it was stored with.
+    pub(crate) fn block_number(&self) -> u32 {
+        self.bytes[NUMBER_AT..]
+            .first_chunk()
+            .map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
     /// Memory the page takes.

@@ -19,6 +19,83 @@ impl Cell {
     }
 }
 
+/// Cells in key order.
+pub(crate) trait CellList {
+    fn len(&self) -> usize;
+    fn key(&self, index: usize) -> &[u8];
+    fn payload(&self, index: usize) -> &[u8];
+}
+
+impl CellList for Vec<Cell> {
+    fn len(&self) -> usize {
+        Vec::len(self)
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        &self[index].key
+    }
+
+    fn payload(&self, index: usize) -> &[u8] {
+        &self[index].payload
+    }
+}
+
+/// Cells whose bytes lie in one buffer: for splits, which would otherwise allocate twice for each cell.
+#[derive(Default)]
+pub(crate) struct PackedCells {
+    bytes: Vec<u8>,
+    /// Start of key, start of payload and end of each cell.
+    spans: Vec<[usize; 3]>,
+}
+
+impl PackedCells {
+    /// Takes the cells of a node in place of its own.
+    pub(crate) fn copy_from(&mut self, node: &Node) {
+        self.bytes.clear();
+        self.spans.clear();
+        let prefix = node.prefix();
+        for index in 0..node.len() {
+            let start = self.bytes.len();
+            self.bytes.extend_from_slice(prefix);
+            self.bytes.extend_from_slice(node.suffix(index));
+            self.end_cell(start, node.payload(index), index);
+        }
+    }
+
+    /// Inserts a cell before position `index`.
+    pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.end_cell(start, payload, index);
+    }
+
+    fn end_cell(&mut self, start: usize, payload: &[u8], index: usize) {
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(payload);
+        self.spans.insert(index, [start, middle, self.bytes.len()]);
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) {
+        self.spans.remove(index);
+    }
+}
+
+impl CellList for PackedCells {
+    fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        let [start, middle, _] = self.spans[index];
+        &self.bytes[start..middle]
+    }
+
+    fn payload(&self, index: usize) -> &[u8] {
+        let [_, middle, end] = self.spans[index];
+        &self.bytes[middle..end]
+    }
+}
+
 /// Where the cells came from tells how to split them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pattern {
@@ -52,7 +129,7 @@ pub(crate) fn separator<'a>(level: u8, left: &[u8], right: &'a [u8]) -> &'a [u8]
 
 /// A run of cells between two fences, with sums that make "does this part fit a node?" cheap.
 struct Layout<'a> {
-    cells: &'a [Cell],
+    cells: &'a dyn CellList,
     /// `sums[i]`: bytes of the first `i` cells without prefix compression, slots included.
     sums: Vec<usize>,
     level: u8,
@@ -62,12 +139,12 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn new(cells: &'a [Cell], level: u8, capacity: usize, lower: &'a [u8], upper: Option<&'a [u8]>) -> Self {
+    fn new(cells: &'a dyn CellList, level: u8, capacity: usize, lower: &'a [u8], upper: Option<&'a [u8]>) -> Self {
         let mut sums = Vec::with_capacity(cells.len() + 1);
         let mut sum = 0;
         sums.push(0);
-        for cell in cells {
-            sum += SLOT_BYTES + cell.key.len() + cell.payload.len();
+        for index in 0..cells.len() {
+            sum += SLOT_BYTES + cells.key(index).len() + cells.payload(index).len();
             sums.push(sum);
         }
         Self {
@@ -82,7 +159,7 @@ impl<'a> Layout<'a> {
 
     /// Fence between cell `at - 1` and cell `at`.
     fn separator(&self, at: usize) -> &'a [u8] {
-        separator(self.level, &self.cells[at - 1].key, &self.cells[at].key)
+        separator(self.level, self.cells.key(at - 1), self.cells.key(at))
     }
 
     fn fences(&self, from: usize, to: usize) -> (&'a [u8], Option<&'a [u8]>) {
@@ -101,7 +178,7 @@ impl<'a> Layout<'a> {
         let mut bytes = HEADER_BYTES + lower.len() + upper.map_or(0, <[u8]>::len);
         bytes += self.sums[to] - self.sums[from] - (to - from) * prefix;
         if self.level > 0 && from < to {
-            bytes -= self.cells[from].key.len() - prefix;
+            bytes -= self.cells.key(from).len() - prefix;
         }
         bytes
     }
@@ -113,8 +190,8 @@ impl<'a> Layout<'a> {
     fn build(&self, from: usize, to: usize, stamp: u64) -> Node {
         let (lower, upper) = self.fences(from, to);
         let mut node = Node::new(self.capacity, self.level, lower, upper, stamp);
-        for (index, cell) in self.cells[from..to].iter().enumerate() {
-            let inserted = node.insert(index, &cell.key, &cell.payload);
+        for index in from..to {
+            let inserted = node.insert(index - from, self.cells.key(index), self.cells.payload(index));
             assert!(inserted, "a part that fits by its sums fits in its node");
         }
         node
@@ -142,7 +219,7 @@ impl<'a> Layout<'a> {
 
 /// Distributes `cells` over as many nodes as needed, in key order: two where possible. The limits on keys and inline values
 /// make every single cell fit a node of its own (invariant I7).
-pub(crate) fn distribute(cells: &[Cell], old: &Node, pattern: Pattern, capacity: usize, stamp: u64) -> Vec<Node> {
+pub(crate) fn distribute(cells: &dyn CellList, old: &Node, pattern: Pattern, capacity: usize, stamp: u64) -> Vec<Node> {
     let layout = Layout::new(cells, old.level(), capacity, old.lower_fence(), old.upper_fence());
     let n = cells.len();
     let mut nodes = if layout.fits(0, n) {

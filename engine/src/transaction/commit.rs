@@ -6,16 +6,6 @@ use crate::database::{Shared, Writer};
 use crate::error::{Error, Result};
 use crate::log::Log;
 
-/// Most that one commit writes ahead of the next checkpoint.
-const MAX_AHEAD_BYTES: usize = 1 << 20;
-
-/// Sizes before a commit.
-#[derive(Clone, Copy)]
-struct Bytes {
-    dirty_before: usize,
-    record: usize,
-}
-
 /// How a commit becomes what it should be.
 enum Route {
     /// One record in the log.
@@ -42,10 +32,8 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         self.trim_feed()?;
-        let bytes = Bytes {
-            dirty_before: shared.pager.dirty_bytes(),
-            record: self.record.as_ref().map_or(0, Vec::len),
-        };
+        let dirty_before = shared.pager.dirty_bytes();
+        let record_bytes = self.record.as_ref().map_or(0, Vec::len);
         let chunks = self
             .capture
             .as_mut()
@@ -74,7 +62,7 @@ impl WriteTransaction<'_> {
             }
         };
         self.finished = true;
-        self.write_ahead_if_due(bytes);
+        self.writer.write_ahead_if_due(shared, dirty_before, record_bytes);
         shared.feed().push(info.version, chunks);
         shared.history().push(info.version, self.record.take(), visible);
         drop(self);
@@ -106,7 +94,7 @@ impl WriteTransaction<'_> {
         let dirty = self.draft.bytes + self.shared.pager.dirty_bytes();
         // Released extents have to be given back, which only a checkpoint does.
         let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty());
-        if spilled || dirty > self.shared.config.cache_bytes / 2 {
+        if spilled || dirty > self.shared.config.max_dirty_bytes() {
             return Route::Checkpoint;
         }
         if durability == Durability::None {
@@ -129,23 +117,6 @@ impl WriteTransaction<'_> {
         };
         let refers_to_data = !self.draft.allocated.is_empty();
         append(self.shared, log, record, self.base, self.state.version, refers_to_data)
-    }
-
-    /// Writes some dirty leaves ahead of the next checkpoint once they are many or the log is half used, in proportion to what this commit
-    /// added, so that no commit has to write all of them.
-    fn write_ahead_if_due(&mut self, commit: Bytes) {
-        let dirty = self.shared.pager.dirty_bytes();
-        let mut budget = 0;
-        // A checkpoint is due at half of the cache.
-        if dirty > self.shared.config.cache_bytes / 8 * 3 {
-            budget = dirty.saturating_sub(commit.dirty_before) / 4 * 5;
-        }
-        if let Some(room) = self.writer.log.as_ref().and_then(Log::room_when_half_used) {
-            budget = budget.max(2 * dirty / (room / commit.record.max(1)).max(1));
-        }
-        if budget > 0 && self.shared.flush.failure().is_none() {
-            self.writer.write_ahead(self.shared, budget.min(MAX_AHEAD_BYTES));
-        }
     }
 
     /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to

@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::block::{BlockRef, Pointer};
 use crate::checkpoint::Extent;
 use crate::node::Node;
+use crate::node::split::PackedCells;
 use crate::tree::editor::Step;
 
 /// A page that a commit replaced: snapshots with versions `stamp..=last` may still need it.
@@ -26,6 +27,7 @@ pub(crate) struct Draft {
     /// Buffers that are kept from change to change.
     pub path: Vec<Step>,
     pub payload: Vec<u8>,
+    pub cells: PackedCells,
     /// Version of the commit that its new records belong to.
     pub version: u64,
     /// Published dirty pages that this transaction replaced.
@@ -54,6 +56,14 @@ impl Draft {
     pub(crate) fn insert(&mut self, number: u64, node: Node) {
         self.bytes += node.memory_bytes();
         self.pages.insert(number, Arc::new(node));
+    }
+
+    /// Puts another node in place of a page of this draft.
+    pub(crate) fn replace(&mut self, number: u64, node: Node) {
+        self.bytes += node.memory_bytes();
+        if let Some(old) = self.pages.insert(number, Arc::new(node)) {
+            self.bytes -= old.memory_bytes();
+        }
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Arc<Node>> {

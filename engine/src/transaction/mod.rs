@@ -13,6 +13,7 @@ mod optimistic;
 mod records;
 mod replay;
 mod restore;
+mod set_many;
 mod single;
 mod write;
 
@@ -22,6 +23,7 @@ pub(crate) use draft::{Draft, RetiredPage};
 pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, Write};
 pub use records::{Entry, ReadWrite, Update};
 pub(crate) use replay::apply_log;
+pub use set_many::SetMany;
 pub(crate) use single::set_in_place;
 pub use write::WriteTransaction;
 pub(crate) use write::check_name;

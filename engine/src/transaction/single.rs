@@ -2,23 +2,34 @@
 //!
 //! A transaction copies the pages it changes, so that it can be undone and readers are not disturbed. When a single record is stored without
 //! waiting for a flush, and no snapshot lives, neither is needed: everything that can fail, reading the path and writing the
-//! log, comes first, and then the dirty pages of the newest version are changed where they are.
+//! log, comes first, and then the dirty pages of the newest version are changed where they are. A leaf that is clean is copied, once.
+
+use std::sync::Arc;
 
 use super::{CommitInfo, Draft, Durability};
-use crate::block::Pointer;
+use crate::block::{BlockRef, PageId, Pointer};
+use crate::cache::Access;
+use crate::checkpoint::Extent;
 use crate::database::{Shared, Version, Writer};
 use crate::error::Result;
 use crate::log::{Log, Operation};
-use crate::node::{Child, LeafCell, ValuePlace};
-use crate::tree::Editor;
+use crate::node::{Child, LeafCell, Node, ValuePlace};
+use crate::tree::{Editor, Pages};
 
-/// The way to a leaf through pages that are all in memory and dirty.
-struct DirtyPath {
+/// The way to a leaf through inner pages that are all in memory and dirty.
+struct Path {
     /// Inner pages and the child that is taken in each.
     inner: Vec<(u64, usize)>,
-    leaf: u64,
+    leaf: Leaf,
     index: usize,
     found: bool,
+}
+
+enum Leaf {
+    /// A dirty page.
+    Dirty(u64),
+    /// A copy of a clean one, which is in this block.
+    Copied(Node, BlockRef),
 }
 
 /// Stores a record in place, if that can be done; `None` if it takes a transaction. Nothing was done then.
@@ -57,7 +68,9 @@ pub(crate) fn set_in_place(
     };
     let mut payload = std::mem::take(&mut writer.payload);
     cell.encode_into(&mut payload);
-    let path = root.and_then(|root| find_path(shared, root, key, &payload));
+    let path = root.and_then(|root| find_path(shared, id, root, key, &payload, version));
+    let dirty_before = shared.pager.dirty_bytes();
+    let log_before = writer.log.as_ref().map_or(0, |log| log.bytes_written);
     let result = match path {
         Some(path) => {
             let logged = log_change(shared, writer, id, key, value, version, durability);
@@ -65,9 +78,11 @@ pub(crate) fn set_in_place(
                 if !logged {
                     return Ok(None);
                 }
-                if !change(shared, collection, &path, key, &payload, version) {
+                if !change(shared, writer, collection, path, key, &payload, version) {
                     change_copy(shared, writer, collection, key, &cell)?;
                 }
+                let logged_bytes = writer.log.as_ref().map_or(0, |log| log.bytes_written) - log_before;
+                writer.write_ahead_if_due(shared, dirty_before, logged_bytes as usize);
                 Ok(Some(CommitInfo { version }))
             })
         }
@@ -77,30 +92,51 @@ pub(crate) fn set_in_place(
     result
 }
 
-/// The path, if all its pages are dirty and the leaf has room for the record and no out-of-line values.
-fn find_path(shared: &Shared, root: Child, key: &[u8], payload: &[u8]) -> Option<DirtyPath> {
+/// The path, if its inner pages are dirty and the leaf has room for the record and no out-of-line values.
+fn find_path(shared: &Shared, owner: u32, root: Child, key: &[u8], payload: &[u8], version: u64) -> Option<Path> {
+    let pager = &shared.pager;
     let mut inner = Vec::with_capacity(4);
-    let mut pointer = root.pointer;
-    loop {
-        let Pointer::Memory(number) = pointer else {
-            return None;
-        };
-        let node = shared.pager.dirty_page(number)?;
-        if !node.is_leaf() {
-            let index = node.child_index(key);
-            inner.push((number, index));
-            pointer = node.child(index).pointer;
-            continue;
+    let Pointer::Memory(mut number) = root.pointer else {
+        return None;
+    };
+    let mut node = pager.dirty_page(number)?;
+    while !node.is_leaf() {
+        let index = node.child_index(key);
+        inner.push((number, index));
+        let pointer = node.child(index).pointer;
+        match pointer {
+            Pointer::Memory(child) => {
+                number = child;
+                node = pager.dirty_page(number)?;
+            }
+            Pointer::Disk(reference) if node.level() == 1 => {
+                let capacity = shared.config.limits.node_capacity;
+                if pager.dirty_bytes() + capacity > shared.config.max_dirty_bytes() {
+                    return None;
+                }
+                // Reading fails for the transaction too, which will tell.
+                let leaf = Pages::child(pager, &node, index, owner, Access::Point).ok()?;
+                let copy = leaf.writable_copy(capacity, version);
+                let (index, found) = copy.lower_bound(key);
+                let fits = !copy.has_overflow() && copy.has_room(index, found, key, payload);
+                return fits.then_some(Path {
+                    inner,
+                    leaf: Leaf::Copied(copy, reference),
+                    index,
+                    found,
+                });
+            }
+            Pointer::Disk(_) => return None,
         }
-        let (index, found) = node.lower_bound(key);
-        let fits = !node.has_overflow() && node.has_room(index, found, key, payload);
-        return fits.then_some(DirtyPath {
-            inner,
-            leaf: number,
-            index,
-            found,
-        });
     }
+    let (index, found) = node.lower_bound(key);
+    let fits = !node.has_overflow() && node.has_room(index, found, key, payload);
+    fits.then_some(Path {
+        inner,
+        leaf: Leaf::Dirty(number),
+        index,
+        found,
+    })
 }
 
 /// Writes the log's record; `false`, with nothing done, if the commit has to go another way.
@@ -143,22 +179,48 @@ fn log_change(
 }
 
 /// The change itself, which cannot fail; `false`, with nothing changed, if a snapshot was taken since this was looked for.
-fn change(shared: &Shared, collection: &str, path: &DirtyPath, key: &[u8], payload: &[u8], version: u64) -> bool {
+fn change(
+    shared: &Shared,
+    writer: &mut Writer,
+    collection: &str,
+    path: Path,
+    key: &[u8],
+    payload: &[u8],
+    version: u64,
+) -> bool {
     // No snapshot can be taken before it is given back.
     let mut published = shared.published();
     if !published.is_unwatched() {
         return false;
     }
     let pager = &shared.pager;
+    writer.space.release_ahead(pager);
     let delta = u64::from(!path.found);
-    pager.change_dirty(path.leaf, |leaf| {
+    let put = |leaf: &mut Node| {
         let done = if path.found {
             leaf.replace_payload(path.index, payload)
         } else {
             leaf.insert(path.index, key, payload)
         };
         debug_assert!(done, "there was room when it was looked for");
-    });
+    };
+    match path.leaf {
+        Leaf::Dirty(number) => pager.change_dirty(number, put),
+        Leaf::Copied(mut copy, block) => {
+            put(&mut copy);
+            let number = pager.new_number();
+            pager.insert_dirty(number, Arc::new(copy));
+            pager.remove(PageId::disk(block.unit));
+            let extent = Extent {
+                start: block.unit,
+                units: u64::from(block.units),
+            };
+            writer.space.retire(std::iter::once(extent));
+            if let Some((parent, index)) = path.inner.last() {
+                pager.change_dirty(*parent, |node| node.set_pointer(*index, Pointer::Memory(number)));
+            }
+        }
+    }
     if delta > 0 {
         for (number, index) in &path.inner {
             pager.change_dirty(*number, |node| {
@@ -173,7 +235,7 @@ fn change(shared: &Shared, collection: &str, path: &DirtyPath, key: &[u8], paylo
             });
         }
     }
-    let current: &mut Version = std::sync::Arc::make_mut(&mut published.current);
+    let current: &mut Version = Arc::make_mut(&mut published.current);
     current.version = version;
     if let Some(entry) = current.collections.get_mut(collection)
         && let Some(root) = &mut entry.root

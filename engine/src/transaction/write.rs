@@ -1,5 +1,6 @@
 //! The exclusive write transaction: changes go straight into a draft of the trees.
 
+use super::batch::Operation as BatchOperation;
 use super::capture::{Capture, FEED};
 use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
 use crate::checkpoint::BlockWriter;
@@ -41,6 +42,8 @@ pub struct WriteTransaction<'a> {
     /// A storage error hit in the middle of a change: the draft is unusable.
     pub(super) failed: Option<Error>,
     pub(super) finished: bool,
+    /// Bytes of records that are on their way into a tree.
+    pub(super) collected_bytes: usize,
 }
 
 impl<'a> WriteTransaction<'a> {
@@ -62,6 +65,7 @@ impl<'a> WriteTransaction<'a> {
             changed: false,
             failed: None,
             finished: false,
+            collected_bytes: 0,
         }
     }
 
@@ -139,7 +143,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(found.unwrap_or(false) && !hidden)
     }
 
-    fn check_lengths(&self, key: &[u8], value_len: usize, expires: u64) -> Result<()> {
+    pub(super) fn check_lengths(&self, key: &[u8], value_len: usize, expires: u64) -> Result<()> {
         self.shared.check_key(key)?;
         if value_len > MAX_VALUE_BYTES {
             return Err(Error::ValueTooLarge {
@@ -350,13 +354,27 @@ impl<'a> WriteTransaction<'a> {
             check_name(&operation.collection, self.shared)?;
         }
         let mut removed = 0;
-        for operation in batch.operations() {
-            match &operation.value {
-                Some(value) => {
-                    self.set(&operation.collection, &operation.key, value)?;
-                }
-                None => removed += u64::from(self.delete(&operation.collection, &operation.key)?),
+        let alike = |a: &BatchOperation, b: &BatchOperation| {
+            a.value.is_some() && b.value.is_some() && a.collection == b.collection
+        };
+        for operations in batch.operations().chunk_by(alike) {
+            if let [
+                BatchOperation {
+                    collection,
+                    key,
+                    value: None,
+                },
+            ] = operations
+            {
+                removed += u64::from(self.delete(collection, key)?);
+                continue;
             }
+            let [first, ..] = operations else { continue };
+            let mut many = self.set_many(&first.collection)?;
+            for operation in operations {
+                many.set(&operation.key, operation.value.as_deref().unwrap_or_default())?;
+            }
+            many.finish()?;
         }
         Ok(removed)
     }
@@ -431,6 +449,17 @@ impl<'a> WriteTransaction<'a> {
         if !matches!(operation, Operation::Set { .. } | Operation::SetOutOfLine { .. }) {
             self.capture(id, before, &operation);
         }
+        self.record(&operation);
+    }
+
+    /// Takes note of a record that is stored with its value in place.
+    pub(super) fn log_set(&mut self, name: &str, id: u32, operation: &Operation<'_>) {
+        self.changed = true;
+        self.capture(id, name, operation);
+        self.record(operation);
+    }
+
+    fn record(&mut self, operation: &Operation<'_>) {
         let Some(record) = &mut self.record else { return };
         operation.encode(record);
         let max = self.writer.log.as_ref().map_or(MAX_RECORD_BYTES, Log::max_payload);
@@ -439,11 +468,13 @@ impl<'a> WriteTransaction<'a> {
         }
     }
 
-    /// Writes the draft's pages to fresh extents once they take half of the cache. Nothing refers to those extents but the draft, so
+    /// Writes the draft's pages to fresh extents once they take most of the cache. Nothing refers to those extents but the draft, so
     /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
     pub(super) fn spill_if_large(&mut self) -> Result<()> {
         self.write_chunks()?;
-        if self.draft.bytes <= self.shared.config.cache_bytes / 2 {
+        let bytes = self.draft.bytes + self.collected_bytes;
+        self.shared.pager.reserve(bytes);
+        if bytes <= self.shared.config.max_dirty_bytes() {
             return Ok(());
         }
         self.record = None;
@@ -542,6 +573,7 @@ pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
 
 impl Drop for WriteTransaction<'_> {
     fn drop(&mut self) {
+        self.shared.pager.reserve(0);
         if !self.finished {
             let unpublished = self.draft.take_unpublished();
             self.writer.give_back(self.shared, unpublished);

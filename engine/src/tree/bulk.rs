@@ -202,8 +202,8 @@ impl Builder {
             owner: editor.owner,
             generation: editor.generation,
         };
-        let (front, heap) = node.image();
-        let reference = editor.put_spilled(&mut self.buffer, info, &[front, heap])?;
+        let number = editor.pager.next_block_number();
+        let reference = editor.put_spilled(&mut self.buffer, info, &node.numbered_image(&number))?;
         Ok(node.as_child(Pointer::Disk(reference)))
     }
 

@@ -1,10 +1,12 @@
 //! Insertion and replacement, with splits.
 
+use std::sync::Arc;
+
 use super::Editor;
 use super::editor::Step;
 use crate::block::Pointer;
 use crate::error::Result;
-use crate::node::split::{Cell, Pattern, cells_of, distribute};
+use crate::node::split::{Cell, CellList, Pattern, distribute};
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 
 impl Editor<'_> {
@@ -56,7 +58,7 @@ impl Editor<'_> {
     }
 
     /// The first record of an empty tree.
-    fn plant(&mut self, key: &[u8], payload: &[u8], has_overflow: bool) {
+    pub(super) fn plant(&mut self, key: &[u8], payload: &[u8], has_overflow: bool) {
         let mut node = Node::new(self.limits.node_capacity, 0, &[], None, self.draft.stamp);
         let inserted = node.insert(0, key, payload);
         assert!(inserted, "I7: one record fits an empty leaf");
@@ -72,27 +74,33 @@ impl Editor<'_> {
     }
 
     /// Redistributes a node that has no room for `new` at `index` (in place of the old cell if `replace`), and tells the parents.
-    fn split(&mut self, path: &[Step], number: u64, index: usize, replace: bool, new: Vec<Cell>) {
-        let old = self.node(number).clone();
-        let mut cells = cells_of(&old);
+    pub(super) fn split(&mut self, path: &[Step], number: u64, index: usize, replace: bool, new: Vec<Cell>) {
+        let mut cells = std::mem::take(&mut self.draft.cells);
+        cells.copy_from(self.node(number));
         let pattern = match index {
             _ if replace => Pattern::Middle,
             _ if index == cells.len() => Pattern::Append,
             0 => Pattern::Prepend,
             _ => Pattern::Middle,
         };
-        cells.splice(index..index + usize::from(replace), new);
+        if replace {
+            cells.remove(index);
+        }
+        for (at, cell) in (index..).zip(new) {
+            cells.insert(at, &cell.key, &cell.payload);
+        }
         self.rebuild(path, number, &cells, pattern);
+        self.draft.cells = cells;
     }
 
     /// Gives a node other cells, in as many nodes as they need, and tells the parents.
-    pub(super) fn rebuild(&mut self, path: &[Step], number: u64, cells: &[Cell], pattern: Pattern) {
-        let old = self.node(number).clone();
+    pub(super) fn rebuild(&mut self, path: &[Step], number: u64, cells: &dyn CellList, pattern: Pattern) {
+        let old = Arc::clone(self.draft.get(number).expect("it is a page of this draft"));
         let nodes = distribute(cells, &old, pattern, self.limits.node_capacity, self.draft.stamp);
         let mut nodes = nodes.into_iter();
         let first = nodes.next().expect("distribution makes at least one node");
         let first_child = first.as_child(Pointer::Memory(number));
-        *self.draft.node_mut(number) = first;
+        self.draft.replace(number, first);
         let siblings: Vec<Cell> = nodes.map(|node| self.add_child(node)).collect();
         let Some((parent, above)) = path.split_last() else {
             self.grow(&old, first_child, &siblings);

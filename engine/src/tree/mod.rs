@@ -13,6 +13,7 @@ use crate::node::{Child, Node};
 use crate::transaction::Draft;
 
 pub(crate) mod ahead;
+mod ascending;
 mod bulk;
 pub(crate) mod cursor;
 mod cut;

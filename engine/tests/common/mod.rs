@@ -135,6 +135,18 @@ fn change(
             transaction.drop_collection(name)?;
             state.remove(name);
         }
+        19 if flavour == Flavour::Huge => {
+            let mut many = transaction.set_many(name)?;
+            let records = state.entry(name.to_owned()).or_default();
+            for _ in 0..rng.below(40) {
+                let (key, value) = (key(rng), value(rng, flavour));
+                many.set(&key, &value)?;
+                records.insert(key, value);
+            }
+            if rng.below(4) > 0 {
+                many.finish()?;
+            }
+        }
         _ => {}
     }
     Ok(())

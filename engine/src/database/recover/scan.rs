@@ -1,7 +1,8 @@
 //! The search for blocks that nobody refers to.
 //!
 //! A node's block says whose it is, which checkpoint wrote it and, with its fences, which keys it covers. The trees are copy on write, so of
-//! all nodes of a collection that cover a key, the one with the highest generation is the one that counts.
+//! all nodes of a collection that cover a key, the one with the highest generation is the one that counts,
+//! and of those of one generation, the one with the highest number.
 
 use super::control::{Control, Flow};
 use super::source::Source;
@@ -18,7 +19,7 @@ const MAX_SKIPPED_BYTES: u64 = 1 << 20;
 /// References that are enough to tell the unit.
 const MAX_SAMPLES: usize = 4096;
 
-/// A node: all that is kept of it in memory, 24 bytes.
+/// A node: all that is kept of it in memory, 32 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     /// Sector in bits 9 to 63, whether the node covers all keys in bit 8, its level in bits 0 to 7.
@@ -26,6 +27,8 @@ pub(super) struct Found {
     pub(super) generation: u64,
     pub(super) owner: u32,
     pub(super) crc: u32,
+    /// Its number among the blocks of its generation.
+    number: u32,
 }
 
 impl Found {
@@ -159,7 +162,7 @@ pub(super) fn scan(
     index.unit_shift = unit_shift.unwrap_or_else(|| scan.samples.unit_shift(&index.nodes));
     let unit_bytes = 1 << index.unit_shift;
     index.nodes.retain(|found| found.offset().is_multiple_of(unit_bytes));
-    let order = |found: &Found| (found.owner, found.generation, found.place);
+    let order = |found: &Found| (found.owner, found.generation, found.number, found.place);
     index.nodes.sort_unstable_by_key(order);
     Ok(index)
 }
@@ -211,6 +214,7 @@ impl Scan {
             generation: header.generation,
             owner: header.owner,
             crc: header.crc,
+            number: node.block_number(),
         });
         self.samples.take(header.owner, node);
         // The new database may need room for a hint about the record.

@@ -146,7 +146,7 @@ impl Keys {
 }
 
 /// Eight bytes after the first `skip`, padded with zeros: a key with a smaller head is smaller.
-fn head(key: &[u8], skip: usize) -> u64 {
+pub(crate) fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
     match rest.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),

@@ -13,6 +13,7 @@ mod range;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use keys::head as key_head;
 use node::{Content, Node};
 pub use range::BTreeRange;
 
