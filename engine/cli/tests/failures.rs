@@ -53,6 +53,8 @@ fn what_is_not_there_is_not_created() {
         &["stat", db],
         &["verify", db],
         &["dump", db],
+        &["compact", db],
+        &["backup", db, &place.db("file")],
     ] {
         run(arguments).fails(1, "KV_NOT_FOUND");
     }
@@ -252,7 +254,7 @@ fn values_that_are_not_of_their_codec() {
 }
 
 #[test]
-fn one_at_a_time() {
+fn one_writes_at_a_time() {
     let place = Place::new();
     let db = &place.db("db");
     let mut holder = command(&["load", db, "--ack", "--batch", "1"]).spawn().unwrap();
@@ -260,8 +262,15 @@ fn one_at_a_time() {
     std::io::Write::write_all(&mut stdin, b"{\"key\":1,\"value\":1}\n").unwrap();
     let mut acks = BufReader::new(holder.stdout.take().unwrap());
     acks.read_line(&mut String::new()).unwrap();
-    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
-    run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
+    let writing: [&[&str]; 4] = [
+        &["set", db, "1", "2"],
+        &["del", db, "1"],
+        &["compact", db],
+        &["recover", db, &place.db("new")],
+    ];
+    for arguments in writing {
+        run(arguments).fails(1, "KV_LOCKED");
+    }
     drop(stdin);
     assert!(holder.wait().unwrap().success());
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
@@ -269,13 +278,18 @@ fn one_at_a_time() {
     // The lock of a Node process that lives, of one that does not, and of one that was cut short.
     let lock = place.path("db/lock");
     fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", std::process::id())).unwrap();
-    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+    for arguments in writing {
+        run(arguments).fails(1, "KV_LOCKED");
+    }
+    assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
     assert!(lock.exists());
     fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", holder.id())).unwrap();
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
+    assert!(lock.exists(), "who reads leaves it");
+    assert_eq!(run(&["del", db, "2"]).ok(), "false\n");
     assert!(!lock.exists());
     fs::write(&lock, "").unwrap();
-    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+    run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
 }
 
 #[test]
