@@ -35,21 +35,25 @@ struct Place {
 }
 
 impl Place {
-    fn of(path: &Path) -> Self {
-        if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
+    fn of(path: &Path) -> Result<Self> {
+        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+            let name = name.to_str().ok_or_else(|| {
+                let what = "the name of a data file has to be UTF-8; rename it, or open a directory in which it is named \"data\"";
+                Failure::argument(format!("{}: {what}", path.display()))
+            })?;
             let parent = match path.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() => parent,
                 _ => Path::new("."),
             };
-            return Self {
+            return Ok(Self {
                 directory: parent.to_owned(),
                 single: (name != DATA_FILE).then(|| name.to_owned()),
-            };
+            });
         }
-        Self {
+        Ok(Self {
             directory: path.to_owned(),
             single: None,
-        }
+        })
     }
 
     /// The directory, if it belongs to the database.
@@ -81,16 +85,21 @@ fn check_exists(storage: &dyn Storage, path: &Path) -> Result<()> {
     Err(Error::NotFound { what }.into())
 }
 
-fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Database> {
+fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Database> {
     Database::open(storage, options).map_err(|error| match error {
         Error::Corrupt(_) => Failure::unreadable(&error),
+        // The file is there, but empty.
+        Error::NotFound { .. } => Failure::not_found(format!(
+            "there is no database at {}: its creation never ended",
+            path.display()
+        )),
         error => error.into(),
     })
 }
 
 /// The files of a database that may be too damaged to be opened, for reading, locked against writers.
 pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
-    let place = Place::of(path);
+    let place = Place::of(path)?;
     let storage = place.files(FsStorage::read_only(&place.directory));
     check_exists(&*storage, path)?;
     Ok((storage, place.lock()?))
@@ -105,7 +114,7 @@ pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<Dir
 /// Runs what reads, and changes nothing. Others may read and write meanwhile; if a writer overwrites what is being read, it
 /// begins again with the newest state.
 pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
-    let place = Place::of(path);
+    let place = Place::of(path)?;
     let storage = place.files(BesideWriters::new(&place.directory));
     check_exists(&*storage, path)?;
     let mut attempt = || {
@@ -114,7 +123,7 @@ pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>)
             read_only: true,
             ..Options::default()
         };
-        work(&open(Arc::clone(&storage), options)?)
+        work(&open(path, Arc::clone(&storage), options)?)
     };
     for _ in 1..READ_ATTEMPTS {
         match attempt() {
@@ -144,7 +153,7 @@ pub(crate) struct Store {
 
 impl Store {
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
-        let place = Place::of(path);
+        let place = Place::of(path)?;
         let storage = place.writable();
         let create = matches!(access, Access::Create | Access::CreateNew);
         let options = Options {
@@ -159,7 +168,7 @@ impl Store {
         let is_there = place.directory.is_dir();
         let before = if is_there { place.lock()? } else { None };
         let single = place.single.is_some().then(|| Arc::clone(&storage));
-        let database = open(storage, options)?;
+        let database = open(path, storage, options)?;
         let lock = if is_there { before } else { place.lock()? };
         Ok(Self {
             database,
@@ -191,7 +200,7 @@ pub(crate) struct Vacancy {
 
 impl Vacancy {
     pub(crate) fn new(path: &Path) -> Result<Self> {
-        let place = Place::of(path);
+        let place = Place::of(path)?;
         let storage = place.writable();
         let new_directory = (!place.directory.is_dir()).then(|| place.directory.clone());
         if new_directory.is_some() {
@@ -216,5 +225,35 @@ impl Vacancy {
             let _ = std::fs::remove_dir(directory);
         }
         made
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is read, with a writer that overwrites it the first few times.
+    fn read_after(stale: u32) -> (u32, Result<u64>) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), Access::Create).unwrap();
+        store.write(|_| Ok(())).unwrap();
+        let mut attempts = 0;
+        let result = read(directory.path(), |database| {
+            attempts += 1;
+            if attempts <= stale {
+                return Err(Error::Stale.into());
+            }
+            Ok(database.version())
+        });
+        (attempts, result)
+    }
+
+    #[test]
+    fn what_a_writer_overtook_is_read_again() {
+        assert!(matches!(read_after(0), (1, Ok(0))));
+        assert!(matches!(read_after(3), (4, Ok(0))));
+        let (attempts, result) = read_after(u32::MAX);
+        assert_eq!(attempts, READ_ATTEMPTS);
+        assert!(matches!(result, Err(Failure::Stale)));
     }
 }

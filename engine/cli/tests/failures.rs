@@ -75,6 +75,34 @@ fn what_is_not_there_is_not_created() {
     );
 }
 
+/// A file whose creation never ended, and things that are no files of a database at all.
+#[test]
+fn odd_paths() {
+    let place = Place::new();
+    fs::write(place.path("empty"), "").unwrap();
+    fs::create_dir_all(place.path("directory/data")).unwrap();
+    let empty = &place.db("empty");
+    for verb in ["count", "verify", "dump", "compact"] {
+        let failed = run(&[verb, empty]).fails(1, "KV_NOT_FOUND");
+        assert!(failed.err.contains(empty), "{}", failed.err);
+        run(&[verb, &place.db("directory")]).fails(1, "KV_IO");
+        run(&[verb, &place.db("empty/deeper")]).fails(1, "KV_IO");
+    }
+    assert_eq!(fs::read(empty).unwrap(), b"");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_name_that_is_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    let path = place.path("").join(std::ffi::OsStr::from_bytes(b"\xff.mangrove"));
+    fs::copy(fixture("javascript.mangrove"), &path).unwrap();
+    let output = command(&["count"]).arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.starts_with(b"mangrove: KV_INVALID_ARGUMENT: "));
+}
+
 #[test]
 fn keys_and_values_that_cannot_be_stored() {
     let place = Place::new();
