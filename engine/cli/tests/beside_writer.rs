@@ -61,6 +61,34 @@ fn a_writer_that_is_open_hinders_nobody() {
     assert_eq!(run(&["get", db, "7"]).ok(), "\"new\"\n");
 }
 
+#[test]
+fn incremental_backups_beside_a_writer() {
+    let place = Place::new();
+    let db = &place.db("db");
+    let options = Options {
+        feed_commits: 100,
+        ..Options::default()
+    };
+    let writer = Database::open(Arc::new(FsStorage::new(db)), options).unwrap();
+    commit(&writer, 0, 10);
+    let (full, later, copy) = (&place.db("full"), &place.db("later"), &place.db("copy"));
+    let saved: Value = serde_json::from_str(&run(&["backup", db, full]).ok()).unwrap();
+    commit(&writer, 1, 10);
+    commit(&writer, 2, 10);
+    let since = saved["version"].to_string();
+    let saved: Value = serde_json::from_str(&run(&["backup", db, later, "--since", &since]).ok()).unwrap();
+    assert_eq!(
+        (&saved["commits"], &saved["version"]),
+        (&2.into(), &writer.version().into())
+    );
+    run(&["restore", full, copy]).ok();
+    run(&["restore", later, copy, "--incremental"]).ok();
+    let raw = |db| run(&["dump", db, "--raw", "hex"]).ok();
+    assert_eq!(raw(copy), raw(db));
+    let early = run(&["backup", db, &place.db("early"), "--since", "0"]);
+    assert_eq!(early.code, 1, "{}", early.err);
+}
+
 /// What is printed is one state, or it is said that it is not.
 #[test]
 fn a_busy_writer() {
