@@ -12,12 +12,15 @@ pub(crate) const EXIT_FAILURE: u8 = 1;
 /// Exit code for damage.
 pub(crate) const EXIT_DAMAGE: u8 = 2;
 
-const CORRUPT: &str = "KV_CORRUPT";
+pub(crate) const CORRUPT: &str = "KV_CORRUPT";
+const STALE: &str = "KV_STALE";
 
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Nobody reads the output any more, which is no error: `mangrove scan … | head` ends like that.
     BrokenPipe,
+    /// A writer in another process overwrote what was being read. Nothing was printed yet, so it can be read again.
+    Stale,
     Coded {
         code: &'static str,
         message: String,
@@ -54,12 +57,20 @@ impl Failure {
         Self::coded(CORRUPT, format!("a stored value is not one of codec {codec}"))
     }
 
+    /// As [`Stale`](Self::Stale), when something was printed.
+    pub(crate) fn stale_output() -> Self {
+        Self::coded(
+            STALE,
+            "a writer overwrote what was being read, so the output is incomplete; run it again, or when the writer has closed the database",
+        )
+    }
+
     pub(crate) fn io(action: &str, error: &io::Error) -> Self {
         Self::coded("KV_IO", format!("{action}: {error}"))
     }
 
     /// Damage that a verification found.
-    pub(crate) fn damage(count: usize, first: &Error) -> Self {
+    pub(crate) fn damage(count: usize, first: &str) -> Self {
         Self::coded(CORRUPT, format!("{count} problems found, the first: {first}"))
     }
 
@@ -96,7 +107,7 @@ impl Failure {
     /// Says which part of the input it was in.
     pub(crate) fn within(self, place: &str) -> Self {
         match self {
-            Self::BrokenPipe => self,
+            Self::BrokenPipe | Self::Stale => self,
             Self::Coded { code, message } => Self::coded(code, format!("{place}: {message}")),
         }
     }
@@ -105,14 +116,17 @@ impl Failure {
         match self {
             Self::BrokenPipe => 0,
             Self::Coded { .. } if self.is_damage() => EXIT_DAMAGE,
-            Self::Coded { .. } => EXIT_FAILURE,
+            Self::Stale | Self::Coded { .. } => EXIT_FAILURE,
         }
     }
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        Self::coded(error.code(), error.to_string())
+        match error {
+            Error::Stale => Self::Stale,
+            error => Self::coded(error.code(), error.to_string()),
+        }
     }
 }
 
@@ -120,6 +134,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BrokenPipe => f.write_str("nobody reads the output"),
+            Self::Stale => write!(
+                f,
+                "{STALE}: a writer overwrites the database faster than it can be read; run it again, or when the writer has closed it"
+            ),
             Self::Coded { code, message } => write!(f, "{code}: {message}"),
         }
     }

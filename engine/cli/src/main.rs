@@ -4,6 +4,7 @@ mod arguments;
 mod codec;
 mod collection;
 mod failure;
+mod files;
 mod lock;
 mod output;
 mod progress;

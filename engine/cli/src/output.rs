@@ -1,23 +1,60 @@
 //! Standard output: lines, buffered.
 
-use std::io::{BufWriter, StdoutLock, Write};
+use std::io::{StdoutLock, Write};
 
 use crate::failure::{Failure, Result};
 
-pub(crate) struct Output(BufWriter<StdoutLock<'static>>);
+const BUFFER_BYTES: usize = 1 << 16;
+
+pub(crate) struct Output {
+    out: StdoutLock<'static>,
+    buffer: Vec<u8>,
+    /// Whether somebody may have read something.
+    has_begun: bool,
+}
 
 impl Output {
     pub(crate) fn new() -> Self {
-        Self(BufWriter::with_capacity(1 << 16, std::io::stdout().lock()))
+        Self {
+            out: std::io::stdout().lock(),
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+            has_begun: false,
+        }
     }
 
     pub(crate) fn line(&mut self, line: &str) -> Result<()> {
-        let written = self.0.write_all(line.as_bytes()).and_then(|()| self.0.write_all(b"\n"));
+        self.buffer.extend_from_slice(line.as_bytes());
+        self.buffer.push(b'\n');
+        if self.buffer.len() < BUFFER_BYTES {
+            return Ok(());
+        }
+        self.write()
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.has_begun = true;
+        let written = self.out.write_all(&self.buffer);
+        self.buffer.clear();
         written.map_err(|error| Failure::output(&error))
     }
 
     pub(crate) fn flush(&mut self) -> Result<()> {
-        self.0.flush().map_err(|error| Failure::output(&error))
+        self.write()?;
+        self.out.flush().map_err(|error| Failure::output(&error))
+    }
+
+    /// Ends the output of something that ended with `result`. What came before a failure is printed too, unless all of it can be read again.
+    pub(crate) fn end(mut self, result: Result<()>) -> Result<()> {
+        match result {
+            Err(Failure::Stale) if !self.has_begun => Err(Failure::Stale),
+            Err(Failure::Stale) => self.flush().and(Err(Failure::stale_output())),
+            Err(failure) => {
+                // What counts is the first failure.
+                let _ = self.flush();
+                Err(failure)
+            }
+            Ok(()) => self.flush(),
+        }
     }
 }
 

@@ -11,34 +11,38 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Shows how far something is: a terminal gets a line that changes, everything else a line each, if asked for.
 pub(crate) struct Progress {
     is_wanted: bool,
-    /// What is counted.
-    things: &'static str,
     is_terminal: bool,
     last: Option<Instant>,
 }
 
 impl Progress {
-    pub(crate) fn new(is_asked_for: bool, things: &'static str) -> Self {
+    pub(crate) fn new(is_asked_for: bool) -> Self {
         let is_terminal = stderr().is_terminal();
         Self {
             is_wanted: is_asked_for || is_terminal,
-            things,
             is_terminal,
             last: None,
         }
     }
 
-    pub(crate) fn show(&mut self, state: BackupProgress) {
-        let is_end = state.records == state.total_records;
-        if !self.is_wanted || (!is_end && self.last.is_some_and(|last| last.elapsed() < PAUSE)) {
+    /// Progress of a backup or restoration, which counts `things`.
+    pub(crate) fn show_copied(&mut self, state: BackupProgress, things: &str) {
+        self.show(state.records == state.total_records, || {
+            let percent = (state.records * 100).checked_div(state.total_records).unwrap_or(100);
+            format!(
+                "{percent} %, {} of {} {things}, {} bytes",
+                state.records, state.total_records, state.bytes
+            )
+        });
+    }
+
+    /// Shows a line, unless the one before was shown a moment ago and this is not the last.
+    pub(crate) fn show(&mut self, is_last: bool, line: impl FnOnce() -> String) {
+        if !self.is_wanted || (!is_last && self.last.is_some_and(|last| last.elapsed() < PAUSE)) {
             return;
         }
         self.last = Some(Instant::now());
-        let percent = (state.records * 100).checked_div(state.total_records).unwrap_or(100);
-        let line = format!(
-            "{percent} %, {} of {} {}, {} bytes",
-            state.records, state.total_records, self.things, state.bytes
-        );
+        let line = line();
         if self.is_terminal {
             // The line before may have been longer.
             let _ = write!(stderr(), "\r{line}\x1B[K");

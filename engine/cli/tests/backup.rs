@@ -179,15 +179,3 @@ fn what_is_damaged_foreign_or_missing_is_reported_and_leaves_nothing() {
     run(&["backup", &place.db("no database"), file]).fails(1, "KV_NOT_FOUND");
     run(&["backup", db, &place.db("no directory/file")]).fails(1, "KV_IO");
 }
-
-#[test]
-fn a_database_in_use_is_locked() {
-    let place = Place::new();
-    let db = &place.loaded("db", &numbered(1));
-    let storage = mangrove_engine::storage::FsStorage::new(db);
-    let open = mangrove_engine::Database::open(std::sync::Arc::new(storage), mangrove_engine::Options::default());
-    let open = open.unwrap();
-    run(&["backup", db, &place.db("file")]).fails(1, "KV_LOCKED");
-    drop(open);
-    assert!(!place.path("file").exists());
-}

@@ -53,6 +53,8 @@ fn what_is_not_there_is_not_created() {
         &["stat", db],
         &["verify", db],
         &["dump", db],
+        &["compact", db],
+        &["backup", db, &place.db("file")],
     ] {
         run(arguments).fails(1, "KV_NOT_FOUND");
     }
@@ -71,6 +73,34 @@ fn what_is_not_there_is_not_created() {
         run(&["stat", db]).ok().contains("\"collections\":[]"),
         "asking creates no collection"
     );
+}
+
+/// A file whose creation never ended, and things that are no files of a database at all.
+#[test]
+fn odd_paths() {
+    let place = Place::new();
+    fs::write(place.path("empty"), "").unwrap();
+    fs::create_dir_all(place.path("directory/data")).unwrap();
+    let empty = &place.db("empty");
+    for verb in ["count", "verify", "dump", "compact"] {
+        let failed = run(&[verb, empty]).fails(1, "KV_NOT_FOUND");
+        assert!(failed.err.contains(empty), "{}", failed.err);
+        run(&[verb, &place.db("directory")]).fails(1, "KV_IO");
+        run(&[verb, &place.db("empty/deeper")]).fails(1, "KV_IO");
+    }
+    assert_eq!(fs::read(empty).unwrap(), b"");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_name_that_is_no_text() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = Place::new();
+    let path = place.path("").join(std::ffi::OsStr::from_bytes(b"\xff.mangrove"));
+    fs::copy(fixture("javascript.mangrove"), &path).unwrap();
+    let output = command(&["count"]).arg(&path).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(output.stderr.starts_with(b"mangrove: KV_INVALID_ARGUMENT: "));
 }
 
 #[test]
@@ -252,7 +282,7 @@ fn values_that_are_not_of_their_codec() {
 }
 
 #[test]
-fn one_at_a_time() {
+fn one_writes_at_a_time() {
     let place = Place::new();
     let db = &place.db("db");
     let mut holder = command(&["load", db, "--ack", "--batch", "1"]).spawn().unwrap();
@@ -260,8 +290,15 @@ fn one_at_a_time() {
     std::io::Write::write_all(&mut stdin, b"{\"key\":1,\"value\":1}\n").unwrap();
     let mut acks = BufReader::new(holder.stdout.take().unwrap());
     acks.read_line(&mut String::new()).unwrap();
-    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
-    run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
+    let writing: [&[&str]; 4] = [
+        &["set", db, "1", "2"],
+        &["del", db, "1"],
+        &["compact", db],
+        &["recover", db, &place.db("new")],
+    ];
+    for arguments in writing {
+        run(arguments).fails(1, "KV_LOCKED");
+    }
     drop(stdin);
     assert!(holder.wait().unwrap().success());
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
@@ -269,13 +306,18 @@ fn one_at_a_time() {
     // The lock of a Node process that lives, of one that does not, and of one that was cut short.
     let lock = place.path("db/lock");
     fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", std::process::id())).unwrap();
-    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+    for arguments in writing {
+        run(arguments).fails(1, "KV_LOCKED");
+    }
+    assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
     assert!(lock.exists());
     fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", holder.id())).unwrap();
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
+    assert!(lock.exists(), "who reads leaves it");
+    assert_eq!(run(&["del", db, "2"]).ok(), "false\n");
     assert!(!lock.exists());
     fs::write(&lock, "").unwrap();
-    run(&["get", db, "1"]).fails(1, "KV_LOCKED");
+    run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
 }
 
 #[test]

@@ -4,29 +4,9 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 
-use common::{Place, Run, command, numbered, run};
+use common::{Place, Run, killed, numbered, run};
 use serde_json::Value;
-
-/// A database whose process died: its commits are in the log alone.
-fn killed(place: &Place, name: &str, count: usize) -> String {
-    let db = place.db(name);
-    let mut child = command(&["load", &db, "--ack", "--batch", "10"]).spawn().unwrap();
-    child
-        .stdin
-        .as_mut()
-        .unwrap()
-        .write_all(numbered(count).as_bytes())
-        .unwrap();
-    let mut acks = BufReader::new(child.stdout.take().unwrap());
-    for _ in 0..count {
-        acks.read_line(&mut String::new()).unwrap();
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    db
-}
 
 fn report(run: &Run) -> Value {
     assert_eq!(run.out.lines().count(), 1, "{}", run.out);

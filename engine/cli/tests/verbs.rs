@@ -114,6 +114,22 @@ fn stat_names_collections_and_codecs() {
     );
 }
 
+/// Whatever figure the engine adds, it is shown.
+#[test]
+fn stat_shows_every_figure() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let stat: Value = serde_json::from_str(&run(&["stat", db]).ok()).unwrap();
+    let figures = format!("{:#?}", mangrove_engine::Stats::default());
+    let count = figures.lines().filter(|line| line.starts_with("    ")).count();
+    // Besides there is the length of the longest key.
+    assert_eq!(stat.as_object().unwrap().len(), count + 1, "{figures}");
+    assert_eq!(stat["recoveredFromOlder"], false);
+    assert_eq!(stat["oldestSnapshot"], Value::Null);
+    let unclosed: Value = serde_json::from_str(&run(&["stat", &common::killed(&place, "unclosed", 100)]).ok()).unwrap();
+    assert!(unclosed["logFileSize"].as_u64().unwrap() > 0);
+}
+
 #[test]
 fn verify_reports_what_it_checked() {
     let place = Place::new();
@@ -164,6 +180,9 @@ fn load_batches_and_acknowledges() {
     );
     run_with("", &["load", db]).ok();
     assert_eq!(version(db), 2, "nothing to load is no commit");
+    let relaxed = &place.db("relaxed");
+    let acks = run_with(lines, &["load", relaxed, "--ack", "--durability", "relaxed"]).ok();
+    assert_eq!(acks, "[1, \"a\"]\nnull\n{\"$bigint\":\"7\"}\n");
 }
 
 /// A key is echoed before the next line is asked for.

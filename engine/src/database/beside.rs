@@ -66,7 +66,8 @@ impl Shared {
         }
         let opened = self.lock_writer().superblock.generation;
         match newest_generation(self.pager.blocks.file()) {
-            Ok(newest) if newest == opened => error,
+            // One that opened the older checkpoint goes on behind the number of the damaged one.
+            Ok(newest) if newest <= opened => error,
             _ => Error::Stale,
         }
     }

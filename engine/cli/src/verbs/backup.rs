@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::{Progress, note};
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 #[command(
@@ -50,7 +50,7 @@ fn save(
     progress: &mut Progress,
 ) -> Result<BackupReport> {
     let mut show = |state| {
-        progress.show(state);
+        progress.show_copied(state, if since.is_some() { "commits" } else { "records" });
         ControlFlow::Continue(())
     };
     Ok(match since {
@@ -79,15 +79,18 @@ fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut 
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let store = Store::open(&arguments.path, Access::Read)?;
-    let (database, since) = (&store.database, arguments.since);
-    let mut progress = Progress::new(arguments.progress, if since.is_some() { "commits" } else { "records" });
+    let since = arguments.since;
+    let mut progress = Progress::new(arguments.progress);
     let is_stream = arguments.file == Path::new("-");
-    let report = if is_stream {
-        save(database, since, &mut io::stdout().lock(), &mut progress)?
-    } else {
-        to_file(database, since, &arguments.file, &mut progress)?
-    };
+    let report = store::read(&arguments.path, |database| {
+        if !is_stream {
+            return to_file(database, since, &arguments.file, &mut progress);
+        }
+        save(database, since, &mut io::stdout().lock(), &mut progress).map_err(|failure| match failure {
+            Failure::Stale => Failure::stale_output(),
+            failure => failure,
+        })
+    })?;
     progress.end();
     let id = format!("{:032x}", report.database_id);
     let shown = if since.is_some() {

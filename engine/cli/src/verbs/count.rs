@@ -9,7 +9,7 @@ use crate::collection::{self, Codecs};
 use crate::failure::Result;
 use crate::output::print;
 use crate::range::RangeArguments;
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -23,12 +23,13 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
-    let store = Store::open(&arguments.path, Access::Read)?;
-    let codecs = Codecs::stored(&store.database, collection, raw.form);
-    let range = arguments.range.encode(codecs.key)?;
-    let count = match collection::tree(&store.database.snapshot(), collection)? {
-        Some(tree) => tree.count(range.as_keys())?,
-        None => 0,
-    };
+    let count = store::read(&arguments.path, |database| {
+        let codecs = Codecs::stored(database, collection, raw.form);
+        let range = arguments.range.encode(codecs.key)?;
+        Ok(match collection::tree(&database.snapshot(), collection)? {
+            Some(tree) => tree.count(range.as_keys())?,
+            None => 0,
+        })
+    })?;
     print(&count.to_string())
 }

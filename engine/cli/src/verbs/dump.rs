@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mangrove_engine::{CollectionInfo, Direction, KeyRange, Snapshot};
+use mangrove_engine::{CollectionInfo, Database, Direction, KeyRange, Snapshot};
 use serde_json::Value;
 
 use crate::arguments::RawArguments;
@@ -11,7 +11,7 @@ use crate::codec::{DEFAULT_CODECS, Raw};
 use crate::collection::{self, Codecs};
 use crate::failure::Result;
 use crate::output::Output;
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -24,10 +24,8 @@ pub(crate) struct Arguments {
     raw: RawArguments,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let store = Store::open(&arguments.path, Access::Read)?;
-    let snapshot = store.database.snapshot();
-    let mut output = Output::new();
+fn dump_all(database: &Database, arguments: &Arguments, output: &mut Output) -> Result<()> {
+    let snapshot = database.snapshot();
     if let Some(name) = &arguments.collection {
         collection::tree(&snapshot, name)?;
     }
@@ -35,13 +33,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         match &arguments.collection {
             None => {
                 let field = format!("\"collection\":{},", Value::from(&*info.name));
-                dump(&snapshot, &info, &field, arguments.raw.form, &mut output)?;
+                dump(&snapshot, &info, &field, arguments.raw.form, output)?;
             }
-            Some(name) if *name == info.name => dump(&snapshot, &info, "", arguments.raw.form, &mut output)?,
+            Some(name) if *name == info.name => dump(&snapshot, &info, "", arguments.raw.form, output)?,
             Some(_) => {}
         }
     }
-    output.flush()
+    Ok(())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    store::read(&arguments.path, |database| {
+        let mut output = Output::new();
+        let dumped = dump_all(database, arguments, &mut output);
+        output.end(dumped)
+    })
 }
 
 fn dump(snapshot: &Snapshot, info: &CollectionInfo, field: &str, raw: Option<Raw>, output: &mut Output) -> Result<()> {

@@ -8,7 +8,7 @@ use crate::arguments::CollectionArguments;
 use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::output::print;
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -23,13 +23,15 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
-    let store = Store::open(&arguments.path, Access::Read)?;
-    let codecs = Codecs::stored(&store.database, collection, raw.form);
-    let key = codecs.key(&arguments.key)?;
-    let value = match collection::tree(&store.database.snapshot(), collection)? {
-        Some(tree) => tree.get(&key)?,
-        None => None,
-    };
-    let value = value.ok_or_else(|| Failure::not_found(format!("there is no key {}", arguments.key)))?;
-    print(&codecs.value.decode(&value)?)
+    let value = store::read(&arguments.path, |database| {
+        let codecs = Codecs::stored(database, collection, raw.form);
+        let key = codecs.key(&arguments.key)?;
+        let value = match collection::tree(&database.snapshot(), collection)? {
+            Some(tree) => tree.get(&key)?,
+            None => None,
+        };
+        let value = value.ok_or_else(|| Failure::not_found(format!("there is no key {}", arguments.key)))?;
+        codecs.value.decode(&value)
+    })?;
+    print(&value)
 }

@@ -2,6 +2,7 @@
 
 mod backup;
 mod bench;
+mod compact;
 mod count;
 mod del;
 mod dump;
@@ -40,6 +41,8 @@ pub(crate) enum Verb {
     Dump(dump::Arguments),
     /// Stores the records of standard input, one {"key":…,"value":…} a line.
     Load(load::Arguments),
+    /// Gives free space inside the data file back to the file system.
+    Compact(compact::Arguments),
     /// Writes everything to one file, which `restore` reads.
     Backup(backup::Arguments),
     /// Makes a new database from a file that `backup` wrote.
@@ -61,6 +64,7 @@ impl Verb {
             Self::Recover(arguments) => recover::run(arguments),
             Self::Dump(arguments) => dump::run(arguments),
             Self::Load(arguments) => load::run(arguments),
+            Self::Compact(arguments) => compact::run(arguments),
             Self::Backup(arguments) => backup::run(arguments),
             Self::Restore(arguments) => restore::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),

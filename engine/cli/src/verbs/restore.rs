@@ -38,12 +38,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let opened = File::open(&arguments.file);
         Box::new(opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?)
     };
-    let things = if arguments.incremental { "commits" } else { "records" };
-    let mut progress = Progress::new(arguments.progress, things);
+    let mut progress = Progress::new(arguments.progress);
     if arguments.incremental {
         let report = Store::open(&arguments.path, Access::Write)?.write(|database| {
             let report = database.restore_commits(&mut *source, &mut |state| {
-                progress.show(state);
+                progress.show_copied(state, "commits");
                 ControlFlow::Continue(())
             });
             Ok(report?)
@@ -60,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     let report = Vacancy::new(&arguments.path)?.fill(|storage| {
         let report = mangrove_engine::restore(&mut *source, storage, Options::default(), &mut |state| {
-            progress.show(state);
+            progress.show_copied(state, "records");
             ControlFlow::Continue(())
         });
         Ok(report?)

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mangrove_engine::Direction;
+use mangrove_engine::{Database, Direction};
 
 use crate::arguments::CollectionArguments;
 use crate::collection::{self, Codecs};
 use crate::failure::Result;
 use crate::output::Output;
 use crate::range::RangeArguments;
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -31,12 +31,11 @@ pub(crate) struct Arguments {
     keys_only: bool,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+fn scan(database: &Database, arguments: &Arguments, output: &mut Output) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
-    let store = Store::open(&arguments.path, Access::Read)?;
-    let codecs = Codecs::stored(&store.database, collection, raw.form);
+    let codecs = Codecs::stored(database, collection, raw.form);
     let range = arguments.range.encode(codecs.key)?;
-    let Some(tree) = collection::tree(&store.database.snapshot(), collection)? else {
+    let Some(tree) = collection::tree(&database.snapshot(), collection)? else {
         return Ok(());
     };
     let direction = if arguments.reverse {
@@ -45,7 +44,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Direction::Forward
     };
     let mut cursor = tree.cursor(range.as_keys(), direction);
-    let mut output = Output::new();
     let mut value = Vec::new();
     let mut left = arguments.limit;
     while left > 0 && cursor.advance()? {
@@ -57,5 +55,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         output.line(&format!("{{{}}}", codecs.record(cursor.key(), shown)?))?;
         left -= 1;
     }
-    output.flush()
+    Ok(())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    store::read(&arguments.path, |database| {
+        let mut output = Output::new();
+        let scanned = scan(database, arguments, &mut output);
+        output.end(scanned)
+    })
 }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use mangrove_engine::Database;
 use serde_json::{Value, json};
 
 use crate::failure::Result;
 use crate::output::print;
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -15,10 +16,9 @@ pub(crate) struct Arguments {
     path: PathBuf,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let store = Store::open(&arguments.path, Access::Read)?;
-    let stats = store.database.stats();
-    let collections = store.database.collections().into_iter().map(|info| {
+fn figures(database: &Database) -> Value {
+    let stats = database.stats();
+    let collections = database.collections().into_iter().map(|info| {
         json!({
             "name": info.name,
             "count": info.count,
@@ -26,7 +26,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             "valueCodec": info.value_codec,
         })
     });
-    let figures = json!({
+    json!({
         "version": stats.version,
         "durableVersion": stats.durable_version,
         "collections": collections.collect::<Vec<Value>>(),
@@ -36,15 +36,25 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         "keptSize": stats.kept_bytes,
         "unitSize": stats.unit_bytes,
         "depth": stats.depth,
-        "maxKeySize": store.database.max_key_bytes(),
+        "maxKeySize": database.max_key_bytes(),
         "cacheHits": stats.cache_hits,
         "cacheMisses": stats.cache_misses,
         "cacheSize": stats.cache_bytes,
         "dirtySize": stats.dirty_bytes,
         "openSnapshots": stats.snapshots,
+        "oldestSnapshot": stats.oldest_snapshot,
         "checkpoints": stats.checkpoints,
+        "logFileSize": stats.log_file_bytes,
+        "logBytesWritten": stats.log_bytes_written,
+        "logRecords": stats.log_records,
+        "logFlushes": stats.log_flushes,
+        "recoveredFromOlder": stats.recovered_from_older,
         "bytesRead": stats.bytes_read,
         "bytesWritten": stats.bytes_written,
-    });
+    })
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let figures = store::read(&arguments.path, |database| Ok(figures(database)))?;
     print(&figures.to_string())
 }

@@ -6,9 +6,9 @@ use clap::Args;
 use mangrove_engine::Error;
 use serde_json::{Value, json};
 
-use crate::failure::{Failure, Result};
+use crate::failure::{CORRUPT, Failure, Result};
 use crate::output::print;
-use crate::store::{Access, Store};
+use crate::store;
 
 #[derive(Args)]
 #[command(after_help = "Exit codes: 0 nothing is damaged, 1 it could not be checked, 2 damage was found.")]
@@ -16,6 +16,9 @@ pub(crate) struct Arguments {
     /// Directory or data file of the database.
     path: PathBuf,
 }
+
+/// All of the data is there, but the file is not what was written.
+const OLDER: &str = "the newest checkpoint is damaged; the one before it and the log give the same state, and the next checkpoint replaces it";
 
 pub(super) fn describe(error: &Error) -> Value {
     let mut problem = json!({ "code": error.code(), "message": error.to_string() });
@@ -31,26 +34,33 @@ pub(super) fn describe(error: &Error) -> Value {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let opened = Store::open(&arguments.path, Access::Read);
+    let verified = store::read(&arguments.path, |database| {
+        let is_older = database.stats().recovered_from_older;
+        Ok((database.verify()?, is_older))
+    });
     // Damage that keeps it from being opened is a finding as well.
-    if let Err(Failure::Coded { code, message }) = &opened
-        && opened.as_ref().is_err_and(Failure::is_damage)
+    if let Err(Failure::Coded { code, message }) = &verified
+        && verified.as_ref().is_err_and(Failure::is_damage)
     {
         let problem = json!({ "code": code, "message": message });
         print(&json!({ "ok": false, "pagesChecked": 0, "entries": 0, "problems": [problem] }).to_string())?;
     }
-    let store = opened?;
-    let report = store.database.verify()?;
-    let problems: Vec<Value> = report.problems.iter().map(describe).collect();
+    let (report, is_older) = verified?;
+    let mut problems: Vec<Value> = report.problems.iter().map(describe).collect();
+    let mut messages: Vec<String> = report.problems.iter().map(ToString::to_string).collect();
+    if is_older {
+        problems.insert(0, json!({ "code": CORRUPT, "message": OLDER }));
+        messages.insert(0, OLDER.to_owned());
+    }
     let shown = json!({
-        "ok": report.is_ok(),
+        "ok": problems.is_empty(),
         "pagesChecked": report.blocks,
         "entries": report.entries,
         "problems": problems,
     });
     print(&shown.to_string())?;
-    match report.problems.first() {
+    match messages.first() {
         None => Ok(()),
-        Some(first) => Err(Failure::damage(problems.len(), first)),
+        Some(first) => Err(Failure::damage(messages.len(), first)),
     }
 }

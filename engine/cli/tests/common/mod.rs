@@ -2,9 +2,12 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::SystemTime;
 
 use tempfile::TempDir;
 
@@ -97,4 +100,47 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures")
         .join(name)
+}
+
+/// A database whose process died: its commits are in the log alone.
+pub(crate) fn killed(place: &Place, name: &str, count: usize) -> String {
+    let db = place.db(name);
+    let mut child = command(&["load", &db, "--ack", "--batch", "10"]).spawn().unwrap();
+    child
+        .stdin
+        .as_mut()
+        .unwrap()
+        .write_all(numbered(count).as_bytes())
+        .unwrap();
+    let mut acks = BufReader::new(child.stdout.take().unwrap());
+    for _ in 0..count {
+        acks.read_line(&mut String::new()).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    db
+}
+
+/// All verbs that read, with a key that is there; `backup` writes to standard output.
+pub(crate) fn reading(db: &str) -> [Vec<&str>; 7] {
+    [
+        vec!["get", db, "7"],
+        vec!["scan", db],
+        vec!["count", db],
+        vec!["stat", db],
+        vec!["verify", db],
+        vec!["dump", db],
+        vec!["backup", db, "-"],
+    ]
+}
+
+/// Names, bytes and times of the files in a directory.
+pub(crate) fn files(directory: &Path) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
+    let files = fs::read_dir(directory).unwrap().map(|entry| {
+        let entry = entry.unwrap();
+        let modified = entry.metadata().unwrap().modified().unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        (name, (fs::read(entry.path()).unwrap(), modified))
+    });
+    files.collect()
 }

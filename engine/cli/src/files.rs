@@ -1,0 +1,84 @@
+//! How the engine's files are found and opened here.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
+use mangrove_engine::{Error, Result};
+
+use crate::store::DATA_FILE;
+
+/// A data file of any name. What else the engine keeps lies beside it, with names that begin with its own.
+pub(crate) struct SingleFile<S> {
+    directory: S,
+    name: String,
+}
+
+impl<S> SingleFile<S> {
+    pub(crate) fn new(directory: S, name: &str) -> Self {
+        let name = name.to_owned();
+        Self { directory, name }
+    }
+
+    fn name_of(&self, name: &str) -> String {
+        match name {
+            DATA_FILE => self.name.clone(),
+            _ => format!("{}.{name}", self.name),
+        }
+    }
+}
+
+impl<S: Storage> Storage for SingleFile<S> {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        self.directory.open(&self.name_of(name), create)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.directory.exists(&self.name_of(name))
+    }
+
+    fn is_beside_writer(&self) -> bool {
+        self.directory.is_beside_writer()
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.directory.remove(&self.name_of(name))
+    }
+}
+
+/// Files for reading. Native writers are kept out, unless there is one already. A writer in Node sees no lock, so there may always be one.
+pub(crate) struct BesideWriters {
+    locked: FsStorage,
+    unlocked: FsStorage,
+}
+
+impl BesideWriters {
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            locked: FsStorage::read_only(directory),
+            unlocked: FsStorage::read_only_beside_writer(directory),
+        }
+    }
+}
+
+impl Storage for BesideWriters {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        match self.locked.open(name, create) {
+            // On Windows nobody reads what another has locked.
+            Err(Error::Locked { .. }) if cfg!(unix) => self.unlocked.open(name, create),
+            opened => opened,
+        }
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.locked.exists(name)
+    }
+
+    fn is_beside_writer(&self) -> bool {
+        true
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.locked.remove(name)
+    }
+}
