@@ -210,12 +210,20 @@ impl Bench<'_> {
     }
 
     fn size(&mut self, name: &str, records: &Records<'_>) {
-        let bytes = disk_bytes(self.directory);
-        self.meter.size_of_raw(name, bytes, records.raw_bytes());
+        if let Some(bytes) = self.disk_bytes() {
+            self.meter.size_of_raw(name, bytes, records.raw_bytes());
+        }
+    }
+
+    /// `None` if it is all in memory.
+    fn disk_bytes(&self) -> Option<u64> {
+        Some(disk_bytes(self.directory)).filter(|bytes| *bytes > 0)
     }
 
     fn end(&mut self) {
-        self.meter.size("size at the end", disk_bytes(self.directory));
+        if let Some(bytes) = self.disk_bytes() {
+            self.meter.size("size at the end", bytes);
+        }
         self.memory();
     }
 
