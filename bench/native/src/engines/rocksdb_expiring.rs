@@ -6,7 +6,7 @@ use super::rocksdb::{Rocks, open_expiring};
 use super::{Engine, Reader, Setup};
 use crate::records::Records;
 
-/// RocksDB's `DBWithTTL`: one lifetime for all records, given at opening. Reads still find what has expired until a compaction leaves it
+/// With `DBWithTTL`: one lifetime for all records, given at opening. Reads still find what has expired until a compaction leaves it
 /// out.
 pub(crate) struct ExpiringRocks {
     directory: PathBuf,
