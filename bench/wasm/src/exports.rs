@@ -23,6 +23,12 @@ extern "C" fn prepare(count: usize) {
     }
 }
 
+/// Pages that had to be read since the database is there.
+#[unsafe(no_mangle)]
+extern "C" fn misses() -> usize {
+    BENCH.with_borrow(|bench| bench.as_ref().map_or(0, |bench| bench.misses() as usize))
+}
+
 /// Runs an operation; returns how many times it was done.
 #[unsafe(no_mangle)]
 extern "C" fn run(operation: usize) -> usize {

@@ -29,6 +29,8 @@ pub const OPERATIONS: [&str; 8] = [
 const COLLECTION: &str = "records";
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 150;
+/// Cache for each record, with room for the pages that changes leave behind: nothing is to be read a second time.
+const CACHE_BYTES: usize = 2048;
 
 /// One database with the records that go into it.
 pub struct Bench {
@@ -55,7 +57,7 @@ impl Bench {
         let options = Options {
             database_id: Some(1),
             session: Some(1),
-            cache_bytes: 64 << 20,
+            cache_bytes: count * CACHE_BYTES,
             ..Options::default()
         };
         Ok(Self {
@@ -80,6 +82,12 @@ impl Bench {
             6 => self.scan(Direction::Reverse),
             _ => self.remove(),
         }
+    }
+
+    /// Pages that had to be read so far. Some on one side only would make this a comparison of caches, which differ: the module's is not
+    /// divided among threads.
+    pub fn misses(&self) -> u64 {
+        self.database.stats().cache_misses
     }
 
     fn record(&self, number: usize) -> (&[u8], &[u8]) {

@@ -1,5 +1,5 @@
-//! The native side: takes commands on its standard input, one per line, and answers each with how often it did it and the nanoseconds of
-//! processor time that it took. Without a number of records it lists the operations.
+//! The native side: takes commands on its standard input, one per line, and answers each with how often it did it, the nanoseconds of
+//! processor time that it took, and the pages that were read so far. First it lists the operations.
 #![allow(clippy::print_stdout, reason = "it answers a program")]
 
 use std::fs;
@@ -26,12 +26,13 @@ fn main() {
         if command == "prepare" {
             drop(bench.take());
             bench = (number > 0).then(|| Bench::new(number).expect("memory can be written"));
-            println!("0 0");
+            println!("0 0 0");
             continue;
         }
         let bench = bench.as_ref().expect("prepared");
         let start = processor_time();
         let count = bench.run(number).expect("memory can be written");
-        println!("{count} {}", processor_time() - start);
+        let nanoseconds = processor_time() - start;
+        println!("{count} {nanoseconds} {}", bench.misses());
     }
 }
