@@ -4,7 +4,8 @@ import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync,
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { ROOT, run, toolEnv } from '../.ci/tools.mjs';
+import { ROOT, run } from '../.ci/tools.mjs';
+import { wasmEnv } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { checkSizes } from './build-sizes.mjs';
@@ -24,6 +25,7 @@ const WASM_INPUTS = [
   'bindings-js/crate/Cargo.toml',
   'bindings-js/crate/src',
   'bindings-js/build.mjs',
+  'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
@@ -50,12 +52,6 @@ function hashOfInputs() {
     for (const file of files) hash.update(`${relative(ROOT, file)}\0`).update(readFileSync(file)).update('\0');
   }
   return hash.digest('hex');
-}
-
-/** Little is inlined but what asks for it: an eighth smaller, and no slower where it was measured. */
-function wasmEnv() {
-  const env = toolEnv();
-  return { ...env, RUSTFLAGS: `${env.RUSTFLAGS ?? ''} -Cllvm-args=-inline-threshold=25`.trim() };
 }
 
 function buildWasm() {

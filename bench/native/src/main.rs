@@ -62,6 +62,8 @@ impl Arguments {
         let counts = match kind {
             Kind::Ints => self.ints.clone(),
             Kind::Large => vec![self.large],
+            // 250 MiB of them at full size.
+            Kind::BeyondCache => vec![self.records * 3 / 2],
             _ => vec![self.records],
         };
         let divisor = if self.quick { 10 } else { 1 };

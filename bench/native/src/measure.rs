@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +22,11 @@ pub(crate) struct Figure {
 pub(crate) enum Unit {
     /// Higher is better.
     PerSecond,
-    /// Lower is better.
+    /// Lower is better, as for the following.
     Mebibytes,
+    Milliseconds,
+    /// A multiple of something.
+    Times,
 }
 
 /// What was written. Peers' flushes are not known.
@@ -54,11 +57,18 @@ impl<'a> Meter<'a> {
 
     /// Times so many operations.
     pub(crate) fn time(&mut self, name: &str, operations: usize, work: impl FnOnce()) {
+        self.time_counted(name, || {
+            work();
+            operations
+        });
+    }
+
+    /// Times as many operations as there turn out to be.
+    pub(crate) fn time_counted(&mut self, name: &str, work: impl FnOnce() -> usize) {
         let before = self.written();
         let start = Instant::now();
-        work();
+        let operations = work() as f64;
         let seconds = start.elapsed().as_secs_f64();
-        let operations = operations as f64;
         let written = before.zip(self.written()).map(|(before, after)| Written {
             bytes: (after.bytes - before.bytes) / operations,
             writes: (after.writes - before.writes) / operations,
@@ -76,10 +86,29 @@ impl<'a> Meter<'a> {
     }
 
     pub(crate) fn size(&mut self, name: &str, bytes: u64) {
+        self.value(name, mebibytes(bytes), Unit::Mebibytes);
+    }
+
+    /// A size, and what multiple it is of the keys and values themselves.
+    pub(crate) fn size_of_raw(&mut self, name: &str, bytes: u64, raw: u64) {
+        self.size(name, bytes);
+        self.value(&format!("{name} / raw"), bytes as f64 / raw as f64, Unit::Times);
+    }
+
+    /// Below zero if the cache was not filled.
+    pub(crate) fn memory_above(&mut self, name: &str, peak: u64, without: u64) {
+        self.value(name, mebibytes(peak) - mebibytes(without), Unit::Mebibytes);
+    }
+
+    pub(crate) fn pause(&mut self, name: &str, pause: Duration) {
+        self.value(name, pause.as_secs_f64() * 1e3, Unit::Milliseconds);
+    }
+
+    fn value(&mut self, name: &str, value: f64, unit: Unit) {
         self.figures.push(Figure {
             name: name.to_owned(),
-            value: bytes as f64 / f64::from(1 << 20),
-            unit: Unit::Mebibytes,
+            value,
+            unit,
             written: None,
         });
     }
@@ -87,6 +116,10 @@ impl<'a> Meter<'a> {
     fn written(&self) -> Option<Written> {
         self.engine.written().or_else(written_by_process)
     }
+}
+
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
 }
 
 /// What the system counts: every call that writes, of all threads. What a file mapping writes is not in it, but no engine here writes
@@ -129,8 +162,17 @@ fn allocated(metadata: &fs::Metadata) -> u64 {
 
 /// Largest resident set of this process so far; 0 where the system does not tell.
 pub(crate) fn peak_memory() -> u64 {
+    status("VmHWM:")
+}
+
+/// Resident set of this process.
+pub(crate) fn memory() -> u64 {
+    status("VmRSS:")
+}
+
+fn status(name: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
     let kibibytes = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kibibytes.unwrap_or(0) * 1024
 }

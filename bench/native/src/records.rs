@@ -19,6 +19,8 @@ pub(crate) enum Shape {
     Guids,
     /// Ascending 32-bit numbers to random 16-byte identifiers.
     Int32Guids,
+    /// `user:` with a number behind to about 150 bytes of JSON.
+    Json,
 }
 
 const LARGE_BYTES: usize = 1 << 20;
@@ -71,6 +73,7 @@ impl Set {
             Shape::Strings => append_string(number, key),
             Shape::Guids => append_random(&mut self.rng(number), key, 16),
             Shape::Int32Guids => key.extend_from_slice(&(number as u32).to_be_bytes()),
+            Shape::Json => append(key, format_args!("user:{number:012}")),
         }
     }
 
@@ -89,6 +92,7 @@ impl Set {
             Shape::Strings => append_string(number, value),
             Shape::Guids => append_random(&mut rng, value, 100),
             Shape::Int32Guids => append_random(&mut rng, value, 16),
+            Shape::Json => append_json(&mut rng, number, value),
         }
         value
     }
@@ -101,10 +105,31 @@ fn append_random(rng: &mut fastrand::Rng, to: &mut Vec<u8>, bytes: usize) {
 }
 
 fn append_string(number: usize, to: &mut Vec<u8>) {
+    append(to, format_args!("abcdefghijklmno{number}"));
+}
+
+const FIRST: [&str; 8] = ["Ada", "Amina", "Chen", "Diego", "Ingrid", "Kofi", "Noor", "Yuki"];
+const LAST: [&str; 8] = [
+    "Abebe", "Haddad", "Ito", "Lovelace", "Mensah", "Olsen", "Quispe", "Zhang",
+];
+const CITIES: [&str; 8] = ["Accra", "Bergen", "Cairo", "Kyoto", "Lagos", "London", "Quito", "Wuhan"];
+
+fn append_json(rng: &mut fastrand::Rng, number: usize, to: &mut Vec<u8>) {
+    let mut word = |words: &[&'static str; 8]| words[rng.usize(0..8)];
+    let (first, last, city) = (word(&FIRST), word(&LAST), word(&CITIES));
+    let (active, score, visits) = (rng.bool(), rng.u32(0..100_000), rng.u32(0..1000));
+    append(
+        to,
+        format_args!(
+            r#"{{"id":{number},"name":"{first} {last}","email":"{first}.{last}@example.com","city":"{city}","active":{active},"score":{score},"visits":{visits},"tags":["reader","{city}"]}}"#
+        ),
+    );
+}
+
+fn append(to: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
 
-    to.extend_from_slice(b"abcdefghijklmno");
-    write!(to, "{number}").expect("vectors take everything");
+    to.write_fmt(text).expect("vectors take everything");
 }
 
 /// Some records of a set.
@@ -170,6 +195,13 @@ impl<'a> Records<'a> {
             self.set.key(number, &mut key);
             take(&key, self.set.value(number, self.generation, &mut value));
         });
+    }
+
+    /// Bytes of the keys and values themselves.
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        let mut bytes = 0;
+        self.each(|key, value| bytes += (key.len() + value.len()) as u64);
+        bytes
     }
 
     pub(crate) fn each_key(&self, mut take: impl FnMut(&[u8])) {

@@ -2,17 +2,17 @@ use std::path::Path;
 
 use canopydb::{Bytes, Database, DbOptions, EnvOptions, Tree};
 
-use super::{CACHE_BYTES, Engine, Reader, copy};
+use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
 const TREE: &[u8] = b"records";
 
 /// Its changed pages (up to 256 MiB by default) come on top of the cache. The log stays on, so that durable commits are possible.
-pub(crate) fn open(directory: &Path) -> Canopy {
+pub(crate) fn open(directory: &Path, setup: Setup) -> Canopy {
     let path = directory.join("canopydb");
     std::fs::create_dir_all(&path).expect("a new directory");
     let mut options = EnvOptions::new(&path);
-    options.page_cache_size = CACHE_BYTES;
+    options.page_cache_size = setup.cache_bytes;
     // As in Mangrove, redb, fjall and RocksDB.
     options.use_checksums = true;
     Canopy(Database::with_options(options, DbOptions::default()).expect("a new database"))

@@ -2,12 +2,12 @@ use std::path::Path;
 
 use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Snapshot};
 
-use super::{CACHE_BYTES, Engine, Reader, copy};
+use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
 /// Its memory tables (64 MiB by default) come on top of the cache.
-pub(crate) fn open(directory: &Path) -> Fjall {
-    let builder = Database::builder(directory.join("fjall")).cache_size(CACHE_BYTES as u64);
+pub(crate) fn open(directory: &Path, setup: Setup) -> Fjall {
+    let builder = Database::builder(directory.join("fjall")).cache_size(setup.cache_bytes as u64);
     let database = builder.open().expect("a new database");
     let keyspace = database
         .keyspace("records", KeyspaceCreateOptions::default)

@@ -76,6 +76,10 @@ impl Engine for Lmdb {
         transaction.commit().expect("it can be written");
     }
 
+    fn has_cache(&self) -> bool {
+        false
+    }
+
     fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
         work(&mut LmdbReader {
             database: self.database,

@@ -1,19 +1,22 @@
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, Tree};
+use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, ReadWrite as _, Tree};
 
 use super::counting::{Counters, CountingStorage};
-use super::{CACHE_BYTES, Engine, Reader};
+use super::{Engine, Reader, Setup};
 use crate::measure::Written;
 use crate::records::Records;
 
-pub(crate) fn open(directory: &Path, lz4: bool) -> Mangrove {
+pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
+    let now = Arc::default();
     let options = Options {
-        cache_bytes: CACHE_BYTES,
+        cache_bytes: setup.cache_bytes,
         compression: if lz4 { Compression::Lz4 } else { Compression::None },
+        clock: setup.clock(&now),
         ..Options::default()
     };
     let counters = Arc::new(Counters::default());
@@ -22,29 +25,38 @@ pub(crate) fn open(directory: &Path, lz4: bool) -> Mangrove {
         counters: Arc::clone(&counters),
     };
     let database = Database::open(Arc::new(storage), options).expect("a new database");
-    Mangrove { database, counters }
+    Mangrove {
+        database,
+        counters,
+        now,
+    }
 }
 
 pub(crate) struct Mangrove {
     database: Database,
     counters: Arc<Counters>,
+    now: Arc<AtomicU64>,
+}
+
+impl Mangrove {
+    fn set(&self, records: &Records<'_>, durability: Durability) {
+        records.each(|key, value| {
+            let stored = self.database.set("", key, value, durability);
+            stored.expect("it can be written");
+        });
+    }
 }
 
 impl Engine for Mangrove {
     fn insert(&self, records: &Records<'_>, durable: bool) {
+        let durability = if durable { Durability::Strict } else { Durability::None };
         if records.len() == 1 {
-            let durability = if durable { Durability::Strict } else { Durability::None };
-            records.each(|key, value| {
-                let stored = self.database.set("", key, value, durability);
-                stored.expect("it can be written");
-            });
-            return;
+            return self.set(records, durability);
         }
         let mut transaction = self.database.begin().expect("it can be written");
         records.each(|key, value| {
             transaction.set("", key, value).expect("it can be written");
         });
-        let durability = if durable { Durability::Strict } else { Durability::None };
         transaction.commit(durability).expect("it can be written");
     }
 
@@ -62,6 +74,31 @@ impl Engine for Mangrove {
 
     fn written(&self) -> Option<Written> {
         Some(self.counters.written())
+    }
+
+    fn set_logged(&self, record: &Records<'_>) {
+        self.set(record, Durability::Relaxed);
+    }
+
+    fn insert_expiring(&self, records: &Records<'_>, seconds: u64) -> bool {
+        let mut transaction = self.database.begin().expect("it can be written");
+        let mut expires = self.now.load(Ordering::Relaxed) + seconds * 1000;
+        records.each(|key, value| {
+            // In the order of the inserts, not of the keys: the purge has to find its records all over the tree.
+            expires += 1;
+            let stored = transaction.set_until("", key, value, Some(expires));
+            stored.expect("it can be written");
+        });
+        transaction.commit(Durability::Strict).expect("it can be written");
+        true
+    }
+
+    fn pass(&self, seconds: u64) {
+        self.now.fetch_add(seconds * 1000, Ordering::Relaxed);
+    }
+
+    fn purge(&self, limit: usize) -> usize {
+        self.database.purge_expired(limit).expect("it can be written")
     }
 }
 

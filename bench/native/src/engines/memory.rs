@@ -1,21 +1,30 @@
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::index::OrderedIndex;
-use mangrove_engine::{Direction, KeyRange, MemoryCursor, MemoryDatabase, MemoryTree, Record};
+use mangrove_engine::{Direction, KeyRange, MemoryCursor, MemoryDatabase, MemoryTree, ReadWrite as _, Record};
 
-use super::{Engine, Reader, copy};
+use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
 /// Nothing of it is ever on the disk, whatever a workload calls durable.
-pub(crate) struct Memory<I: OrderedIndex<Record>>(MemoryDatabase<I>);
+pub(crate) struct Memory<I: OrderedIndex<Record>> {
+    database: MemoryDatabase<I>,
+    now: Arc<AtomicU64>,
+}
 
-pub(crate) fn open<I: OrderedIndex<Record>>() -> Memory<I> {
-    Memory(MemoryDatabase::new())
+pub(crate) fn open<I: OrderedIndex<Record>>(setup: Setup) -> Memory<I> {
+    let now = Arc::default();
+    Memory {
+        database: MemoryDatabase::with_clock(setup.clock(&now)),
+        now,
+    }
 }
 
 impl<I: OrderedIndex<Record> + Send + Sync> Engine for Memory<I> {
     fn insert(&self, records: &Records<'_>, _durable: bool) {
-        let mut transaction = self.0.begin();
+        let mut transaction = self.database.begin();
         records.each(|key, value| {
             transaction.set("", key, value).expect("it can be written");
         });
@@ -23,15 +32,39 @@ impl<I: OrderedIndex<Record> + Send + Sync> Engine for Memory<I> {
     }
 
     fn remove(&self, records: &Records<'_>) {
-        let mut transaction = self.0.begin();
+        let mut transaction = self.database.begin();
         records.each_key(|key| {
             transaction.delete("", key);
         });
         transaction.commit();
     }
 
+    fn has_cache(&self) -> bool {
+        false
+    }
+
     fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
-        work(&mut self.0.snapshot().collection("").expect("it has records"));
+        work(&mut self.database.snapshot().collection("").expect("it has records"));
+    }
+
+    fn insert_expiring(&self, records: &Records<'_>, seconds: u64) -> bool {
+        let mut transaction = self.database.begin();
+        let mut expires = self.now.load(Ordering::Relaxed) + seconds * 1000;
+        records.each(|key, value| {
+            expires += 1;
+            let stored = transaction.set_until("", key, value, Some(expires));
+            stored.expect("it can be written");
+        });
+        transaction.commit();
+        true
+    }
+
+    fn pass(&self, seconds: u64) {
+        self.now.fetch_add(seconds * 1000, Ordering::Relaxed);
+    }
+
+    fn purge(&self, limit: usize) -> usize {
+        self.database.purge_expired(limit)
     }
 }
 

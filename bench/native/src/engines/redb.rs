@@ -4,16 +4,16 @@ use redb::{
     AccessGuard, Database, Durability, ReadOnlyTable, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
 };
 
-use super::{CACHE_BYTES, Engine, Reader, copy};
+use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
 type Entry<'a> = (AccessGuard<'a, &'static [u8]>, AccessGuard<'a, &'static [u8]>);
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("records");
 
-pub(crate) fn open(directory: &Path) -> Redb {
+pub(crate) fn open(directory: &Path, setup: Setup) -> Redb {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES);
+    builder.set_cache_size(setup.cache_bytes);
     Redb(builder.create(directory.join("redb")).expect("a new database"))
 }
 

@@ -1,23 +1,39 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, SnapshotWithThreadMode, WriteBatch,
     WriteOptions,
 };
 
-use super::{CACHE_BYTES, Engine, Reader, copy};
+use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
 /// Its memory tables (two of 64 MiB by default) come on top of the cache. Bloom filters are off by default, but everybody sets them.
-pub(crate) fn open(directory: &Path) -> Rocks {
+pub(crate) fn open(directory: &Path, setup: Setup) -> Rocks {
+    Rocks(DB::open(&options(setup), path(directory)).expect("a new database"))
+}
+
+/// All records expire so many seconds after they were inserted.
+pub(super) fn open_expiring(directory: &Path, setup: Setup, seconds: u64) -> Rocks {
+    let lifetime = Duration::from_secs(seconds);
+    let opened = DB::open_with_ttl(&options(setup), path(directory), lifetime);
+    Rocks(opened.expect("it is there or can be created"))
+}
+
+fn path(directory: &Path) -> PathBuf {
+    directory.join("rocksdb")
+}
+
+fn options(setup: Setup) -> Options {
     let mut blocks = BlockBasedOptions::default();
-    blocks.set_block_cache(&Cache::new_lru_cache(CACHE_BYTES));
+    blocks.set_block_cache(&Cache::new_lru_cache(setup.cache_bytes));
     blocks.set_bloom_filter(10.0, false);
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_compression_type(DBCompressionType::Lz4);
     options.set_block_based_table_factory(&blocks);
-    Rocks(DB::open(&options, directory.join("rocksdb")).expect("a new database"))
+    options
 }
 
 /// Batches take the place of transactions: as atomic, but nothing can be read in them.
@@ -28,6 +44,11 @@ impl Rocks {
         let mut options = WriteOptions::default();
         options.set_sync(durable);
         self.0.write_opt(batch, &options).expect("it can be written");
+    }
+
+    /// Rewrites everything, which leaves out what has expired.
+    pub(super) fn compact(&self) {
+        self.0.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 }
 

@@ -3,22 +3,22 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::{Connection, OptionalExtension, Rows, Statement, Transaction};
 
-use super::{CACHE_BYTES, Engine, Reader, copy};
+use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
 /// The cache belongs to a connection, and so to a thread: each has all of it.
-fn connect(path: &Path) -> Connection {
+fn connect(path: &Path, cache_bytes: usize) -> Connection {
     let connection = Connection::open(path).expect("it can be opened");
-    let kibibytes = -((CACHE_BYTES >> 10) as i64);
+    let kibibytes = -((cache_bytes >> 10) as i64);
     connection
         .pragma_update(None, "cache_size", kibibytes)
         .expect("a new connection");
     connection
 }
 
-pub(crate) fn open(directory: &Path) -> Sqlite {
+pub(crate) fn open(directory: &Path, setup: Setup) -> Sqlite {
     let path = directory.join("sqlite");
-    let writer = connect(&path);
+    let writer = connect(&path, setup.cache_bytes);
     writer
         .execute_batch(
             "PRAGMA journal_mode = WAL;
@@ -27,12 +27,14 @@ pub(crate) fn open(directory: &Path) -> Sqlite {
         .expect("a new database");
     Sqlite {
         path,
+        cache_bytes: setup.cache_bytes,
         writer: Mutex::new(writer),
     }
 }
 
 pub(crate) struct Sqlite {
     path: PathBuf,
+    cache_bytes: usize,
     writer: Mutex<Connection>,
 }
 
@@ -87,7 +89,7 @@ impl Engine for Sqlite {
     }
 
     fn read(&self, work: &mut dyn FnMut(&mut dyn Reader)) {
-        let connection = connect(&self.path);
+        let connection = connect(&self.path, self.cache_bytes);
         connection.execute_batch("BEGIN").expect("a new connection");
         let prepare = |query: &str| connection.prepare(query).expect("it is valid");
         work(&mut SqliteReader {

@@ -6,9 +6,9 @@ use std::{fs, io};
 
 use serde::Serialize;
 
-use crate::engines::{CACHE_BYTES, NAMES};
+use crate::engines::NAMES;
 use crate::measure::{Figure, Unit, Written};
-use crate::workload::Workload;
+use crate::workload::{CACHE_BYTES, Workload};
 
 mod plot;
 mod tables;
@@ -87,10 +87,19 @@ impl Report {
 
 impl Section {
     fn rows(&self) -> Vec<Row> {
-        let Some(first) = self.runs.iter().flatten().next() else {
-            return Vec::new();
-        };
-        first.iter().map(|figure| self.row(&figure.name, figure.unit)).collect()
+        // Not every engine has every figure: one that others lack comes after the figure that it follows.
+        let mut names: Vec<(&str, Unit)> = Vec::new();
+        for run in self.runs.iter().filter_map(|rounds| rounds.first()) {
+            let mut next = 0;
+            for figure in run {
+                let known = names.iter().position(|(name, _)| *name == figure.name);
+                if known.is_none() {
+                    names.insert(next, (&figure.name, figure.unit));
+                }
+                next = known.unwrap_or(next) + 1;
+            }
+        }
+        names.into_iter().map(|(name, unit)| self.row(name, unit)).collect()
     }
 
     fn row(&self, name: &str, unit: Unit) -> Row {
@@ -120,7 +129,7 @@ impl Unit {
     fn best(self, values: impl Iterator<Item = f64>) -> Option<f64> {
         values.reduce(match self {
             Self::PerSecond => f64::max,
-            Self::Mebibytes => f64::min,
+            Self::Mebibytes | Self::Milliseconds | Self::Times => f64::min,
         })
     }
 }
@@ -173,11 +182,15 @@ pub(crate) fn thousands(value: f64) -> String {
 
 /// With as many digits as tell something.
 fn short(value: f64) -> String {
-    if value >= 100.0 {
+    if value < 0.0 {
+        format!("-{}", short(-value))
+    } else if value >= 100.0 {
         thousands(value)
     } else if value >= 10.0 {
         format!("{value:.1}")
-    } else {
+    } else if value >= 1.0 {
         format!("{value:.2}")
+    } else {
+        format!("{value:.3}")
     }
 }

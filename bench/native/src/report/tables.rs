@@ -38,13 +38,19 @@ fn header(report: &Report, to: &mut String) -> fmt::Result {
 
 fn cells(report: &Report, row: &Row) -> Vec<String> {
     let peers = row.values.iter().enumerate().filter(|(at, _)| report.is_peer(*at));
-    let best_peer = row.unit.best(peers.filter_map(|(_, value)| *value));
+    // Nothing is a multiple of zero, or of memory that was not even taken.
+    let best_peer = row
+        .unit
+        .best(peers.filter_map(|(_, value)| *value))
+        .filter(|best| *best > 0.0);
     let best = row.unit.best(row.values.iter().flatten().copied());
     let cell = |value: &Option<f64>| {
         let Some(value) = *value else { return "–".to_owned() };
         let shown = match row.unit {
             Unit::PerSecond => format!("{} /s", short(value)),
             Unit::Mebibytes => format!("{} MiB", short(value)),
+            Unit::Milliseconds => format!("{} ms", short(value)),
+            Unit::Times => short(value),
         };
         let ratio = best_peer.map_or(String::new(), |best| format!(" ({:.2})", value / best));
         if best == Some(value) {
@@ -82,7 +88,7 @@ fn write_written(report: &Report, to: &mut String) -> fmt::Result {
 
 /// Reads are not of interest, though a background thread may write during them.
 fn writes(row: &Row) -> bool {
-    ["inserts", "commits", "overwrites", "removals"]
+    ["inserts", "commits", "overwrites", "removals", "sets", "purge"]
         .iter()
         .any(|verb| row.name.contains(verb) && row.unit == Unit::PerSecond)
 }

@@ -1,0 +1,189 @@
+//! The same operations of the engine, on a database in memory, for a native program and for a WebAssembly module.
+//!
+//! Whoever calls takes the time: neither the module nor the engine has a clock.
+
+use std::sync::Arc;
+
+use fastrand::Rng;
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::{Cursor, Database, Direction, Durability, KeyRange, Options, Result};
+
+#[cfg(target_arch = "wasm32")]
+#[path = "../../../bindings-js/crate/src/alloc.rs"]
+mod alloc;
+#[cfg(target_arch = "wasm32")]
+mod exports;
+
+/// The operations in the order in which they have to run.
+pub const OPERATIONS: [&str; 8] = [
+    "inserts, one transaction",
+    "sets, one by one",
+    "overwrites, durable commits of 100",
+    "random gets",
+    "ranges of 10",
+    "scan forwards",
+    "scan backwards",
+    "removals, one transaction",
+];
+
+const COLLECTION: &str = "records";
+const KEY_BYTES: usize = 24;
+const VALUE_BYTES: usize = 150;
+/// Cache for each record, with room for the pages that changes leave behind: nothing is to be read a second time.
+const CACHE_BYTES: usize = 2048;
+
+/// One database with the records that go into it.
+pub struct Bench {
+    database: Database,
+    /// A key and a value each.
+    records: Vec<u8>,
+    order: Vec<u32>,
+}
+
+impl Bench {
+    /// A new database for so many records. Half of the bytes of a value repeat, so that compression has something to do.
+    ///
+    /// # Errors
+    /// Those of opening a database.
+    pub fn new(count: usize) -> Result<Self> {
+        let mut rng = Rng::with_seed(7);
+        let mut records = vec![b'm'; count * (KEY_BYTES + VALUE_BYTES)];
+        for record in records.chunks_exact_mut(KEY_BYTES + VALUE_BYTES) {
+            rng.fill(&mut record[..KEY_BYTES + VALUE_BYTES / 2]);
+        }
+        let mut order: Vec<u32> = (0..count as u32).collect();
+        rng.shuffle(&mut order);
+        // WebAssembly has no source of such numbers.
+        let options = Options {
+            database_id: Some(1),
+            session: Some(1),
+            cache_bytes: count * CACHE_BYTES,
+            ..Options::default()
+        };
+        Ok(Self {
+            database: Database::open(Arc::new(MemoryStorage::new()), options)?,
+            records,
+            order,
+        })
+    }
+
+    /// Runs an operation by its place in [`OPERATIONS`]; returns how many times it was done.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn run(&self, operation: usize) -> Result<usize> {
+        match operation {
+            0 => self.insert(),
+            1 => self.set_singly(),
+            2 => self.overwrite(),
+            3 => self.gets(),
+            4 => self.ranges(),
+            5 => self.scan(Direction::Forward),
+            6 => self.scan(Direction::Reverse),
+            _ => self.remove(),
+        }
+    }
+
+    /// Pages that had to be read so far. Some on one side only would make this a comparison of caches, which differ: the module's is not
+    /// divided among threads.
+    pub fn misses(&self) -> u64 {
+        self.database.stats().cache_misses
+    }
+
+    fn record(&self, number: usize) -> (&[u8], &[u8]) {
+        self.records[number * (KEY_BYTES + VALUE_BYTES)..][..KEY_BYTES + VALUE_BYTES].split_at(KEY_BYTES)
+    }
+
+    /// One of so many parts of all records, in random order.
+    fn part(&self, parts: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let numbers = &self.order[..self.order.len() / parts];
+        numbers.iter().map(|number| self.record(*number as usize))
+    }
+
+    fn insert(&self) -> Result<usize> {
+        let mut transaction = self.database.begin()?;
+        for number in 0..self.order.len() {
+            let (key, value) = self.record(number);
+            transaction.set(COLLECTION, key, value)?;
+        }
+        transaction.commit(Durability::Strict)?;
+        Ok(self.order.len())
+    }
+
+    fn set_singly(&self) -> Result<usize> {
+        let mut count = 0;
+        for (key, value) in self.part(4) {
+            self.database.set(COLLECTION, key, value, Durability::Relaxed)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn overwrite(&self) -> Result<usize> {
+        let records: Vec<_> = self.part(4).collect();
+        for records in records.chunks(100) {
+            let mut transaction = self.database.begin()?;
+            for (key, value) in records {
+                transaction.set(COLLECTION, key, value)?;
+            }
+            transaction.commit(Durability::Strict)?;
+        }
+        Ok(records.len())
+    }
+
+    fn gets(&self) -> Result<usize> {
+        let snapshot = self.database.snapshot();
+        let mut value = Vec::new();
+        let mut found = 0;
+        if let Some(tree) = snapshot.collection(COLLECTION) {
+            for (key, _) in self.part(1) {
+                value.clear();
+                found += usize::from(tree.get_into(key, &mut value)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn ranges(&self) -> Result<usize> {
+        let snapshot = self.database.snapshot();
+        let mut count = 0;
+        if let Some(tree) = snapshot.collection(COLLECTION) {
+            for (key, _) in self.part(10) {
+                let range = KeyRange {
+                    lower: std::ops::Bound::Included(key),
+                    upper: std::ops::Bound::Unbounded,
+                };
+                read(tree.cursor(range, Direction::Forward), 10)?;
+                count += 1;
+            }
+        }
+        Ok(count)
+    }
+
+    fn scan(&self, direction: Direction) -> Result<usize> {
+        let snapshot = self.database.snapshot();
+        let tree = snapshot.collection(COLLECTION);
+        tree.map_or(Ok(0), |tree| read(tree.cursor(KeyRange::all(), direction), usize::MAX))
+    }
+
+    fn remove(&self) -> Result<usize> {
+        let mut transaction = self.database.begin()?;
+        let mut count = 0;
+        for (key, _) in self.part(2) {
+            count += usize::from(transaction.delete(COLLECTION, key)?);
+        }
+        transaction.commit(Durability::Strict)?;
+        Ok(count)
+    }
+}
+
+fn read(mut cursor: Cursor, limit: usize) -> Result<usize> {
+    let mut value = Vec::new();
+    let mut count = 0;
+    while count < limit && cursor.advance()? {
+        value.clear();
+        cursor.value_into(&mut value)?;
+        count += 1;
+    }
+    Ok(count)
+}

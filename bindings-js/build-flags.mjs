@@ -1,0 +1,19 @@
+// How the engine is compiled to WebAssembly, for the package and for the benchmark beside the native engine.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT, toolEnv } from '../.ci/tools.mjs';
+
+/** Little is inlined but what asks for it: an eighth smaller, and no slower where it was measured. */
+export function wasmEnv() {
+  const env = toolEnv();
+  return { ...env, RUSTFLAGS: `${env.RUSTFLAGS ?? ''} -Cllvm-args=-inline-threshold=25`.trim() };
+}
+
+/** What wasm-pack gives wasm-opt. */
+export function wasmOptFlags() {
+  const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
+  const list = /^wasm-opt = \[\n([^\]]*)\]/m.exec(manifest)?.[1] ?? '';
+  const flags = list.split('\n').map((line) => /^\s*"(.*)",?$/.exec(line)?.[1]).filter((flag) => flag !== undefined);
+  if (flags.length === 0) throw new Error('bindings-js/crate/Cargo.toml has no flags for wasm-opt');
+  return flags;
+}
