@@ -54,9 +54,9 @@ impl Engine for Mangrove {
             return self.set(records, durability);
         }
         let mut transaction = self.database.begin().expect("it can be written");
-        records.each(|key, value| {
-            transaction.set("", key, value).expect("it can be written");
-        });
+        let mut many = transaction.set_many("").expect("it can be written");
+        records.each(|key, value| many.set(key, value).expect("it can be written"));
+        many.finish().expect("it can be written");
         transaction.commit(durability).expect("it can be written");
     }
 
