@@ -83,7 +83,7 @@ pub use memory_database::{
 };
 pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use transaction::{
-    CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, SetMany, Transaction, TransactionCursor, Update,
+    ChangeMany, CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor, Update,
     Write, WriteBatch, WriteTransaction,
 };
 pub use tree::load::Duplicates;

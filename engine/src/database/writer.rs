@@ -17,6 +17,9 @@ const MIN_AHEAD_BYTES: usize = 256 << 10;
 /// And at most this much.
 const MAX_AHEAD_BYTES: usize = 1 << 20;
 
+/// What was written ahead is flushed in pieces of this size: a checkpoint that had to flush all of it would take too long.
+const MAX_UNFLUSHED_BYTES: u64 = 4 << 20;
+
 /// A page or redirection that only snapshots with versions `first..=last` may still name.
 struct Kept {
     id: PageId,
@@ -39,6 +42,8 @@ pub(crate) struct Writer {
     ahead: ahead::Position,
     /// Bytes of leaves that should have been written ahead and were not.
     ahead_due: usize,
+    /// Bytes that were written ahead and not flushed since.
+    ahead_unflushed: u64,
     /// Buffers that are kept between commits.
     pub payload: Vec<u8>,
     pub record: Vec<u8>,
@@ -67,6 +72,7 @@ impl Writer {
             checkpoints: 0,
             ahead: None,
             ahead_due: 0,
+            ahead_unflushed: 0,
             payload: Vec::new(),
             record: Vec::new(),
             rewritten_entries: BTreeSet::new(),
@@ -192,6 +198,13 @@ impl Writer {
                     self.redirect(shared, page, state.version);
                 }
                 self.space.written_ahead(&draft.allocated);
+                let units: u64 = draft.allocated.iter().map(|extent| extent.units).sum();
+                self.ahead_unflushed += units << self.superblock.unit_shift;
+                if self.ahead_unflushed > MAX_UNFLUSHED_BYTES {
+                    self.ahead_unflushed = 0;
+                    // A failure is remembered, and reported by what needs a flush next.
+                    let _ = shared.flush.flush_alone(shared.pager.blocks.file());
+                }
                 self.stage(shared, state, &mut draft, false);
             }
             _ => self.give_back(shared, draft.take_unpublished()),
@@ -377,6 +390,7 @@ impl Writer {
         let older = std::mem::replace(&mut self.superblock, done.superblock);
         self.checkpoints += 1;
         self.ahead_due = 0;
+        self.ahead_unflushed = 0;
         draft.allocated.clear();
         draft.spilled.clear();
         draft.retired_extents.clear();

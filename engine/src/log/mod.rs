@@ -21,7 +21,7 @@
 use std::sync::Arc;
 
 use crate::block::checksum;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
 mod flush;
@@ -42,6 +42,8 @@ pub(crate) const LOG_FILE: &str = "log";
 const MAGIC: [u8; 8] = *b"MANGRLOG";
 const FORMAT_VERSION: u16 = 2;
 const COPY_BYTES: usize = 512;
+/// At most so many zeros are written behind a record.
+const MAX_AHEAD_BYTES: u64 = 1 << 20;
 /// Both copies of a half's header.
 const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
 
@@ -147,6 +149,8 @@ pub(crate) struct Log {
     pub bytes_written: u64,
     pub records: u64,
     buffer: Vec<u8>,
+    /// Up to here the file has blocks, as far as is known.
+    allocated: u64,
 }
 
 impl Log {
@@ -161,6 +165,7 @@ impl Log {
     ) -> Self {
         let at = replayed.end;
         Self {
+            allocated: file.len().unwrap_or(0),
             file,
             half_bytes,
             database_id,
@@ -238,14 +243,37 @@ impl Log {
             flushed_to,
         };
         let crc = record::encode(self.at.salt, &info, payload, self.compress, &mut self.buffer);
-        self.file
-            .write_at(self.start_of_half() + u64::from(offset), &self.buffer)?;
+        self.write(self.start_of_half() + u64::from(offset))?;
         self.unbegun = false;
         self.at.offset = offset + self.buffer.len() as u32;
         self.at.crc = crc;
         self.bytes_written += self.buffer.len() as u64;
         self.records += 1;
         Ok(())
+    }
+
+    /// Writes the buffer. Where that makes the file longer, zeros are written behind it: a flush after which the file is as long as before, and has
+    /// the same blocks, has to write no metadata of the file.
+    fn write(&mut self, at: u64) -> Result<()> {
+        let len = self.buffer.len();
+        let end = at + len as u64;
+        if end > self.allocated {
+            let end_of_half = self.start_of_half() + u64::from(self.half_bytes);
+            let ahead = u64::from(self.half_bytes / 16).min(MAX_AHEAD_BYTES);
+            let target = (end + ahead).min(end_of_half);
+            self.buffer.resize(len + (target - end) as usize, 0);
+            let written = self.file.write_at(at, &self.buffer);
+            self.buffer.truncate(len);
+            match written {
+                // Perhaps there is room for less.
+                Err(Error::StorageFull { .. }) => {}
+                written => {
+                    self.allocated = target;
+                    return written;
+                }
+            }
+        }
+        self.file.write_at(at, &self.buffer)
     }
 
     /// An [`append`](Self::append) failed for lack of space: makes what it may have written in part unreadable, or continues elsewhere in
@@ -293,6 +321,7 @@ impl Log {
         self.unbegun = true;
         // Failure is harmless: no record in the file has the new salt.
         let _ = self.file.set_len(0);
+        self.allocated = 0;
     }
 }
 

@@ -6,6 +6,7 @@
 mod batch;
 mod bulk_load;
 pub(crate) mod capture;
+mod change_many;
 mod commit;
 mod draft;
 pub(crate) mod expiry;
@@ -13,17 +14,16 @@ mod optimistic;
 mod records;
 mod replay;
 mod restore;
-mod set_many;
 mod single;
 mod write;
 
 pub use batch::WriteBatch;
 pub use bulk_load::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
+pub use change_many::ChangeMany;
 pub(crate) use draft::{Draft, RetiredPage};
 pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, Write};
 pub use records::{Entry, ReadWrite, Update};
 pub(crate) use replay::apply_log;
-pub use set_many::SetMany;
 pub(crate) use single::set_in_place;
 pub use write::WriteTransaction;
 pub(crate) use write::check_name;

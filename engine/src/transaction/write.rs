@@ -1,6 +1,5 @@
 //! The exclusive write transaction: changes go straight into a draft of the trees.
 
-use super::batch::Operation as BatchOperation;
 use super::capture::{Capture, FEED};
 use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
 use crate::checkpoint::BlockWriter;
@@ -158,15 +157,16 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
+    /// Whether records of a collection may expire.
+    pub(super) fn has_hints(&self, collection: &str) -> bool {
+        let collections = &self.state.collections;
+        let has_hints = |entry: &Collection| collections.contains_key(&expiry::hints_of(entry.id));
+        self.state.has_hidden() && collections.get(collection).is_some_and(has_hints)
+    }
+
     /// Whether a record is there but has expired.
     fn is_hidden(&self, collection: &str, key: &[u8]) -> Result<bool> {
-        if !self.state.has_hidden() {
-            return Ok(false);
-        }
-        let Some(entry) = self.state.collections.get(collection) else {
-            return Ok(false);
-        };
-        if !self.state.collections.contains_key(&expiry::hints_of(entry.id)) {
+        if !self.has_hints(collection) {
             return Ok(false);
         }
         Ok(self
@@ -354,27 +354,22 @@ impl<'a> WriteTransaction<'a> {
             check_name(&operation.collection, self.shared)?;
         }
         let mut removed = 0;
-        let alike = |a: &BatchOperation, b: &BatchOperation| {
-            a.value.is_some() && b.value.is_some() && a.collection == b.collection
-        };
-        for operations in batch.operations().chunk_by(alike) {
-            if let [
-                BatchOperation {
-                    collection,
-                    key,
-                    value: None,
-                },
-            ] = operations
+        for operations in batch.operations().chunk_by(|a, b| a.collection == b.collection) {
+            let [first, ..] = operations else { continue };
+            if operations.iter().all(|operation| operation.value.is_none())
+                && !self.state.collections.contains_key(&first.collection)
             {
-                removed += u64::from(self.delete(collection, key)?);
+                // Removing what is not there does not make the collection.
                 continue;
             }
-            let [first, ..] = operations else { continue };
-            let mut many = self.set_many(&first.collection)?;
+            let mut many = self.change_many(&first.collection)?;
             for operation in operations {
-                many.set(&operation.key, operation.value.as_deref().unwrap_or_default())?;
+                match &operation.value {
+                    Some(value) => many.set(&operation.key, value)?,
+                    None => many.delete(&operation.key)?,
+                }
             }
-            many.finish()?;
+            removed += many.finish()?;
         }
         Ok(removed)
     }
@@ -457,6 +452,11 @@ impl<'a> WriteTransaction<'a> {
         self.changed = true;
         self.capture(id, name, operation);
         self.record(operation);
+    }
+
+    /// Takes note of the removal of a record that may not be there.
+    pub(super) fn log_delete(&mut self, collection: u32, key: &[u8]) {
+        self.record(&Operation::Delete { collection, key });
     }
 
     fn record(&mut self, operation: &Operation<'_>) {

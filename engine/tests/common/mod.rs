@@ -136,7 +136,7 @@ fn change(
             state.remove(name);
         }
         19 if flavour == Flavour::Huge => {
-            let mut many = transaction.set_many(name)?;
+            let mut many = transaction.change_many(name)?;
             let records = state.entry(name.to_owned()).or_default();
             for _ in 0..rng.below(40) {
                 let (key, value) = (key(rng), value(rng, flavour));

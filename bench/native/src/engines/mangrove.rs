@@ -54,7 +54,7 @@ impl Engine for Mangrove {
             return self.set(records, durability);
         }
         let mut transaction = self.database.begin().expect("it can be written");
-        let mut many = transaction.set_many("").expect("it can be written");
+        let mut many = transaction.change_many("").expect("it can be written");
         records.each(|key, value| many.set(key, value).expect("it can be written"));
         many.finish().expect("it can be written");
         transaction.commit(durability).expect("it can be written");
@@ -62,9 +62,10 @@ impl Engine for Mangrove {
 
     fn remove(&self, records: &Records<'_>) {
         let mut transaction = self.database.begin().expect("it can be written");
-        records.each_key(|key| {
-            transaction.delete("", key).expect("it can be written");
-        });
+        let mut many = transaction.change_many("").expect("it can be written");
+        records.each_key(|key| many.delete(key).expect("it can be written"));
+        let removed = many.finish().expect("it can be written");
+        assert_eq!(removed, records.len() as u64);
         transaction.commit(Durability::Strict).expect("it can be written");
     }
 

@@ -1,6 +1,6 @@
-//! Many records into one collection: collected first, stored in the order of their keys.
+//! Many changes of one collection: collected first, made in the order of their keys.
 //!
-//! Random keys dirty a leaf each. In order, the records of a leaf come one after another, so it is found once, and, if the transaction is larger
+//! Random keys dirty a leaf each. In order, the changes of a leaf come one after another, so it is found once, and, if the transaction is larger
 //! than memory, written once per collection instead of once per record.
 
 use super::WriteTransaction;
@@ -9,10 +9,10 @@ use crate::index::key_head;
 use crate::log::Operation;
 use crate::node::{LeafCell, ValuePlace};
 
-/// Records that are stored between two looks at the size of the transaction.
+/// Changes that are made between two looks at the size of the transaction.
 const SLICE: usize = 512;
 
-/// A collected record.
+/// A collected change.
 #[derive(Clone, Copy)]
 struct Collected {
     /// The bytes behind those that all keys begin with, as a number that orders as they do; known once they are sorted.
@@ -20,10 +20,11 @@ struct Collected {
     /// Start of key and value in the buffer.
     at: usize,
     key_len: u32,
-    value_len: u32,
+    /// `None`: the record is removed.
+    value_len: Option<u32>,
 }
 
-/// Collected records and their bytes.
+/// Collected changes and their bytes.
 #[derive(Default)]
 struct Buffer {
     bytes: Vec<u8>,
@@ -31,15 +32,15 @@ struct Buffer {
 }
 
 impl Buffer {
-    fn push(&mut self, key: &[u8], value: &[u8]) {
+    fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
         self.records.push(Collected {
             head: 0,
             at: self.bytes.len(),
             key_len: key.len() as u32,
-            value_len: value.len() as u32,
+            value_len: value.map(|value| value.len() as u32),
         });
         self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value);
+        self.bytes.extend_from_slice(value.unwrap_or_default());
     }
 
     fn len_bytes(&self) -> usize {
@@ -55,11 +56,12 @@ impl Buffer {
         &self.bytes[record.at..][..record.key_len as usize]
     }
 
-    fn value(&self, record: &Collected) -> &[u8] {
-        &self.bytes[record.at + record.key_len as usize..][..record.value_len as usize]
+    fn value(&self, record: &Collected) -> Option<&[u8]> {
+        let len = record.value_len?;
+        Some(&self.bytes[record.at + record.key_len as usize..][..len as usize])
     }
 
-    /// Sorts by key and leaves the last record of each.
+    /// Sorts by key and leaves the last change of each.
     fn sort(&mut self) {
         let mut records = std::mem::take(&mut self.records);
         let first = records.first().map_or(&[][..], |record| self.key(record));
@@ -77,49 +79,52 @@ impl Buffer {
     }
 }
 
-/// Stores many records in one collection, faster than one [`set`](WriteTransaction::set) after another: they are collected in up to
-/// a quarter of the cache and stored in the order of their keys. Of two records with one key the later counts. Dropping it stores what was
-/// collected too; a failure then shows at the commit.
+/// Makes many changes to one collection, faster than one [`set`](WriteTransaction::set) or [`delete`](WriteTransaction::delete) after
+/// another: they are collected in up to a quarter of the cache and made in the order of their keys. Of two changes of one key the later
+/// counts. Dropping it makes what was collected too; a failure then shows at the commit.
 ///
 /// ```
 /// # use std::sync::Arc;
 /// # use mangrove_engine::{Database, Durability, Options, storage::MemoryStorage};
 /// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
 /// let mut transaction = database.begin()?;
-/// let mut users = transaction.set_many("users")?;
+/// let mut users = transaction.change_many("users")?;
 /// users.set(b"grace", b"1906")?;
 /// users.set(b"ada", b"1815")?;
-/// users.finish()?;
+/// users.delete(b"charles")?;
+/// assert_eq!(users.finish()?, 0);
 /// transaction.commit(Durability::Strict)?;
 /// # Ok::<(), mangrove_engine::Error>(())
 /// ```
-pub struct SetMany<'t, 'a> {
+pub struct ChangeMany<'t, 'a> {
     transaction: &'t mut WriteTransaction<'a>,
     collection: String,
     id: u32,
     max_bytes: usize,
     buffer: Buffer,
+    removed: u64,
 }
 
 impl<'a> WriteTransaction<'a> {
-    /// Begins to store many records, creating the collection if need be.
+    /// Begins to make many changes, creating the collection if need be.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for bad names; storage errors end the transaction.
-    pub fn set_many(&mut self, collection: &str) -> Result<SetMany<'_, 'a>> {
+    pub fn change_many(&mut self, collection: &str) -> Result<ChangeMany<'_, 'a>> {
         self.create(collection)?;
         let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
-        Ok(SetMany {
+        Ok(ChangeMany {
             max_bytes: self.shared.config.cache_bytes / 4,
             transaction: self,
             collection: collection.to_owned(),
             id,
             buffer: Buffer::default(),
+            removed: 0,
         })
     }
 }
 
-impl SetMany<'_, '_> {
+impl ChangeMany<'_, '_> {
     /// Stores a record.
     ///
     /// # Errors
@@ -133,7 +138,7 @@ impl SetMany<'_, '_> {
         transaction.check_usable()?;
         if !config.limits.is_inline(key.len(), value.len()) {
             // Its value goes to the file at once.
-            self.store()?;
+            self.apply()?;
             let stored = self.transaction.put_record(&self.collection, &key, value, 0);
             return stored.map(|_| ());
         }
@@ -144,61 +149,91 @@ impl SetMany<'_, '_> {
             expires: 0,
         };
         transaction.log_set(&self.collection, self.id, &operation);
-        self.buffer.push(&key, value);
-        transaction.collected_bytes = self.buffer.len_bytes();
-        transaction.write_chunks()?;
-        if self.buffer.len_bytes() < self.max_bytes {
-            return Ok(());
-        }
-        self.store()
+        self.collect(&key, Some(value))?;
+        self.transaction.write_chunks()
     }
 
-    /// Stores the last collected records.
+    /// Removes a record, if it is there.
     ///
     /// # Errors
     /// Storage errors, which end the transaction.
-    pub fn finish(mut self) -> Result<()> {
-        self.store()
+    pub fn delete(&mut self, key: &[u8]) -> Result<()> {
+        let transaction = &mut *self.transaction;
+        let shared = transaction.shared;
+        let key = shared.config.order.stored(key);
+        transaction.check_usable()?;
+        if shared.check_key(&key).is_err() {
+            // There is none with such a key.
+            return Ok(());
+        }
+        if transaction.capture.is_some() || transaction.has_hints(&self.collection) {
+            // Those who follow the changes learn of records that were there only, and expired ones do not count.
+            self.apply()?;
+            self.removed += u64::from(self.transaction.delete_stored(&self.collection, &key)?);
+            return Ok(());
+        }
+        transaction.log_delete(self.id, &key);
+        self.collect(&key, None)
     }
 
-    fn store(&mut self) -> Result<()> {
+    /// Makes the last collected changes; returns how many records were removed.
+    ///
+    /// # Errors
+    /// Storage errors, which end the transaction.
+    pub fn finish(mut self) -> Result<u64> {
+        self.apply()?;
+        Ok(self.removed)
+    }
+
+    fn collect(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.buffer.push(key, value);
+        let bytes = self.buffer.len_bytes();
+        self.transaction.collected_bytes = bytes;
+        if bytes < self.max_bytes { Ok(()) } else { self.apply() }
+    }
+
+    fn apply(&mut self) -> Result<()> {
         self.buffer.sort();
         let version = self.transaction.state.version + 1;
         let buffer = &self.buffer;
-        let mut stored = Ok(());
+        let mut applied = Ok(());
         for slice in buffer.records.chunks(SLICE) {
-            let records = slice.iter().map(|record| {
-                let value = buffer.value(record);
-                let cell = LeafCell {
+            let changes = slice.iter().map(|record| {
+                let cell = buffer.value(record).map(|value| LeafCell {
                     version,
                     ..LeafCell::new(value.len(), ValuePlace::Inline(value))
-                };
+                });
                 (buffer.key(record), cell)
             });
-            stored = self
+            let removed = self
                 .transaction
-                .edit(&self.collection, |editor| editor.put_ascending(records))
-                .and_then(|_| self.transaction.spill_if_large());
-            if stored.is_err() {
+                .edit(&self.collection, |editor| editor.change_ascending(changes));
+            applied = removed.and_then(|removed| {
+                let removed = removed.unwrap_or(0);
+                self.removed += removed;
+                self.transaction.changed |= removed > 0;
+                self.transaction.spill_if_large()
+            });
+            if applied.is_err() {
                 break;
             }
         }
         self.buffer.clear();
         self.transaction.collected_bytes = 0;
-        stored
+        applied
     }
 }
 
-impl Drop for SetMany<'_, '_> {
+impl Drop for ChangeMany<'_, '_> {
     fn drop(&mut self) {
         // The transaction knows of a failure.
-        let _ = self.store();
+        let _ = self.apply();
     }
 }
 
-impl std::fmt::Debug for SetMany<'_, '_> {
+impl std::fmt::Debug for ChangeMany<'_, '_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SetMany")
+        f.debug_struct("ChangeMany")
             .field("collection", &self.collection)
             .field("collected", &self.buffer.records.len())
             .finish_non_exhaustive()
