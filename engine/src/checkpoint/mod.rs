@@ -239,9 +239,6 @@ impl<'a> BlockWriter<'a> {
             }
             node = Arc::new(copy);
         }
-        if node.is_wasteful() {
-            node = Arc::new(node.packed());
-        }
         let info = BlockInfo {
             kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
             level: node.level(),
@@ -249,7 +246,12 @@ impl<'a> BlockWriter<'a> {
             generation: self.generation,
         };
         let block_number = self.pager.next_block_number();
-        let reference = self.write_block(info, &node.numbered_image(&block_number))?;
+        let reference = if node.is_wasteful() {
+            // Not kept: the page is in memory as it is, and so may be all others that are written now.
+            self.write_block(info, &node.packed().numbered_image(&block_number))?
+        } else {
+            self.write_block(info, &node.numbered_image(&block_number))?
+        };
         let stamp = node.stamp;
         self.written.push(Written {
             number,

@@ -12,13 +12,16 @@ use crate::node::{LeafCell, ValuePlace};
 /// Changes that are made between two looks at the size of the transaction.
 const SLICE: usize = 512;
 
+/// Changes are kept in chunks of this many bytes: one buffer that grows would for a moment take three times its size.
+const CHUNK_BYTES: usize = 1 << 20;
+
 /// A collected change.
 #[derive(Clone, Copy)]
 struct Collected {
     /// The bytes behind those that all keys begin with, as a number that orders as they do; known once they are sorted.
     head: u64,
-    /// Start of key and value in the buffer.
-    at: usize,
+    /// Chunk, and start of key and value in it.
+    at: (u32, u32),
     key_len: u32,
     /// `None`: the record is removed.
     value_len: Option<u32>,
@@ -27,38 +30,58 @@ struct Collected {
 /// Collected changes and their bytes.
 #[derive(Default)]
 struct Buffer {
-    bytes: Vec<u8>,
+    chunks: Vec<Vec<u8>>,
+    bytes: usize,
     records: Vec<Collected>,
 }
 
 impl Buffer {
     fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let len = key.len() + value.map_or(0, <[u8]>::len);
+        let is_full = |chunk: &Vec<u8>| chunk.len() + len > CHUNK_BYTES;
+        if self.chunks.last().is_none_or(is_full) {
+            // The first one grows, since most batches are small.
+            let capacity = if self.chunks.is_empty() {
+                0
+            } else {
+                CHUNK_BYTES.max(len)
+            };
+            self.chunks.push(Vec::with_capacity(capacity));
+        }
+        let number = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[number];
         self.records.push(Collected {
             head: 0,
-            at: self.bytes.len(),
+            at: (number as u32, chunk.len() as u32),
             key_len: key.len() as u32,
             value_len: value.map(|value| value.len() as u32),
         });
-        self.bytes.extend_from_slice(key);
-        self.bytes.extend_from_slice(value.unwrap_or_default());
+        chunk.extend_from_slice(key);
+        chunk.extend_from_slice(value.unwrap_or_default());
+        self.bytes += len;
     }
 
     fn len_bytes(&self) -> usize {
-        self.bytes.len() + self.records.len() * size_of::<Collected>()
+        self.bytes + self.records.len() * size_of::<Collected>()
     }
 
     fn clear(&mut self) {
-        self.bytes.clear();
+        self.chunks.clear();
+        self.bytes = 0;
         self.records.clear();
     }
 
+    fn rest(&self, record: &Collected) -> &[u8] {
+        &self.chunks[record.at.0 as usize][record.at.1 as usize..]
+    }
+
     fn key(&self, record: &Collected) -> &[u8] {
-        &self.bytes[record.at..][..record.key_len as usize]
+        &self.rest(record)[..record.key_len as usize]
     }
 
     fn value(&self, record: &Collected) -> Option<&[u8]> {
         let len = record.value_len?;
-        Some(&self.bytes[record.at + record.key_len as usize..][..len as usize])
+        Some(&self.rest(record)[record.key_len as usize..][..len as usize])
     }
 
     /// Sorts by key and leaves the last change of each.
