@@ -1,0 +1,154 @@
+//! Commits of the database itself.
+
+use mangrove_engine::{Durability, Error, Result, WriteTransaction};
+
+use super::{Codecs, Slot, State, compare};
+use crate::protocol::{BatchOp, Reader, Writer};
+use crate::range;
+use crate::session::Writes;
+
+impl State {
+    /// Makes ready for a write; tells whether the collection's codecs have to be stored with it.
+    pub(super) fn prepare(&mut self, writes: &Writes<'_>, index: u64, key: &[u8]) -> Result<(usize, bool)> {
+        let index = self.slot_index(index)?;
+        self.check(writes.database, index)?;
+        let max_bytes = writes.database.max_key_bytes();
+        if key.len() > max_bytes {
+            return Err(Error::KeyTooLarge {
+                len_bytes: key.len(),
+                max_bytes,
+            });
+        }
+        Ok((index, !matches!(self.slots[index].codecs, Codecs::Stored)))
+    }
+
+    /// Runs one atomic commit and appends its version. `fresh` are the slots whose codecs it stores. Gives what `work` counted.
+    pub(super) fn commit(
+        &mut self,
+        writes: &mut Writes<'_>,
+        durability: Durability,
+        fresh: &[usize],
+        out: &mut Writer,
+        // Not generic: there would be one copy of this for each kind of write.
+        work: &mut dyn FnMut(&[Slot], &mut WriteTransaction<'_>) -> Result<u64>,
+    ) -> Result<u64> {
+        let slots = &self.slots;
+        let (info, result) = writes.commit(durability, |transaction| {
+            for &index in fresh {
+                let slot = &slots[index];
+                transaction.set_codecs(&slot.name, &slot.key_codec, &slot.value_codec)?;
+            }
+            work(slots, transaction)
+        })?;
+        for &index in fresh {
+            let Slot {
+                name,
+                key_codec,
+                value_codec,
+                ..
+            } = &self.slots[index];
+            let (name, key_codec, value_codec) = (name.clone(), key_codec.clone(), value_codec.clone());
+            for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
+                slot.codecs = compare(slot, &key_codec, &value_codec);
+            }
+        }
+        out.uv(info.version);
+        Ok(result)
+    }
+
+    pub(super) fn set(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (durability, collection) = (reader.durability()?, reader.uv()?);
+        let (key, value) = (reader.bytes()?, reader.bytes()?);
+        let (index, is_fresh) = self.prepare(writes, collection, key)?;
+        let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
+        self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
+            transaction.set(&slots[index].name, key, value).map(u64::from)
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (durability, collection, key) = (reader.durability()?, reader.uv()?, reader.bytes()?);
+        let (index, _) = self.prepare(writes, collection, &[])?;
+        let existed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
+            transaction.delete(&slots[index].name, key).map(u64::from)
+        })?;
+        out.flag(existed > 0);
+        Ok(())
+    }
+
+    pub(super) fn clear(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (durability, collection, range) = (reader.durability()?, reader.uv()?, reader.range()?);
+        let (index, _) = self.prepare(writes, collection, &[])?;
+        let removed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
+            if range::is_empty(&range) {
+                return Ok(0);
+            }
+            transaction.clear(&slots[index].name, range)
+        })?;
+        out.uv(removed);
+        Ok(())
+    }
+
+    pub(super) fn batch(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let durability = reader.durability()?;
+        let (count, mut changes) = reader.batch()?;
+        let mut fresh = Vec::new();
+        let mut ahead = changes;
+        for _ in 0..count {
+            match ahead.batch_op()? {
+                BatchOp::Set { collection, key, .. } => {
+                    let (index, is_fresh) = self.prepare(writes, collection, key)?;
+                    if is_fresh && !fresh.contains(&index) {
+                        fresh.push(index);
+                    }
+                }
+                BatchOp::Delete { collection, .. } => {
+                    self.prepare(writes, collection, &[])?;
+                }
+            }
+        }
+        let existed = self.commit(writes, durability, &fresh, out, &mut |slots, transaction| {
+            let mut existed = 0;
+            for _ in 0..count {
+                match changes.batch_op()? {
+                    BatchOp::Set { collection, key, value } => {
+                        transaction.set(&slots[to_index(collection)].name, key, value)?;
+                    }
+                    BatchOp::Delete { collection, key } => {
+                        existed += u64::from(transaction.delete(&slots[to_index(collection)].name, key)?);
+                    }
+                }
+            }
+            Ok(existed)
+        })?;
+        out.uv(existed);
+        Ok(())
+    }
+
+    pub(super) fn drop_collection(
+        &mut self,
+        writes: &mut Writes<'_>,
+        reader: &mut Reader<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
+        let (durability, name) = (reader.durability()?, reader.str()?);
+        let existed = self.commit(writes, durability, &[], out, &mut |_, transaction| {
+            transaction.drop_collection(name).map(u64::from)
+        })?;
+        for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
+            slot.codecs = Codecs::Absent;
+        }
+        out.flag(existed > 0);
+        Ok(())
+    }
+}
+
+/// For an index that was found to be a slot's.
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "it was compared with the number of slots"
+)]
+fn to_index(collection: u64) -> usize {
+    collection as usize
+}
