@@ -83,8 +83,8 @@ pub use memory_database::{
 };
 pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use transaction::{
-    ChangeMany, CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor, Update,
-    Write, WriteBatch, WriteTransaction,
+    ChangeMany, CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor,
+    TransactionScan, Update, Write, WriteBatch, WriteTransaction,
 };
 pub use tree::load::Duplicates;
 pub use tree::{Direction, KeyRange, prefix_end};

@@ -441,3 +441,103 @@ fn bad_input_leaves_the_transaction_as_it_was() {
     transaction.commit(Durability::Strict).expect("nobody else wrote");
     assert_eq!(get(&database, b"k"), Some(b"v".to_vec()));
 }
+
+/// Scans that outlive single calls: they see what was written before they were made, seek both ways inside their range, and count as reads.
+#[test]
+fn scans_beside_a_transaction_match_a_model() {
+    for seed in 0..300 {
+        let mut rng = SimRng::new(seed);
+        let database = database();
+        let mut model = Model::new();
+        for _ in 0..rng.below(30) {
+            let key = key(&mut rng);
+            set(&database, &key, b"base");
+            model.insert(key, b"base".to_vec());
+        }
+        let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+        let mut emptied = false;
+        for _ in 0..rng.below(20) {
+            let operation = operation(&mut rng);
+            run(&mut transaction, &operation).expect("memory works");
+            run_model(&mut model, &operation);
+            // From then on it depends on nothing.
+            emptied |= matches!(operation, Operation::ClearAll);
+        }
+        let (mut low, mut high) = (key(&mut rng), key(&mut rng));
+        if low > high {
+            std::mem::swap(&mut low, &mut high);
+        }
+        let direction = [Direction::Forward, Direction::Reverse][rng.below(2) as usize];
+        let mut scan = transaction.scan("c", between(&low, &high), direction);
+        // Not seen by the scan.
+        transaction.put("c", &low, b"later").expect("memory works");
+        transaction.delete("c", &high).expect("memory works");
+        let mut left: Vec<(&Vec<u8>, &Vec<u8>)> = model.range(low.clone()..high.clone()).collect();
+        if direction == Direction::Reverse {
+            left.reverse();
+        }
+        for _ in 0..3 {
+            let mut found = Vec::new();
+            let limit = rng.below(8) as usize;
+            while found.len() < limit && scan.advance(&transaction).expect("memory works") {
+                found.push((scan.key().to_vec(), scan.value().expect("memory works")));
+            }
+            let expected: Vec<_> = left
+                .iter()
+                .take(limit)
+                .map(|(key, value)| ((*key).clone(), (*value).clone()))
+                .collect();
+            assert_eq!(found, expected, "seed {seed}");
+            let sought = key(&mut rng);
+            scan.seek(&transaction, &sought).expect("memory works");
+            left = model.range(low.clone()..high.clone()).collect();
+            if direction == Direction::Reverse {
+                left.reverse();
+            }
+            left.retain(|(key, _)| match direction {
+                Direction::Forward => **key >= sought,
+                Direction::Reverse => **key <= sought,
+            });
+        }
+        // What was passed is a read.
+        let passed = !emptied && scan.advance(&transaction).expect("memory works");
+        if passed {
+            let key = scan.key().to_vec();
+            set(&database, &key, b"changed meanwhile");
+            transaction.put("c", b"zzz", b"").expect("memory works");
+            let result = transaction.commit(Durability::None);
+            assert!(matches!(result, Err(Error::Conflict { .. })), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn codecs_are_those_that_the_transaction_sees() {
+    let database = database();
+    let mut transaction = database.begin().expect("it is open");
+    transaction.set_codecs("c", "k", "v").expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    let pair = |key: &str, value: &str| Some((key.to_owned(), value.to_owned()));
+    let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+    assert_eq!(
+        (transaction.codecs("c"), transaction.codecs("d")),
+        (pair("k", "v"), None)
+    );
+    transaction.put("c", b"1", b"").expect("memory works");
+    transaction.put("d", b"1", b"").expect("memory works");
+    assert_eq!(
+        (transaction.codecs("c"), transaction.codecs("d")),
+        (pair("k", "v"), pair("", ""))
+    );
+    transaction.rename_collection("c", "e").expect("memory works");
+    assert_eq!(
+        (transaction.codecs("c"), transaction.codecs("e")),
+        (None, pair("k", "v"))
+    );
+    transaction.clear("e", KeyRange::all()).expect("memory works");
+    assert_eq!(transaction.codecs("e"), pair("k", "v"));
+    transaction.drop_collection("e").expect("memory works");
+    assert_eq!(transaction.codecs("e"), None);
+    transaction.set_codecs("e", "x", "y").expect("memory works");
+    assert_eq!(transaction.codecs("e"), pair("x", "y"));
+}

@@ -21,7 +21,7 @@ pub use batch::WriteBatch;
 pub use bulk_load::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use change_many::ChangeMany;
 pub(crate) use draft::{Draft, RetiredPage};
-pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, Write};
+pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan, Write};
 pub use records::{Entry, ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub(crate) use single::set_in_place;

@@ -2,6 +2,7 @@
 
 use std::ops::Bound;
 
+use super::overlay::Overlay;
 use super::{OwnedRange, Transaction, Write};
 use crate::database::{Cursor, Tree};
 use crate::error::Result;
@@ -19,42 +20,76 @@ enum Source {
 /// Moves over a range as the transaction sees it.
 pub struct TransactionCursor<'t, I: OrderedIndex<Write>> {
     transaction: &'t Transaction<I>,
-    collection: String,
-    range: OwnedRange,
-    direction: Direction,
-    base: Option<(Tree, Cursor)>,
-    /// The base's cursor stands on a record that was not returned yet.
-    base_is_ahead: bool,
-    /// Stored key of the current record.
-    key: Vec<u8>,
-    /// Its key, if there is an order to turn it back from.
-    turned: Vec<u8>,
-    source: Source,
-    is_done: bool,
+    scan: TransactionScan<I>,
 }
 
 impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
+    pub(super) fn new(transaction: &'t Transaction<I>, scan: TransactionScan<I>) -> Self {
+        Self { transaction, scan }
+    }
+
+    /// Key of the current record.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.scan.key()
+    }
+
+    /// Value of the current record; empty if there is none.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn value(&self) -> Result<Vec<u8>> {
+        self.scan.value()
+    }
+
+    /// Goes to the next record; `false` at the end of the range.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn advance(&mut self) -> Result<bool> {
+        self.scan.advance(self.transaction)
+    }
+}
+
+/// As a [`TransactionCursor`], but beside its transaction, which goes on meanwhile. It sees what the transaction wrote before it was made.
+pub struct TransactionScan<I: OrderedIndex<Write>> {
+    tree: Option<Tree>,
+    overlay: Option<Overlay<I>>,
+    range: OwnedRange,
+    direction: Direction,
+    base: Option<Cursor>,
+    /// The base's cursor stands on a record that was not returned yet.
+    base_is_ahead: bool,
+    /// Stored key of the current record, or where a seek went.
+    key: Vec<u8>,
+    /// Its key, if there is an order to turn it back from.
+    turned: Option<Vec<u8>>,
+    source: Source,
+    /// The next own write is sought from `key` on, that key included.
+    is_sought: bool,
+    is_done: bool,
+}
+
+impl<I: OrderedIndex<Write>> TransactionScan<I> {
+    /// `range` is of stored keys.
     pub(super) fn new(
-        transaction: &'t Transaction<I>,
+        transaction: &Transaction<I>,
         collection: &str,
         range: &KeyRange<'_>,
         direction: Direction,
     ) -> Self {
-        let (_, base) = transaction.view(collection);
-        let base = base.map(|tree| {
-            let cursor = tree.cursor_stored(range, direction);
-            (tree, cursor)
-        });
+        let (overlay, tree) = transaction.view(collection);
         Self {
-            transaction,
-            collection: collection.to_owned(),
+            base: tree.as_ref().map(|tree| tree.cursor_stored(range, direction)),
+            overlay: overlay.cloned(),
+            tree,
             range: OwnedRange::new(range),
             direction,
-            base,
             base_is_ahead: false,
             key: Vec::new(),
-            turned: Vec::new(),
+            turned: (!transaction.order().is_none()).then(Vec::new),
             source: Source::Nowhere,
+            is_sought: false,
             is_done: false,
         }
     }
@@ -62,11 +97,7 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
     /// Key of the current record.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        if self.transaction.order().is_none() {
-            &self.key
-        } else {
-            &self.turned
-        }
+        self.turned.as_deref().unwrap_or(&self.key)
     }
 
     /// Value of the current record; empty if there is none.
@@ -75,10 +106,9 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
     /// Storage errors and corruption.
     pub fn value(&self) -> Result<Vec<u8>> {
         match (self.source, &self.base) {
-            (Source::Base, Some((_, cursor))) => cursor.value(),
+            (Source::Base, Some(cursor)) => cursor.value(),
             (Source::Own, _) => {
-                let overlay = self.transaction.overlays.get(&self.collection);
-                let write = overlay.and_then(|overlay| overlay.writes.get(&self.key));
+                let write = self.overlay.as_ref().and_then(|overlay| overlay.writes.get(&self.key));
                 Ok(write
                     .and_then(|Write(record)| record.as_ref())
                     .map_or_else(Vec::new, |record| record.value.to_vec()))
@@ -87,76 +117,78 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
         }
     }
 
-    /// Goes to the next record; `false` at the end of the range.
+    /// Goes to the next record; `false` at the end of the range. What it passes counts as read by `transaction`, which has to be the one
+    /// that it was made by.
     ///
     /// # Errors
     /// Storage errors and corruption.
-    pub fn advance(&mut self) -> Result<bool> {
+    pub fn advance(&mut self, transaction: &Transaction<I>) -> Result<bool> {
         if self.is_done {
             return Ok(false);
         }
         let advanced = self.step()?;
-        self.note(advanced);
+        self.note(transaction, advanced);
         self.is_done = !advanced;
-        if advanced && !self.transaction.order().is_none() {
-            self.transaction.order().key_into(&self.key, &mut self.turned);
+        if advanced && let Some(turned) = &mut self.turned {
+            transaction.order().key_into(&self.key, turned);
         }
         Ok(advanced)
     }
 
+    /// Makes the next record the first one at or past `key` in the scan's direction, within its range; also backwards.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn seek(&mut self, transaction: &Transaction<I>, key: &[u8]) -> Result<()> {
+        let key = transaction.order().stored(key);
+        self.key = key.into_owned();
+        self.is_sought = true;
+        self.is_done = false;
+        self.base_is_ahead = false;
+        self.source = Source::Nowhere;
+        self.base = match &self.tree {
+            Some(tree) => {
+                let mut cursor = tree.cursor_stored(&self.range.borrow(), self.direction);
+                cursor.seek(&self.key)?;
+                Some(cursor)
+            }
+            None => None,
+        };
+        Ok(())
+    }
+
     /// The part of the range between its beginning and the current record, or all of it, was read.
-    fn note(&self, advanced: bool) {
-        let Some((tree, _)) = &self.base else { return };
+    fn note(&self, transaction: &Transaction<I>, advanced: bool) {
+        let Some(tree) = &self.tree else { return };
         let whole = self.range.borrow();
         let here = Bound::Included(self.key.as_slice());
-        let range = match (advanced, self.direction) {
+        // With the base at its end, all of it was read.
+        let range = match (advanced && self.base.is_some(), self.direction) {
             (false, _) => whole,
             (true, Direction::Forward) => KeyRange { upper: here, ..whole },
             (true, Direction::Reverse) => KeyRange { lower: here, ..whole },
         };
-        self.transaction
-            .note(tree, |footprint| footprint.extend_range(&range, self.direction));
+        transaction.note(tree, |footprint| footprint.extend_range(&range, self.direction));
     }
 
     fn step(&mut self) -> Result<bool> {
-        let overlay = self.transaction.overlays.get(&self.collection);
         loop {
             if !self.base_is_ahead
-                && let Some((_, cursor)) = &mut self.base
+                && let Some(cursor) = &mut self.base
             {
                 self.base_is_ahead = cursor.advance()?;
                 if !self.base_is_ahead {
-                    self.base_is_finished();
-                    continue;
+                    self.base = None;
                 }
             }
-            let base_key = self
-                .base
-                .as_ref()
-                .filter(|_| self.base_is_ahead)
-                .map(|(_, cursor)| cursor.key());
-            let own = overlay.and_then(|overlay| {
-                let after = match self.source {
-                    Source::Nowhere => None,
-                    _ => Some(Bound::Excluded(self.key.as_slice())),
+            let base_key = self.base.as_ref().filter(|_| self.base_is_ahead).map(Cursor::key);
+            let own = self.overlay.as_ref().and_then(|overlay| {
+                let start = match self.source {
+                    Source::Nowhere => own_start(&self.range, self.is_sought.then_some(&self.key), self.direction),
+                    Source::Base | Source::Own => Bound::Excluded(self.key.as_slice()),
                 };
-                let range = self.range.borrow();
-                let (start, end) = match self.direction {
-                    Direction::Forward => (range.lower, range.upper),
-                    Direction::Reverse => (range.upper, range.lower),
-                };
-                let (key, write) = overlay.writes.seek(after.unwrap_or(start), self.direction)?;
-                let inside = match self.direction {
-                    Direction::Forward => KeyRange {
-                        lower: Bound::Unbounded,
-                        upper: end,
-                    },
-                    Direction::Reverse => KeyRange {
-                        lower: end,
-                        upper: Bound::Unbounded,
-                    },
-                };
-                OwnedRange::new(&inside).contains(key).then_some((key, write))
+                let (key, write) = overlay.writes.seek(start, self.direction)?;
+                self.range.contains(key).then_some((key, write))
             });
             let own_first = match (own, base_key) {
                 (None, None) => return Ok(false),
@@ -171,35 +203,43 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
                 if base_key == Some(key) {
                     self.base_is_ahead = false;
                 }
-                self.key.clear();
-                self.key.extend_from_slice(key);
+                let is_there = write.is_some();
+                key.clone_into(&mut self.key);
                 self.source = Source::Own;
-                if write.is_some() {
+                if is_there {
                     return Ok(true);
                 }
                 continue;
             }
             let Some(key) = base_key else { return Ok(false) };
-            self.key.clear();
-            self.key.extend_from_slice(key);
+            key.clone_into(&mut self.key);
             self.source = Source::Base;
             self.base_is_ahead = false;
-            if overlay.is_none_or(|overlay| !overlay.is_cleared(&self.key)) {
+            if self
+                .overlay
+                .as_ref()
+                .is_none_or(|overlay| !overlay.is_cleared(&self.key))
+            {
                 return Ok(true);
             }
         }
     }
+}
 
-    fn base_is_finished(&mut self) {
-        // The tree is still needed for what was read.
-        if let Some((tree, _)) = self.base.take() {
-            self.finished_base(&tree);
-        }
-    }
-
-    fn finished_base(&mut self, tree: &Tree) {
-        let whole = self.range.borrow();
-        self.transaction
-            .note(tree, |footprint| footprint.extend_range(&whole, self.direction));
-    }
+/// Where the first own write is sought: at the beginning of the range, or inside it where a seek went.
+fn own_start<'a>(range: &'a OwnedRange, sought: Option<&'a Vec<u8>>, direction: Direction) -> Bound<&'a [u8]> {
+    let range = range.borrow();
+    let start = match direction {
+        Direction::Forward => range.lower,
+        Direction::Reverse => range.upper,
+    };
+    let Some(key) = sought.map(Vec::as_slice) else {
+        return start;
+    };
+    let is_inside = match (start, direction) {
+        (Bound::Unbounded, _) => true,
+        (Bound::Included(bound) | Bound::Excluded(bound), Direction::Forward) => key > bound,
+        (Bound::Included(bound) | Bound::Excluded(bound), Direction::Reverse) => key < bound,
+    };
+    if is_inside { Bound::Included(key) } else { start }
 }

@@ -15,7 +15,7 @@ mod cursor;
 mod overlay;
 mod reads;
 
-pub use cursor::TransactionCursor;
+pub use cursor::{TransactionCursor, TransactionScan};
 pub use overlay::Write;
 
 use overlay::{NewRecord, Overlay, OwnedRange};
@@ -206,8 +206,36 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         range: KeyRange<'_>,
         direction: crate::tree::Direction,
     ) -> TransactionCursor<'_, I> {
+        TransactionCursor::new(self, self.scan(collection, range, direction))
+    }
+
+    /// As [`cursor`](Self::cursor), beside the transaction instead of borrowing it: what is written later is not seen.
+    #[must_use]
+    pub fn scan(&self, collection: &str, range: KeyRange<'_>, direction: crate::tree::Direction) -> TransactionScan<I> {
         let range = self.order().stored_range(&range);
-        TransactionCursor::new(self, collection, &range.borrow(), direction)
+        TransactionScan::new(self, collection, &range.borrow(), direction)
+    }
+
+    /// Ids of the key codec and the value codec of a collection; `None` if it is not there.
+    #[must_use]
+    pub fn codecs(&self, collection: &str) -> Option<(String, String)> {
+        let (overlay, _) = self.view(collection);
+        if let Some(overlay) = overlay
+            && (overlay.codecs.is_some() || !overlay.exists || overlay.base.is_none() && !overlay.emptied)
+        {
+            let unset = || (String::new(), String::new());
+            return overlay.exists.then(|| overlay.codecs.clone().unwrap_or_else(unset));
+        }
+        let mut name = collection;
+        for change in self.structure.iter().rev() {
+            match change {
+                Structure::Rename(from, to) if to == name => name = from,
+                Structure::Rename(..) | Structure::Drop(_) => {}
+            }
+        }
+        let infos = self.snapshot.collections();
+        let info = infos.into_iter().find(|info| info.name == name)?;
+        Some((info.key_codec, info.value_codec))
     }
 
     /// Stores a record, creating the collection if need be; returns whether the key was there before.
