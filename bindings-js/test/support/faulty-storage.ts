@@ -56,8 +56,9 @@ class FaultyFile implements StorageFile {
     this.#storage.check('write');
     const grows = Math.max(at + from.length - this.#bytes.length, 0);
     if (grows > this.#storage.roomBytes) {
-      // Half of it, as a real disk may do.
-      this.#put(at, from.subarray(0, from.length >> 1));
+      // What there is room for, as a real disk may do.
+      this.#put(at, from.subarray(0, Math.max(from.length - grows + this.#storage.roomBytes, 0)));
+      this.#storage.roomBytes = 0;
       throw failure('KV_QUOTA_EXCEEDED');
     }
     this.#storage.roomBytes -= grows;

@@ -42,6 +42,8 @@ pub(crate) struct Writer {
     ahead: ahead::Position,
     /// Bytes of leaves that should have been written ahead and were not.
     ahead_due: usize,
+    /// Bytes that are not written ahead after a failure, so that a full disk does not make every commit try.
+    ahead_pause: usize,
     /// Bytes that were written ahead and not flushed since.
     ahead_unflushed: u64,
     /// Buffers that are kept between commits.
@@ -72,6 +74,7 @@ impl Writer {
             checkpoints: 0,
             ahead: None,
             ahead_due: 0,
+            ahead_pause: 0,
             ahead_unflushed: 0,
             payload: Vec::new(),
             record: Vec::new(),
@@ -178,6 +181,9 @@ impl Writer {
         if let Some(room) = self.log.as_ref().and_then(Log::room_when_half_used) {
             due = due.max(2 * dirty / (room / record_bytes.max(1)).max(1));
         }
+        let pause = self.ahead_pause.min(due);
+        self.ahead_pause -= pause;
+        due -= pause;
         // Each slice copies the inner nodes above its leaves, so it should have more than a few.
         self.ahead_due += due;
         if self.ahead_due > (max_dirty / 32).min(MIN_AHEAD_BYTES) && shared.flush.failure().is_none() {
@@ -207,7 +213,11 @@ impl Writer {
                 }
                 self.stage(shared, state, &mut draft, false);
             }
-            _ => self.give_back(shared, draft.take_unpublished()),
+            Ok(_) => {}
+            Err(_) => {
+                self.give_back(shared, draft.take_unpublished());
+                self.ahead_pause = MAX_AHEAD_BYTES;
+            }
         }
     }
 

@@ -149,7 +149,8 @@ pub(crate) struct Log {
     pub bytes_written: u64,
     pub records: u64,
     buffer: Vec<u8>,
-    /// Up to here the file has blocks, as far as is known.
+    /// Up to here the file has blocks, as far as is known; after there was no room for more, so that it is not tried again before the next
+    /// checkpoint, `u64::MAX`.
     allocated: u64,
 }
 
@@ -266,7 +267,7 @@ impl Log {
             self.buffer.truncate(len);
             match written {
                 // Perhaps there is room for less.
-                Err(Error::StorageFull { .. }) => {}
+                Err(Error::StorageFull { .. }) => self.allocated = u64::MAX,
                 written => {
                     self.allocated = target;
                     return written;
@@ -301,6 +302,9 @@ impl Log {
     /// the checkpoint before, which named `older`, needs no record of the other (invariant I16).
     pub(crate) fn checkpointed(&mut self, generation: u64, older: &Position) {
         self.checkpoint_first = false;
+        if self.allocated == u64::MAX {
+            self.allocated = self.file.len().unwrap_or(0);
+        }
         let other_is_free = older.salt == self.at.salt || *older == self.came_from;
         if other_is_free && self.at.offset > self.half_bytes / 2 {
             self.came_from = self.at;
