@@ -5,8 +5,10 @@ export { valueCodecs } from './codec/values.ts';
 export type { ValueCodec } from './codec/values.ts';
 export { KvError } from './errors.ts';
 export type { KvErrorCode } from './errors.ts';
+export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
-  Durability, KvIterator, OpenOptions, Range, RangeOptions, Reader, Snapshot, Stats, StorageFile, Support,
-  UnsupportedReason, VerifyProblem, VerifyReport, WriteOptions, Writer,
+  Durability, Entry, Expiry, KvIterator, OpenOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
+  Stats, StorageFile, Support, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
+  WriteOptions, Writer,
 } from './types.ts';

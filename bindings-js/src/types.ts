@@ -2,7 +2,7 @@
 // throws before that. n is the number of entries of the collection.
 import type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
 import type { ValueCodec } from './codec/values.ts';
-import type { KvErrorCode } from './errors.ts';
+import type { KvError, KvErrorCode } from './errors.ts';
 
 /** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
 export interface Bounds<K> {
@@ -65,12 +65,24 @@ export interface KvIterator<T, K = unknown> extends AsyncIterableIterator<T, und
   find(fn: (item: T, index: number) => unknown): Promise<T | undefined>;
 }
 
+/** An entry with what is known about it. */
+export interface Entry<K, V> {
+  readonly key: K;
+  readonly value: V;
+  /** Number of the commit that wrote it; 0 in the transaction that wrote it. */
+  readonly version: number;
+  /** When it expires, in milliseconds since 1970; missing if it does not. */
+  readonly expiresAt?: number;
+}
+
 /** Reads one collection. Values are decoded anew for each call: none is shared with the database or another caller. */
 export interface Reader<K, V> {
   /** The value, or `undefined` if and only if there is no entry. O(log n). */
   get(key: K): Promise<V | undefined>;
   /** Values in the order of `keys`, all of one state. */
   getMany(keys: Iterable<K>): Promise<(V | undefined)[]>;
+  /** The value with what is known about its entry. O(log n). */
+  getEntry(key: K): Promise<Entry<K, V> | undefined>;
   /** Whether there is an entry. O(log n), without reading the value. */
   has(key: K): Promise<boolean>;
   /** As `has`, in the order of `keys`, all of one state. */
@@ -120,18 +132,45 @@ export interface WriteOptions {
   durability?: Durability | undefined;
 }
 
+/** Options of a write that stores a value. Without a time the entry does not expire, whatever there was before. */
+export interface SetOptions extends WriteOptions {
+  /** Milliseconds from now until the entry expires. At once it is invisible to all reads. */
+  expireIn?: number | undefined;
+  /** When it expires, as a Date or in milliseconds since 1970. */
+  expireAt?: number | Date | undefined;
+}
+
+/** Returned by the callback of `update`: delete the entry. */
+export const DELETE: unique symbol = Symbol('mangrove-kv.DELETE');
+/** Returned by the callback of `update`: leave everything as it is. */
+export const KEEP: unique symbol = Symbol('mangrove-kv.KEEP');
+
+/** What the callback of `update` may return. */
+export type Updated<V> = V | typeof DELETE | typeof KEEP;
+
 /** Writes one collection. Every call is one atomic commit, takes effect in the order of calls and at once is seen by later ones. */
 export interface Writer<K, V> {
   /** Inserts or replaces. `undefined` cannot be stored. */
-  set(key: K, value: V, options?: WriteOptions): Promise<void>;
+  set(key: K, value: V, options?: SetOptions): Promise<void>;
   /** Inserts or replaces all or none. */
-  setMany(entries: Iterable<readonly [K, V]>, options?: WriteOptions): Promise<void>;
+  setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): Promise<void>;
   /** Removes; tells whether there was an entry. */
   delete(key: K, options?: WriteOptions): Promise<boolean>;
   /** Removes all or none; tells how many there were. */
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number>;
   /** Removes all entries within the bounds. */
   clear(range?: Bounds<K>, options?: WriteOptions): Promise<void>;
+  /** Inserts unless there is an entry; gives the value that is there then. */
+  getOrInsert(key: K, value: V, options?: SetOptions): Promise<V>;
+  /**
+   * As `getOrInsert`; `compute` is called only if there is no entry. What it gives is dropped if there is one by then.
+   */
+  getOrInsertComputed(key: K, compute: (key: K) => V | Promise<V>, options?: SetOptions): Promise<V>;
+  /**
+   * Changes an entry by a function of its value, atomically; gives the value that is there then. `fn` may be asynchronous, and is called
+   * again if the entry was changed meanwhile. It returns the new value, `DELETE` or `KEEP`; `undefined` is refused.
+   */
+  update(key: K, fn: (old: V | undefined, key: K) => Updated<V> | Promise<Updated<V>>, options?: SetOptions): Promise<V | undefined>;
 }
 
 /** A named ordered map inside a database. */
@@ -146,6 +185,8 @@ export interface CollectionOptions<K, V> {
   key?: KeyCodec<K> | undefined;
   /** Default `valueCodecs.structured()`. */
   value?: ValueCodec<V> | undefined;
+  /** Milliseconds after which entries expire that are stored through this handle without a time of their own. Default: never. */
+  expireIn?: number | undefined;
 }
 
 /** A collection by handle, or by name with the default codecs. */
@@ -153,10 +194,18 @@ export type CollectionReference = string | { readonly name: string };
 
 /** One change of `batch(ops)`: of the database itself, or of the collection it names. */
 export type BatchOp<K = Key, V = unknown> =
-  | { readonly type: 'set'; readonly key: K; readonly value: V; readonly collection?: undefined }
+  | ({ readonly type: 'set'; readonly key: K; readonly value: V; readonly collection?: undefined } & Expiry)
   | { readonly type: 'delete'; readonly key: K; readonly collection?: undefined }
-  | { readonly type: 'set'; readonly key: unknown; readonly value: unknown; readonly collection: CollectionReference }
-  | { readonly type: 'delete'; readonly key: unknown; readonly collection: CollectionReference };
+  | { readonly type: 'check'; readonly key: K; readonly version: number | null; readonly collection?: undefined }
+  | ({ readonly type: 'set'; readonly key: unknown; readonly value: unknown; readonly collection: CollectionReference } & Expiry)
+  | { readonly type: 'delete'; readonly key: unknown; readonly collection: CollectionReference }
+  | { readonly type: 'check'; readonly key: unknown; readonly version: number | null; readonly collection: CollectionReference };
+
+/** When an entry expires, as in `SetOptions`. */
+export interface Expiry {
+  readonly expireIn?: number | undefined;
+  readonly expireAt?: number | Date | undefined;
+}
 
 /** What a commit gave. */
 export interface CommitInfo {
@@ -167,16 +216,74 @@ export interface CommitInfo {
 /** Changes of any collections that become one atomic commit. Keys and values are encoded when they are added. */
 export interface Batch<K, V> {
   /** Throws a KvError for a key or value that cannot be stored; the batch stays as it was. */
-  set(key: K, value: V): this;
+  set(key: K, value: V, options?: Expiry): this;
   /** Throws a KvError for a key that cannot be stored; the batch stays as it was. */
   delete(key: K): this;
+  /** The batch is applied only if the entry is of this version, or, with `null`, if there is none; otherwise KV_CONFLICT. */
+  check(key: K, version: number | null): this;
   /** The same batch, writing another collection. */
   collection<K2, V2>(collection: Collection<K2, V2>): Batch<K2, V2>;
   /** Number of changes. */
   readonly length: number;
   /** Applies all or none; afterwards the batch is closed. */
   commit(options?: WriteOptions): Promise<CommitInfo>;
+  /** As `commit`; that a check failed is a result, not an exception. */
+  tryCommit(options?: WriteOptions): Promise<Result<void>>;
   /** Drops what was not committed. */
+  [Symbol.dispose](): void;
+}
+
+/** What became of something that may lose a race: an expected outcome is a value, a fault rejects. */
+export type Result<T> =
+  | { readonly ok: true; readonly value: T; readonly version: number }
+  | { readonly ok: false; readonly reason: 'conflict' | 'rollback' | 'timeout'; readonly error: KvError };
+
+/** Options of a transaction. */
+export interface TransactionOptions extends WriteOptions {
+  /** With "readonly" writes are refused, and it cannot conflict. Default "readwrite". */
+  mode?: 'readwrite' | 'readonly' | undefined;
+  /**
+   * "serializable", the default: the commit fails if a later one changed anything that was read, absent keys and ranges included.
+   * "snapshot": only if a later one wrote a key that this one writes.
+   */
+  isolation?: 'serializable' | 'snapshot' | undefined;
+  /** How often a callback is run again after conflicts. Default 10. */
+  maxRetries?: number | undefined;
+  /** Milliseconds until it is rolled back, or `Infinity`: a forgotten transaction keeps space in the file. Default 60 000. */
+  timeout?: number | undefined;
+  /** Rolls it back; what waits for it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** A state of a transaction to go back to. */
+export interface Savepoint {
+  /** Undoes what was written since. It can be gone back to again. */
+  rollback(): Promise<void>;
+}
+
+/**
+ * Reads one state of the database and its own writes, which nobody else sees before the commit. It locks nothing and may wait for anything
+ * between its calls. Iterators see what was written before they were made.
+ */
+export interface Transaction<K = Key, V = unknown> extends Reader<K, V>, Writer<K, V> {
+  readonly mode: 'readwrite' | 'readonly';
+  readonly status: 'active' | 'committed' | 'rolled-back';
+  /** Number of the commit that it reads. It is asked for when it is awaited. */
+  readonly baseVersion: Promise<number>;
+  /** Another collection in the same transaction. */
+  collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2> & Writer<K2, V2>;
+  collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2> & Writer<K2, V2>;
+  /** Removes a collection with its entries and codecs; tells whether there was one. */
+  dropCollection(name: string): Promise<boolean>;
+  /** A state to go back to. O(1), whatever was written. */
+  savepoint(): Savepoint;
+  /** Makes the writes visible and durable as one commit, or rejects with KV_CONFLICT, retryable. */
+  commit(options?: WriteOptions): Promise<CommitInfo>;
+  /** As `commit`; a conflict is a result, not an exception. */
+  tryCommit(options?: WriteOptions): Promise<Result<void>>;
+  /** Undoes everything. Inside a callback it throws, so that the callback ends there. */
+  rollback(reason?: unknown): void;
+  /** Rolls back unless it was committed. */
   [Symbol.dispose](): void;
 }
 
@@ -185,6 +292,8 @@ export interface Batch<K, V> {
  * garbage collected.
  */
 export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
+  /** Number of the commit that it sees. It is asked for when it is awaited. */
+  readonly version: Promise<number>;
   /** Another collection in the same state. */
   collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2>;
   collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2>;
@@ -324,6 +433,17 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   batch(): Batch<K, V>;
   /** Applies all or none. */
   batch(ops: Iterable<BatchOp<K, V>>, options?: WriteOptions): Promise<CommitInfo>;
+  /**
+   * Runs `fn` in a transaction and commits it. After a conflict everything is undone and `fn` runs again, so it should have no other effects.
+   * Whatever it throws rolls back and rejects.
+   */
+  transaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<T>;
+  /** Begins a transaction at the state of this moment. */
+  begin(options?: TransactionOptions): Transaction<K, V>;
+  /** As `transaction`; that it conflicted too often, was rolled back or took too long is a result, not an exception. */
+  tryTransaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<Result<T>>;
+  /** Removes expired entries from the file; tells how many there were. They are invisible anyway. */
+  purgeExpired(): Promise<number>;
   /** The state after all calls before this one. */
   snapshot(): Snapshot<K, V>;
   /** Resolves when everything written before survives a power cut. */

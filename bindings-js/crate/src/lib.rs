@@ -18,7 +18,7 @@ mod table;
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use mangrove_engine::{Compression, Database, Error, Options};
+use mangrove_engine::{Clock, Compression, Database, Error, Options};
 use wasm_bindgen::prelude::*;
 
 use crate::host_storage::{HostStorage, JsStorage};
@@ -114,6 +114,22 @@ impl Engine {
     }
 }
 
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_namespace = Date, js_name = now)]
+    fn date_now() -> f64;
+}
+
+/// Milliseconds since 1970.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a clock before 1970 is as good as one that stands there"
+)]
+fn now() -> u64 {
+    date_now() as u64
+}
+
 fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
     let defaults = Options::default();
     let compression = match given.compression().as_deref() {
@@ -137,6 +153,7 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
         database_id: id.map(u128::from_le_bytes).or(defaults.database_id),
         session: id.map(|id| u128::from_le_bytes(id) as u64),
         log_bytes: LOG_BYTES,
+        clock: Clock::new(now),
         ..defaults
     })
 }

@@ -19,21 +19,31 @@ pub mod op {
     pub const AT: u8 = 0x14;
     pub const RANK: u8 = 0x15;
     pub const EDGE: u8 = 0x16;
+    pub const ENTRY: u8 = 0x17;
     pub const SCAN_OPEN: u8 = 0x18;
     pub const SCAN_NEXT: u8 = 0x19;
     pub const SCAN_SEEK: u8 = 0x1a;
     pub const SCAN_CLOSE: u8 = 0x1b;
     pub const SNAPSHOT_OPEN: u8 = 0x20;
     pub const SNAPSHOT_CLOSE: u8 = 0x21;
+    pub const TRANSACTION_OPEN: u8 = 0x22;
+    pub const TRANSACTION_COMMIT: u8 = 0x23;
+    pub const TRANSACTION_CLOSE: u8 = 0x24;
+    pub const SAVEPOINT: u8 = 0x25;
+    pub const ROLLBACK_TO: u8 = 0x26;
+    /// The number of a transaction and a write that goes to it.
+    pub const WITHIN: u8 = 0x27;
     pub const SET: u8 = 0x30;
     pub const DELETE: u8 = 0x31;
     pub const CLEAR: u8 = 0x32;
     pub const BATCH: u8 = 0x33;
     pub const DROP: u8 = 0x34;
     pub const COLLECTIONS: u8 = 0x35;
+    pub const GET_OR_INSERT: u8 = 0x36;
     pub const FLUSH: u8 = 0x40;
     pub const STATS: u8 = 0x41;
     pub const VERIFY: u8 = 0x42;
+    pub const PURGE: u8 = 0x43;
     pub const CLOSE: u8 = 0x4f;
 }
 
@@ -47,8 +57,8 @@ const UPPER_EXCLUSIVE: u8 = 8;
 pub enum View {
     /// What was committed last.
     Current,
-    /// A snapshot under the number the client gave it.
-    Snapshot(u64),
+    /// A snapshot or transaction under the number the client gave it.
+    Opened(u64),
 }
 
 /// How much one reply of a scan may carry.
@@ -113,6 +123,8 @@ pub enum BatchOp<'a> {
         key: &'a [u8],
         /// Encoded value.
         value: &'a [u8],
+        /// When it expires, in milliseconds since 1970.
+        expires_at: Option<u64>,
     },
     /// Remove.
     Delete {
@@ -121,7 +133,21 @@ pub enum BatchOp<'a> {
         /// Encoded key.
         key: &'a [u8],
     },
+    /// Nothing of the batch is done unless this commit wrote the record, or, with `None`, unless there is no record.
+    Check {
+        /// Index of the collection.
+        collection: u64,
+        /// Encoded key.
+        key: &'a [u8],
+        /// Version of the commit.
+        version: Option<u64>,
+    },
 }
+
+const BATCH_SET: u8 = 0;
+const BATCH_DELETE: u8 = 1;
+const BATCH_SET_EXPIRING: u8 = 2;
+const BATCH_CHECK: u8 = 3;
 
 /// Reads a message. What follows a malformed request cannot be understood: the error leaves nothing to read.
 #[derive(Clone, Copy, Debug)]
@@ -214,7 +240,7 @@ impl<'a> Reader<'a> {
     pub fn view(&mut self) -> Result<View> {
         Ok(match self.uv()? {
             0 => View::Current,
-            id => View::Snapshot(id),
+            id => View::Opened(id),
         })
     }
 
@@ -294,15 +320,29 @@ impl<'a> Reader<'a> {
 
     /// One change of a batch.
     pub fn batch_op(&mut self) -> Result<BatchOp<'a>> {
-        let deletes = self.flag()?;
+        let kind = self.u8()?;
         let collection = self.uv()?;
         let key = self.bytes()?;
-        Ok(if deletes {
-            BatchOp::Delete { collection, key }
-        } else {
-            let value = self.bytes()?;
-            BatchOp::Set { collection, key, value }
+        Ok(match kind {
+            BATCH_SET | BATCH_SET_EXPIRING => BatchOp::Set {
+                collection,
+                key,
+                value: self.bytes()?,
+                expires_at: if kind == BATCH_SET { None } else { Some(self.uv()?) },
+            },
+            BATCH_DELETE => BatchOp::Delete { collection, key },
+            BATCH_CHECK => BatchOp::Check {
+                collection,
+                key,
+                version: self.uv()?.checked_sub(1),
+            },
+            _ => return Err(self.malformed()),
         })
+    }
+
+    /// A time in milliseconds since 1970, of which 0 means none.
+    pub fn expiry(&mut self) -> Result<Option<u64>> {
+        Ok(Some(self.uv()?).filter(|&at| at != 0))
     }
 }
 

@@ -1,14 +1,24 @@
 //! A scan that a client has open: a cursor of the engine that is read in chunks.
 
-use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Tree};
+use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, TransactionScan};
 
 use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, ScanFlags, ScanOptions, Writer};
 use crate::range;
+use crate::state::Source;
+
+/// What moves over the items.
+enum Items {
+    /// There are none.
+    Nothing,
+    Committed(Box<Cursor>),
+    Transaction(Box<TransactionScan>),
+}
 
 /// A cursor between two requests.
 pub(crate) struct Scan {
-    /// None where there is nothing to read.
-    cursor: Option<Cursor>,
+    items: Items,
+    /// Number of the transaction that it reads, if it is one.
+    pub(crate) transaction: u64,
     flags: ScanFlags,
     remaining: Option<u64>,
     /// Whether the cursor stands on an item that was not sent yet.
@@ -17,34 +27,69 @@ pub(crate) struct Scan {
     failed: Option<Error>,
 }
 
+impl Items {
+    fn advance(&mut self, transaction: Option<&Transaction>) -> Result<bool> {
+        match self {
+            Self::Nothing => Ok(false),
+            Self::Committed(cursor) => cursor.advance(),
+            Self::Transaction(scan) => scan.advance(transaction.ok_or(Error::Closed)?),
+        }
+    }
+}
+
 impl Scan {
-    /// Starts at the first item to send.
-    pub(crate) fn open(tree: Option<&Tree>, range: KeyRange<'_>, options: &ScanOptions) -> Result<Self> {
+    /// Starts at the first item to send. `transaction` is the number of the one that `source` may be.
+    pub(crate) fn open(
+        source: &Source<'_>,
+        transaction: u64,
+        range: KeyRange<'_>,
+        options: &ScanOptions,
+    ) -> Result<Self> {
         let direction = if options.flags.reverse() {
             Direction::Reverse
         } else {
             Direction::Forward
         };
         let mut scan = Self {
-            cursor: None,
+            items: Items::Nothing,
+            transaction: 0,
             flags: options.flags,
             remaining: options.limit,
             has_item: false,
             failed: None,
         };
-        if let Some(tree) = tree.filter(|_| !range::is_empty(&range)) {
-            let mut cursor = tree.cursor(range, direction);
-            if options.offset > 0 {
-                cursor.skip(options.offset)?;
+        match source {
+            _ if range::is_empty(&range) => return Ok(scan),
+            Source::Committed(Some(tree)) => {
+                let mut cursor = tree.cursor(range, direction);
+                if options.offset > 0 {
+                    cursor.skip(options.offset)?;
+                }
+                scan.items = Items::Committed(Box::new(cursor));
             }
-            scan.has_item = cursor.advance()?;
-            scan.cursor = Some(cursor);
+            Source::Transaction(reading, name) => {
+                let mut items = reading.scan(name, range, direction);
+                scan.transaction = transaction;
+                for _ in 0..options.offset {
+                    if !items.advance(reading)? {
+                        break;
+                    }
+                }
+                scan.items = Items::Transaction(Box::new(items));
+            }
+            Source::Committed(None) | Source::Uncommitted(..) => return Ok(scan),
         }
+        scan.has_item = scan.items.advance(source.transaction())?;
         Ok(scan)
     }
 
     /// Writes the next items; tells whether the scan stays open.
-    pub(crate) fn chunk(&mut self, limit: ChunkLimit, out: &mut Writer) -> Result<bool> {
+    pub(crate) fn chunk(
+        &mut self,
+        limit: ChunkLimit,
+        transaction: Option<&Transaction>,
+        out: &mut Writer,
+    ) -> Result<bool> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -64,7 +109,7 @@ impl Scan {
                 break;
             }
             count += 1;
-            if let Err(error) = self.step() {
+            if let Err(error) = self.step(transaction) {
                 self.failed = Some(error);
                 break;
             }
@@ -81,13 +126,15 @@ impl Scan {
     }
 
     /// Goes on at the first key at or past `key` in this direction.
-    pub(crate) fn seek(&mut self, key: &[u8], limit: Option<u64>) -> Result<()> {
+    pub(crate) fn seek(&mut self, key: &[u8], limit: Option<u64>, transaction: Option<&Transaction>) -> Result<()> {
         self.remaining = limit;
         self.failed = None;
-        if let Some(cursor) = &mut self.cursor {
-            cursor.seek(key)?;
-            self.has_item = cursor.advance()?;
+        match &mut self.items {
+            Items::Nothing => return Ok(()),
+            Items::Committed(cursor) => cursor.seek(key)?,
+            Items::Transaction(scan) => scan.seek(transaction.ok_or(Error::Closed)?, key)?,
         }
+        self.has_item = self.items.advance(transaction)?;
         Ok(())
     }
 
@@ -96,28 +143,32 @@ impl Scan {
     }
 
     fn item(&self, out: &mut Writer) -> Result<()> {
-        let Some(cursor) = &self.cursor else {
-            return Ok(());
+        let key = match &self.items {
+            Items::Nothing => return Ok(()),
+            Items::Committed(cursor) => cursor.key(),
+            Items::Transaction(scan) => scan.key(),
         };
         if self.flags.keys() {
-            out.bytes(cursor.key());
+            out.bytes(key);
         }
         if self.flags.values() {
-            out.bytes_with(|into| cursor.value_into(into))?;
+            match &self.items {
+                Items::Nothing => {}
+                Items::Committed(cursor) => out.bytes_with(|into| cursor.value_into(into))?,
+                Items::Transaction(scan) => out.bytes(&scan.value()?),
+            }
         }
         Ok(())
     }
 
-    fn step(&mut self) -> Result<()> {
+    fn step(&mut self, transaction: Option<&Transaction>) -> Result<()> {
         if let Some(remaining) = &mut self.remaining {
             *remaining -= 1;
             if *remaining == 0 {
                 return Ok(());
             }
         }
-        if let Some(cursor) = &mut self.cursor {
-            self.has_item = cursor.advance()?;
-        }
+        self.has_item = self.items.advance(transaction)?;
         Ok(())
     }
 }

@@ -29,6 +29,7 @@ impl Session {
     /// or once the database is closed, one error stands for all that is left.
     pub fn execute(&mut self, message: &[u8], out: &mut Writer) {
         let mut reader = Reader::new(message);
+        self.state.forget_if_timed();
         while !reader.is_empty() {
             let Some(database) = &self.database else {
                 out.error(&Error::Closed);
@@ -81,7 +82,10 @@ fn run(database: &Database, state: &mut State, reader: &mut Reader<'_>, out: &mu
 }
 
 fn is_write(code: u8) -> bool {
-    matches!(code, op::SET | op::DELETE | op::CLEAR | op::BATCH | op::DROP)
+    matches!(
+        code,
+        op::SET | op::DELETE | op::CLEAR | op::BATCH | op::DROP | op::GET_OR_INSERT
+    )
 }
 
 /// Whether a request leaves the writes before it as they are: it writes too, can read what is not committed yet, or
@@ -94,10 +98,15 @@ fn joins_group(code: u8) -> bool {
                 | op::GET
                 | op::GET_MANY
                 | op::HAS_MANY
+                | op::ENTRY
                 | op::SCAN_NEXT
                 | op::SCAN_SEEK
                 | op::SCAN_CLOSE
                 | op::SNAPSHOT_CLOSE
+                | op::TRANSACTION_CLOSE
+                | op::SAVEPOINT
+                | op::ROLLBACK_TO
+                | op::WITHIN
         )
 }
 
@@ -211,6 +220,15 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
         op::VERIFY => {
             state.forget_current();
             out.bytes(report::verify(&writes.database.verify()?).as_bytes());
+            Ok(())
+        }
+        op::PURGE => {
+            let limit = reader.uv()?;
+            state.forget_current();
+            let purged = writes
+                .database
+                .purge_expired(usize::try_from(limit).unwrap_or(usize::MAX))?;
+            out.uv(purged as u64);
             Ok(())
         }
         op::COLLECTIONS => {

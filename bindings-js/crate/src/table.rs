@@ -31,6 +31,11 @@ impl<T> Table<T> {
         }
     }
 
+    pub(crate) fn take(&mut self, id: u64) -> Option<T> {
+        let index = self.find(id).ok()?;
+        Some(*self.entries.remove(index).1)
+    }
+
     pub(crate) fn remove(&mut self, id: u64) {
         if let Ok(index) = self.find(id) {
             self.entries.remove(index);

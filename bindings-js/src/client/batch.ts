@@ -1,9 +1,11 @@
 // A batch under construction; several faces, one for each collection, share its changes.
 import { KvError } from '../errors.ts';
-import type { Batch, Collection, CommitInfo, WriteOptions } from '../types.ts';
+import type { Batch, Collection, CommitInfo, Expiry, Result, WriteOptions } from '../types.ts';
 import { attempt, dispose } from './async.ts';
 import { ChangeList } from './changes.ts';
+import { toExpiry } from './expiry.ts';
 import type { Target } from './reader.ts';
+import { toResult } from './transaction.ts';
 
 /** What all faces of a batch share. */
 export class BatchState {
@@ -40,9 +42,15 @@ export class KvBatch<K, V> implements Batch<K, V> {
     return this.#state.changes.length;
   }
 
-  set(key: K, value: V): this {
+  set(key: K, value: V, options?: Expiry): this {
     this.#state.checkOpen();
-    this.#state.changes.set(this.#target, key, value);
+    this.#state.changes.set(this.#target, key, value, toExpiry(options, this.#target.expireIn));
+    return this;
+  }
+
+  check(key: K, version: number | null): this {
+    this.#state.checkOpen();
+    this.#state.changes.check(this.#target, key, version);
     return this;
   }
 
@@ -63,6 +71,10 @@ export class KvBatch<K, V> implements Batch<K, V> {
       this.#state.close();
       return committed;
     });
+  }
+
+  tryCommit(options?: WriteOptions): Promise<Result<void>> {
+    return toResult(this.commit(options).then(({ version }) => ({ value: undefined, version })));
   }
 
   [dispose](): void {

@@ -4,8 +4,8 @@ import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type {
-  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Snapshot, Stats,
-  VerifyReport, WriteOptions,
+  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Result, Snapshot,
+  Stats, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types.ts';
 import { asyncDispose, attempt, ignore } from './async.ts';
 import { BatchState, KvBatch } from './batch.ts';
@@ -13,12 +13,19 @@ import { ChangeList } from './changes.ts';
 import { checkCodec } from './codecs.ts';
 import { KvCollection } from './collection.ts';
 import type { Connection } from './connection.ts';
+import { checkWait, toExpiry } from './expiry.ts';
 import { Op } from './protocol.ts';
 import type { Target } from './reader.ts';
+import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
+import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 
 /** Name of the collection that the database itself is. */
 const DEFAULT_COLLECTION = '';
+/** Expired entries that are removed in one commit. */
+const PURGE_SLICE = 1000;
+
+type CheckedTransactionOptions = ReturnType<typeof checkTransactionOptions>;
 
 /** Where and how a database was opened. */
 export interface DatabaseInfo {
@@ -31,7 +38,8 @@ function toTarget<K, V>(connection: Connection, name: string, options: Collectio
   // Without an option the type parameters are the defaults' or the caller's word.
   const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
   const value = checkCodec('value', options.value ?? valueCodecs.structured<V>());
-  return { connection, name, index: connection.use(name, key.id, value.id), key, value };
+  const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
+  return { connection, name, index: connection.use(name, key.id, value.id), key, value, expireIn };
 }
 
 export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, V> {
@@ -39,13 +47,15 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
   readonly persistence: Database['persistence'];
   readonly #connection: Connection;
   readonly #durability: Durability;
+  readonly #scope: DatabaseScope;
 
   constructor(connection: Connection, info: DatabaseInfo, options: CollectionOptions<K, V>) {
-    super(toTarget(connection, DEFAULT_COLLECTION, options), info.durability);
+    super(toTarget(connection, DEFAULT_COLLECTION, options), new DatabaseScope(connection, info.durability));
     this.#connection = connection;
     this.path = info.path;
     this.persistence = info.persistence;
     this.#durability = info.durability;
+    this.#scope = new DatabaseScope(connection, info.durability);
   }
 
   get status(): Database['status'] {
@@ -54,7 +64,7 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
 
   collection<K2 = Key, V2 = unknown>(name: string, options: CollectionOptions<K2, V2> = {}): Collection<K2, V2> {
     checkName(name);
-    return new KvCollection(toTarget(this.#connection, name, options), this.#durability);
+    return new KvCollection(toTarget(this.#connection, name, options), this.#scope);
   }
 
   collections(): Promise<string[]> {
@@ -73,10 +83,7 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
   dropCollection(name: string): Promise<boolean> {
     return attempt(() => {
       checkName(name);
-      return this.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => {
-        reader.uv();
-        return reader.u8() !== 0;
-      });
+      return this.#scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
     });
   }
 
@@ -93,12 +100,32 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
       for (const op of ops) {
         // An operation on another collection is checked by that collection's codecs.
         const target = (op.collection === undefined ? this.target : this.#resolve(op.collection)) as Target<unknown, unknown>;
-        if (op.type === 'set') changes.set(target, op.key, op.value);
+        if (op.type === 'set') changes.set(target, op.key, op.value, toExpiry(op, target.expireIn));
         else if (op.type === 'delete') changes.delete(target, op.key);
-        else throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set" or "delete"');
+        else if (op.type === 'check') changes.check(target, op.key, op.version);
+        else throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
       }
       return send(changes, options);
     });
+  }
+
+  begin(options?: TransactionOptions): Transaction<K, V> {
+    return this.#begin(checkTransactionOptions(options, this.#durability), false);
+  }
+
+  async transaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<T> {
+    return (await this.#run(fn, options)).value;
+  }
+
+  tryTransaction<T>(
+    fn: (tx: Transaction<K, V>) => T | Promise<T>,
+    options?: TransactionOptions,
+  ): Promise<Result<T>> {
+    return toResult(this.#run(fn, options));
+  }
+
+  purgeExpired(): Promise<number> {
+    return this.#purge(0);
   }
 
   snapshot(): Snapshot<K, V> {
@@ -126,6 +153,24 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
 
   [asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  #begin(options: CheckedTransactionOptions, isInCallback: boolean): KvTransaction<K, V> {
+    return new KvTransaction(this.target, (collection) => this.#resolve(collection), options, isInCallback);
+  }
+
+  async #run<T>(
+    fn: (tx: Transaction<K, V>) => T | Promise<T>,
+    options: TransactionOptions | undefined,
+  ): Promise<{ value: T; version: number }> {
+    const checked = checkTransactionOptions(options, this.#durability);
+    return runTransaction(() => this.#begin(checked, true), fn, checked.maxRetries);
+  }
+
+  /** Slice by slice, so that other calls get their turn. */
+  async #purge(before: number): Promise<number> {
+    const purged = await this.#connection.request((writer) => writer.u8(Op.purge).uv(PURGE_SLICE), (reader) => reader.uv());
+    return purged < PURGE_SLICE ? before + purged : this.#purge(before + purged);
   }
 
   /** The collection that is meant, as this database knows it. */

@@ -3,7 +3,7 @@ import { KvError } from '../errors.ts';
 import type { CustomStorage, Durability, OpenOptions } from '../types.ts';
 import { checkCount } from './async.ts';
 import { checkCodec } from './codecs.ts';
-import { durabilityCode } from './collection.ts';
+import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
 const DEFAULT_LOCK_TIMEOUT_MS = 10_000;

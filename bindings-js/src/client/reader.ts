@@ -2,7 +2,7 @@
 import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
-import type { Bounds, KvIterator, RangeOptions, Reader } from '../types.ts';
+import type { Bounds, Entry, KvIterator, RangeOptions, Reader } from '../types.ts';
 import { LazyPromise, abortable, attempt, checkFunction } from './async.ts';
 import { decodeKey, decodeValue, encodeKey } from './codecs.ts';
 import type { Connection } from './connection.ts';
@@ -29,6 +29,8 @@ export interface Target<K, V> {
   readonly index: number;
   readonly key: KeyCodec<K>;
   readonly value: ValueCodec<V>;
+  /** Milliseconds until entries expire that are stored without a time. */
+  readonly expireIn: number | undefined;
 }
 
 type Pair<K, V> = [K, V] | undefined;
@@ -52,6 +54,20 @@ export class CollectionReader<K, V> implements Reader<K, V> {
 
   getMany(keys: Iterable<K>): Promise<(V | undefined)[]> {
     return this.#many(Op.getMany, keys, (reader) => reader.optional(), (bytes) => bytes && this.#value(bytes));
+  }
+
+  getEntry(key: K): Promise<Entry<K, V> | undefined> {
+    return attempt(() => {
+      const bytes = encodeKey(this.target.key, key);
+      return this.#request(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
+        const value = reader.optional();
+        if (value === undefined) return undefined;
+        const version = reader.uv();
+        const expiresAt = reader.uv();
+        const entry = { key: this.#key(bytes), value: this.#value(value), version };
+        return expiresAt === 0 ? entry : { ...entry, expiresAt };
+      });
+    });
   }
 
   has(key: K): Promise<boolean> {

@@ -1,6 +1,6 @@
 // A read view of the database.
 import type { Collection, Reader, Snapshot } from '../types.ts';
-import { dispose, ignore } from './async.ts';
+import { LazyPromise, dispose, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
 import { CollectionReader } from './reader.ts';
@@ -25,11 +25,14 @@ const abandoned = new FinalizationRegistry<Held>((held) => {
 /** Shared by a snapshot's readers: as long as one can be reached, the snapshot stays open. */
 class SnapshotView implements View {
   readonly #held: Held;
+  readonly version: Promise<number>;
   isClosed = false;
 
   constructor(connection: Connection) {
     this.#held = { connection, id: connection.newId() };
-    connection.post((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
+    this.version = connection.request((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
+    // Nobody may ask for it.
+    this.version.catch(ignore);
     abandoned.register(this, this.#held, this.#held);
   }
 
@@ -60,6 +63,10 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
 
   collection<K2, V2>(collection: Collection<K2, V2> | string): Reader<K2, V2> {
     return new CollectionReader(this.#resolve<K2, V2>(collection), this.#view);
+  }
+
+  get version(): Promise<number> {
+    return new LazyPromise(() => this.#view.version);
   }
 
   close(): Promise<void> {

@@ -93,6 +93,12 @@ impl Snapshot {
         })
     }
 
+    /// Whether what it shows depends on when it was taken beside the version, because records may expire.
+    #[must_use]
+    pub fn may_expire(&self) -> bool {
+        self.pin.version.has_hidden()
+    }
+
     /// All collections in the order of their names.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {

@@ -8,9 +8,12 @@ use crate::session::Writes;
 use crate::table::Table;
 
 mod reads;
+mod source;
+mod transactions;
 mod writes;
 
-use reads::Source;
+pub(crate) use source::Source;
+use transactions::Open;
 
 /// A collection that the client has named, with the codecs it uses.
 struct Slot {
@@ -61,6 +64,7 @@ pub(crate) struct State {
     /// to keep what it replaces.
     current: Option<ReadView>,
     snapshots: Table<ReadView>,
+    transactions: Table<Open>,
     scans: Table<Scan>,
 }
 
@@ -75,6 +79,13 @@ impl State {
     /// Lets go of the newest state.
     pub(crate) fn forget_current(&mut self) {
         self.current = None;
+    }
+
+    /// Lets go of the newest state if entries may have expired since it was first read.
+    pub(crate) fn forget_if_timed(&mut self) {
+        if self.current.as_ref().is_some_and(|view| view.snapshot.may_expire()) {
+            self.current = None;
+        }
     }
 
     /// Executes a request that changes nothing in the database and appends what follows the status of its reply.
@@ -95,12 +106,19 @@ impl State {
             op::AT => self.at(database, reader, out),
             op::RANK => self.rank(database, reader, out),
             op::EDGE => self.edge(database, reader, out),
+            op::ENTRY => self.entry(writes, reader, out),
             op::SCAN_OPEN => self.scan_open(database, reader, out),
             op::SCAN_NEXT => self.scan_next(reader, out),
             op::SCAN_SEEK => self.scan_seek(reader),
             op::SCAN_CLOSE => self.scan_close(reader),
             op::SNAPSHOT_OPEN => self.snapshot_open(database, reader, out),
             op::SNAPSHOT_CLOSE => self.snapshot_close(reader),
+            op::TRANSACTION_OPEN => self.transaction_open(database, reader, out),
+            op::TRANSACTION_COMMIT => self.transaction_commit(reader, out),
+            op::TRANSACTION_CLOSE => self.transaction_close(reader),
+            op::SAVEPOINT => self.savepoint(reader, out),
+            op::ROLLBACK_TO => self.rollback_to(reader),
+            op::WITHIN => self.write_within(reader, out),
             _ => Err(reader.malformed()),
         }
     }
@@ -118,6 +136,7 @@ impl State {
             op::DELETE => self.delete(writes, reader, out),
             op::CLEAR => self.clear(writes, reader, out),
             op::BATCH => self.batch(writes, reader, out),
+            op::GET_OR_INSERT => self.get_or_insert(writes, reader, out),
             _ => self.drop_collection(writes, reader, out),
         }
     }
@@ -172,7 +191,7 @@ impl State {
                 self.check(database, index)?;
                 self.current.get_or_insert_with(|| ReadView::new(database))
             }
-            View::Snapshot(id) => self.snapshots.get_mut(id).ok_or(Error::Closed)?,
+            View::Opened(id) => self.snapshots.get_mut(id).ok_or(Error::Closed)?,
         };
         if view.trees.len() <= index {
             view.trees.resize(index + 1, Lookup::NotYet);
@@ -194,17 +213,28 @@ impl State {
         })
     }
 
-    /// Where to look keys up: in the open transaction if there is one and the newest state is asked for.
-    fn source<'a>(&'a mut self, writes: &'a mut Writes<'_>, view: View, collection: u64) -> Result<Source<'a>> {
+    /// Where to read from.
+    fn source(&mut self, database: &Database, view: View, collection: u64) -> Result<Source<'_>> {
+        if let View::Opened(id) = view
+            && self.transactions.get_mut(id).is_some()
+        {
+            let index = self.slot_index(collection)?;
+            return self.source_within(id, index);
+        }
+        Ok(Source::Committed(self.tree(database, view, collection)?))
+    }
+
+    /// Where to look keys up: in what is not committed yet if there is something and the newest state is asked for.
+    fn newest_source<'a>(&'a mut self, writes: &'a mut Writes<'_>, view: View, collection: u64) -> Result<Source<'a>> {
         let database = writes.database;
         if view == View::Current && writes.is_open() {
             let index = self.slot_index(collection)?;
             self.check(database, index)?;
             if let Some(transaction) = writes.seen() {
-                return Ok(Source::Open(transaction, &self.slots[index].name));
+                return Ok(Source::Uncommitted(transaction, &self.slots[index].name));
             }
         }
-        Ok(Source::Committed(self.tree(database, view, collection)?))
+        self.source(database, view, collection)
     }
 
     fn snapshot_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {

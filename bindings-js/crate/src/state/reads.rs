@@ -1,9 +1,9 @@
 //! Lookups, counts and positions, and scans.
 
-use mangrove_engine::{Database, Direction, Error, Result, Tree, WriteTransaction};
+use mangrove_engine::{Database, Error, Result};
 
 use super::State;
-use crate::protocol::{Reader, Writer};
+use crate::protocol::{Reader, View, Writer};
 use crate::range;
 use crate::scan::Scan;
 use crate::session::Writes;
@@ -11,7 +11,7 @@ use crate::session::Writes;
 impl State {
     pub(super) fn get(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (view, collection, key) = (reader.view()?, reader.uv()?, reader.bytes()?);
-        let source = self.source(writes, view, collection)?;
+        let source = self.newest_source(writes, view, collection)?;
         out.optional_with(|into| source.get_into(key, into))
     }
 
@@ -23,7 +23,7 @@ impl State {
     ) -> Result<()> {
         let (view, collection) = (reader.view()?, reader.uv()?);
         let (count, mut keys) = reader.list()?;
-        let source = self.source(writes, view, collection)?;
+        let source = self.newest_source(writes, view, collection)?;
         for _ in 0..count {
             let key = keys.bytes()?;
             out.optional_with(|into| source.get_into(key, into))?;
@@ -39,7 +39,7 @@ impl State {
     ) -> Result<()> {
         let (view, collection) = (reader.view()?, reader.uv()?);
         let (count, mut keys) = reader.list()?;
-        let source = self.source(writes, view, collection)?;
+        let source = self.newest_source(writes, view, collection)?;
         for _ in 0..count {
             out.flag(source.contains(keys.bytes()?)?);
         }
@@ -48,62 +48,53 @@ impl State {
 
     pub(super) fn count(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (view, collection, range) = (reader.view()?, reader.uv()?, reader.range()?);
-        let tree = self.tree(database, view, collection)?;
-        out.uv(tree.map_or(Ok(0), |tree| range::count(tree, range))?);
+        out.uv(self.source(database, view, collection)?.count(range)?);
         Ok(())
     }
 
     pub(super) fn rank(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (view, collection, range, key) = (reader.view()?, reader.uv()?, reader.range()?, reader.bytes()?);
-        let tree = self.tree(database, view, collection)?;
-        out.uv(tree.map_or(Ok(0), |tree| range::count(tree, range::before(range, key)))?);
+        let source = self.source(database, view, collection)?;
+        out.uv(source.count(range::before(range, key))?);
         Ok(())
     }
 
     pub(super) fn at(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (view, collection, range) = (reader.view()?, reader.uv()?, reader.range()?);
         let (from_end, index) = (reader.flag()?, reader.uv()?);
-        let entry = match self.tree(database, view, collection)? {
-            Some(tree) => match range::position(tree, &range, from_end, index)? {
-                Some(position) => tree.at(position)?,
-                None => None,
-            },
-            None => None,
-        };
-        out.flag(entry.is_some());
-        if let Some((key, value)) = entry {
-            out.bytes(&key);
-            out.bytes(&value);
-        }
-        Ok(())
+        let source = self.source(database, view, collection)?;
+        source.at(range, from_end, index, out)
     }
 
     pub(super) fn edge(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (view, collection, range) = (reader.view()?, reader.uv()?, reader.range()?);
-        let direction = if reader.flag()? {
-            Direction::Reverse
-        } else {
-            Direction::Forward
-        };
-        let tree = self.tree(database, view, collection)?;
-        if let Some(tree) = tree.filter(|_| !range::is_empty(&range)) {
-            let mut cursor = tree.cursor(range, direction);
-            if cursor.advance()? {
-                out.flag(true);
-                out.bytes(cursor.key());
-                return out.bytes_with(|into| cursor.value_into(into));
-            }
+        let from_end = reader.flag()?;
+        let source = self.source(database, view, collection)?;
+        source.at(range, from_end, 0, out)
+    }
+
+    pub(super) fn entry(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (view, collection, key) = (reader.view()?, reader.uv()?, reader.bytes()?);
+        let entry = self.newest_source(writes, view, collection)?.entry(key)?;
+        out.flag(entry.is_some());
+        if let Some(entry) = entry {
+            out.bytes(&entry.value);
+            out.uv(entry.version);
+            out.uv(entry.expires_at.unwrap_or(0));
         }
-        out.flag(false);
         Ok(())
     }
 
     pub(super) fn scan_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (id, view, collection) = (reader.uv()?, reader.view()?, reader.uv()?);
         let (range, options) = (reader.range()?, reader.scan_options()?);
-        let tree = self.tree(database, view, collection)?;
-        let mut scan = Scan::open(tree, range, &options)?;
-        if scan.chunk(options.chunk, out)? {
+        let transaction = match view {
+            View::Opened(transaction) => transaction,
+            View::Current => 0,
+        };
+        let source = self.source(database, view, collection)?;
+        let mut scan = Scan::open(&source, transaction, range, &options)?;
+        if scan.chunk(options.chunk, source.transaction(), out)? {
             self.scans.insert(id, scan);
         }
         Ok(())
@@ -112,7 +103,8 @@ impl State {
     pub(super) fn scan_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (id, chunk) = (reader.uv()?, reader.chunk()?);
         let scan = self.scans.get_mut(id).ok_or(Error::Closed)?;
-        let result = scan.chunk(chunk, out);
+        let open = self.transactions.get_mut(scan.transaction);
+        let result = scan.chunk(chunk, open.map(|open| &open.transaction), out);
         if !matches!(result, Ok(true)) {
             self.scans.remove(id);
         }
@@ -121,39 +113,14 @@ impl State {
 
     pub(super) fn scan_seek(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let (id, key, limit) = (reader.uv()?, reader.bytes()?, reader.limit()?);
-        self.scans.get_mut(id).ok_or(Error::Closed)?.seek(key, limit)
+        let scan = self.scans.get_mut(id).ok_or(Error::Closed)?;
+        let open = self.transactions.get_mut(scan.transaction);
+        scan.seek(key, limit, open.map(|open| &open.transaction))
     }
 
     pub(super) fn scan_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
         self.scans.remove(id);
         Ok(())
-    }
-}
-
-/// Where keys are looked up.
-pub(super) enum Source<'a> {
-    Committed(Option<&'a Tree>),
-    Open(&'a WriteTransaction<'a>, &'a str),
-}
-
-impl Source<'_> {
-    /// Appends the value of a key, if there is one.
-    fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
-        match self {
-            Self::Committed(tree) => tree.map_or(Ok(false), |tree| tree.get_into(key, into)),
-            Self::Open(transaction, name) => {
-                let value = transaction.get(name, key)?;
-                into.extend_from_slice(value.as_deref().unwrap_or_default());
-                Ok(value.is_some())
-            }
-        }
-    }
-
-    fn contains(&self, key: &[u8]) -> Result<bool> {
-        match self {
-            Self::Committed(tree) => tree.map_or(Ok(false), |tree| tree.contains(key)),
-            Self::Open(transaction, name) => Ok(transaction.get(name, key)?.is_some()),
-        }
     }
 }

@@ -1,9 +1,9 @@
 //! Commits of the database itself.
 
-use mangrove_engine::{Durability, Error, Result, WriteTransaction};
+use mangrove_engine::{Durability, Entry, Error, ReadWrite as _, Result, WriteTransaction};
 
 use super::{Codecs, Slot, State, compare};
-use crate::protocol::{BatchOp, Reader, Writer};
+use crate::protocol::{BatchOp, Reader, View, Writer};
 use crate::range;
 use crate::session::Writes;
 
@@ -106,23 +106,65 @@ impl State {
                 BatchOp::Delete { collection, .. } => {
                     self.prepare(writes, collection, &[])?;
                 }
+                BatchOp::Check {
+                    collection,
+                    key,
+                    version,
+                } => {
+                    // Before anything is changed, the order within the batch does not matter.
+                    let source = self.newest_source(writes, View::Current, collection)?;
+                    let entry = source.entry(key)?;
+                    let name = &self.slots[to_index(collection)].name;
+                    check(version, entry, name)?;
+                }
             }
         }
         let existed = self.commit(writes, durability, &fresh, out, &mut |slots, transaction| {
             let mut existed = 0;
             for _ in 0..count {
                 match changes.batch_op()? {
-                    BatchOp::Set { collection, key, value } => {
-                        transaction.set(&slots[to_index(collection)].name, key, value)?;
+                    BatchOp::Set {
+                        collection,
+                        key,
+                        value,
+                        expires_at,
+                    } => {
+                        transaction.set_until(&slots[to_index(collection)].name, key, value, expires_at)?;
                     }
                     BatchOp::Delete { collection, key } => {
                         existed += u64::from(transaction.delete(&slots[to_index(collection)].name, key)?);
                     }
+                    BatchOp::Check { .. } => {}
                 }
             }
             Ok(existed)
         })?;
         out.uv(existed);
+        Ok(())
+    }
+
+    pub(super) fn get_or_insert(
+        &mut self,
+        writes: &mut Writes<'_>,
+        reader: &mut Reader<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
+        let (durability, collection) = (reader.durability()?, reader.uv()?);
+        let (key, value, expires_at) = (reader.bytes()?, reader.bytes()?, reader.expiry()?);
+        let (index, is_fresh) = self.prepare(writes, collection, key)?;
+        let found = self.newest_source(writes, View::Current, collection)?.entry(key)?;
+        if let Some(found) = found {
+            out.uv(found.version);
+            out.flag(true);
+            out.bytes(&found.value);
+            return Ok(());
+        }
+        let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
+        self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
+            let name = &slots[index].name;
+            transaction.set_until(name, key, value, expires_at).map(u64::from)
+        })?;
+        out.flag(false);
         Ok(())
     }
 
@@ -151,4 +193,29 @@ impl State {
 )]
 fn to_index(collection: u64) -> usize {
     collection as usize
+}
+
+/// Fails unless the record is of this version, or, with `None`, absent.
+pub(super) fn check(version: Option<u64>, found: Option<Entry>, collection: &str) -> Result<()> {
+    let found = found.map(|entry| entry.version);
+    if found == version {
+        return Ok(());
+    }
+    let state = |version: Option<u64>| {
+        version.map_or_else(
+            || "absent".to_owned(),
+            |version| ["of version ", &version.to_string()].concat(),
+        )
+    };
+    Err(Error::Conflict {
+        what: [
+            "collection \"",
+            collection,
+            "\", where the entry is ",
+            &state(found),
+            " instead of ",
+            &state(version),
+        ]
+        .concat(),
+    })
 }

@@ -23,6 +23,13 @@ impl Request {
         Self(vec![op])
     }
 
+    /// The same write in a transaction.
+    pub fn within(self, transaction: u64) -> Self {
+        let mut request = Self::new(op::WITHIN).uv(transaction);
+        request.0.extend(self.0);
+        request
+    }
+
     pub fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
         self

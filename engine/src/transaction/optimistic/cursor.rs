@@ -6,7 +6,7 @@ use super::overlay::Overlay;
 use super::{OwnedRange, Transaction, Write};
 use crate::database::{Cursor, Tree};
 use crate::error::Result;
-use crate::index::OrderedIndex;
+use crate::index::{BTree, OrderedIndex};
 use crate::tree::{Direction, KeyRange};
 
 /// Where the current record comes from.
@@ -52,7 +52,7 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
 }
 
 /// As a [`TransactionCursor`], but beside its transaction, which goes on meanwhile. It sees what the transaction wrote before it was made.
-pub struct TransactionScan<I: OrderedIndex<Write>> {
+pub struct TransactionScan<I: OrderedIndex<Write> = BTree<Write>> {
     tree: Option<Tree>,
     overlay: Option<Overlay<I>>,
     range: OwnedRange,

@@ -1,0 +1,110 @@
+//! Where a request reads: a committed state, writes that wait for their commit, or a transaction of the client's.
+
+use mangrove_engine::{Direction, Entry, KeyRange, Result, Transaction, Tree, WriteTransaction};
+
+use crate::protocol::Writer;
+use crate::range;
+
+/// A collection in a state; committed ones need not have it.
+pub(crate) enum Source<'a> {
+    Committed(Option<&'a Tree>),
+    /// Lookups only.
+    Uncommitted(&'a WriteTransaction<'a>, &'a str),
+    Transaction(&'a Transaction, &'a str),
+}
+
+impl Source<'_> {
+    /// The transaction that is read, if it is one.
+    pub(crate) fn transaction(&self) -> Option<&Transaction> {
+        match self {
+            Self::Transaction(transaction, _) => Some(transaction),
+            Self::Committed(_) | Self::Uncommitted(..) => None,
+        }
+    }
+
+    /// Appends the value of a key, if there is one.
+    pub(super) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        let value = match self {
+            Self::Committed(tree) => return tree.map_or(Ok(false), |tree| tree.get_into(key, into)),
+            Self::Uncommitted(transaction, name) => transaction.get(name, key)?,
+            Self::Transaction(transaction, name) => transaction.get(name, key)?,
+        };
+        into.extend_from_slice(value.as_deref().unwrap_or_default());
+        Ok(value.is_some())
+    }
+
+    pub(super) fn contains(&self, key: &[u8]) -> Result<bool> {
+        match self {
+            Self::Committed(tree) => tree.map_or(Ok(false), |tree| tree.contains(key)),
+            Self::Uncommitted(transaction, name) => Ok(transaction.get(name, key)?.is_some()),
+            Self::Transaction(transaction, name) => Ok(transaction.get(name, key)?.is_some()),
+        }
+    }
+
+    pub(super) fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        match self {
+            Self::Committed(tree) => tree.map_or(Ok(None), |tree| tree.entry(key)),
+            Self::Uncommitted(transaction, name) => transaction.entry(name, key),
+            Self::Transaction(transaction, name) => transaction.entry(name, key),
+        }
+    }
+
+    pub(super) fn count(&self, range: KeyRange<'_>) -> Result<u64> {
+        match self {
+            Self::Committed(Some(tree)) => range::count(tree, range),
+            Self::Transaction(transaction, name) if !range::is_empty(&range) => transaction.count(name, range),
+            _ => Ok(0),
+        }
+    }
+
+    /// Appends the entry at a position, or that there is none. O(log n) in committed states, O(position) in transactions.
+    pub(super) fn at(&self, range: KeyRange<'_>, from_end: bool, position: u64, out: &mut Writer) -> Result<()> {
+        match self {
+            Self::Committed(Some(tree)) if position > 0 => {
+                let entry = match range::position(tree, &range, from_end, position)? {
+                    Some(position) => tree.at(position)?,
+                    None => None,
+                };
+                out.flag(entry.is_some());
+                if let Some((key, value)) = entry {
+                    out.bytes(&key);
+                    out.bytes(&value);
+                }
+                return Ok(());
+            }
+            // An edge is found without counting.
+            Self::Committed(Some(tree)) if !range::is_empty(&range) => {
+                let mut cursor = tree.cursor(range, direction(from_end));
+                if cursor.advance()? {
+                    out.flag(true);
+                    out.bytes(cursor.key());
+                    return out.bytes_with(|into| cursor.value_into(into));
+                }
+            }
+            Self::Transaction(transaction, name) if !range::is_empty(&range) => {
+                let mut cursor = transaction.cursor(name, range, direction(from_end));
+                let mut left = position;
+                while cursor.advance()? {
+                    if left == 0 {
+                        out.flag(true);
+                        out.bytes(cursor.key());
+                        out.bytes(&cursor.value()?);
+                        return Ok(());
+                    }
+                    left -= 1;
+                }
+            }
+            _ => {}
+        }
+        out.flag(false);
+        Ok(())
+    }
+}
+
+fn direction(from_end: bool) -> Direction {
+    if from_end {
+        Direction::Reverse
+    } else {
+        Direction::Forward
+    }
+}

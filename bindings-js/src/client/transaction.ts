@@ -1,0 +1,290 @@
+// Transactions: a view and a write set of the engine's under a number, and the callback that is run until one commits.
+import { KvError } from '../errors.ts';
+import type {
+  Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
+} from '../types.ts';
+import { LazyPromise, attempt, checkCount, checkFunction, dispose, ignore } from './async.ts';
+import { CollectionWriter } from './collection.ts';
+import type { Connection } from './connection.ts';
+import { Op } from './protocol.ts';
+import type { Target, View } from './reader.ts';
+import { TransactionScope, durabilityCode } from './scope.ts';
+
+const DEFAULT_TIMEOUT_MS = 60_000;
+const DEFAULT_RETRIES = 10;
+/** setTimeout takes no more. */
+const MAX_TIMEOUT_MS = 0x7fff_ffff;
+
+export type Resolve = <K, V>(collection: Collection<K, V> | string) => Target<K, V>;
+
+interface Held {
+  readonly connection: Connection;
+  readonly id: number;
+  readonly close: number;
+}
+
+function close({ connection, id, close: op }: Held): void {
+  if (connection.status === 'open') connection.post((writer) => writer.u8(op).uv(id), ignore);
+}
+
+/** A transaction that nobody can reach any more would keep its space in the file. */
+const abandoned = new FinalizationRegistry<Held>(close);
+
+interface Checked {
+  readonly mode: 'readwrite' | 'readonly';
+  readonly isSnapshot: boolean;
+  readonly maxRetries: number;
+  readonly timeoutMs: number;
+  readonly durability: Durability;
+  readonly signal: AbortSignal | undefined;
+}
+
+export function checkTransactionOptions(options: TransactionOptions = {}, durability: Durability): Checked {
+  const { mode = 'readwrite', isolation = 'serializable', maxRetries = DEFAULT_RETRIES, timeout = DEFAULT_TIMEOUT_MS } = options;
+  if (mode !== 'readwrite' && mode !== 'readonly') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'mode has to be "readwrite" or "readonly"');
+  }
+  if (isolation !== 'serializable' && isolation !== 'snapshot') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'isolation has to be "serializable" or "snapshot"');
+  }
+  durabilityCode(options.durability ?? durability);
+  return {
+    mode,
+    isSnapshot: isolation === 'snapshot',
+    maxRetries: maxRetries === Infinity ? maxRetries : checkCount('maxRetries', maxRetries),
+    timeoutMs: timeout === Infinity ? timeout : checkCount('timeout', timeout),
+    durability: options.durability ?? durability,
+    signal: options.signal,
+  };
+}
+
+/** What all collections of a transaction share. */
+class TransactionState implements View {
+  readonly connection: Connection;
+  readonly options: Checked;
+  readonly held: Held;
+  readonly version: Promise<number>;
+  status: Transaction['status'] = 'active';
+  /** Why it cannot be used any more. */
+  failure: unknown;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  readonly #onAbort = (): void => this.end('rolled-back', this.options.signal?.reason);
+
+  constructor(connection: Connection, options: Checked) {
+    this.connection = connection;
+    this.options = options;
+    options.signal?.throwIfAborted();
+    const id = connection.newId();
+    const isReading = options.mode === 'readonly';
+    this.held = { connection, id, close: isReading ? Op.snapshotClose : Op.transactionClose };
+    this.version = connection.request((writer) => {
+      if (isReading) writer.u8(Op.snapshotOpen).uv(id);
+      else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
+    }, (reader) => reader.uv());
+    // Nobody may ask for it.
+    this.version.catch(ignore);
+    abandoned.register(this, this.held, this.held);
+    options.signal?.addEventListener('abort', this.#onAbort, { once: true });
+    if (options.timeoutMs <= MAX_TIMEOUT_MS) {
+      const expire = (): void => this.end('rolled-back', new KvError(
+        'KV_TIMEOUT', `the transaction was open for more than ${options.timeoutMs} ms and was rolled back`, { retryable: true },
+      ));
+      this.#timer = setTimeout(expire, options.timeoutMs);
+      (this.#timer as { unref?: () => void }).unref?.();
+    }
+  }
+
+  get id(): number {
+    return this.held.id;
+  }
+
+  get isClosed(): boolean {
+    this.check();
+    return false;
+  }
+
+  /** Throws once it has ended. */
+  check(): void {
+    if (this.status === 'active') return;
+    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}`);
+  }
+
+  checkWritable(): void {
+    this.check();
+    if (this.options.mode === 'readonly') throw new KvError('KV_READ_ONLY', 'the transaction was begun with mode "readonly"');
+  }
+
+  /** Ends it on this side. */
+  finish(status: 'committed' | 'rolled-back', failure?: unknown): boolean {
+    if (this.status !== 'active') return false;
+    this.status = status;
+    this.failure = failure;
+    clearTimeout(this.#timer);
+    this.options.signal?.removeEventListener('abort', this.#onAbort);
+    abandoned.unregister(this.held);
+    return true;
+  }
+
+  end(status: 'committed' | 'rolled-back', failure?: unknown): void {
+    if (this.finish(status, failure)) close(this.held);
+  }
+}
+
+/** Thrown by `rollback` in a callback, so that the callback ends. */
+class Rollback extends KvError {
+  readonly reason: unknown;
+
+  constructor(reason: unknown) {
+    super('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
+    this.reason = reason;
+  }
+}
+
+export class KvTransaction<K, V> extends CollectionWriter<K, V> implements Transaction<K, V> {
+  readonly #state: TransactionState;
+  readonly #resolve: Resolve;
+  /** Whether a rollback ends a callback. */
+  readonly #isInCallback: boolean;
+
+  constructor(target: Target<K, V>, resolve: Resolve, options: Checked, isInCallback: boolean) {
+    const state = new TransactionState(target.connection, options);
+    super(target, state, new TransactionScope(target.connection, state.id, () => state.checkWritable()));
+    this.#state = state;
+    this.#resolve = resolve;
+    this.#isInCallback = isInCallback;
+  }
+
+  get mode(): Transaction['mode'] {
+    return this.#state.options.mode;
+  }
+
+  get status(): Transaction['status'] {
+    return this.#state.status;
+  }
+
+  get baseVersion(): Promise<number> {
+    return new LazyPromise(() => this.#state.version);
+  }
+
+  collection<K2, V2>(collection: Collection<K2, V2> | string): Reader<K2, V2> & Writer<K2, V2> {
+    const state = this.#state;
+    const scope = new TransactionScope(state.connection, state.id, () => state.checkWritable());
+    return new CollectionInTransaction(this.#resolve<K2, V2>(collection), state, scope);
+  }
+
+  dropCollection(name: string): Promise<boolean> {
+    return attempt(() => {
+      const state = this.#state;
+      this.#resolve(name);
+      const scope = new TransactionScope(state.connection, state.id, () => state.checkWritable());
+      return scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+    });
+  }
+
+  savepoint(): Savepoint {
+    const state = this.#state;
+    state.checkWritable();
+    const { connection, id } = state;
+    const number = connection.request((writer) => writer.u8(Op.savepoint).uv(id), (reader) => reader.uv());
+    number.catch(ignore);
+    return {
+      rollback: async () => {
+        const savepoint = await number;
+        state.check();
+        await connection.request((writer) => writer.u8(Op.rollbackTo).uv(id).uv(savepoint), ignore);
+      },
+    };
+  }
+
+  commit(options?: WriteOptions): Promise<CommitInfo> {
+    return attempt(() => {
+      const state = this.#state;
+      state.check();
+      const { connection, id, version, options: { mode, durability } } = state;
+      const code = durabilityCode(options?.durability ?? durability);
+      if (mode === 'readonly') {
+        state.end('committed');
+        return version.then((base) => ({ version: base }));
+      }
+      const committed = connection.request(
+        (writer) => writer.u8(Op.transactionCommit).uv(id).u8(code),
+        (reader) => ({ version: reader.uv() }),
+      );
+      state.finish('committed');
+      return committed.catch((error: unknown) => {
+        state.status = 'rolled-back';
+        throw error;
+      });
+    });
+  }
+
+  tryCommit(options?: WriteOptions): Promise<Result<void>> {
+    return toResult(this.commit(options).then(({ version }) => ({ value: undefined, version })));
+  }
+
+  rollback(reason?: unknown): void {
+    this.#state.end('rolled-back');
+    if (this.#isInCallback) throw new Rollback(reason);
+  }
+
+  [dispose](): void {
+    this.#state.end('rolled-back');
+  }
+
+  /** @internal */
+  get failure(): unknown {
+    return this.#state.failure;
+  }
+
+  // What it reads cannot change before the commit, which checks it.
+  protected override guard(): void {}
+}
+
+class CollectionInTransaction<K, V> extends CollectionWriter<K, V> {
+  protected override guard(): void {}
+}
+
+/** Makes expected outcomes values. */
+export function toResult<T>(outcome: Promise<{ readonly value: T; readonly version: number }>): Promise<Result<T>> {
+  return outcome.then(({ value, version }) => ({ ok: true, value, version }), (error: unknown) => {
+    const reasons: Record<string, 'conflict' | 'rollback' | 'timeout'> = {
+      KV_CONFLICT: 'conflict', KV_ROLLBACK: 'rollback', KV_TIMEOUT: 'timeout',
+    };
+    const reason = error instanceof KvError ? reasons[error.code] : undefined;
+    if (reason === undefined) throw error;
+    return { ok: false, reason, error: error as KvError };
+  });
+}
+
+/** Runs a callback in one transaction after the other until one commits. */
+export async function runTransaction<K, V, T>(
+  begin: () => KvTransaction<K, V>,
+  fn: (tx: Transaction<K, V>) => T | Promise<T>,
+  maxRetries: number,
+): Promise<{ value: T; version: number }> {
+  checkFunction(fn);
+  for (let attempts = 0; ; attempts++) {
+    const tx = begin();
+    try {
+      const value = await fn(tx);
+      // It may have ended by itself meanwhile: by its time or a signal.
+      if (tx.status === 'rolled-back') throw tx.failure ?? new Rollback(undefined);
+      const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
+      return { value, version };
+    } catch (error) {
+      const isConflict = error instanceof KvError && error.code === 'KV_CONFLICT';
+      if (!isConflict || attempts >= maxRetries) throw tx.failure ?? error;
+    } finally {
+      tx[dispose]();
+    }
+    await pause(attempts);
+  }
+}
+
+/** Longer after each conflict, and not the same for all that conflicted. */
+function pause(attempts: number): Promise<void> {
+  const most = Math.min(2 ** attempts, 64);
+  return new Promise((resolve) => {
+    setTimeout(resolve, Math.random() * most);
+  });
+}
