@@ -7,8 +7,8 @@ const FILES = ['index.js', 'worker.js', 'local.js', 'mangrove_bg.wasm', 'node.js
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
 const BUDGETS = [
-  { what: 'main thread', files: ['index.js'], maxGzipBytes: 18 * 1024 },
-  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 175 * 1024 },
+  { what: 'main thread', files: ['index.js'], maxGzipBytes: 19 * 1024 },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 178 * 1024 },
 ];
 
 function sizesOf(path) {

@@ -9,6 +9,6 @@ export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
   Durability, Entry, Expiry, KvIterator, OpenOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
-  Stats, StorageFile, Support, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
+  Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
   WriteOptions, Writer,
 } from './types.ts';

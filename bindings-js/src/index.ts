@@ -8,7 +8,7 @@ import type { Transport } from './client/transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
-import type { CustomStorage, Database, OpenOptions, Support } from './types.ts';
+import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
 import { fetchModule, loadOnce } from './wasm.ts';
 
 export * from './api.ts';
@@ -33,6 +33,15 @@ export async function open<K = Key, V = unknown>(
   const transport = typeof storage === 'object' ? await openHere(storage, checked) : await openInWorker(path, checked);
   const persistence = typeof storage === 'object' ? 'custom' : storage === 'memory' ? 'memory' : 'opfs';
   return new KvDatabase(new Connection(transport), { path, persistence, durability }, options);
+}
+
+/**
+ * For Node, Deno and Bun.
+ *
+ * @throws KvError KV_UNSUPPORTED: a page cannot open files synchronously.
+ */
+export function openSync<K = Key, V = unknown>(_name: string | URL, _options?: OpenOptions<K, V>): SyncDatabase<K, V> {
+  throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
 }
 
 async function openInWorker(name: string, options: CheckedOptions): Promise<Transport> {

@@ -13,8 +13,8 @@ import { KvError } from './errors.ts';
 import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
-import { lockDirectory } from './storage/node-lock.ts';
-import type { CustomStorage, Database, OpenOptions, Support } from './types.ts';
+import { lockDirectory, lockDirectorySync } from './storage/node-lock.ts';
+import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
 import { loadOnce } from './wasm.ts';
 
 export * from './api.ts';
@@ -57,19 +57,51 @@ export async function open<K = Key, V = unknown>(
   return new KvDatabase(new Connection(transport), { path, persistence, durability: checked.durability }, options);
 }
 
+/**
+ * As `open`, synchronously.
+ *
+ * @throws what `open` rejects with. It waits for a lock without letting anything else run.
+ */
+export function openSync<K = Key, V = unknown>(
+  name: string | URL,
+  options: OpenOptions<K, V> = {},
+): SyncDatabase<K, V> {
+  const checked = checkOptions(options);
+  checked.signal?.throwIfAborted();
+  moduleSync ??= loadModuleSync();
+  const place = toPlaceUnlocked(name, checked);
+  const release = place.persistence === 'fs' ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
+  const transport = new LocalTransport(moduleSync, place.storage, checked.engine, release);
+  return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options).sync;
+}
+
+let moduleSync: WebAssembly.Module | undefined;
+
+function loadModuleSync(): WebAssembly.Module {
+  const url = new URL('./mangrove_bg.wasm', import.meta.url);
+  try {
+    return new WebAssembly.Module(fs.readFileSync(url));
+  } catch (error) {
+    throw toKvError(error, `load ${url}`);
+  }
+}
+
 async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
-  const { storage, signal } = options;
-  const nothing = (): void => {};
+  const place = toPlaceUnlocked(name, options);
+  if (place.persistence !== 'fs') return place;
+  return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal) };
+}
+
+function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {
+  const { storage } = options;
+  const release = (): void => {};
   if (typeof storage === 'object') {
-    return { path: String(name), persistence: 'custom', storage: new WatchedStorage(storage), release: nothing };
+    return { path: String(name), persistence: 'custom', storage: new WatchedStorage(storage), release };
   }
-  if (storage === 'memory') {
-    return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release: nothing };
-  }
+  if (storage === 'memory') return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release };
   if (storage === 'opfs') throw new KvError('KV_UNSUPPORTED', 'the origin private file system exists in browsers only');
   const path = toPath(name);
   prepareDirectory(path, options.engine.create);
-  const release = await lockDirectory(path, options.lockTimeoutMs, signal);
   return { path, persistence: 'fs', storage: new NodeStorage(path), release };
 }
 

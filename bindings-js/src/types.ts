@@ -294,11 +294,74 @@ export interface Transaction<K = Key, V = unknown> extends Reader<K, V>, Writer<
 export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   /** Number of the commit that it sees. It is asked for when it is awaited. */
   readonly version: Promise<number>;
+  /** Synchronous reads of the same state, where `Database.sync` is available. */
+  readonly sync: SyncReader<K, V>;
   /** Another collection in the same state. */
   collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2>;
   collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2>;
   /** Idempotent. Iterators that were begun on it go on. */
   close(): Promise<void>;
+  [Symbol.dispose](): void;
+}
+
+/**
+ * Reads of the synchronous API: as those of `Reader`, with plain values. Iterators are those of the language, with its helpers, and see the
+ * state of the call.
+ */
+export interface SyncReader<K, V> {
+  get(key: K): V | undefined;
+  getMany(keys: Iterable<K>): (V | undefined)[];
+  getEntry(key: K): Entry<K, V> | undefined;
+  has(key: K): boolean;
+  hasMany(keys: Iterable<K>): boolean[];
+  entries(options?: Range<K>): IterableIterator<[K, V]>;
+  keys(options?: Range<K>): IterableIterator<K>;
+  values(options?: Range<K>): IterableIterator<V>;
+  range(options: Range<K>): IterableIterator<[K, V]>;
+  prefix(prefix: KeyPrefix<K>, options?: Range<K>): IterableIterator<[K, V]>;
+  first(options?: Range<K>): [K, V] | undefined;
+  last(options?: Range<K>): [K, V] | undefined;
+  count(options?: Range<K>): number;
+  readonly size: number;
+  at(index: number, options?: Range<K>): [K, V] | undefined;
+  rank(key: K, options?: Bounds<K>): number;
+  [Symbol.iterator](): IterableIterator<[K, V]>;
+}
+
+/** Writes of the synchronous API: as those of `Writer`; each returns when it has the durability that was asked for. */
+export interface SyncWriter<K, V> {
+  /** Gives the collection itself, as `Map` does. */
+  set(key: K, value: V, options?: SetOptions): this;
+  setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): void;
+  delete(key: K, options?: WriteOptions): boolean;
+  deleteMany(keys: Iterable<K>, options?: WriteOptions): number;
+  clear(range?: Bounds<K>, options?: WriteOptions): void;
+  getOrInsert(key: K, value: V, options?: SetOptions): V;
+  getOrInsertComputed(key: K, compute: (key: K) => V, options?: SetOptions): V;
+  update(key: K, fn: (old: V | undefined, key: K) => Updated<V>, options?: SetOptions): V | undefined;
+}
+
+/** A collection, synchronously. */
+export interface SyncCollection<K, V> extends SyncReader<K, V>, SyncWriter<K, V> {
+  readonly name: string;
+}
+
+/** What the callback of a synchronous transaction reads and writes. */
+export interface SyncTransaction<K = Key, V = unknown> extends SyncCollection<K, V> {
+  collection<K2, V2>(collection: Collection<K2, V2>): SyncCollection<K2, V2>;
+  collection<K2 = Key, V2 = unknown>(name: string): SyncCollection<K2, V2>;
+}
+
+/** A database whose engine runs in this thread, synchronously. Calls take effect in order with those of the asynchronous API. */
+export interface SyncDatabase<K = Key, V = unknown> extends SyncCollection<K, V> {
+  collection<K2, V2>(collection: Collection<K2, V2>): SyncCollection<K2, V2>;
+  collection<K2 = Key, V2 = unknown>(name: string, options?: CollectionOptions<K2, V2>): SyncCollection<K2, V2>;
+  /** Runs `fn` in a transaction and commits it; whatever it throws rolls back. It may not be asynchronous. */
+  transaction<T>(fn: (tx: SyncTransaction<K, V>) => T, options?: WriteOptions): T;
+  /** Makes everything written so far survive a power cut. */
+  flush(): void;
+  /** Idempotent. */
+  close(): void;
   [Symbol.dispose](): void;
 }
 
@@ -442,6 +505,8 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   begin(options?: TransactionOptions): Transaction<K, V>;
   /** As `transaction`; that it conflicted too often, was rolled back or took too long is a result, not an exception. */
   tryTransaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<Result<T>>;
+  /** The synchronous API. Throws KV_SYNC_UNAVAILABLE unless the engine runs in this thread, as it does in Node, Deno and Bun. */
+  readonly sync: SyncDatabase<K, V>;
   /** Removes expired entries from the file; tells how many there were. They are invisible anyway. */
   purgeExpired(): Promise<number>;
   /** The state after all calls before this one. */

@@ -168,9 +168,17 @@ test('values have the bytes of CBOR', () => {
 });
 
 test('any plain data comes back equal', () => {
-  const data = fc.anything({ withBigInt: true, withMap: true, withSet: true, withTypedArray: true, withSparseArray: true });
+  const data = fc.anything({ withBigInt: true, withTypedArray: true, withSparseArray: true });
   fc.assert(fc.property(data.filter((value) => value !== undefined), (value) => {
     assert.deepStrictEqual(roundTrip(value), structuredClone(value));
+  }), { numRuns: 2000 });
+});
+
+// By their encoding, because not every runtime's `deepStrictEqual` pairs keys of maps that are equal objects.
+test('any maps and sets come back equal', () => {
+  const data = fc.anything({ withBigInt: true, withMap: true, withSet: true });
+  fc.assert(fc.property(data.filter((value) => value !== undefined), (value) => {
+    assert.deepStrictEqual(codec.encode(roundTrip(value)), codec.encode(structuredClone(value)));
   }), { numRuns: 2000 });
 });
 

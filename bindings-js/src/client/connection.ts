@@ -21,6 +21,7 @@ const ignore = (): void => {};
 export class Connection {
   readonly #transport: Transport;
   readonly #writer = new RequestWriter();
+  readonly #syncWriter = new RequestWriter();
   #batch: Pending[] = [];
   readonly #sent: Pending[][] = [];
   #isScheduled = false;
@@ -72,6 +73,43 @@ export class Connection {
   /** Sends a request whose outcome nobody waits for. */
   post(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => unknown): void {
     this.request(write, read).catch(ignore);
+  }
+
+  /** Fails where the engine is in another thread. */
+  checkSync(): NonNullable<Transport['sendSync']> {
+    const { sendSync } = this.#transport;
+    if (sendSync !== undefined) return sendSync;
+    throw new KvError('KV_SYNC_UNAVAILABLE', 'the engine runs in another thread; use the asynchronous API');
+  }
+
+  /** As `request`, at once and after what was requested before. */
+  requestSync<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T {
+    const sendSync = this.checkSync();
+    if (this.#status !== 'open') throw this.closedError();
+    this.#send();
+    const writer = this.#syncWriter;
+    try {
+      write(writer);
+      const reader = new ReplyReader(sendSync.call(this.#transport, writer.view()));
+      if (reader.u8() !== 0) throw reader.error();
+      return read(reader);
+    } finally {
+      writer.reset(false);
+    }
+  }
+
+  /** As `close`, at once. */
+  closeSync(): void {
+    if (this.#status === 'closed') return;
+    try {
+      this.requestSync((writer) => writer.u8(Op.close), ignore);
+    } finally {
+      if (this.#failure === undefined) {
+        this.#status = 'closed';
+        this.#closing ??= Promise.resolve();
+        this.#transport.dispose();
+      }
+    }
   }
 
   /** Finishes what was requested before and lets go of the database. */

@@ -5,7 +5,7 @@ import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type {
   Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Result, Snapshot,
-  Stats, Transaction, TransactionOptions, VerifyReport, WriteOptions,
+  Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types.ts';
 import { asyncDispose, attempt, ignore } from './async.ts';
 import { BatchState, KvBatch } from './batch.ts';
@@ -15,9 +15,11 @@ import { KvCollection } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { checkWait, toExpiry } from './expiry.ts';
 import { Op } from './protocol.ts';
+import { NEWEST } from './reader.ts';
 import type { Target } from './reader.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
+import { KvSyncDatabase } from './sync.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 
 /** Name of the collection that the database itself is. */
@@ -48,6 +50,7 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
   readonly #connection: Connection;
   readonly #durability: Durability;
   readonly #scope: DatabaseScope;
+  #sync: SyncDatabase<K, V> | undefined;
 
   constructor(connection: Connection, info: DatabaseInfo, options: CollectionOptions<K, V>) {
     super(toTarget(connection, DEFAULT_COLLECTION, options), new DatabaseScope(connection, info.durability));
@@ -124,6 +127,15 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return toResult(this.#run(fn, options));
   }
 
+  get sync(): SyncDatabase<K, V> {
+    this.#connection.checkSync();
+    this.#sync ??= new KvSyncDatabase(this.target, NEWEST, this.#durability, (collection, options) =>
+      (typeof collection === 'string' && options !== undefined
+        ? toTarget(this.#connection, checkedName(collection), options)
+        : this.#resolve(collection)));
+    return this.#sync;
+  }
+
   purgeExpired(): Promise<number> {
     return this.#purge(0);
   }
@@ -189,4 +201,9 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
 function checkName(name: unknown): void {
   if (typeof name === 'string' && name !== DEFAULT_COLLECTION && !/\p{Surrogate}/u.test(name)) return;
   throw new KvError('KV_INVALID_ARGUMENT', 'a collection name has to be a well-formed string that is not empty');
+}
+
+function checkedName(name: string): string {
+  checkName(name);
+  return name;
 }

@@ -33,6 +33,15 @@ export class LocalTransport implements Transport {
     this.events?.reply(reply);
   }
 
+  sendSync(message: Uint8Array): Uint8Array {
+    try {
+      return this.#host.execute(message);
+    } catch (error) {
+      this.events?.fail(error as KvError);
+      throw error;
+    }
+  }
+
   dispose(): void {
     try {
       this.#host.dispose();

@@ -1,10 +1,11 @@
 // A read view of the database.
-import type { Collection, Reader, Snapshot } from '../types.ts';
+import type { Collection, Reader, Snapshot, SyncReader } from '../types.ts';
 import { LazyPromise, dispose, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
 import { CollectionReader } from './reader.ts';
 import type { Target, View } from './reader.ts';
+import { KvSyncReader } from './sync.ts';
 
 interface Held {
   readonly connection: Connection;
@@ -67,6 +68,11 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
 
   get version(): Promise<number> {
     return new LazyPromise(() => this.#view.version);
+  }
+
+  get sync(): SyncReader<K, V> {
+    this.target.connection.checkSync();
+    return new KvSyncReader(this.target, this.#view);
   }
 
   close(): Promise<void> {

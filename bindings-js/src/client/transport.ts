@@ -16,6 +16,8 @@ export interface Transport {
   /** Set before the first message. */
   events: TransportEvents | undefined;
   send(message: Uint8Array<ArrayBuffer>): void;
+  /** Sends a message and gives its reply at once; only where the engine runs in this thread. */
+  sendSync?(message: Uint8Array<ArrayBuffer>): Uint8Array;
   /** Frees what the engine holds; called once, after its last reply or failure. */
   dispose(): void;
 }

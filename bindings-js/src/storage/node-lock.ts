@@ -145,7 +145,28 @@ export async function lockDirectory(
     if (signal?.aborted) throw signal.reason;
     throw toKvError(error, `lock ${directory}`);
   }
-  throw new KvError('KV_LOCKED', `${directory} is open in ${describeHolder(directory)}; close it there first`, {
+  throw lockedError(directory);
+}
+
+/** As `lockDirectory`; nothing else runs while it waits. */
+export function lockDirectorySync(directory: string, timeoutMs: number): () => void {
+  const deadline = performance.now() + timeoutMs;
+  const cell = new Int32Array(new SharedArrayBuffer(4));
+  try {
+    for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
+      if (tryLock(directory)) return () => fs.rmSync(join(directory, LOCK_FILE), { force: true });
+      const leftMs = deadline - performance.now();
+      if (leftMs <= 0) break;
+      Atomics.wait(cell, 0, 0, Math.min(waitMs, leftMs));
+    }
+  } catch (error) {
+    throw toKvError(error, `lock ${directory}`);
+  }
+  throw lockedError(directory);
+}
+
+function lockedError(directory: string): KvError {
+  return new KvError('KV_LOCKED', `${directory} is open in ${describeHolder(directory)}; close it there first`, {
     retryable: true,
   });
 }

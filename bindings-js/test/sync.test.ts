@@ -1,0 +1,146 @@
+// The synchronous API: the same answers as the asynchronous one, in order with it.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { DELETE, KEEP, keyCodecs, open, openSync } from 'mangrove-kv';
+import type { Key } from 'mangrove-kv';
+import { chance, code, withMemory, withPath } from './support/kit.ts';
+
+test('reads give what the asynchronous ones give', () => withMemory<Key, unknown>({}, async (db) => {
+  const random = chance(3);
+  await db.setMany(Array.from({ length: 700 }, (_, index) => [index * 3, { index, text: 'x'.repeat(random() * 40) }] as const));
+  const { sync } = db;
+  assert.equal(sync.size, 700);
+  for (let round = 0; round < 60; round++) {
+    const [a, b] = [Math.floor(random() * 2200), Math.floor(random() * 2200)];
+    const range = {
+      gte: Math.min(a, b), lt: Math.max(a, b), reverse: random() < 0.5,
+      ...(random() < 0.3 ? { limit: Math.floor(random() * 300) } : {}), ...(random() < 0.3 ? { offset: Math.floor(random() * 50) } : {}),
+    };
+    assert.deepEqual([...sync.entries(range)], await db.entries(range).toArray());
+    assert.deepEqual([...sync.keys(range)], await db.keys(range).toArray());
+    assert.deepEqual([...sync.values(range)], await db.values(range).toArray());
+    assert.equal(sync.count(range), await db.count(range));
+    assert.deepEqual(sync.first(range), await db.first(range));
+    assert.deepEqual(sync.last(range), await db.last(range));
+    const index = Math.floor(random() * 40) - 20;
+    assert.deepEqual(sync.at(index, range), await db.at(index, range));
+    assert.equal(sync.rank(a), await db.rank(a));
+    assert.deepEqual(sync.get(a), await db.get(a));
+    assert.equal(sync.has(a), await db.has(a));
+    assert.deepEqual(sync.getEntry(a), await db.getEntry(a));
+    assert.deepEqual(sync.getMany([a, b]), await db.getMany([a, b]));
+    assert.deepEqual(sync.hasMany([a, b]), await db.hasMany([a, b]));
+  }
+  assert.deepEqual([...sync.prefix([1])], []);
+  assert.deepEqual([...sync.range({ lt: 4 })].map(([key]) => key), [0, 3]);
+  assert.equal([...sync].length, 700);
+}));
+
+test('calls of both kinds take effect in the order they were made', () => withMemory<string, number>({}, async (db) => {
+  const first = db.set('a', 1);
+  assert.equal(db.sync.get('a'), 1, 'what was called before is seen');
+  const read = db.get('a');
+  assert.equal(db.sync.set('a', 2).set('b', 3), db.sync);
+  assert.equal(await read, 1);
+  await first;
+  assert.deepEqual(await db.getMany(['a', 'b']), [2, 3]);
+}));
+
+test('writes', () => withMemory<string, number>({}, async ({ sync }) => {
+  sync.setMany([['a', 1], ['b', 2], ['c', 3]]);
+  assert.equal(sync.delete('a'), true);
+  assert.equal(sync.delete('a'), false);
+  assert.equal(sync.deleteMany(['b', 'x']), 1);
+  assert.equal(sync.getOrInsert('d', 4), 4);
+  assert.equal(sync.getOrInsert('d', 5), 4);
+  assert.equal(sync.getOrInsertComputed('eee', (key) => key.length), 3);
+  assert.equal(sync.update('d', (old = 0) => old + 1), 5);
+  assert.equal(sync.update('d', () => KEEP), 5);
+  assert.equal(sync.update('eee', () => DELETE), undefined);
+  assert.throws(() => sync.update('d', () => undefined as never), code('KV_INVALID_VALUE'));
+  assert.throws(() => sync.set('x', undefined as never), code('KV_INVALID_VALUE'));
+  assert.throws(() => sync.get(NaN as never), code('KV_INVALID_KEY'));
+  sync.set('gone', 1, { expireAt: 1 });
+  assert.deepEqual([...sync.keys()], ['c', 'd']);
+  sync.clear({ gte: 'd' });
+  assert.deepEqual([...sync.keys()], ['c']);
+  sync.clear();
+  assert.equal(sync.size, 0);
+}));
+
+test('iterators see the state of their call and give their place back', () => withMemory<number, number>({}, async (db) => {
+  db.sync.setMany(Array.from({ length: 500 }, (_, index) => [index, index]));
+  const iterator = db.sync.keys();
+  db.sync.clear();
+  assert.equal([...iterator].length, 500);
+  assert.deepEqual(iterator.next(), { done: true, value: undefined });
+  db.sync.setMany(Array.from({ length: 500 }, (_, index) => [index, index]));
+  for (const key of db.sync.keys()) if (key === 70) break;
+  const left = db.sync.values({ reverse: true });
+  assert.equal(left.next().value, 499);
+  left.return?.();
+  assert.equal((await db.stats()).openSnapshots, 0);
+}));
+
+test('snapshots and collections', () => withMemory<string, number>({}, async (db) => {
+  db.sync.set('a', 1);
+  const snapshot = db.snapshot();
+  const view = snapshot.sync;
+  db.sync.set('a', 2);
+  assert.equal(view.get('a'), 1);
+  assert.deepEqual([...view], [['a', 1]]);
+  await snapshot.close();
+  assert.throws(() => view.get('a'), code('KV_CLOSED'));
+  const users = db.collection<string, { age: number }>('users', { key: keyCodecs.string });
+  db.sync.collection(users).set('ada', { age: 36 });
+  assert.deepEqual(await users.get('ada'), { age: 36 });
+  const numbers = db.sync.collection<number, string>('numbers', { key: keyCodecs.uint32 });
+  numbers.set(7, 'seven');
+  assert.equal(numbers.name, 'numbers');
+  assert.throws(() => db.sync.collection('numbers').get(7), code('KV_CODEC_MISMATCH'));
+}));
+
+test('transactions', () => withMemory<string, number>({}, async (db) => {
+  db.sync.set('a', 10);
+  const given = db.sync.transaction((tx) => {
+    tx.set('a', (tx.get('a') ?? 0) - 3);
+    tx.collection<string, number>('other').set('b', 3);
+    assert.equal(db.sync.get('a'), 10);
+    assert.deepEqual([...tx.keys()], ['a']);
+    return 'given';
+  });
+  assert.equal(given, 'given');
+  assert.equal(db.sync.get('a'), 7);
+  const reason = new Error('mine');
+  let late: (() => unknown) | undefined;
+  assert.throws(() => db.sync.transaction((tx) => {
+    tx.clear();
+    late = () => tx.set('late', 1);
+    throw reason;
+  }), (error) => error === reason);
+  assert.throws(() => late?.(), code('KV_CLOSED'));
+  assert.throws(() => db.sync.transaction(async (tx) => { tx.set('b', 1); }), code('KV_INVALID_ARGUMENT'));
+  assert.deepEqual([...db.sync], [['a', 7]]);
+  assert.equal((await db.stats()).openSnapshots, 0);
+}));
+
+test('opened and closed synchronously', () => withPath(async (path) => {
+  {
+    using db = openSync<string, number>(path, { lockTimeout: 0 });
+    db.set('a', 1);
+    assert.throws(() => openSync(path, { lockTimeout: 20 }), code('KV_LOCKED'));
+  }
+  assert.throws(() => openSync(path, { exclusive: true }), code('KV_EXISTS'));
+  assert.throws(() => openSync(`${path}-none`, { create: false }), code('KV_NOT_FOUND'));
+  const db = await open<string, number>(path);
+  assert.equal(db.sync.get('a'), 1);
+  const pending = db.set('b', 2);
+  db.sync.close();
+  db.sync.close();
+  await pending;
+  assert.equal(db.status, 'closed');
+  assert.throws(() => db.sync.get('a'), code('KV_CLOSED'));
+  const again = openSync<string, number>(path);
+  assert.deepEqual([...again], [['a', 1], ['b', 2]]);
+  again.close();
+}));
