@@ -67,6 +67,7 @@ export class EngineHost {
   readonly #instance: Instance;
   readonly #storage: TrackedStorage;
   #engine: Engine | undefined;
+  #view = new Uint8Array(0);
   #flushTimer: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(instance: Instance, storage: TrackedStorage, engine: Engine) {
@@ -95,20 +96,25 @@ export class EngineHost {
   execute(message: Uint8Array): Uint8Array<ArrayBuffer> {
     const engine = this.#engine;
     if (engine === undefined) throw new KvError('KV_CLOSED', 'the database is closed');
-    const { memory } = this.#instance;
     try {
       const at = engine.request_buffer(message.length);
-      // The memory's buffer changes whenever it grows, so no view of it is kept.
-      new Uint8Array(memory.buffer, at, message.length).set(message);
+      this.#bytes().set(message, at);
       const length = engine.execute(message.length);
       if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
-      return new Uint8Array(memory.buffer, engine.reply_ptr(), length).slice();
+      const reply = engine.reply_ptr();
+      return this.#bytes().slice(reply, reply + length);
     } catch (error) {
       this.#engine = undefined;
       clearTimeout(this.#flushTimer);
       this.#storage.closeAll();
       throw crashed(this.#instance, error);
     }
+  }
+
+  /** All of the memory. Its buffer is another one whenever it has grown, and the view of the one before is empty then. */
+  #bytes(): Uint8Array<ArrayBuffer> {
+    if (this.#view.length === 0) this.#view = new Uint8Array(this.#instance.memory.buffer);
+    return this.#view;
   }
 
   #flushLater(): void {
