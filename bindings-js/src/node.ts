@@ -8,7 +8,7 @@ import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
 import { LocalTransport } from './client/local-transport.ts';
 import { checkOptions } from './client/options.ts';
-import type { CheckedOptions } from './client/options.ts';
+import type { CheckedOptions, EngineOptions } from './client/options.ts';
 import { KvError } from './errors.ts';
 import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
@@ -52,9 +52,9 @@ export async function open<K = Key, V = unknown>(
   signal?.throwIfAborted();
   const module = await loadModule();
   signal?.throwIfAborted();
-  const { path, persistence, storage, release } = await toPlace(name, checked);
-  const transport = new LocalTransport(module, storage, checked.engine, release);
-  return new KvDatabase(new Connection(transport), { path, persistence, durability: checked.durability }, options);
+  const place = await toPlace(name, checked);
+  const transport = new LocalTransport(module, place.storage, toEngine(place, checked), place.release);
+  return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options);
 }
 
 /**
@@ -70,9 +70,18 @@ export function openSync<K = Key, V = unknown>(
   checked.signal?.throwIfAborted();
   moduleSync ??= loadModuleSync();
   const place = toPlaceUnlocked(name, checked);
-  const release = place.persistence === 'fs' ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
-  const transport = new LocalTransport(moduleSync, place.storage, checked.engine, release);
+  const release = isLocked(place, checked) ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
+  const transport = new LocalTransport(moduleSync, place.storage, toEngine(place, checked), release);
   return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options).sync;
+}
+
+/** Readers lock nobody out. */
+function isLocked(place: Place, options: CheckedOptions): boolean {
+  return place.persistence === 'fs' && !options.engine.readOnly;
+}
+
+function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
+  return { ...engine, besideWriter: engine.readOnly && place.persistence === 'fs' };
 }
 
 let moduleSync: WebAssembly.Module | undefined;
@@ -88,7 +97,7 @@ function loadModuleSync(): WebAssembly.Module {
 
 async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
   const place = toPlaceUnlocked(name, options);
-  if (place.persistence !== 'fs') return place;
+  if (!isLocked(place, options)) return place;
   return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal) };
 }
 
@@ -101,8 +110,9 @@ function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {
   if (storage === 'memory') return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release };
   if (storage === 'opfs') throw new KvError('KV_UNSUPPORTED', 'the origin private file system exists in browsers only');
   const path = toPath(name);
-  prepareDirectory(path, options.engine.create);
-  return { path, persistence: 'fs', storage: new NodeStorage(path), release };
+  const { create, readOnly } = options.engine;
+  prepareDirectory(path, create && !readOnly);
+  return { path, persistence: 'fs', storage: new NodeStorage(path, readOnly), release };
 }
 
 function toPath(name: string | URL): string {

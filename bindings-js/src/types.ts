@@ -404,6 +404,12 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
   create?: boolean | undefined;
   /** Fail with KV_EXISTS if it exists. Default false. */
   exclusive?: boolean | undefined;
+  /**
+   * Refuse all writes with KV_READ_ONLY. In Node, Deno and Bun nothing is locked and no permission to write is needed: the database can be read
+   * while another process writes to it. It shows the state of its opening until `refresh()`; what was overwritten meanwhile is answered with
+   * KV_STALE. Default false.
+   */
+  readOnly?: boolean | undefined;
   /** Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED. Default 10 000. */
   lockTimeout?: number | undefined;
   /** For all writes that do not say otherwise. Default "strict". */
@@ -505,6 +511,11 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   begin(options?: TransactionOptions): Transaction<K, V>;
   /** As `transaction`; that it conflicted too often, was rolled back or took too long is a result, not an exception. */
   tryTransaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<Result<T>>;
+  /**
+   * Shows what another process has committed since a database was opened with `readOnly`; tells whether there was something. Costs what
+   * opening costs. Snapshots and iterators stay what they were.
+   */
+  refresh(): Promise<boolean>;
   /** The synchronous API. Throws KV_SYNC_UNAVAILABLE unless the engine runs in this thread, as it does in Node, Deno and Bun. */
   readonly sync: SyncDatabase<K, V>;
   /** Removes expired entries from the file; tells how many there were. They are invisible anyway. */

@@ -80,11 +80,17 @@ impl Drop for Handle {
 }
 
 /// A `CustomStorage`.
-pub(crate) struct JsStorage(Handle);
+pub(crate) struct JsStorage {
+    handle: Handle,
+    beside_writer: bool,
+}
 
 impl JsStorage {
-    pub(crate) fn new(storage: HostStorage) -> Self {
-        Self(Handle::new(storage.into()))
+    pub(crate) fn new(storage: HostStorage, beside_writer: bool) -> Self {
+        Self {
+            handle: Handle::new(storage.into()),
+            beside_writer,
+        }
     }
 
     fn call<R>(
@@ -93,7 +99,7 @@ impl JsStorage {
         name: &str,
         call: impl FnOnce(&HostStorage) -> std::result::Result<R, JsValue>,
     ) -> Result<R> {
-        done(self.0.with(call), action, name, None)
+        done(self.handle.with(call), action, name, None)
     }
 }
 
@@ -138,6 +144,10 @@ impl Storage for JsStorage {
     fn exists(&self, name: &str) -> Result<bool> {
         let names = self.call("list files for", name, HostStorage::list)?;
         Ok(names.iter().any(|found| found == name))
+    }
+
+    fn is_beside_writer(&self) -> bool {
+        self.beside_writer
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -39,6 +39,11 @@ extern "C" {
     fn create(this: &EngineOptions) -> Option<bool>;
     #[wasm_bindgen(method, getter)]
     fn exclusive(this: &EngineOptions) -> Option<bool>;
+    #[wasm_bindgen(method, getter, js_name = readOnly)]
+    fn read_only(this: &EngineOptions) -> Option<bool>;
+    /// Somebody else may write to the files meanwhile.
+    #[wasm_bindgen(method, getter, js_name = besideWriter)]
+    fn beside_writer(this: &EngineOptions) -> Option<bool>;
     #[wasm_bindgen(method, getter, js_name = cacheBytes)]
     fn cache_bytes(this: &EngineOptions) -> Option<u32>;
     #[wasm_bindgen(method, getter, js_name = unitBytes)]
@@ -70,7 +75,10 @@ impl Engine {
     pub fn open(storage: HostStorage, options: &EngineOptions) -> Result<Engine, JsValue> {
         keep_panic_message();
         let database = to_options(options)
-            .and_then(|options| Database::open(Arc::new(JsStorage::new(storage)), options))
+            .and_then(|opened| {
+                let beside_writer = options.beside_writer().unwrap_or_default();
+                Database::open(Arc::new(JsStorage::new(storage, beside_writer)), opened)
+            })
             .map_err(|error| errors::to_js(&error))?;
         Ok(Self {
             session: Session::new(database),
@@ -146,6 +154,7 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
     Ok(Options {
         create: given.create().unwrap_or(defaults.create),
         exclusive: given.exclusive().unwrap_or(defaults.exclusive),
+        read_only: given.read_only().unwrap_or(defaults.read_only),
         cache_bytes: given.cache_bytes().map_or(defaults.cache_bytes, |bytes| bytes as usize),
         unit_bytes: given.unit_bytes().unwrap_or(defaults.unit_bytes),
         node_bytes: given.node_bytes().unwrap_or(defaults.node_bytes),

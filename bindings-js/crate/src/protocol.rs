@@ -44,6 +44,7 @@ pub mod op {
     pub const STATS: u8 = 0x41;
     pub const VERIFY: u8 = 0x42;
     pub const PURGE: u8 = 0x43;
+    pub const REFRESH: u8 = 0x44;
     pub const CLOSE: u8 = 0x4f;
 }
 

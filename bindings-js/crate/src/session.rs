@@ -36,6 +36,14 @@ impl Session {
                 return;
             };
             run(database, &mut self.state, &mut reader, out);
+            if reader.peek() == Some(op::REFRESH) {
+                let start = out.begin();
+                let _ = reader.u8();
+                match self.refresh() {
+                    Ok(is_newer) => out.flag(is_newer),
+                    Err(error) => out.fail(&start, &error),
+                }
+            }
             if reader.peek() == Some(op::CLOSE) {
                 let start = out.begin();
                 // Only this request.
@@ -60,20 +68,27 @@ impl Session {
         }
     }
 
+    /// Goes over to what a writer beside this reader has committed. Snapshots stay what they were.
+    fn refresh(&mut self) -> Result<bool> {
+        self.state.forget_current();
+        self.state.undo();
+        self.database.as_mut().map_or(Err(Error::Closed), Database::refresh)
+    }
+
     fn close(&mut self) -> Result<()> {
         self.state = State::default();
         self.database.take().map_or(Ok(()), Database::close)
     }
 }
 
-/// Executes requests up to the one that closes the database.
+/// Executes requests up to one that closes the database or opens it again.
 fn run(database: &Database, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) {
     let mut group = Group::new(database);
     while let Some(code) = reader.peek() {
         if !joins_group(code) {
             group.finish(state, out);
         }
-        if code == op::CLOSE {
+        if code == op::CLOSE || code == op::REFRESH {
             return;
         }
         group.execute(state, reader, out);

@@ -127,6 +127,10 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return toResult(this.#run(fn, options));
   }
 
+  refresh(): Promise<boolean> {
+    return this.#connection.request((writer) => writer.u8(Op.refresh), (reader) => reader.u8() !== 0);
+  }
+
   get sync(): SyncDatabase<K, V> {
     this.#connection.checkSync();
     this.#sync ??= new KvSyncDatabase(this.target, NEWEST, this.#durability, (collection, options) =>

@@ -12,6 +12,9 @@ const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
 export interface EngineOptions {
   readonly create: boolean;
   readonly exclusive: boolean;
+  readonly readOnly: boolean;
+  /** Another process may write to the files meanwhile. */
+  readonly besideWriter?: boolean;
   readonly cacheBytes: number | undefined;
   readonly compression: string | undefined;
   readonly unitBytes: number | undefined;
@@ -55,7 +58,7 @@ export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
   if (typeof options !== 'object' || options === null) {
     throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
   }
-  const { create = true, exclusive = false, durability = 'strict', compression } = options;
+  const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
   const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, signal } = options;
   durabilityCode(durability);
   if (options.key !== undefined) checkCodec('key', options.key);
@@ -68,6 +71,7 @@ export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
     engine: {
       create: checkBoolean('create', create),
       exclusive: checkBoolean('exclusive', exclusive),
+      readOnly: checkBoolean('readOnly', readOnly),
       cacheBytes: checkSize('cacheBytes', options.cacheBytes),
       compression,
       unitBytes: checkSize('unitBytes', options.unitBytes),

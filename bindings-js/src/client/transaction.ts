@@ -81,8 +81,8 @@ class TransactionState implements View {
       if (isReading) writer.u8(Op.snapshotOpen).uv(id);
       else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
     }, (reader) => reader.uv());
-    // Nobody may ask for it.
-    this.version.catch(ignore);
+    // Why it could not be begun explains what becomes of all that was called on it.
+    this.version.catch((error: unknown) => this.finish('rolled-back', error));
     abandoned.register(this, this.held, this.held);
     options.signal?.addEventListener('abort', this.#onAbort, { once: true });
     if (options.timeoutMs <= MAX_TIMEOUT_MS) {

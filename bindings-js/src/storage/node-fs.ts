@@ -100,12 +100,14 @@ class NodeFile implements StorageFile {
   }
 }
 
-/** The files of one database's directory, which exists and is locked. */
+/** The files of one database's directory, which exists and is locked, unless they are only read. */
 export class NodeStorage implements CustomStorage {
   readonly #directory: string;
+  readonly #isReading: boolean;
 
-  constructor(directory: string) {
+  constructor(directory: string, isReading = false) {
     this.#directory = directory;
+    this.#isReading = isReading;
   }
 
   open(file: string): StorageFile {
@@ -126,6 +128,7 @@ export class NodeStorage implements CustomStorage {
   }
 
   #openHandle(path: string): number {
+    if (this.#isReading) return fs.openSync(path, 'r');
     try {
       return fs.openSync(path, 'r+');
     } catch (error) {
