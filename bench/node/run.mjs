@@ -4,11 +4,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { ENGINES } from './engines/index.mjs';
-import { prepare } from './peers.mjs';
-import { Report } from './report/index.mjs';
-import { short } from './report/numbers.mjs';
-import { WORKLOADS } from './stages/index.mjs';
+import { ENGINES } from './src/engines/index.mjs';
+import { prepare } from './src/peers.mjs';
+import { Report } from './src/report/index.mjs';
+import { short } from './src/report/numbers.mjs';
+import { WORKLOADS } from './src/stages/index.mjs';
 
 const { values: options } = parseArgs({
   options: {
@@ -33,7 +33,7 @@ function choose(all, text) {
 /** What the process answers. */
 function runStage(request) {
   return new Promise((done) => {
-    const child = fork(join(import.meta.dirname, 'child.mjs'), [JSON.stringify(request)], {
+    const child = fork(join(import.meta.dirname, 'src/child.mjs'), [JSON.stringify(request)], {
       execArgv: ['--expose-gc', '--disable-warning=ExperimentalWarning', ...process.execArgv],
     });
     let answer = { error: 'the process ended without an answer' };
@@ -68,6 +68,9 @@ async function runAll(report, { engines, workloads, rounds, scale, values, cache
   }
 }
 
+/** Relative to where npm was called. */
+const toPath = (text) => resolve(process.env.INIT_CWD ?? '.', text);
+
 async function main() {
   const engines = choose(ENGINES, options.engines);
   const workloads = choose(WORKLOADS, options.workloads);
@@ -76,12 +79,12 @@ async function main() {
   const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
   const cacheBytes = Number(options.cache) * 2 ** 20;
   prepare(engines);
-  const directory = mkdtempSync(join(resolve(options.directory), 'mangrove-bench-'));
+  const directory = mkdtempSync(join(toPath(options.directory), 'mangrove-bench-'));
   try {
     const report = new Report({ engines, workloads, rounds, scale, values: options.values, cacheBytes });
     await runAll(report, { engines, workloads, rounds, scale, values: options.values, cacheBytes, directory });
-    report.write(options.output);
-    process.stdout.write(`\n${report.markdown()}\nThe report is in ${resolve(options.output)}.\n`);
+    report.write(toPath(options.output));
+    process.stdout.write(`\n${report.markdown()}\nThe report is in ${toPath(options.output)}.\n`);
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }

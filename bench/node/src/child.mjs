@@ -8,6 +8,7 @@ try {
   const { open } = await ENGINES[engine].load();
   answer = { figures: await STAGES[stage]({ open, ...options }) };
 } catch (error) {
-  answer = { error: error instanceof Error ? error.message.split('\n')[0] : String(error) };
+  const missing = error.code === 'ERR_MODULE_NOT_FOUND' || error.code === 'MODULE_NOT_FOUND';
+  answer = { error: missing ? 'it is not installed' : String(error.message ?? error).split('\n')[0] };
 }
 process.send(answer, () => process.disconnect());
