@@ -8,7 +8,8 @@ try {
   const { open } = await ENGINES[engine].load();
   answer = { figures: await STAGES[stage]({ open, ...options }) };
 } catch (error) {
-  const missing = error.code === 'ERR_MODULE_NOT_FOUND' || error.code === 'MODULE_NOT_FOUND';
-  answer = { error: missing ? 'it is not installed' : String(error.message ?? error).split('\n')[0] };
+  // Their messages have paths in them, and no more to say.
+  const known = { ERR_MODULE_NOT_FOUND: 'it is not installed', ERR_DLOPEN_FAILED: 'it was built for another Node or machine' };
+  answer = { error: known[error.code] ?? String(error.message ?? error).split('\n')[0] };
 }
 process.send(answer, () => process.disconnect());

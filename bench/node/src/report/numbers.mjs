@@ -6,6 +6,7 @@ export function median(values) {
 
 /** With as many digits as tell something. */
 export function short(value) {
+  if (value === 0) return '0';
   if (value < 0) return `-${short(-value)}`;
   if (value >= 100) return Math.round(value).toLocaleString('en-US');
   return value.toFixed(value >= 10 ? 1 : value >= 1 ? 2 : 3);
