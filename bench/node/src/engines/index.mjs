@@ -1,0 +1,37 @@
+// The engines by name, ours first. Each module has `open(directory, options)`, which gives an object with
+//
+// - `write(entries)`, one atomic commit, and `put(key, value)`;
+// - `get(key)`, awaited by the benchmark, `getSync(key)` where there is one, `getMany(keys)`;
+// - `scan(reverse)`, how many entries it has read, and `range(from, limit)`, an array of entries;
+// - `close()`.
+//
+// What is asynchronous gives a promise; what waits for the disk in the calling thread does not, and has no `overlaps`.
+// Options are `ints` (numbers to numbers instead of strings to values), `values` ('bytes' or 'text'), `durable` and `cacheBytes`.
+import { createRequire } from 'node:module';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+const require = createRequire(import.meta.url);
+
+export const ENGINES = {
+  mangrove: { load: () => import('./mangrove.mjs'), package: 'mangrove-kv', ours: true },
+  lmdb: { load: () => import('./lmdb.mjs'), package: 'lmdb' },
+  'classic-level': { load: () => import('./classic-level.mjs'), package: 'classic-level' },
+  'better-sqlite3': { load: () => import('./better-sqlite3.mjs'), package: 'better-sqlite3' },
+  'node:sqlite': { load: () => import('./node-sqlite.mjs') },
+};
+
+/** What is installed, '' where it comes with Node, undefined where it is not there. */
+export function version(name) {
+  const { package: packageName } = ENGINES[name];
+  if (packageName === undefined) return '';
+  const directory = require.resolve.paths(packageName).map((path) => join(path, packageName));
+  for (const place of directory) {
+    try {
+      return JSON.parse(readFileSync(join(place, 'package.json'), 'utf8')).version;
+    } catch {
+      // Not here.
+    }
+  }
+  return undefined;
+}

@@ -1,0 +1,43 @@
+// What both of SQLite's bindings have in common: a table of keys and values.
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+
+export function open(directory, { ints, values, durable, cacheBytes }, connect) {
+  mkdirSync(directory, { recursive: true });
+  const db = connect(join(directory, 'data.sqlite'));
+  db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = ${durable ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -${cacheBytes >> 10}`);
+  // A number as primary key is the table's own; for other keys the table without is the smaller and faster one.
+  const valueType = ints ? 'INTEGER' : values === 'text' ? 'TEXT' : 'BLOB';
+  db.exec(`CREATE TABLE IF NOT EXISTS kv ${ints ? `(key INTEGER PRIMARY KEY, value ${valueType})` : `(key TEXT PRIMARY KEY, value ${valueType}) WITHOUT ROWID`}`);
+  const begin = db.prepare('BEGIN');
+  const commit = db.prepare('COMMIT');
+  const put = db.prepare('INSERT OR REPLACE INTO kv VALUES (?, ?)');
+  const get = db.prepare('SELECT value FROM kv WHERE key = ?');
+  const scans = ['ASC', 'DESC'].map((order) => db.prepare(`SELECT key, value FROM kv ORDER BY key ${order}`));
+  const range = db.prepare('SELECT key, value FROM kv WHERE key >= ? ORDER BY key LIMIT ?');
+  const value = (key) => get.get(key)?.value;
+  return {
+    overlaps: false,
+    write(entries) {
+      begin.run();
+      for (const [key, value] of entries) put.run(key, value);
+      commit.run();
+    },
+    put: (key, value) => void put.run(key, value),
+    get: value,
+    getSync: value,
+    getMany(keys) {
+      begin.run();
+      const found = keys.map(value);
+      commit.run();
+      return found;
+    },
+    scan(reverse) {
+      let count = 0;
+      for (const row of scans[Number(reverse)].iterate()) if (row.value !== undefined) count++;
+      return count;
+    },
+    range: (from, limit) => range.all(from, limit),
+    close: () => db.close(),
+  };
+}
