@@ -15,6 +15,7 @@ const require = createRequire(import.meta.url);
 
 export const ENGINES = {
   mangrove: { load: () => import('./mangrove.mjs'), package: 'mangrove-kv', ours: true },
+  'mangrove-sync': { load: () => import('./mangrove-sync.mjs'), package: 'mangrove-kv', ours: true },
   lmdb: { load: () => import('./lmdb.mjs'), package: 'lmdb' },
   'classic-level': { load: () => import('./classic-level.mjs'), package: 'classic-level' },
   'better-sqlite3': { load: () => import('./better-sqlite3.mjs'), package: 'better-sqlite3' },

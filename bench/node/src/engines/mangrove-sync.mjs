@@ -1,0 +1,21 @@
+import { keyCodecs, openSync, valueCodecs } from 'mangrove-kv';
+
+export function open(directory, { ints, values, durable, cacheBytes }) {
+  const key = ints ? keyCodecs.uint32 : keyCodecs.utf8;
+  const value = ints ? valueCodecs.structured() : values === 'text' ? valueCodecs.string : valueCodecs.bytes;
+  const db = openSync(directory, { key, value, cacheBytes, durability: durable ? 'strict' : 'relaxed' });
+  return {
+    write: (entries) => db.setMany(entries),
+    put: (key, value) => db.set(key, value),
+    get: (key) => db.get(key),
+    getSync: (key) => db.get(key),
+    getMany: (keys) => db.getMany(keys),
+    scan(reverse) {
+      let count = 0;
+      for (const entry of db.entries({ reverse })) count += entry.length >> 1;
+      return count;
+    },
+    range: (from, limit) => [...db.entries({ gte: from, limit })],
+    close: () => db.close(),
+  };
+}
