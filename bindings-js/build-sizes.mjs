@@ -3,12 +3,12 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 
-const FILES = ['index.js', 'worker.js', 'local.js', 'mangrove_bg.wasm', 'node.js'];
+const FILES = ['index.js', 'worker.js', 'local.js', 'live.js', 'mangrove_bg.wasm', 'node.js'];
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
 const BUDGETS = [
-  { what: 'main thread', files: ['index.js'], maxGzipBytes: 18 * 1024 },
-  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 175 * 1024 },
+  { what: 'main thread', files: ['index.js'], maxGzipBytes: 20 * 1024 },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 190 * 1024 },
 ];
 
 function sizesOf(path) {

@@ -35,6 +35,7 @@ const ENTRIES = [
   { name: 'index', platform: 'browser' },
   { name: 'worker', platform: 'browser' },
   { name: 'local', platform: 'browser' },
+  { name: 'live', platform: 'neutral' },
   { name: 'node', platform: 'node' },
 ];
 

@@ -5,6 +5,10 @@ export { valueCodecs } from './codec/values.ts';
 export type { ValueCodec } from './codec/values.ts';
 export { KvError } from './errors.ts';
 export type { KvErrorCode } from './errors.ts';
+export type {
+  Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
+  WatchOptions, Watchable,
+} from './feed-types.ts';
 export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,

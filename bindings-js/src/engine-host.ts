@@ -111,6 +111,11 @@ export class EngineHost {
     }
   }
 
+  /** Whether there are commits that those who follow them were not told of; true once for each. */
+  hasNews(): boolean {
+    return this.#engine?.has_news() ?? false;
+  }
+
   #flushLater(): void {
     this.#flushTimer = setTimeout(() => {
       this.#flushTimer = undefined;

@@ -3,6 +3,7 @@
 import type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
 import type { ValueCodec } from './codec/values.ts';
 import type { KvError, KvErrorCode } from './errors.ts';
+import type { ChangesOptions, CommitIterator, Watchable } from './feed-types.ts';
 
 /** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
 export interface Bounds<K> {
@@ -174,7 +175,7 @@ export interface Writer<K, V> {
 }
 
 /** A named ordered map inside a database. */
-export interface Collection<K, V> extends Reader<K, V>, Writer<K, V> {
+export interface Collection<K, V> extends Reader<K, V>, Writer<K, V>, Watchable<K, V> {
   /** `""` for the database's own. */
   readonly name: string;
 }
@@ -353,6 +354,12 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
   unitBytes?: number | undefined;
   /** Size of a tree node in bytes, 256 to 65 536; fixed at creation, later ignored. Default 16 384. */
   nodeBytes?: number | undefined;
+  /**
+   * Keep the newest commits in the file, for `changes({ since })`. `true` keeps 10 000, as does an object without `retainCommits`. Each
+   * commit is stored once more then. Default false, which leaves a feed that the database already keeps as it is. Following commits while
+   * the database is open takes no feed.
+   */
+  feed?: boolean | { readonly retainCommits?: number | undefined } | undefined;
   /** Ends the wait; `open` rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
@@ -444,6 +451,17 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   tryTransaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<Result<T>>;
   /** Removes expired entries from the file; tells how many there were. They are invisible anyway. */
   purgeExpired(): Promise<number>;
+  /**
+   * The commits of all collections after `since`, also those from before the database was opened if a feed is kept (see
+   * `OpenOptions.feed`). Commits that changed nothing are left out.
+   *
+   * Keys and values are decoded with the codecs under which a collection of that name was opened here if their ids are those that are
+   * stored; else with the default codecs if the ids are theirs; else they are bytes and marked `raw`, as is what was dropped and has its
+   * ids in a part of the feed that is no longer kept or not read.
+   *
+   * It fails with KV_TRUNCATED_FEED if commits after `since` are no longer kept: read a snapshot then and begin at its version.
+   */
+  changes(options?: ChangesOptions): CommitIterator;
   /** The state after all calls before this one. */
   snapshot(): Snapshot<K, V>;
   /** Resolves when everything written before survives a power cut. */

@@ -35,6 +35,7 @@ function execute(message: Uint8Array): void {
   try {
     const reply = host.execute(message);
     scope.postMessage(reply, [reply.buffer]);
+    if (host.hasNews()) scope.postMessage({ type: 'news' });
   } catch (error) {
     host = undefined;
     fail(error);

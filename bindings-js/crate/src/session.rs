@@ -14,6 +14,8 @@ use crate::state::State;
 pub struct Session {
     database: Option<Database>,
     state: State,
+    /// Version of the newest commit that followers were told of.
+    announced: u64,
 }
 
 impl Session {
@@ -22,6 +24,7 @@ impl Session {
         Self {
             database: Some(database),
             state: State::default(),
+            announced: 0,
         }
     }
 
@@ -51,6 +54,15 @@ impl Session {
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         self.database.as_ref().is_some_and(Database::needs_flush)
+    }
+
+    /// Whether there are commits that those who follow the commits were not told of, which they are herewith.
+    pub fn has_news(&mut self) -> bool {
+        let Some(database) = self.database.as_ref().filter(|_| self.state.has_followers()) else {
+            return false;
+        };
+        let version = database.version();
+        std::mem::replace(&mut self.announced, version) < version
     }
 
     /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
@@ -107,6 +119,8 @@ fn joins_group(code: u8) -> bool {
                 | op::SAVEPOINT
                 | op::ROLLBACK_TO
                 | op::WITHIN
+                | op::CHANGES_NEXT
+                | op::CHANGES_CLOSE
         )
 }
 

@@ -3,6 +3,7 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
+import type { ChangesOptions, CommitIterator } from '../feed-types.ts';
 import type {
   Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Result, Snapshot,
   Stats, Transaction, TransactionOptions, VerifyReport, WriteOptions,
@@ -14,6 +15,8 @@ import { checkCodec } from './codecs.ts';
 import { KvCollection } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { checkWait, toExpiry } from './expiry.ts';
+import { changes } from './feed/follow.ts';
+import { rememberCodecs } from './known-codecs.ts';
 import { Op } from './protocol.ts';
 import type { Target } from './reader.ts';
 import { DatabaseScope } from './scope.ts';
@@ -39,6 +42,7 @@ function toTarget<K, V>(connection: Connection, name: string, options: Collectio
   const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
   const value = checkCodec('value', options.value ?? valueCodecs.structured<V>());
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
+  rememberCodecs(connection, name, key, value);
   return { connection, name, index: connection.use(name, key.id, value.id), key, value, expireIn };
 }
 
@@ -126,6 +130,10 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
 
   purgeExpired(): Promise<number> {
     return this.#purge(0);
+  }
+
+  changes(options?: ChangesOptions): CommitIterator {
+    return changes(this.#connection, options);
   }
 
   snapshot(): Snapshot<K, V> {

@@ -31,6 +31,7 @@ export class LocalTransport implements Transport {
       return;
     }
     this.events?.reply(reply);
+    if (this.#host.hasNews()) this.events?.news();
   }
 
   dispose(): void {

@@ -2,11 +2,13 @@
 
 use mangrove_engine::{Database, Error, Result, Snapshot, Tree};
 
+use crate::feed::Follower;
 use crate::protocol::{Reader, View, Writer, op};
 use crate::scan::Scan;
 use crate::session::Writes;
 use crate::table::Table;
 
+mod changes;
 mod reads;
 mod source;
 mod transactions;
@@ -66,6 +68,7 @@ pub(crate) struct State {
     snapshots: Table<ReadView>,
     transactions: Table<Open>,
     scans: Table<Scan>,
+    followers: Table<Follower>,
 }
 
 impl State {
@@ -113,6 +116,9 @@ impl State {
             op::SCAN_CLOSE => self.scan_close(reader),
             op::SNAPSHOT_OPEN => self.snapshot_open(database, reader, out),
             op::SNAPSHOT_CLOSE => self.snapshot_close(reader),
+            op::CHANGES_OPEN => self.changes_open(database, reader, out),
+            op::CHANGES_NEXT => self.changes_next(reader, out),
+            op::CHANGES_CLOSE => self.changes_close(reader),
             op::TRANSACTION_OPEN => self.transaction_open(database, reader, out),
             op::TRANSACTION_COMMIT => self.transaction_commit(reader, out),
             op::TRANSACTION_CLOSE => self.transaction_close(reader),
