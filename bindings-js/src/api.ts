@@ -12,7 +12,7 @@ export type {
 export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
-  Durability, Entry, Expiry, KvIterator, OpenOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
+  Durability, Entry, Expiry, KvIterator, MaintenanceOptions, OpenOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
   Stats, StorageFile, Support, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
   WriteOptions, Writer,
 } from './types.ts';

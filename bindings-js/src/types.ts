@@ -398,8 +398,28 @@ export interface Stats {
   readonly oldestSnapshot?: number;
   /** Times that commits were made durable. */
   readonly checkpoints: number;
+  /** Size of the log's file. */
+  readonly logSize: number;
+  /** Handed to the log. */
+  readonly logBytesWritten: number;
+  /** Records handed to the log, each of one commit or more. */
+  readonly logRecords: number;
+  /** Flushes of the log, each for one commit or more. */
+  readonly logFlushes: number;
+  /** Memory of the engine's WebAssembly instance, which never shrinks. */
+  readonly memorySize: number;
+  /** The newest checkpoint was damaged at opening; the one before it and the log gave the same state. The next checkpoint heals it. */
+  readonly recoveredFromOlder: boolean;
   readonly bytesRead: number;
   readonly bytesWritten: number;
+}
+
+/** Options of upkeep that may take long. */
+export interface MaintenanceOptions {
+  /** Ends it; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+  /** How far it is; `total` may change. What it throws ends the work. */
+  onProgress?: ((done: number, total: number) => void) | undefined;
 }
 
 /** What `verify` found. */
@@ -467,8 +487,23 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   /** Resolves when everything written before survives a power cut. */
   flush(): Promise<void>;
   stats(): Promise<Stats>;
-  /** Reads and checks the whole file. */
-  verify(): Promise<VerifyReport>;
+  /**
+   * Reads and checks the whole file: O(its size), while other calls wait. `onProgress` is told the entries at the begin and at the end;
+   * after an abort the promise rejects at once, and the check goes on unheard.
+   */
+  verify(options?: MaintenanceOptions): Promise<VerifyReport>;
+  /**
+   * Gives free space inside the file back to the file system, in place; gives the file's size in bytes before and after. Blocks are
+   * moved in slices between which other calls get their turn. `onProgress` is told how many of the bytes that can be saved are saved.
+   * Less is saved while snapshots and iterators are open. After an abort what was moved stays moved.
+   */
+  compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }>;
+  /**
+   * The state of this moment as a stream of bytes for `restore`, made as it is read, while other calls get their turn. Its end is
+   * checked: a stream that was cut off is no backup. Entries keep when they expire; the feed, and the versions of the entries, are not in it.
+   * `onProgress` is told entries. Until the stream is read to its end or cancelled, the file keeps what it may still read.
+   */
+  backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>>;
   /** Finishes what was called before and lets go of the files. Idempotent. Later calls reject with KV_CLOSED. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;

@@ -15,6 +15,7 @@ mod scan;
 pub mod session;
 mod state;
 mod table;
+mod upkeep;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use mangrove_engine::{CommitInfo, Database, Durability, Error, Result, WriteTran
 use crate::protocol::{Reader, Writer, op};
 use crate::report;
 use crate::state::State;
+use crate::upkeep;
 
 /// An open database and what its client has open in it.
 pub struct Session {
@@ -121,6 +122,8 @@ fn joins_group(code: u8) -> bool {
                 | op::WITHIN
                 | op::CHANGES_NEXT
                 | op::CHANGES_CLOSE
+                | op::BACKUP_NEXT
+                | op::BACKUP_CLOSE
         )
 }
 
@@ -244,6 +247,11 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
                 .purge_expired(usize::try_from(limit).unwrap_or(usize::MAX))?;
             out.uv(purged as u64);
             Ok(())
+        }
+        op::COMPACT => {
+            let slices = reader.uv()?;
+            state.forget_current();
+            upkeep::compact(writes.database, slices, out)
         }
         op::COLLECTIONS => {
             report::collections(&writes.database.collections(), out);

@@ -5,8 +5,8 @@ import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type { ChangesOptions, CommitIterator } from '../feed-types.ts';
 import type {
-  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Result, Snapshot,
-  Stats, Transaction, TransactionOptions, VerifyReport, WriteOptions,
+  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, MaintenanceOptions,
+  Result, Snapshot, Stats, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types.ts';
 import { asyncDispose, attempt, ignore } from './async.ts';
 import { BatchState, KvBatch } from './batch.ts';
@@ -21,6 +21,7 @@ import { Op } from './protocol.ts';
 import type { Target } from './reader.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
+import { backup, compact, verify } from './upkeep.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 
 /** Name of the collection that the database itself is. */
@@ -148,11 +149,16 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return this.#connection.request((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
   }
 
-  verify(): Promise<VerifyReport> {
-    return this.#connection.request(
-      (writer) => writer.u8(Op.verify),
-      (reader) => JSON.parse(reader.str()) as VerifyReport,
-    );
+  verify(options?: MaintenanceOptions): Promise<VerifyReport> {
+    return verify(this.#connection, options, async () => (await this.stats()).entries);
+  }
+
+  compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {
+    return compact(this.#connection, options);
+  }
+
+  backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>> {
+    return backup(this.#connection, options);
   }
 
   close(): Promise<void> {
