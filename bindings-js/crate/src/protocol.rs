@@ -47,10 +47,10 @@ pub mod op {
     pub const STATS: u8 = 0x41;
     pub const VERIFY: u8 = 0x42;
     pub const PURGE: u8 = 0x43;
-    pub const COMPACT: u8 = 0x44;
     pub const BACKUP_OPEN: u8 = 0x45;
     pub const BACKUP_NEXT: u8 = 0x46;
     pub const BACKUP_CLOSE: u8 = 0x47;
+    pub const COMPACT: u8 = 0x48;
     pub const CLOSE: u8 = 0x4f;
 }
 
