@@ -5,6 +5,7 @@ import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
+import { bundleAdapters } from './build-adapters.mjs';
 import { wasmEnv } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { writeNotices } from './build-licenses.mjs';
@@ -129,6 +130,7 @@ try {
   rmSync(DIST, { recursive: true, force: true });
   mkdirSync(DIST, { recursive: true });
   await bundle();
+  await bundleAdapters(join(HERE, 'src', 'adapters'), join(DIST, 'adapters'));
   checkAssetReferences();
   emitTypes();
   copyAssets();
