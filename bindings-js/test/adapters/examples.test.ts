@@ -1,9 +1,11 @@
 // Runs the examples of docs/ADAPTERS.md as they are printed there.
+import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
+import * as idbKeyval from 'idb-keyval';
 
 const PAGE = fileURLToPath(new URL('../../../docs/ADAPTERS.md', import.meta.url));
 /** Inside the package, so that the examples find it by its name. */
@@ -11,6 +13,11 @@ const DIRECTORY = fileURLToPath(new URL('../../build/examples', import.meta.url)
 
 mkdirSync(DIRECTORY, { recursive: true });
 after(() => rmSync(DIRECTORY, { recursive: true, force: true }));
+
+// What the example of a migration finds in its page.
+await idbKeyval.setMany([['note', 'text'], ['tmp:note', 'text']], idbKeyval.createStore('localforage', 'keyvaluepairs'));
+const localStorage = { length: 1, key: () => 'settings:theme', getItem: () => '"dark"' };
+Object.defineProperty(globalThis, 'localStorage', { configurable: true, value: localStorage });
 
 const examples = [...readFileSync(PAGE, 'utf8').matchAll(/^## (.+)$|^```js\n([^]*?)^```$/gm)];
 let section = '';
