@@ -36,6 +36,7 @@ const ENTRIES = [
   { name: 'worker', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'node', platform: 'node' },
+  { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
   { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },
 ];

@@ -1,6 +1,6 @@
 // The storages of this package and the example of the documentation pass `testStorage`; storages that break one promise each do not.
 import assert from 'node:assert/strict';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -138,4 +138,10 @@ test('found out: no room without a code for it', async () => {
   }
   const setRoom = (storage: CustomStorage, bytes: number): void => { (storage as FaultyStorage).roomBytes = bytes; };
   await assert.rejects(testStorage(() => new Wordless(), { setRoom }), AggregateError);
+});
+
+test('the example of the documentation is the one that was tested', () => {
+  const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8');
+  const code = read('./support/map-storage.ts').split('\n').slice(1).join('\n');
+  assert.ok(read('../../docs/STORAGE.md').includes(code));
 });
