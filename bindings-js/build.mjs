@@ -34,7 +34,9 @@ const WASM_INPUTS = [
 const ENTRIES = [
   { name: 'index', platform: 'browser' },
   { name: 'worker', platform: 'browser' },
+  { name: 'worker-indexeddb', platform: 'browser' },
   { name: 'local', platform: 'browser' },
+  { name: 'indexeddb', platform: 'browser' },
   { name: 'node', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
@@ -73,11 +75,12 @@ function buildWasm() {
   writeFileSync(WASM_STAMP, hash);
 }
 
-/** The engine in the page's own thread is a file of its own, as few load it. */
-const localStaysApart = {
-  name: 'local-stays-apart',
+/** The engine in the page's own thread and IndexedDB are files of their own, as few load them. */
+const rareStaysApart = {
+  name: 'rare-stays-apart',
   setup({ onResolve }) {
-    onResolve({ filter: /^\.\/local\.ts$/ }, () => ({ path: './local.js', external: true }));
+    onResolve({ filter: /^\.\/(?:local|indexeddb)\.ts$/ }, ({ path, kind }) =>
+      kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
   },
 };
 
@@ -97,7 +100,7 @@ async function bundle() {
     legalComments: 'none',
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
-    plugins: name === 'index' ? [localStaysApart] : [],
+    plugins: name === 'index' ? [rareStaysApart] : [],
     logLevel: 'warning',
   })));
   const inputs = Object.keys(results[0].metafile.inputs);
@@ -110,8 +113,9 @@ async function bundle() {
 function checkAssetReferences() {
   const code = readFileSync(join(DIST, 'index.js'), 'utf8');
   const worker = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
+  const indexedDb = /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
   const module = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
-  for (const [what, pattern] of [['worker.js', worker], ['mangrove_bg.wasm', module]]) {
+  for (const [what, pattern] of [['worker.js', worker], ['worker-indexeddb.js', indexedDb], ['mangrove_bg.wasm', module]]) {
     if (!pattern.test(code)) throw new Error(`dist/index.js has no reference to ${what} that bundlers understand: ${pattern}`);
   }
 }

@@ -8,7 +8,7 @@ import type { Transport } from './client/transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
-import type { CustomStorage, Database, OpenOptions, Support } from './types.ts';
+import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support } from './types.ts';
 import { fetchModule, loadOnce } from './wasm.ts';
 
 export * from './api.ts';
@@ -30,8 +30,12 @@ export async function open<K = Key, V = unknown>(
   checked.signal?.throwIfAborted();
   const path = String(name);
   const { storage, durability } = checked;
-  const transport = typeof storage === 'object' ? await openHere(storage, checked) : await openInWorker(path, checked);
-  const persistence = typeof storage === 'object' ? 'custom' : storage === 'memory' ? 'memory' : 'opfs';
+  if (typeof storage === 'object') {
+    const transport = await openHere(storage, checked);
+    return new KvDatabase(new Connection(transport), { path, persistence: 'custom', durability }, options);
+  }
+  const persistence = storage === 'memory' || storage === 'indexeddb' ? storage : 'opfs';
+  const transport = persistence === 'indexeddb' ? await openInIndexedDb(path, checked) : await openInWorker(path, checked);
   return new KvDatabase(new Connection(transport), { path, persistence, durability }, options);
 }
 
@@ -49,13 +53,30 @@ async function openInWorker(name: string, options: CheckedOptions): Promise<Tran
   const request = loadModule().then((module) => ({ module, storage: kind, name, lockTimeoutMs, engine } as const));
   // It may fail before anybody waits for it.
   request.catch(() => undefined);
-  return WorkerTransport.open(startWorker(), request, signal);
+  return WorkerTransport.open(startWorker('opfs'), request, signal);
 }
 
-function startWorker(): Worker {
+/** `storage: 'indexeddb'`: in a worker of its own kind, or here if there are none. */
+async function openInIndexedDb(name: string, options: CheckedOptions): Promise<Transport> {
+  directoryName(name);
+  const { lockTimeoutMs, engine, signal } = options;
+  if (typeof Worker !== 'function') {
+    const [module, { openHere: open }] = await Promise.all([loadModule(), import('./indexeddb.ts')]);
+    signal?.throwIfAborted();
+    return open(module, name, options);
+  }
+  const request = loadModule().then((module) => ({ module, storage: 'indexeddb', name, lockTimeoutMs, engine } as const));
+  // It may fail before anybody waits for it.
+  request.catch(() => undefined);
+  return WorkerTransport.open(startWorker('indexeddb'), request, signal);
+}
+
+function startWorker(kind: 'opfs' | 'indexeddb'): Worker {
   try {
     // Bundlers know this form.
-    return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+    return kind === 'opfs'
+      ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' })
+      : new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
   } catch (error) {
     throw new KvError('KV_UNSUPPORTED', 'the worker could not be started (no-worker)', { cause: error });
   }
@@ -73,7 +94,8 @@ async function openHere(storage: CustomStorage, { engine, signal }: CheckedOptio
  *
  * @throws KvError KV_LOCKED if it is open.
  */
-export async function destroy(name: string | URL): Promise<boolean> {
+export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
+  if (options.storage === 'indexeddb') return (await import('./indexeddb.ts')).destroy(String(name));
   const directory = directoryName(String(name));
   const root = await rootDirectory(false);
   if (root === undefined) return false;
@@ -101,7 +123,8 @@ function ignoreMissing(error: unknown): void {
 }
 
 /** The databases of this origin, with the bytes they take. */
-export async function list(): Promise<{ name: string; size: number }[]> {
+export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  if (options.storage === 'indexeddb') return (await import('./indexeddb.ts')).list();
   const root = await rootDirectory(false);
   if (root === undefined) return [];
   const found: { name: string; size: number }[] = [];
