@@ -31,7 +31,9 @@ export class ReplyQueue {
   }
 
   #append(settled: Promise<void> | undefined, done: () => void): void {
-    const turn = Promise.all([this.#last, settled]).then(done, (error: unknown) => this.#fail(error));
+    // Awaited only when the earlier ones are through.
+    settled?.catch(() => undefined);
+    const turn = Promise.resolve(this.#last).then(() => settled).then(done, (error: unknown) => this.#fail(error));
     this.#last = turn;
     void turn.then(() => {
       if (this.#last === turn) this.#last = undefined;

@@ -70,12 +70,9 @@ test('after a failure no reply is given, and the failure once', async () => {
   assert.deepEqual(target.seen, []);
   first.open();
   await turn();
-  assert.deepEqual(target.seen.at(-1), 'full');
-  assert.equal(target.seen.filter((seen) => seen === 'full').length, 1);
-  assert.ok(!target.seen.includes(2) && !target.seen.includes(3));
   queue.push(message(4));
   await turn();
-  assert.ok(!target.seen.includes(4));
+  assert.deepEqual(target.seen, [1, 'full']);
 });
 
 test('the end of the engine comes after the replies before it', async () => {
