@@ -123,3 +123,19 @@ test('nothing is acknowledged before the transaction is complete', async ({ prof
   });
   expect(events).toEqual(['stored strict', 'acknowledged', 'strict', 'stored strict', 'acknowledged', 'relaxed']);
 });
+
+test('a service worker has databases in IndexedDB', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  const found = await page.evaluate(async () => {
+    await navigator.serviceWorker.register('/service-worker.js', { type: 'module' });
+    const { active } = await navigator.serviceWorker.ready;
+    const ask = (): Promise<unknown> => new Promise((resolve) => {
+      navigator.serviceWorker.addEventListener('message', ({ data }) => resolve(data), { once: true });
+      navigator.serviceWorker.startMessages();
+      active?.postMessage('count');
+    });
+    return [await ask(), await ask()];
+  });
+  expect(found).toEqual([[1, true, 'indexeddb'], [2, true, 'indexeddb']]);
+});
