@@ -139,3 +139,45 @@ test('a service worker has databases in IndexedDB', async ({ profile }) => {
   });
   expect(found).toEqual([[1, true, 'indexeddb'], [2, true, 'indexeddb']]);
 });
+
+test('messages that overtake the transactions of IndexedDB leave a prefix when one fails', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  const rounds = await page.evaluate(async () => {
+    Object.defineProperty(window, 'Worker', { value: undefined });
+    const { transaction } = IDBDatabase.prototype;
+    const rounds: { acknowledged: number; kept: number[]; ok: boolean }[] = [];
+    for (let fails = 1; fails <= 8; fails++) {
+      const db = await window.mangrove.open<number, string>(`prefix ${fails}`, { storage: 'indexeddb' });
+      let begun = 0;
+      IDBDatabase.prototype.transaction = function (stores, mode, options) {
+        const made = transaction.call(this, stores, mode, options);
+        if (++begun === fails) {
+          made.commit = () => undefined;
+          // Not at once: later messages are executed by then.
+          made.objectStore('sizes').get('data').onsuccess = () => made.abort();
+        }
+        return made;
+      };
+      let acknowledged = 0;
+      const calls: Promise<unknown>[] = [];
+      for (let key = 0; key < 40; key++) {
+        calls.push(db.set(key, 'x'.repeat(key * 500)).then(() => { acknowledged++; }, () => undefined));
+        await new Promise((resolve) => setTimeout(resolve, key % 3));
+      }
+      await Promise.all(calls);
+      IDBDatabase.prototype.transaction = transaction;
+      await db.close().catch(() => undefined);
+      const again = await window.mangrove.open<number, string>(`prefix ${fails}`, { storage: 'indexeddb' });
+      rounds.push({ acknowledged, kept: await again.keys().toArray(), ok: (await again.verify()).ok });
+      await again.close();
+    }
+    return rounds;
+  });
+  for (const { acknowledged, kept, ok } of rounds) {
+    expect(ok).toBe(true);
+    expect(kept).toEqual(kept.map((_, index) => index));
+    expect(kept.length).toBe(acknowledged);
+  }
+  expect(rounds.some(({ acknowledged }) => acknowledged > 0 && acknowledged < 40)).toBe(true);
+});
