@@ -58,15 +58,18 @@ for (const hasWorkers of [true, false]) {
       const none = await list({ storage });
       const db = await open('a', { storage });
       await db.set('k', 1);
-      const locked = [await code(open('a', { storage, lockTimeout: 100 })), await code(destroy('a', { storage }))];
+      const locked = [await code(open('a', { storage, lockTimeout: 100 })), await code(open('a', { storage, lockTimeout: 0 })), await code(destroy('a', { storage }))];
       const names = (await list({ storage })).map(({ name, size }) => [name, size > 0]);
       await db.close();
       const exclusive = await code(open('a', { storage, exclusive: true }));
+      const free = await open('free', { storage, lockTimeout: 0 });
+      await free.close();
+      await destroy('free', { storage });
       const removed = [await destroy('a', { storage }), await destroy('a', { storage })];
       return { absent, none, locked, names, exclusive, removed, after: await list({ storage }), opfs: await list() };
     }, hasWorkers);
     expect(found).toEqual({
-      absent: 'KV_NOT_FOUND', none: [], locked: ['KV_LOCKED', 'KV_LOCKED'], names: [['a', true]], exclusive: 'KV_EXISTS',
+      absent: 'KV_NOT_FOUND', none: [], locked: ['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED'], names: [['a', true]], exclusive: 'KV_EXISTS',
       removed: [true, false], after: [], opfs: [],
     });
   });
