@@ -8,7 +8,7 @@ use crate::error::Result;
 pub struct Entry {
     /// Its value.
     pub value: Vec<u8>,
-    /// Version of the commit that wrote it, to be compared with later; 0 inside the transaction that wrote it.
+    /// Version of the commit that wrote it, to be compared with later; 0 inside the optimistic transaction that wrote it.
     pub version: u64,
     /// When it expires, in milliseconds since 1970; `None`: never.
     pub expires_at: Option<u64>,

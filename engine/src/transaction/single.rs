@@ -154,6 +154,12 @@ fn log_change(
         return Ok(true);
     }
     let unlogged = writer.unlogged;
+    // A full log takes a checkpoint, which is the other way's work.
+    let usable = |log: &Log| !unlogged && !log.checkpoint_first && log.has_room(log.max_payload());
+    if !writer.log.as_ref().is_some_and(usable) {
+        return Ok(false);
+    }
+    writer.begin_log(shared)?;
     let mut record = std::mem::take(&mut writer.record);
     record.clear();
     let operation = Operation::Set {
@@ -164,12 +170,6 @@ fn log_change(
     };
     operation.encode(&mut record);
     Operation::End.encode(&mut record);
-    // A full log takes a checkpoint, which is the other way's work.
-    let usable = |log: &Log| !unlogged && !log.checkpoint_first && log.has_room(log.max_payload());
-    if !writer.log.as_ref().is_some_and(usable) {
-        return Ok(false);
-    }
-    writer.begin_log(shared)?;
     let result = match &mut writer.log {
         Some(log) => super::commit::append(shared, log, &record, version - 1, version, false).map(|()| true),
         None => Ok(false),
