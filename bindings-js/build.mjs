@@ -1,8 +1,9 @@
-// Builds the npm package into dist/: the engine as WebAssembly, three bundles, and the types.
+// Builds the npm package into dist/: the engine as WebAssembly, the bundles, and the types.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
 import { wasmEnv } from './build-flags.mjs';
@@ -33,9 +34,11 @@ const WASM_INPUTS = [
 
 const ENTRIES = [
   { name: 'index', platform: 'browser' },
+  { name: 'inline', platform: 'browser' },
   { name: 'worker', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'node', platform: 'node' },
+  { name: 'node-inline', platform: 'node' },
 ];
 
 function filesUnder(path) {
@@ -67,7 +70,15 @@ function buildWasm() {
     '--no-pack', '--out-dir', WASM, '--out-name', 'mangrove',
   ], { env: wasmEnv() });
   writeGlue(WASM);
+  writeInline();
   writeFileSync(WASM_STAMP, hash);
+}
+
+/** The module as text, packed: so it takes no more after the server's compression than the file does. */
+function writeInline() {
+  const packed = gzipSync(readFileSync(join(WASM, 'mangrove_bg.wasm')), { level: 9 }).toString('base64');
+  writeFileSync(join(WASM, 'inline.js'), `export default '${packed}';\n`);
+  writeFileSync(join(WASM, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
 }
 
 /** The engine in the page's own thread is a file of its own, as few load it. */
@@ -93,23 +104,29 @@ async function bundle() {
     legalComments: 'none',
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
-    plugins: name === 'index' ? [localStaysApart] : [],
+    plugins: ['index', 'inline'].includes(name) ? [localStaysApart] : [],
     logLevel: 'warning',
   })));
-  const inputs = Object.keys(results[0].metafile.inputs);
-  if (inputs.some((input) => input.startsWith('build/wasm/'))) {
-    throw new Error('dist/index.js contains the WebAssembly glue: something in src/index.ts imports it');
+  for (const [at, name] of ['index', 'inline'].entries()) {
+    if ('build/wasm/glue.js' in results[at].metafile.inputs) {
+      throw new Error(`dist/${name}.js contains the WebAssembly glue: something in src/${name}.ts imports it`);
+    }
   }
 }
 
 /** Bundlers find the worker and the module by exactly these expressions. */
+const WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
+const MODULE_REFERENCE = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
+
 function checkAssetReferences() {
-  const code = readFileSync(join(DIST, 'index.js'), 'utf8');
-  const worker = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
-  const module = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
-  for (const [what, pattern] of [['worker.js', worker], ['mangrove_bg.wasm', module]]) {
-    if (!pattern.test(code)) throw new Error(`dist/index.js has no reference to ${what} that bundlers understand: ${pattern}`);
-  }
+  const expect = (file, pattern, isWanted) => {
+    if (pattern.test(readFileSync(join(DIST, file), 'utf8')) === isWanted) return;
+    throw new Error(`dist/${file} has ${isWanted ? 'no' : 'a'} reference that bundlers understand: ${pattern}`);
+  };
+  expect('index.js', WORKER_REFERENCE, true);
+  expect('index.js', MODULE_REFERENCE, true);
+  expect('inline.js', WORKER_REFERENCE, true);
+  for (const file of ['inline.js', 'node-inline.js']) expect(file, /mangrove_bg\.wasm/, false);
 }
 
 function emitTypes() {
@@ -119,7 +136,7 @@ function emitTypes() {
 function copyAssets() {
   copyFileSync(join(WASM, 'mangrove_bg.wasm'), join(DIST, 'mangrove_bg.wasm'));
   // npm packs what lies beside package.json only.
-  for (const name of ['README.md', 'LICENSE-MIT', 'LICENSE-APACHE']) {
+  for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) {
     if (existsSync(join(ROOT, name))) copyFileSync(join(ROOT, name), join(HERE, name));
   }
 }

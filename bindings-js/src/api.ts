@@ -10,5 +10,5 @@ export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
   Durability, Entry, Expiry, KvIterator, OpenOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
   Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
-  WriteOptions, Writer,
+  WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';

@@ -1,19 +1,13 @@
-// Entry for browsers: the engine runs in a dedicated worker, a database is a directory of the origin private file system.
+// Entry for browsers.
 import type { Key } from './codec/keys.ts';
-import { Connection } from './client/connection.ts';
-import { KvDatabase } from './client/database.ts';
-import { checkOptions } from './client/options.ts';
-import type { CheckedOptions } from './client/options.ts';
-import type { Transport } from './client/transport.ts';
-import { WorkerTransport } from './client/worker-transport.ts';
-import { KvError } from './errors.ts';
-import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
-import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
-import { fetchModule, loadOnce } from './wasm.ts';
+import { createBrowserLoader, openIn } from './browser.ts';
+import type { Database, OpenOptions } from './types.ts';
 
 export * from './api.ts';
+export { checkSupport, destroy, estimate, list, openSync, persist } from './browser.ts';
 
-const loadModule = loadOnce(() => fetchModule(new URL('./mangrove_bg.wasm', import.meta.url)));
+// Bundlers know this form.
+const loadModule = createBrowserLoader(() => new URL('./mangrove_bg.wasm', import.meta.url));
 
 /**
  * Opens a database, creating it if it is missing.
@@ -26,150 +20,5 @@ export async function open<K = Key, V = unknown>(
   name: string | URL,
   options: OpenOptions<K, V> = {},
 ): Promise<Database<K, V>> {
-  const checked = checkOptions(options);
-  checked.signal?.throwIfAborted();
-  const path = String(name);
-  const { storage, durability } = checked;
-  const transport = typeof storage === 'object' ? await openHere(storage, checked) : await openInWorker(path, checked);
-  const persistence = typeof storage === 'object' ? 'custom' : storage === 'memory' ? 'memory' : 'opfs';
-  return new KvDatabase(new Connection(transport), { path, persistence, durability }, options);
-}
-
-/**
- * For Node, Deno and Bun.
- *
- * @throws KvError KV_UNSUPPORTED: a page cannot open files synchronously.
- */
-export function openSync<K = Key, V = unknown>(_name: string | URL, _options?: OpenOptions<K, V>): SyncDatabase<K, V> {
-  throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
-}
-
-async function openInWorker(name: string, options: CheckedOptions): Promise<Transport> {
-  const { storage, lockTimeoutMs, engine, signal } = options;
-  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
-  const kind = storage === 'memory' ? 'memory' : 'opfs';
-  if (kind === 'opfs') {
-    directoryName(name);
-    const support = await checkSupport();
-    if (!support.ok) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
-  } else if (typeof Worker !== 'function') {
-    throw new KvError('KV_UNSUPPORTED', `${MESSAGES['no-worker']} (no-worker)`);
-  }
-  const request = loadModule().then((module) => ({ module, storage: kind, name, lockTimeoutMs, engine } as const));
-  // It may fail before anybody waits for it.
-  request.catch(() => undefined);
-  return WorkerTransport.open(startWorker(), request, signal);
-}
-
-function startWorker(): Worker {
-  try {
-    // Bundlers know this form.
-    return new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
-  } catch (error) {
-    throw new KvError('KV_UNSUPPORTED', 'the worker could not be started (no-worker)', { cause: error });
-  }
-}
-
-/** An object cannot be passed to a worker: the engine runs where the object is. */
-async function openHere(storage: CustomStorage, { engine, signal }: CheckedOptions): Promise<Transport> {
-  const [module, { LocalTransport, WatchedStorage }] = await Promise.all([loadModule(), import('./local.ts')]);
-  signal?.throwIfAborted();
-  return new LocalTransport(module, new WatchedStorage(storage), engine, () => undefined);
-}
-
-/**
- * Removes a database with all that is in it; tells whether there was one.
- *
- * @throws KvError KV_LOCKED if it is open.
- */
-export async function destroy(name: string | URL): Promise<boolean> {
-  const directory = directoryName(String(name));
-  const root = await rootDirectory(false);
-  if (root === undefined) return false;
-  try {
-    const parent = await root.getDirectoryHandle(directory);
-    // First what cannot be removed while it is open.
-    await parent.removeEntry(DATA_FILE).catch(ignoreMissing);
-    await root.removeEntry(directory, { recursive: true });
-    return true;
-  } catch (error) {
-    if (isNamed(error, 'NotFoundError')) return false;
-    if (isNamed(error, 'NoModificationAllowedError') || isNamed(error, 'InvalidStateError')) {
-      throw new KvError('KV_LOCKED', `${String(name)} is open; close it first`, { cause: error, retryable: true });
-    }
-    throw toKvError(error, `remove ${String(name)}`);
-  }
-}
-
-function isNamed(error: unknown, name: string): boolean {
-  return error instanceof DOMException && error.name === name;
-}
-
-function ignoreMissing(error: unknown): void {
-  if (!isNamed(error, 'NotFoundError')) throw error;
-}
-
-/** The databases of this origin, with the bytes they take. */
-export async function list(): Promise<{ name: string; size: number }[]> {
-  const root = await rootDirectory(false);
-  if (root === undefined) return [];
-  const found: { name: string; size: number }[] = [];
-  // The types of windows lack the iteration.
-  const directories = root as unknown as AsyncIterable<[string, FileSystemDirectoryHandle]>;
-  try {
-    for await (const [name, directory] of directories) {
-      const size = await sizeOf(directory);
-      if (size !== undefined) found.push({ name: decodeURIComponent(name), size });
-    }
-  } catch (error) {
-    throw toKvError(error, 'list databases');
-  }
-  return found;
-}
-
-async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
-  try {
-    const size = await fileSize(directory, DATA_FILE);
-    return size + (await fileSize(directory, LOG_FILE).catch(() => 0));
-  } catch (error) {
-    ignoreMissing(error);
-    return undefined;
-  }
-}
-
-async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {
-  const file = await directory.getFileHandle(name);
-  return (await file.getFile()).size;
-}
-
-const MESSAGES = {
-  'insecure-context': 'the page has to be served over HTTPS or from localhost',
-  'no-worker': 'workers are not available here',
-  'no-opfs': 'this browser has no origin private file system',
-  'private-mode': 'the browser refuses the origin private file system, as private windows do',
-} as const;
-
-/** Whether databases can be kept here. Nothing is created. */
-export async function checkSupport(): Promise<Support> {
-  const lacking = (reason: keyof typeof MESSAGES): Support => ({ ok: false, reason, message: MESSAGES[reason] });
-  if (globalThis.isSecureContext === false) return lacking('insecure-context');
-  if (typeof Worker !== 'function') return lacking('no-worker');
-  if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') return lacking('no-opfs');
-  try {
-    await navigator.storage.getDirectory();
-  } catch {
-    return lacking('private-mode');
-  }
-  return { ok: true, storage: 'opfs' };
-}
-
-/** Asks the browser to keep the origin's data when space runs short; tells whether it does. It may ask the user. */
-export async function persist(): Promise<boolean> {
-  return await globalThis.navigator?.storage?.persist?.() ?? false;
-}
-
-/** Bytes that the origin uses and may use, as the browser estimates. */
-export async function estimate(): Promise<{ usage: number; quota: number }> {
-  const { usage = 0, quota = 0 } = await globalThis.navigator?.storage?.estimate?.() ?? {};
-  return { usage, quota };
+  return openIn(loadModule, name, options);
 }

@@ -1,39 +1,13 @@
-// Entry for Node, Deno and Bun: the engine runs in the caller's thread, a database is a directory.
-import * as fs from 'node:fs';
-import { join, resolve } from 'node:path';
-import process from 'node:process';
-import { fileURLToPath } from 'node:url';
+// Entry for Node, Deno and Bun.
 import type { Key } from './codec/keys.ts';
-import { Connection } from './client/connection.ts';
-import { KvDatabase } from './client/database.ts';
-import { LocalTransport } from './client/local-transport.ts';
-import { checkOptions } from './client/options.ts';
-import type { CheckedOptions, EngineOptions } from './client/options.ts';
-import { KvError } from './errors.ts';
-import { WatchedStorage } from './storage/custom.ts';
-import { MemoryStorage } from './storage/memory.ts';
-import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
-import { lockDirectory, lockDirectorySync } from './storage/node-lock.ts';
-import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
-import { loadOnce } from './wasm.ts';
+import { openIn, openSyncIn } from './node-host.ts';
+import { createNodeLoader } from './node-wasm.ts';
+import type { Database, OpenOptions, SyncDatabase } from './types.ts';
 
 export * from './api.ts';
+export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
 
-interface Place {
-  readonly path: string;
-  readonly persistence: Database['persistence'];
-  readonly storage: CustomStorage;
-  readonly release: () => void;
-}
-
-const loadModule = loadOnce(async () => {
-  const url = new URL('./mangrove_bg.wasm', import.meta.url);
-  try {
-    return await WebAssembly.compile(await fs.promises.readFile(url));
-  } catch (error) {
-    throw toKvError(error, `load ${url}`);
-  }
-});
+const loader = createNodeLoader(() => new URL('./mangrove_bg.wasm', import.meta.url));
 
 /**
  * Opens a database, creating it if it is missing.
@@ -47,14 +21,7 @@ export async function open<K = Key, V = unknown>(
   name: string | URL,
   options: OpenOptions<K, V> = {},
 ): Promise<Database<K, V>> {
-  const checked = checkOptions(options);
-  const { signal } = checked;
-  signal?.throwIfAborted();
-  const module = await loadModule();
-  signal?.throwIfAborted();
-  const place = await toPlace(name, checked);
-  const transport = new LocalTransport(module, place.storage, toEngine(place, checked), place.release);
-  return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options);
+  return openIn(loader, name, options);
 }
 
 /**
@@ -66,166 +33,5 @@ export function openSync<K = Key, V = unknown>(
   name: string | URL,
   options: OpenOptions<K, V> = {},
 ): SyncDatabase<K, V> {
-  const checked = checkOptions(options);
-  checked.signal?.throwIfAborted();
-  moduleSync ??= loadModuleSync();
-  const place = toPlaceUnlocked(name, checked);
-  const release = isLocked(place, checked) ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
-  const transport = new LocalTransport(moduleSync, place.storage, toEngine(place, checked), release);
-  return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options).sync;
-}
-
-/** Readers lock nobody out. */
-function isLocked(place: Place, options: CheckedOptions): boolean {
-  return place.persistence === 'fs' && !options.engine.readOnly;
-}
-
-function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
-  return { ...engine, besideWriter: engine.readOnly && place.persistence === 'fs' };
-}
-
-let moduleSync: WebAssembly.Module | undefined;
-
-function loadModuleSync(): WebAssembly.Module {
-  const url = new URL('./mangrove_bg.wasm', import.meta.url);
-  try {
-    return new WebAssembly.Module(fs.readFileSync(url));
-  } catch (error) {
-    throw toKvError(error, `load ${url}`);
-  }
-}
-
-async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
-  const place = toPlaceUnlocked(name, options);
-  if (!isLocked(place, options)) return place;
-  return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal) };
-}
-
-function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {
-  const { storage } = options;
-  const release = (): void => {};
-  if (typeof storage === 'object') {
-    return { path: String(name), persistence: 'custom', storage: new WatchedStorage(storage), release };
-  }
-  if (storage === 'memory') return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release };
-  if (storage === 'opfs') throw new KvError('KV_UNSUPPORTED', 'the origin private file system exists in browsers only');
-  const path = toPath(name);
-  const { create, readOnly } = options.engine;
-  prepareDirectory(path, create && !readOnly);
-  return { path, persistence: 'fs', storage: new NodeStorage(path, readOnly), release };
-}
-
-function toPath(name: string | URL): string {
-  try {
-    if (name instanceof URL) return fileURLToPath(name);
-    if (typeof name === 'string' && name !== '' && !name.includes('\0')) return resolve(name);
-  } catch {
-    // No file: URL.
-  }
-  throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
-}
-
-function prepareDirectory(path: string, create: boolean): void {
-  const data = join(path, DATA_FILE);
-  try {
-    if (fs.existsSync(data)) return;
-    if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
-    const first = fs.mkdirSync(path, { recursive: true });
-    // Each new directory is a name in its parent.
-    for (let made = path; first !== undefined && made.length >= first.length; made = resolve(made, '..')) {
-      syncDirectory(resolve(made, '..'));
-    }
-  } catch (error) {
-    throw toKvError(error, `create ${path}`);
-  }
-}
-
-/**
- * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
- *
- * @throws KvError KV_LOCKED if it is open.
- */
-export async function destroy(name: string | URL): Promise<boolean> {
-  const path = toPath(name);
-  const data = join(path, DATA_FILE);
-  if (!fs.existsSync(data)) return false;
-  const release = await lockDirectory(path, 0);
-  try {
-    fs.rmSync(data);
-    // Without data a log means nothing.
-    fs.rmSync(join(path, LOG_FILE), { force: true });
-    syncDirectory(path);
-  } catch (error) {
-    throw toKvError(error, `remove ${path}`);
-  } finally {
-    release();
-  }
-  try {
-    fs.rmdirSync(path);
-  } catch {
-    // Not empty: the rest is not ours.
-  }
-  return true;
-}
-
-/** Where a file has the superblock's copies, each of which begins with the format's name. */
-const SUPERBLOCKS_BYTES = 8192;
-const COPY_DISTANCE_BYTES = 2048;
-const MAGIC = 'MANGROVE';
-
-function isDatabase(start: Uint8Array): boolean {
-  for (let at = 0; at < SUPERBLOCKS_BYTES; at += COPY_DISTANCE_BYTES) {
-    if (String.fromCharCode(...start.subarray(at, at + MAGIC.length)) === MAGIC) return true;
-  }
-  return false;
-}
-
-/** The databases that are directories of the working directory, with the bytes they take. */
-export async function list(): Promise<{ name: string; size: number }[]> {
-  const found: { name: string; size: number }[] = [];
-  for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
-    const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;
-    if (size !== undefined) found.push({ name: entry.name, size });
-  }
-  return found;
-}
-
-/** Size of a database's files; undefined if there are none or they are something else. */
-function databaseSize(directory: string): number | undefined {
-  const data = join(directory, DATA_FILE);
-  let handle: number | undefined;
-  try {
-    handle = fs.openSync(data, 'r');
-    const start = new Uint8Array(SUPERBLOCKS_BYTES);
-    fs.readSync(handle, start, 0, start.length, 0);
-    if (!isDatabase(start)) return undefined;
-    const log = fs.statSync(join(directory, LOG_FILE), { throwIfNoEntry: false });
-    return fs.fstatSync(handle).size + (log?.size ?? 0);
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw toKvError(error, `read ${data}`);
-  } finally {
-    if (handle !== undefined) fs.closeSync(handle);
-  }
-}
-
-/** Whether databases can be kept here, and where. */
-export async function checkSupport(): Promise<Support> {
-  return { ok: true, storage: 'fs' };
-}
-
-/** Asks that data be kept, which files are anyway. */
-export async function persist(): Promise<boolean> {
-  return true;
-}
-
-/** Bytes used and usable on the file system of the working directory. */
-export async function estimate(): Promise<{ usage: number; quota: number }> {
-  try {
-    const { bsize, blocks, bfree, bavail } = fs.statfsSync(process.cwd());
-    const usage = (blocks - bfree) * bsize;
-    return { usage, quota: usage + bavail * bsize };
-  } catch (error) {
-    throw toKvError(error, 'estimate');
-  }
+  return openSyncIn(loader, name, options);
 }

@@ -393,6 +393,20 @@ export interface StorageFile {
   close(): void;
 }
 
+// Taken from the environment, so that a program without the types of browsers compiles too.
+type ModuleType = typeof globalThis extends { WebAssembly: { Module: new (...args: never[]) => infer M } } ? M : never;
+type ResponseType = typeof globalThis extends { Response: new (...args: never[]) => infer R } ? R : never;
+type WorkerType = typeof globalThis extends { Worker: new (...args: never[]) => infer W } ? W : never;
+
+/**
+ * Where the engine's module is: a URL (a relative one begins at the page, outside browsers at the working directory),
+ * the `Response` to a request for it, its bytes, or a compiled `WebAssembly.Module`.
+ */
+export type WasmSource = string | URL | ResponseType | ArrayBuffer | ArrayBufferView | ModuleType;
+
+/** Where the worker's script is, or a function that starts a module worker with it. */
+export type WorkerSource = string | URL | (() => WorkerType);
+
 /** Options of `open`. */
 export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, V> {
   /**
@@ -424,6 +438,17 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
   nodeBytes?: number | undefined;
   /** Ends the wait; `open` rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
+  /**
+   * The engine's module, where the file beside the script is not it: from another place, fetched or compiled already,
+   * or where a bundler has lost it. It has to be the `mangrove_bg.wasm` of this version. Each source is compiled once.
+   */
+  wasm?: WasmSource | undefined;
+  /**
+   * The worker's script, where the file beside the script is not it, or a function that starts it: under Trusted
+   * Types, or where a bundler has its own way. The function is called once for each `open`, and its worker belongs to
+   * the database, which ends it. Without effect with a custom storage and outside browsers, where there is no worker.
+   */
+  worker?: WorkerSource | undefined;
 }
 
 /** Figures of an open database. Sizes are bytes; counters begin at 0 when it is opened. */

@@ -1,6 +1,7 @@
 // What a caller says to `open`, checked.
 import { KvError } from '../errors.ts';
-import type { CustomStorage, Durability, OpenOptions } from '../types.ts';
+import type { CustomStorage, Durability, OpenOptions, WasmSource, WorkerSource } from '../types.ts';
+import { isWasmSource } from '../wasm.ts';
 import { checkCount } from './async.ts';
 import { checkCodec } from './codecs.ts';
 import { durabilityCode } from './scope.ts';
@@ -28,6 +29,8 @@ export interface CheckedOptions {
   readonly durability: Durability;
   readonly lockTimeoutMs: number;
   readonly signal: AbortSignal | undefined;
+  readonly wasm: WasmSource | undefined;
+  readonly worker: WorkerSource | undefined;
   readonly engine: EngineOptions;
 }
 
@@ -54,6 +57,16 @@ function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'
   );
 }
 
+function checkWasm(wasm: unknown): WasmSource | undefined {
+  if (wasm === undefined || isWasmSource(wasm)) return wasm;
+  throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be a URL, a Response, bytes or a WebAssembly.Module');
+}
+
+function checkWorker(worker: WorkerSource | undefined): WorkerSource | undefined {
+  if (worker === undefined || ['string', 'function'].includes(typeof worker) || worker instanceof URL) return worker;
+  throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
+}
+
 export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
   if (typeof options !== 'object' || options === null) {
     throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
@@ -68,6 +81,8 @@ export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
     durability,
     lockTimeoutMs: lockTimeout === Infinity ? lockTimeout : checkCount('lockTimeout', lockTimeout),
     signal,
+    wasm: checkWasm(options.wasm),
+    worker: checkWorker(options.worker),
     engine: {
       create: checkBoolean('create', create),
       exclusive: checkBoolean('exclusive', exclusive),

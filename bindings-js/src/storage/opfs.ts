@@ -61,6 +61,10 @@ export function directoryName(name: string): string {
 
 /** The directory of all databases of this origin; undefined if it is missing and not to be created. */
 export async function rootDirectory(create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
+  // On a server, where the types of a browser's `navigator` are not true.
+  if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') {
+    throw new KvError('KV_UNSUPPORTED', 'there is no origin private file system here (no-opfs)');
+  }
   try {
     const root = await navigator.storage.getDirectory();
     return await root.getDirectoryHandle(ROOT_DIRECTORY, { create });

@@ -1,0 +1,190 @@
+// What the entries for browsers share: the engine runs in a dedicated worker, a database is a directory of the origin
+// private file system. Importing this touches nothing, so that pages may be rendered on servers.
+import type { Key } from './codec/keys.ts';
+import { Connection } from './client/connection.ts';
+import { KvDatabase } from './client/database.ts';
+import { checkOptions } from './client/options.ts';
+import type { CheckedOptions } from './client/options.ts';
+import type { Transport } from './client/transport.ts';
+import { WorkerTransport } from './client/worker-transport.ts';
+import { KvError } from './errors.ts';
+import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
+import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
+import { createLoader, fetchModule } from './wasm.ts';
+import type { LoadModule, ModuleHost } from './wasm.ts';
+
+/** @internal */
+export function createBrowserLoader(ownModule: ModuleHost['ownModule']): LoadModule {
+  const base = (): string | undefined => globalThis.document?.baseURI ?? globalThis.location?.href;
+  return createLoader({ ownModule, base, fromUrl: fetchModule });
+}
+
+/** @internal */
+export async function openIn<K = Key, V = unknown>(
+  loadModule: LoadModule,
+  name: string | URL,
+  options: OpenOptions<K, V>,
+): Promise<Database<K, V>> {
+  const checked = checkOptions(options);
+  checked.signal?.throwIfAborted();
+  const path = String(name);
+  const { storage, durability } = checked;
+  const transport = typeof storage === 'object'
+    ? await openHere(loadModule, storage, checked)
+    : await openInWorker(loadModule, path, checked);
+  const persistence = typeof storage === 'object' ? 'custom' : storage === 'memory' ? 'memory' : 'opfs';
+  return new KvDatabase(new Connection(transport), { path, persistence, durability }, options);
+}
+
+/**
+ * For Node, Deno and Bun.
+ *
+ * @throws KvError KV_UNSUPPORTED: a page cannot open files synchronously.
+ */
+export function openSync<K = Key, V = unknown>(_name: string | URL, _options?: OpenOptions<K, V>): SyncDatabase<K, V> {
+  throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
+}
+
+async function openInWorker(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
+  const { storage, lockTimeoutMs, engine, signal, wasm, worker } = options;
+  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
+  const kind = storage === 'memory' ? 'memory' : 'opfs';
+  if (kind === 'opfs') {
+    directoryName(name);
+    const support = await checkSupport();
+    if (!support.ok) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
+  } else if (typeof Worker !== 'function') {
+    throw new KvError('KV_UNSUPPORTED', `${MESSAGES['no-worker']} (no-worker)`);
+  }
+  const request = loadModule(wasm).then((module) => ({ module, storage: kind, name, lockTimeoutMs, engine } as const));
+  // It may fail before anybody waits for it.
+  request.catch(() => undefined);
+  return WorkerTransport.open(startWorker(worker), request, signal);
+}
+
+function startWorker(source: CheckedOptions['worker']): Worker {
+  let worker: Worker;
+  try {
+    if (typeof source === 'function') {
+      worker = source();
+    } else if (source !== undefined) {
+      worker = new Worker(source, { type: 'module', name: 'mangrove-kv' });
+    } else {
+      // Bundlers know this form.
+      worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+    }
+  } catch (error) {
+    const reason = error instanceof Error ? `: ${error.message}` : '';
+    throw new KvError('KV_UNSUPPORTED', `the worker could not be started (no-worker)${reason}`, { cause: error });
+  }
+  if (typeof worker?.postMessage === 'function' && typeof worker.terminate === 'function') return worker;
+  throw new KvError('KV_INVALID_ARGUMENT', 'the function worker has to return a Worker');
+}
+
+/** An object cannot be passed to a worker: the engine runs where the object is. */
+async function openHere(
+  loadModule: LoadModule,
+  storage: CustomStorage,
+  { engine, signal, wasm }: CheckedOptions,
+): Promise<Transport> {
+  const [module, { LocalTransport, WatchedStorage }] = await Promise.all([loadModule(wasm), import('./local.ts')]);
+  signal?.throwIfAborted();
+  return new LocalTransport(module, new WatchedStorage(storage), engine, () => undefined);
+}
+
+/**
+ * Removes a database with all that is in it; tells whether there was one.
+ *
+ * @throws KvError KV_LOCKED if it is open.
+ */
+export async function destroy(name: string | URL): Promise<boolean> {
+  const directory = directoryName(String(name));
+  const root = await rootDirectory(false);
+  if (root === undefined) return false;
+  try {
+    const parent = await root.getDirectoryHandle(directory);
+    // First what cannot be removed while it is open.
+    await parent.removeEntry(DATA_FILE).catch(ignoreMissing);
+    await root.removeEntry(directory, { recursive: true });
+    return true;
+  } catch (error) {
+    if (isNamed(error, 'NotFoundError')) return false;
+    if (isNamed(error, 'NoModificationAllowedError') || isNamed(error, 'InvalidStateError')) {
+      throw new KvError('KV_LOCKED', `${String(name)} is open; close it first`, { cause: error, retryable: true });
+    }
+    throw toKvError(error, `remove ${String(name)}`);
+  }
+}
+
+function isNamed(error: unknown, name: string): boolean {
+  return error instanceof DOMException && error.name === name;
+}
+
+function ignoreMissing(error: unknown): void {
+  if (!isNamed(error, 'NotFoundError')) throw error;
+}
+
+/** The databases of this origin, with the bytes they take. */
+export async function list(): Promise<{ name: string; size: number }[]> {
+  const root = await rootDirectory(false);
+  if (root === undefined) return [];
+  const found: { name: string; size: number }[] = [];
+  // The types of windows lack the iteration.
+  const directories = root as unknown as AsyncIterable<[string, FileSystemDirectoryHandle]>;
+  try {
+    for await (const [name, directory] of directories) {
+      const size = await sizeOf(directory);
+      if (size !== undefined) found.push({ name: decodeURIComponent(name), size });
+    }
+  } catch (error) {
+    throw toKvError(error, 'list databases');
+  }
+  return found;
+}
+
+async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
+  try {
+    const size = await fileSize(directory, DATA_FILE);
+    return size + (await fileSize(directory, LOG_FILE).catch(() => 0));
+  } catch (error) {
+    ignoreMissing(error);
+    return undefined;
+  }
+}
+
+async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {
+  const file = await directory.getFileHandle(name);
+  return (await file.getFile()).size;
+}
+
+const MESSAGES = {
+  'insecure-context': 'the page has to be served over HTTPS or from localhost',
+  'no-worker': 'workers are not available here',
+  'no-opfs': 'this browser has no origin private file system',
+  'private-mode': 'the browser refuses the origin private file system, as private windows do',
+} as const;
+
+/** Whether databases can be kept here. Nothing is created. */
+export async function checkSupport(): Promise<Support> {
+  const lacking = (reason: keyof typeof MESSAGES): Support => ({ ok: false, reason, message: MESSAGES[reason] });
+  if (globalThis.isSecureContext === false) return lacking('insecure-context');
+  if (typeof Worker !== 'function') return lacking('no-worker');
+  if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') return lacking('no-opfs');
+  try {
+    await navigator.storage.getDirectory();
+  } catch {
+    return lacking('private-mode');
+  }
+  return { ok: true, storage: 'opfs' };
+}
+
+/** Asks the browser to keep the origin's data when space runs short; tells whether it does. It may ask the user. */
+export async function persist(): Promise<boolean> {
+  return await globalThis.navigator?.storage?.persist?.() ?? false;
+}
+
+/** Bytes that the origin uses and may use, as the browser estimates. */
+export async function estimate(): Promise<{ usage: number; quota: number }> {
+  const { usage = 0, quota = 0 } = await globalThis.navigator?.storage?.estimate?.() ?? {};
+  return { usage, quota };
+}

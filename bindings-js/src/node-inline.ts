@@ -1,0 +1,29 @@
+// Entry for Node, Deno and Bun where a program is bundled into one file.
+import { Buffer } from 'node:buffer';
+import { gunzipSync } from 'node:zlib';
+import packed from '../build/wasm/inline.js';
+import type { Key } from './codec/keys.ts';
+import { openIn, openSyncIn } from './node-host.ts';
+import { createNodeLoader } from './node-wasm.ts';
+import type { Database, OpenOptions, SyncDatabase } from './types.ts';
+
+export * from './api.ts';
+export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
+
+const loader = createNodeLoader(() => gunzipSync(Buffer.from(packed, 'base64')));
+
+/** As `open` of `mangrove-kv`. */
+export async function open<K = Key, V = unknown>(
+  name: string | URL,
+  options: OpenOptions<K, V> = {},
+): Promise<Database<K, V>> {
+  return openIn(loader, name, options);
+}
+
+/** As `openSync` of `mangrove-kv`. */
+export function openSync<K = Key, V = unknown>(
+  name: string | URL,
+  options: OpenOptions<K, V> = {},
+): SyncDatabase<K, V> {
+  return openSyncIn(loader, name, options);
+}
