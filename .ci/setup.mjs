@@ -1,5 +1,5 @@
 // Installs what the build and the tests lack, and nothing else; quick when nothing lacks.
-// `--browser` adds Chromium for the tests that need one.
+// `--browser` adds Chromium for what needs one, `--bundlers` the bundlers that the package is tested with.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,24 +28,24 @@ function readJson(path) {
 }
 
 /** npm records what it has installed in a hidden lock file; both must name the same versions. */
-function npmPackagesAreCurrent() {
-  const installedPath = join(ROOT, 'node_modules', '.package-lock.json');
+function npmPackagesAreCurrent(directory) {
+  const installedPath = join(directory, 'node_modules', '.package-lock.json');
   if (!existsSync(installedPath)) return false;
   const installed = readJson(installedPath).packages;
-  const wanted = readJson(join(ROOT, 'package-lock.json')).packages;
+  const wanted = readJson(join(directory, 'package-lock.json')).packages;
   return Object.entries(wanted).every(([path, entry]) => {
     if (!path.includes('node_modules/')) return true;
     const found = installed[path];
     // An optional package that is not there was built for another machine.
     if (found === undefined) return entry.optional === true;
-    return found.version === entry.version && existsSync(join(ROOT, path));
+    return found.version === entry.version && existsSync(join(directory, path));
   });
 }
 
-function installNpmPackages() {
-  if (npmPackagesAreCurrent()) return;
-  say('installing npm packages');
-  run('npm', ['ci', '--no-audit', '--no-fund']);
+function installNpmPackages(directory, what) {
+  if (npmPackagesAreCurrent(directory)) return;
+  say(`installing ${what}`);
+  run('npm', ['ci', '--no-audit', '--no-fund'], { cwd: directory });
 }
 
 /** What rust-toolchain.toml asks for. */
@@ -137,12 +137,14 @@ function installChromium() {
 
 try {
   checkNode();
-  installNpmPackages();
+  installNpmPackages(ROOT, 'npm packages');
   checkCompiler();
   installRust();
   installBindgen();
   installWasmPack();
   if (process.argv.includes('--browser')) installChromium();
+  // Half a gigabyte: a package of its own, that the demo can start without it.
+  if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers');
 } catch (error) {
   if (!(error instanceof SetupError) && error.status === undefined) throw error;
   process.stderr.write(`setup: ${error.message}\n`);

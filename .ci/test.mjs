@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { ROOT, findChromium, output, toolEnv } from './tools.mjs';
 
 const BINDINGS = join(ROOT, 'bindings-js');
+const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 
 const STEPS = [
   { name: 'build', command: ['npm', 'run', '--silent', 'build:package'] },
@@ -20,7 +21,9 @@ const STEPS = [
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
+  { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },
   { name: 'e2e', command: ['npm', 'run', '--silent', 'test', '--workspace', 'tests-e2e'] },
+  { name: 'matrix', cwd: MATRIX, command: ['playwright', 'test'] },
 ];
 
 function typeScriptProjects() {

@@ -13,7 +13,7 @@ function serve(name: string, url: string, command: string) {
 }
 
 export default defineConfig({
-  testDir: '.',
+  testDir: 'specs',
   fullyParallel: true,
   forbidOnly: true,
   retries: 0,

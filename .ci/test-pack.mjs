@@ -1,0 +1,85 @@
+// The package as it would be published: what is in it and what it says about itself, then installed into an empty
+// project and used by each runtime. It has to be built.
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import process from 'node:process';
+import { pack } from './pack.mjs';
+import { toolEnv } from './tools.mjs';
+
+const PROGRAM = `
+import { open, destroy } from 'mangrove-kv';
+import { open as openInline } from 'mangrove-kv/inline';
+
+for (const start of [open, openInline]) {
+  const path = process.argv[2] + (start === open ? '' : '-inline');
+  const db = await start(path);
+  await db.setMany([['b', new Date(2)], ['a', { list: [1n] }]]);
+  await db.close();
+  const again = await start(path, { create: false });
+  const [keys, { list }] = [await again.keys().toArray(), await again.get('a')];
+  await again.close();
+  if (again.persistence !== 'fs' || keys.join() !== 'a,b' || list[0] !== 1n || !await destroy(path)) throw new Error('not what was written');
+}
+`;
+
+/** What a strict project with nothing but its runtime's types makes of ours. */
+const TYPED_PROGRAM = `
+import { open } from 'mangrove-kv';
+import type { OpenOptions } from 'mangrove-kv';
+import { open as openInline } from 'mangrove-kv/inline';
+
+const options: OpenOptions<string, number> = { storage: 'memory', wasm: new URL('file:///engine.wasm') };
+export const both = [open('a', options), openInline('b', options)];
+// @ts-expect-error A number is nowhere to load from.
+export const wrong = open('a', { wasm: 1 });
+`;
+
+const TSC = ['--noEmit', '--strict', '--target', 'es2022', '--types', 'node', '--typeRoots', join(process.cwd(), 'node_modules', '@types')];
+const LIBRARIES = { servers: 'ES2022,ESNext.Disposable', browsers: 'ES2022,ESNext.Disposable,DOM,DOM.Iterable' };
+const RESOLUTIONS = { nodenext: 'nodenext', esnext: 'bundler' };
+
+const RUNTIMES = {
+  node: ['node', 'program.mjs', 'node.db'],
+  deno: ['deno', 'run', '--allow-all', '--no-lock', 'program.mjs', 'deno.db'],
+  bun: ['bun', 'program.mjs', 'bun.db'],
+};
+
+function check(what, cwd, [program, ...args]) {
+  const start = performance.now();
+  try {
+    execFileSync(program, args, { cwd, env: toolEnv(), encoding: 'utf8', stdio: 'pipe' });
+  } catch (error) {
+    throw new Error(`${what}: ${error.message}\n${error.stdout ?? ''}`, { cause: error });
+  }
+  process.stdout.write(`${what}: ok in ${((performance.now() - start) / 1000).toFixed(1)} s\n`);
+}
+
+function checkTypes(directory) {
+  for (const [where, lib] of Object.entries(LIBRARIES)) {
+    for (const [module, resolution] of Object.entries(RESOLUTIONS)) {
+      const args = ['--lib', lib, '--module', module, '--moduleResolution', resolution, 'program.mts'];
+      check(`types for ${where}, ${resolution}`, directory, ['tsc', ...TSC, ...args]);
+    }
+  }
+}
+
+const directory = mkdtempSync(join(tmpdir(), 'mangrove-pack-'));
+try {
+  const tarball = pack(directory);
+  check('publint', directory, ['publint', 'run', '--strict', tarball]);
+  // The module is no script, and there is no CommonJS.
+  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm']);
+  writeFileSync(join(directory, 'package.json'), '{ "private": true }');
+  check('npm install', directory, ['npm', 'install', '--offline', '--no-audit', '--no-fund', tarball]);
+  writeFileSync(join(directory, 'program.mjs'), PROGRAM);
+  writeFileSync(join(directory, 'program.mts'), TYPED_PROGRAM);
+  for (const [runtime, command] of Object.entries(RUNTIMES)) check(runtime, directory, command);
+  checkTypes(directory);
+} catch (error) {
+  process.stderr.write(`pack: ${error.message}\n`);
+  process.exitCode = 1;
+} finally {
+  rmSync(directory, { recursive: true, force: true });
+}

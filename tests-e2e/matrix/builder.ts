@@ -1,0 +1,19 @@
+// Builds beside the test, whose server has to answer meanwhile.
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+
+const HERE = new URL('.', import.meta.url).pathname;
+
+/** Runs `node build.mjs` with the bundler's name; gives the directory to serve. */
+export async function build(bundler: string): Promise<string> {
+  await promisify(execFile)(process.execPath, ['build.mjs', bundler], { cwd: HERE });
+  return join(HERE, 'build', bundler, 'out');
+}
+
+export interface Report {
+  readonly persistence: string;
+  readonly runs: number;
+  readonly keys: readonly string[];
+  readonly inPage?: string;
+}

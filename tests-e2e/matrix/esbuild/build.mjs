@@ -1,0 +1,13 @@
+// esbuild leaves the addresses of the worker and the module as they are, so both go beside the bundle.
+import { copyFileSync, cpSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+
+await build({
+  entryPoints: ['main.js'], outdir: 'out', bundle: true, splitting: true, format: 'esm', minify: true, logLevel: 'warning',
+});
+for (const name of ['worker', 'mangrove_bg.wasm']) {
+  const path = fileURLToPath(import.meta.resolve(`mangrove-kv/${name}`));
+  copyFileSync(path, `out/${path.slice(path.lastIndexOf('/') + 1)}`);
+}
+cpSync('index.html', 'out/index.html');

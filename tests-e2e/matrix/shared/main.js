@@ -1,0 +1,3 @@
+import { report } from './app.js';
+
+report();
