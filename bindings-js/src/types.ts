@@ -393,8 +393,9 @@ export interface StorageFile {
   close(): void;
 }
 
-// Taken from the environment, so that a program without the types of browsers compiles too.
-type ModuleType = typeof globalThis extends { WebAssembly: { Module: new (...args: never[]) => infer M } } ? M : never;
+// Taken from the environment, so that a program without the types of browsers compiles too. `object`, as a module has
+// no members by which to tell it from a number.
+type ModuleType = typeof globalThis extends { WebAssembly: { Module: new (...args: never[]) => infer M } } ? M & object : never;
 type ResponseType = typeof globalThis extends { Response: new (...args: never[]) => infer R } ? R : never;
 type WorkerType = typeof globalThis extends { Worker: new (...args: never[]) => infer W } ? W : never;
 

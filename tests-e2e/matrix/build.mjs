@@ -1,7 +1,7 @@
 // Builds the small app with one bundler, as a project would that has installed the package from the registry:
 // `node build.mjs vite`. Without a name it installs the package.
 import { execFileSync } from 'node:child_process';
-import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
@@ -16,9 +16,9 @@ export function install() {
   rmSync(WORK, { recursive: true, force: true });
   mkdirSync(INSTALLED, { recursive: true });
   execFileSync('tar', ['-xzf', pack(WORK), '-C', INSTALLED, '--strip-components', '1']);
-  // For tests that import the package in an empty page.
+  // A page that gives tests the package as it is.
+  cpSync(join(HERE, 'bare'), join(WORK, 'served'), { recursive: true });
   cpSync(join(INSTALLED, 'dist'), join(WORK, 'served', 'kv'), { recursive: true });
-  writeFileSync(join(WORK, 'served', 'index.html'), '<!doctype html><title>Empty</title><link rel="icon" href="data:," />');
 }
 
 /** Copies the app beside what its bundler needs; gives the directory. */

@@ -15,7 +15,7 @@ async function withPolicy(page: Page, policy: string, use: () => Promise<void>):
 /** Opens and closes a database; gives its kind or the error's code. */
 function tryToOpen(page: Page, options: { worker?: string; wasm?: string } = {}): Promise<string> {
   return page.evaluate(async (options) => {
-    const { open } = await import('/kv/index.js');
+    const { open } = window.kv;
     try {
       const db = await open('policy', options);
       await db.set('k', 1);
@@ -31,7 +31,7 @@ function tryToOpen(page: Page, options: { worker?: string; wasm?: string } = {})
 test('a strict policy is enough, also for the inlined module, and no blob: URL is used', ({ page }) => withPolicy(page, STRICT_CSP, async () => {
   expect(await tryToOpen(page)).toBe('opfs');
   const inline = await page.evaluate(async () => {
-    const { open } = await import('/kv/inline.js');
+    const { open } = window.kvInline;
     const db = await open('inline');
     await db.close();
     return db.persistence;
@@ -57,7 +57,7 @@ test('under Trusted Types the page starts the worker', ({ page }) => withPolicy(
     }
     const { trustedTypes } = globalThis as unknown as { trustedTypes: Factory };
     const policy = trustedTypes.createPolicy('app', { createScriptURL: (url) => url });
-    const { open } = await import('/kv/index.js');
+    const { open } = window.kv;
     const db = await open('trusted', { worker: () => new Worker(policy.createScriptURL('/kv/worker.js'), { type: 'module' }) });
     await db.close();
     return db.persistence;

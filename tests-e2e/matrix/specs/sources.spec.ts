@@ -10,7 +10,7 @@ test('the module comes from wherever the page has it', async ({ page }) => {
   page.on('request', (request) => requests.push(new URL(request.url()).pathname + new URL(request.url()).search));
   await page.goto(server.url);
   const values = await page.evaluate(async () => {
-    const { open } = await import('/kv/index.js');
+    const { open } = window.kv;
     const bytes = await (await fetch('/kv/mangrove_bg.wasm?bytes')).arrayBuffer();
     const response = await fetch('/kv/mangrove_bg.wasm?response');
     const sources = ['kv/mangrove_bg.wasm?text', new URL('/kv/mangrove_bg.wasm?url', location.href), response, response, bytes, new WebAssembly.Module(bytes)];
@@ -32,7 +32,7 @@ test('the worker is the one that the page names or starts, and ends with the dat
   await using server = await serve(SERVED);
   await page.goto(server.url);
   const kinds = await page.evaluate(async () => {
-    const { open } = await import('/kv/index.js');
+    const { open } = window.kv;
     const start = (): Worker => new Worker('/kv/worker.js?function', { type: 'module' });
     const workers = ['/kv/worker.js?text', new URL('/kv/worker.js?url', location.href), start, start];
     const databases = await Promise.all(workers.map((worker, index) => open(`worker ${index}`, { worker })));
@@ -52,7 +52,7 @@ test('a worker or module that does not work is a typed error, and no worker stay
   await using server = await serve(SERVED);
   await page.goto(server.url);
   const codes = await page.evaluate(async () => {
-    const { open } = await import('/kv/index.js');
+    const { open } = window.kv;
     const code = async (options: object): Promise<string> => {
       try {
         await open('errors', options);

@@ -1,0 +1,3 @@
+export function install(): void;
+export function stage(bundler: string, name?: string): string;
+export function build(bundler: string): string;
