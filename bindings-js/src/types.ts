@@ -402,6 +402,7 @@ type WorkerType = typeof globalThis extends { Worker: new (...args: never[]) => 
 /**
  * Where the engine's module is: a URL (a relative one begins at the page, outside browsers at the working directory),
  * the `Response` to a request for it, its bytes, or a compiled `WebAssembly.Module`.
+ * `openSync` can neither fetch nor wait for a response.
  */
 export type WasmSource = string | URL | ResponseType | ArrayBuffer | ArrayBufferView | ModuleType;
 

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import process from 'node:process';
 import { test } from 'node:test';
-import { open } from 'mangrove-kv';
+import { open, openSync } from 'mangrove-kv';
 import type { OpenOptions, WasmSource, WorkerSource } from 'mangrove-kv';
 import { code, rejects } from './support/kit.ts';
 
@@ -23,12 +23,23 @@ async function roundTrip(entry: Pick<Entry, 'open'>, options: OpenOptions = {}):
   }
 }
 
+function roundTripSync(openIt: Entry['openSync'], options: OpenOptions = {}): unknown {
+  const db = openIt('test', { storage: 'memory', ...options });
+  try {
+    db.set('k', [1n]);
+    return db.get('k');
+  } finally {
+    db.close();
+  }
+}
+
 for (const name of ['index', 'inline']) {
   test(`the browser's ${name} is imported on a server without effect, and open says what lacks`, async () => {
     const before = new Set(Reflect.ownKeys(globalThis));
     const entry = await import(`../dist/${name}.js`) as Entry;
     assert.deepEqual(Reflect.ownKeys(globalThis).filter((key) => !before.has(key)), []);
     await rejects(entry.open('x'), 'KV_UNSUPPORTED');
+    assert.throws(() => entry.openSync('x'), code('KV_UNSUPPORTED'));
     assert.equal((await entry.checkSupport()).ok, false);
     await rejects(entry.list(), 'KV_UNSUPPORTED');
     await rejects(entry.destroy('x'), 'KV_UNSUPPORTED');
@@ -38,7 +49,9 @@ for (const name of ['index', 'inline']) {
 }
 
 test('the inlined entry needs no file beside it', async () => {
-  assert.deepEqual(await roundTrip(await import('mangrove-kv/inline')), [1n]);
+  const inline = await import('mangrove-kv/inline');
+  assert.deepEqual(await roundTrip(inline), [1n]);
+  assert.deepEqual(roundTripSync(inline.openSync), [1n]);
 });
 
 const sources: [string, () => WasmSource][] = [
@@ -55,6 +68,8 @@ for (const [what, source] of sources) {
     assert.deepEqual(await roundTrip({ open }, { wasm }), [1n]);
     // A response can be read only once.
     assert.deepEqual(await roundTrip({ open }, { wasm }), [1n]);
+    if (wasm instanceof Response) assert.throws(() => openSync('x', { wasm }), code('KV_UNSUPPORTED'));
+    else for (let i = 0; i < 2; i++) assert.deepEqual(roundTripSync(openSync, { wasm }), [1n]);
   });
 }
 
@@ -65,6 +80,9 @@ test('a module that is something else is a typed error', async () => {
   }
   await rejects(open('x', { storage: 'memory', wasm: 'http://[' }), 'KV_INVALID_ARGUMENT');
   await rejects(open('x', { storage: 'memory', wasm: 'file:///nowhere.wasm' }), 'KV_IO');
+  assert.throws(() => openSync('x', { wasm: 'file:///nowhere.wasm' }), code('KV_IO'));
+  assert.throws(() => openSync('x', { wasm: 'https://localhost/engine.wasm' }), code('KV_UNSUPPORTED'));
+  assert.throws(() => openSync('x', { wasm: new Uint8Array(8) }), code('KV_UNSUPPORTED'));
   await rejects(open('x', { storage: 'memory', wasm: new Uint8Array(8) }), 'KV_UNSUPPORTED');
   await rejects(open('x', { storage: 'memory', wasm: new Response('', { status: 404 }) }), 'KV_IO');
 });
