@@ -8,7 +8,8 @@ export default defineConfig({
   forbidOnly: true,
   workers: 2,
   reporter: 'list',
-  timeout: 120_000,
+  // Next alone takes a minute on a machine that is busy.
+  timeout: 240_000,
   use: { launchOptions },
   projects: [{ name: 'chromium', use: { browserName: 'chromium' } }],
   globalSetup: './setup.mjs',
