@@ -68,8 +68,9 @@ async function start(): Promise<void> {
 }
 
 async function browse(): Promise<void> {
-  show('browser', 'side');
+  // Counted before it is shown: a list of no cities would look like a loss.
   await showList();
+  show('browser', 'side');
 }
 
 async function runImport(): Promise<void> {

@@ -115,7 +115,7 @@ test('edits, deletes and adds, and everything is there after a reload', async ({
 
   await page.reload();
   await expect(page.getByTestId('list')).toBeVisible();
-  expect(await hits(page)).toBe(total);
+  await expect.poll(() => hits(page)).toBe(total);
   await search.fill('Quitopolis');
   await expect(names(page).first()).toHaveText('Quitopolis');
   await search.fill('Reykjav');
