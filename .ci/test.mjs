@@ -19,6 +19,7 @@ const STEPS = [
   { name: 'shuttle', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
+  { name: 'workerd', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
   { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
   { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },

@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 
-const FILES = ['index.js', 'inline.js', 'worker.js', 'local.js', 'mangrove_bg.wasm', 'node.js', 'node-inline.js'];
+const FILES = [
+  'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'mangrove_bg.wasm', 'node.js', 'node-inline.js',
+];
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
 const BUDGETS = [

@@ -36,9 +36,14 @@ const ENTRIES = [
   { name: 'index', platform: 'browser' },
   { name: 'inline', platform: 'browser' },
   { name: 'worker', platform: 'browser' },
+  { name: 'worker-indexeddb', platform: 'browser' },
   { name: 'local', platform: 'browser' },
+  { name: 'indexeddb', platform: 'browser' },
   { name: 'node', platform: 'node' },
   { name: 'node-inline', platform: 'node' },
+  { name: 'durable-object', platform: 'neutral' },
+  // Another copy of the engine's client would have errors and symbols of its own.
+  { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },
 ];
 
 function filesUnder(path) {
@@ -81,22 +86,24 @@ function writeInline() {
   writeFileSync(join(WASM, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
 }
 
-/** The engine in the page's own thread is a file of its own, as few load it. */
-const localStaysApart = {
-  name: 'local-stays-apart',
+/** The engine in the page's own thread and IndexedDB are files of their own, as few load them. */
+const rareStaysApart = {
+  name: 'rare-stays-apart',
   setup({ onResolve }) {
-    onResolve({ filter: /^\.\/local\.ts$/ }, () => ({ path: './local.js', external: true }));
+    onResolve({ filter: /^\.\/(?:local|indexeddb)\.ts$/ }, ({ path, kind }) =>
+      kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
   },
 };
 
 async function bundle() {
-  const results = await Promise.all(ENTRIES.map(({ name, platform }) => build({
+  const results = await Promise.all(ENTRIES.map(({ name, platform, external = [] }) => build({
     entryPoints: [join(HERE, 'src', `${name}.ts`)],
     outfile: join(DIST, `${name}.js`),
     absWorkingDir: HERE,
     bundle: true,
     format: 'esm',
     platform,
+    external,
     target: 'es2022',
     minify: true,
     sourcemap: true,
@@ -104,7 +111,7 @@ async function bundle() {
     legalComments: 'none',
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
-    plugins: ['index', 'inline'].includes(name) ? [localStaysApart] : [],
+    plugins: ['index', 'inline'].includes(name) ? [rareStaysApart] : [],
     logLevel: 'warning',
   })));
   for (const [at, name] of ['index', 'inline'].entries()) {
@@ -116,6 +123,7 @@ async function bundle() {
 
 /** Bundlers find the worker and the module by exactly these expressions. */
 const WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
+const INDEXEDDB_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
 const MODULE_REFERENCE = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
 
 function checkAssetReferences() {
@@ -126,6 +134,7 @@ function checkAssetReferences() {
   expect('index.js', WORKER_REFERENCE, true);
   expect('index.js', MODULE_REFERENCE, true);
   expect('inline.js', WORKER_REFERENCE, true);
+  for (const file of ['index.js', 'inline.js']) expect(file, INDEXEDDB_WORKER_REFERENCE, true);
   for (const file of ['inline.js', 'node-inline.js']) expect(file, /mangrove_bg\.wasm/, false);
 }
 

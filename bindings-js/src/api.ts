@@ -8,7 +8,7 @@ export type { KvErrorCode } from './errors.ts';
 export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
-  Durability, Entry, Expiry, KvIterator, OpenOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
+  Durability, Entry, Expiry, KvIterator, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
   Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
   WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';

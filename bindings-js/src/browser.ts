@@ -9,7 +9,7 @@ import type { Transport } from './client/transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
-import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
+import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import { createLoader, fetchModule } from './wasm.ts';
 import type { LoadModule, ModuleHost } from './wasm.ts';
 
@@ -29,10 +29,13 @@ export async function openIn<K = Key, V = unknown>(
   checked.signal?.throwIfAborted();
   const path = String(name);
   const { storage, durability } = checked;
-  const transport = typeof storage === 'object'
-    ? await openHere(loadModule, storage, checked)
-    : await openInWorker(loadModule, path, checked);
-  const persistence = typeof storage === 'object' ? 'custom' : storage === 'memory' ? 'memory' : 'opfs';
+  if (typeof storage === 'object') {
+    const transport = await openHere(loadModule, storage, checked);
+    return new KvDatabase(new Connection(transport), { path, persistence: 'custom', durability }, options);
+  }
+  const persistence = storage === 'memory' || storage === 'indexeddb' ? storage : 'opfs';
+  const openTransport = persistence === 'indexeddb' ? openInIndexedDb : openInWorker;
+  const transport = await openTransport(loadModule, path, checked);
   return new KvDatabase(new Connection(transport), { path, persistence, durability }, options);
 }
 
@@ -59,10 +62,25 @@ async function openInWorker(loadModule: LoadModule, name: string, options: Check
   const request = loadModule(wasm).then((module) => ({ module, storage: kind, name, lockTimeoutMs, engine } as const));
   // It may fail before anybody waits for it.
   request.catch(() => undefined);
-  return WorkerTransport.open(startWorker(worker), request, signal);
+  return WorkerTransport.open(startWorker('opfs', worker), request, signal);
 }
 
-function startWorker(source: CheckedOptions['worker']): Worker {
+/** `storage: 'indexeddb'`: in a worker of its own kind, or here if there are none. */
+async function openInIndexedDb(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
+  directoryName(name);
+  const { lockTimeoutMs, engine, signal, wasm, worker } = options;
+  if (typeof Worker !== 'function') {
+    const [module, { openHere: open }] = await Promise.all([loadModule(wasm), import('./indexeddb.ts')]);
+    signal?.throwIfAborted();
+    return open(module, name, options);
+  }
+  const request = loadModule(wasm).then((module) => ({ module, storage: 'indexeddb', name, lockTimeoutMs, engine } as const));
+  // It may fail before anybody waits for it.
+  request.catch(() => undefined);
+  return WorkerTransport.open(startWorker('indexeddb', worker), request, signal);
+}
+
+function startWorker(kind: 'opfs' | 'indexeddb', source: CheckedOptions['worker']): Worker {
   let worker: Worker;
   try {
     if (typeof source === 'function') {
@@ -71,7 +89,9 @@ function startWorker(source: CheckedOptions['worker']): Worker {
       worker = new Worker(source, { type: 'module', name: 'mangrove-kv' });
     } else {
       // Bundlers know this form.
-      worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+      worker = kind === 'opfs'
+        ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' })
+        : new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
     }
   } catch (error) {
     const reason = error instanceof Error ? `: ${error.message}` : '';
@@ -97,7 +117,8 @@ async function openHere(
  *
  * @throws KvError KV_LOCKED if it is open.
  */
-export async function destroy(name: string | URL): Promise<boolean> {
+export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
+  if (options.storage === 'indexeddb') return (await import('./indexeddb.ts')).destroy(String(name));
   const directory = directoryName(String(name));
   const root = await rootDirectory(false);
   if (root === undefined) return false;
@@ -125,7 +146,8 @@ function ignoreMissing(error: unknown): void {
 }
 
 /** The databases of this origin, with the bytes they take. */
-export async function list(): Promise<{ name: string; size: number }[]> {
+export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  if (options.storage === 'indexeddb') return (await import('./indexeddb.ts')).list();
   const root = await rootDirectory(false);
   if (root === undefined) return [];
   const found: { name: string; size: number }[] = [];

@@ -14,7 +14,7 @@ import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from './storage/node-lock.ts';
-import type { CustomStorage, Database, OpenOptions, Support, SyncDatabase } from './types.ts';
+import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import type { NodeLoader } from './node-wasm.ts';
 
 interface Place {
@@ -77,11 +77,16 @@ function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {
     return { path: String(name), persistence: 'custom', storage: new WatchedStorage(storage), release };
   }
   if (storage === 'memory') return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release };
+  if (storage === 'indexeddb') throw noIndexedDb();
   if (storage === 'opfs') throw new KvError('KV_UNSUPPORTED', 'the origin private file system exists in browsers only');
   const path = toPath(name);
   const { create, readOnly } = options.engine;
   prepareDirectory(path, create && !readOnly);
   return { path, persistence: 'fs', storage: new NodeStorage(path, readOnly), release };
+}
+
+function noIndexedDb(): KvError {
+  return new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 
 function toPath(name: string | URL): string {
@@ -114,7 +119,8 @@ function prepareDirectory(path: string, create: boolean): void {
  *
  * @throws KvError KV_LOCKED if it is open.
  */
-export async function destroy(name: string | URL): Promise<boolean> {
+export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
+  if (options.storage === 'indexeddb') throw noIndexedDb();
   const path = toPath(name);
   const data = join(path, DATA_FILE);
   if (!fs.existsSync(data)) return false;
@@ -150,7 +156,8 @@ function isDatabase(start: Uint8Array): boolean {
 }
 
 /** The databases that are directories of the working directory, with the bytes they take. */
-export async function list(): Promise<{ name: string; size: number }[]> {
+export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  if (options.storage === 'indexeddb') throw noIndexedDb();
   const found: { name: string; size: number }[] = [];
   for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
     const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;

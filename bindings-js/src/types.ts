@@ -413,9 +413,9 @@ export type WorkerSource = string | URL | (() => WorkerType);
 export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, V> {
   /**
    * Where the database is kept. `"auto"`, the default, is `"opfs"` in browsers and `"fs"` elsewhere; there is no
-   * silent change to another.
+   * silent change to another. `"indexeddb"` is for browsers where there is no OPFS: the whole database is in memory.
    */
-  storage?: 'auto' | 'opfs' | 'fs' | 'memory' | CustomStorage | undefined;
+  storage?: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage | undefined;
   /** Create it if it does not exist; otherwise KV_NOT_FOUND. Default true. */
   create?: boolean | undefined;
   /** Fail with KV_EXISTS if it exists. Default false. */
@@ -451,6 +451,12 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
    * the database, which ends it. Without effect with a custom storage and outside browsers, where there is no worker.
    */
   worker?: WorkerSource | undefined;
+}
+
+/** Which databases `destroy` and `list` are about. */
+export interface PlaceOptions {
+  /** Those that were opened with `storage: "indexeddb"`; otherwise those of the default storage. */
+  storage?: 'indexeddb' | undefined;
 }
 
 /** Figures of an open database. Sizes are bytes; counters begin at 0 when it is opened. */
@@ -518,7 +524,7 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   readonly path: string;
   readonly status: 'open' | 'closing' | 'closed';
   /** Where it is kept. */
-  readonly persistence: 'opfs' | 'fs' | 'memory' | 'custom';
+  readonly persistence: 'opfs' | 'indexeddb' | 'fs' | 'memory' | 'custom';
   /** A collection by name, created by its first write. */
   collection<K2 = Key, V2 = unknown>(name: string, options?: CollectionOptions<K2, V2>): Collection<K2, V2>;
   /** Names of the collections that were written to, in order, without the default one. */

@@ -1,7 +1,7 @@
 // The contract of a database as a map: every method, odd keys and values, order of effects, what is refused.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { MAX_KEY, keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import { MAX_KEY, destroy, keyCodecs, list, open, valueCodecs } from 'mangrove-kv';
 import type { Database, Key } from 'mangrove-kv';
 import { code, rejects, withMemory, withPath } from './support/kit.ts';
 
@@ -412,6 +412,9 @@ test('bad options are refused by open', async () => {
   for (const options of bad) await rejects(open('x', { storage: 'memory', ...options } as object), 'KV_INVALID_ARGUMENT');
   await rejects(open('x', null as never), 'KV_INVALID_ARGUMENT');
   await rejects(open('x', { storage: 'opfs' }), 'KV_UNSUPPORTED');
+  await rejects(open('x', { storage: 'indexeddb' }), 'KV_UNSUPPORTED');
+  await rejects(destroy('x', { storage: 'indexeddb' }), 'KV_UNSUPPORTED');
+  await rejects(list({ storage: 'indexeddb' }), 'KV_UNSUPPORTED');
   await rejects(open('x', { storage: 'memory', create: false }), 'KV_NOT_FOUND');
 });
 

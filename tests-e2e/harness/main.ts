@@ -2,4 +2,13 @@
 import * as mangrove from 'mangrove-kv';
 
 window.mangrove = mangrove;
+window.checkStorage = async (kind, place) => {
+  if (place === 'page') return (await import('./conformance.ts')).checkStorage(kind);
+  const worker = new Worker(new URL('./conformance-worker.ts', import.meta.url), { type: 'module' });
+  return new Promise((resolve, reject) => {
+    worker.onmessage = ({ data }) => resolve(data);
+    worker.onerror = (event) => reject(new Error(event.message));
+    worker.postMessage(kind);
+  });
+};
 document.title = 'ready';

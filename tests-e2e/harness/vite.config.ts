@@ -1,6 +1,26 @@
+import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
 import { defineConfig } from 'vite';
+import type { Plugin } from 'vite';
+
+const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+
+/** Service workers may not import anything later: theirs is one file, with the engine beside it. */
+const serviceWorker: Plugin = {
+  name: 'service-worker',
+  async generateBundle() {
+    const { outputFiles } = await build({
+      entryPoints: [file('./service-worker.ts')], bundle: true, write: false, format: 'esm', target: 'es2022', conditions: ['browser'],
+    });
+    this.emitFile({ type: 'asset', fileName: 'service-worker.js', source: outputFiles[0]?.text ?? '' });
+    const source = readFileSync(file('../../bindings-js/dist/mangrove_bg.wasm'));
+    this.emitFile({ type: 'asset', fileName: 'mangrove_bg.wasm', source });
+  },
+};
 
 export default defineConfig({
   worker: { format: 'es' },
+  plugins: [serviceWorker],
   build: { target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
 });

@@ -20,7 +20,7 @@ function processesOf(directory: string): number[] {
   });
 }
 
-test('killing the browser in the middle of writes loses nothing that was acknowledged', async ({ profile }) => {
+for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser in the middle of writes to ${storage} loses nothing that was acknowledged`, async ({ profile }) => {
   test.setTimeout(120_000);
   let newest = -1;
   for (let round = 0; round < ROUNDS; round++) {
@@ -29,28 +29,28 @@ test('killing the browser in the middle of writes loses nothing that was acknowl
     let acknowledged = -1;
     await page.exposeFunction('acknowledge', (batch: number) => { acknowledged = batch; });
     await page.goto(HARNESS_URL);
-    const found = await page.evaluate(async () => {
+    const found = await page.evaluate(async (storage) => {
       const { open } = window.mangrove;
-      const db = await open('killed');
+      const db = await open('killed', { storage });
       const report = await db.verify();
       const count = await db.count();
       await db.close();
       return { count, ok: report.ok };
-    });
+    }, storage);
     expect(found.ok).toBe(true);
     expect(found.count % PER_BATCH).toBe(0);
     expect(found.count / PER_BATCH - 1).toBeGreaterThanOrEqual(newest);
     const first = found.count / PER_BATCH;
     // Not awaited: it writes until the browser dies.
-    void page.evaluate(async ({ first, perBatch }) => {
+    void page.evaluate(async ({ first, perBatch, storage }) => {
       const { open } = window.mangrove;
-      const db = await open('killed');
+      const db = await open('killed', { storage });
       const acknowledge = (window as unknown as { acknowledge(batch: number): Promise<void> }).acknowledge;
       for (let batch = first; ; batch++) {
         await db.setMany(Array.from({ length: perBatch }, (_, part) => [[batch, part], batch] as const));
         void acknowledge(batch);
       }
-    }, { first, perBatch: PER_BATCH }).catch(() => undefined);
+    }, { first, perBatch: PER_BATCH, storage }).catch(() => undefined);
     await expect.poll(() => acknowledged, { timeout: 20_000 }).toBeGreaterThan(first + 5 + round * 11);
     const pids = processesOf(profile.directory);
     expect(pids.length).toBeGreaterThan(1);
@@ -61,12 +61,12 @@ test('killing the browser in the middle of writes loses nothing that was acknowl
   const context = await profile.launch();
   const page = await context.newPage();
   await page.goto(HARNESS_URL);
-  const end = await page.evaluate(async () => {
+  const end = await page.evaluate(async (storage) => {
     const { open } = window.mangrove;
-    const db = await open('killed');
+    const db = await open('killed', { storage });
     const values = await db.entries().toArray();
     return { values: values.map(([key, value]) => [(key as number[])[0], value]), report: await db.verify() };
-  });
+  }, storage);
   expect(end.report.ok).toBe(true);
   expect(end.values.length % PER_BATCH).toBe(0);
   expect(end.values.length / PER_BATCH).toBeGreaterThan(newest);

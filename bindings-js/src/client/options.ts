@@ -25,7 +25,7 @@ export interface EngineOptions {
 }
 
 export interface CheckedOptions {
-  readonly storage: 'auto' | 'opfs' | 'fs' | 'memory' | CustomStorage;
+  readonly storage: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage;
   readonly durability: Durability;
   readonly lockTimeoutMs: number;
   readonly signal: AbortSignal | undefined;
@@ -48,12 +48,12 @@ function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'
   if (typeof storage === 'object' && storage !== null) {
     const { open, list, remove } = storage;
     if ([open, list, remove].every((method) => typeof method === 'function')) return storage;
-  } else if (['auto', 'opfs', 'fs', 'memory'].includes(storage)) {
+  } else if (['auto', 'opfs', 'indexeddb', 'fs', 'memory'].includes(storage)) {
     return storage;
   }
   throw new KvError(
     'KV_INVALID_ARGUMENT',
-    'storage has to be "auto", "opfs", "fs", "memory" or an object with open, list and remove',
+    'storage has to be "auto", "opfs", "indexeddb", "fs", "memory" or an object with open, list and remove',
   );
 }
 

@@ -5,7 +5,7 @@ import type { EngineOptions } from './options.ts';
 /** The first message to a worker. */
 export interface OpenRequest {
   readonly module: WebAssembly.Module;
-  readonly storage: 'opfs' | 'memory';
+  readonly storage: 'opfs' | 'indexeddb' | 'memory';
   readonly name: string;
   readonly lockTimeoutMs: number;
   readonly engine: EngineOptions;

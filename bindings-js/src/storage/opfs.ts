@@ -179,7 +179,8 @@ export class OpfsStorage implements CustomStorage {
   /** What was only created to have its handle counts as missing. */
   list(): string[] {
     const hasData = (this.#files.get(DATA_FILE)?.size() ?? 0) > 0;
-    return [...(hasData ? [DATA_FILE] : []), ...(this.#hadLog ? [LOG_FILE] : [])];
+    const hasLog = this.#hadLog || (this.#files.get(LOG_FILE)?.size() ?? 0) > 0;
+    return [...(hasData ? [DATA_FILE] : []), ...(hasLog ? [LOG_FILE] : [])];
   }
 
   remove(file: string): void {

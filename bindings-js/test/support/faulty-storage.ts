@@ -49,6 +49,7 @@ class FaultyFile implements StorageFile {
 
   read(at: number, into: Uint8Array): void {
     this.#storage.check('read');
+    if (at + into.length > this.#bytes.length) throw failure('KV_IO', 'the file ends before');
     into.set(this.#bytes.subarray(at, at + into.length));
   }
 

@@ -1,0 +1,46 @@
+// The engine in the caller's thread, over a storage that follows behind: replies are held back until it has caught up.
+import { EngineHost } from '../engine-host.ts';
+import { KvError } from '../errors.ts';
+import { ReplyQueue } from '../reply-queue.ts';
+import type { IndexedDbStorage } from '../storage/indexeddb.ts';
+import type { EngineOptions } from './options.ts';
+import type { Transport, TransportEvents } from './transport.ts';
+
+export class HeldTransport implements Transport {
+  readonly takesBuffers = false;
+  events: TransportEvents | undefined;
+  readonly #host: EngineHost;
+  readonly #storage: IndexedDbStorage;
+  readonly #queue: ReplyQueue;
+
+  /** Closes the storage if the engine cannot be opened. */
+  constructor(module: WebAssembly.Module, storage: IndexedDbStorage, options: EngineOptions) {
+    try {
+      this.#host = EngineHost.open(module, storage, options);
+    } catch (error) {
+      storage.close();
+      throw error;
+    }
+    this.#storage = storage;
+    this.#queue = new ReplyQueue({
+      reply: (bytes) => this.events?.reply(bytes),
+      fail: (error) => this.events?.fail(error as KvError),
+    }, () => storage.settled());
+  }
+
+  send(message: Uint8Array): void {
+    try {
+      this.#queue.push(this.#host.execute(message));
+    } catch (error) {
+      this.#queue.end(error);
+    }
+  }
+
+  dispose(): void {
+    try {
+      this.#host.dispose();
+    } finally {
+      this.#storage.close();
+    }
+  }
+}

@@ -1,0 +1,66 @@
+// Entry `mangrove-kv/durable-object`: a database inside a Cloudflare Durable Object, in its SQLite database.
+import type { Key } from './codec/keys.ts';
+import { Connection } from './client/connection.ts';
+import { KvDatabase } from './client/database.ts';
+import { LocalTransport } from './client/local-transport.ts';
+import { checkOptions } from './client/options.ts';
+import { KvError } from './errors.ts';
+import { WatchedStorage } from './storage/custom.ts';
+import { DurableObjectStorage } from './storage/durable-object.ts';
+import type { DurableObjectStorageLike } from './storage/durable-object.ts';
+import type { Database, OpenOptions } from './types.ts';
+
+export * from './api.ts';
+export { DurableObjectStorage } from './storage/durable-object.ts';
+export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from './storage/durable-object.ts';
+
+/** Options of `open` in a Durable Object. */
+export interface DurableObjectOptions<K = Key, V = unknown> extends Omit<OpenOptions<K, V>, 'storage' | 'lockTimeout' | 'wasm' | 'worker'> {
+  /** The engine: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, which Workers compile beforehand. */
+  wasm: WebAssembly.Module;
+  /** Several databases may be in one object. Without a slash. Default "main". */
+  name?: string | undefined;
+}
+
+/** Names of open databases: two engines over the same files would destroy them. */
+const openNames = new WeakMap<object, Set<string>>();
+
+/** Takes a name; gives what releases it. */
+function lock(storage: DurableObjectStorageLike, name: string): () => void {
+  const names = openNames.get(storage) ?? new Set();
+  openNames.set(storage, names);
+  if (names.has(name)) throw new KvError('KV_LOCKED', `${name} is open in this object; close it first`, { retryable: true });
+  names.add(name);
+  return () => names.delete(name);
+}
+
+/**
+ * Opens a database in the SQLite database of a Durable Object, creating it if it is missing. `storage` is `ctx.storage`.
+ *
+ * @throws KvError KV_LOCKED if it is open in this object; KV_NOT_FOUND and KV_EXISTS as the options say; KV_CORRUPT,
+ * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO; KV_UNSUPPORTED if the object has no SQLite database.
+ */
+export async function open<K = Key, V = unknown>(
+  storage: DurableObjectStorageLike,
+  options: DurableObjectOptions<K, V>,
+): Promise<Database<K, V>> {
+  const checked = checkOptions(options);
+  checked.signal?.throwIfAborted();
+  const { wasm, name = 'main' } = options;
+  if (!(wasm instanceof WebAssembly.Module)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be the compiled module mangrove-kv/mangrove_bg.wasm');
+  }
+  if (typeof name !== 'string' || name === '' || /[/\p{Surrogate}]/u.test(name)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'the name of a database has to be a well-formed string without a slash that is not empty');
+  }
+  const release = lock(storage, name);
+  let files: DurableObjectStorage;
+  try {
+    files = new DurableObjectStorage(storage, name);
+  } catch (error) {
+    release();
+    throw error;
+  }
+  const transport = new LocalTransport(wasm, new WatchedStorage(files), checked.engine, release);
+  return new KvDatabase(new Connection(transport), { path: name, persistence: 'custom', durability: checked.durability }, options);
+}

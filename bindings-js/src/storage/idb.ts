@@ -1,0 +1,76 @@
+// IndexedDB in promises, as far as files are kept in it: one database of the browser for each of ours.
+import { KvError } from '../errors.ts';
+import { directoryName, toKvError } from './opfs.ts';
+
+const PREFIX = 'mangrove-kv:';
+const VERSION = 1;
+/** Blocks under `[file, index]`. */
+export const BLOCKS = 'blocks';
+/** Sizes under the names of files. */
+export const SIZES = 'sizes';
+
+function factory(): IDBFactory {
+  const found = globalThis.indexedDB as IDBFactory | undefined;
+  if (found === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here');
+  return found;
+}
+
+/** The browser's name of a database; it throws for a name that is not allowed. */
+export function idbName(name: string): string {
+  return PREFIX + directoryName(name);
+}
+
+export function result<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+/** Opens the browser's database; undefined if it is missing and not to be created. */
+export async function openIdb(name: string, create: boolean): Promise<IDBDatabase | undefined> {
+  let isMissing = false;
+  try {
+    const request = factory().open(idbName(name), VERSION);
+    request.onupgradeneeded = () => {
+      isMissing = true;
+      // What an aborted upgrade has made is not there afterwards.
+      if (!create) return request.transaction?.abort();
+      request.result.createObjectStore(BLOCKS);
+      request.result.createObjectStore(SIZES);
+    };
+    return await result(request);
+  } catch (error) {
+    if (isMissing && !create) return undefined;
+    throw toKvError(error, `open ${name} in IndexedDB`);
+  }
+}
+
+export function finished(transaction: IDBTransaction): Promise<void> {
+  return new Promise((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = () => reject(transaction.error ?? new Error('the transaction was aborted'));
+  });
+}
+
+export async function removeIdb(name: string): Promise<boolean> {
+  const db = await openIdb(name, false);
+  if (db === undefined) return false;
+  db.close();
+  try {
+    await result(factory().deleteDatabase(idbName(name)));
+    return true;
+  } catch (error) {
+    throw toKvError(error, `remove ${name} from IndexedDB`);
+  }
+}
+
+export async function listIdb(): Promise<string[]> {
+  try {
+    const found = await factory().databases();
+    const names = found.map(({ name = '' }) => name).filter((name) => name.startsWith(PREFIX));
+    return names.map((name) => decodeURIComponent(name.slice(PREFIX.length)));
+  } catch (error) {
+    throw toKvError(error, 'list databases in IndexedDB');
+  }
+}

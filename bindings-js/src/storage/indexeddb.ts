@@ -1,0 +1,190 @@
+// Files as blocks in IndexedDB. The engine is synchronous and IndexedDB is not: the whole files are in memory, and what was changed follows
+// in transactions, one at a time. Each takes all that was changed until it begins, so that what is stored is always a state that the files
+// had at the end of a message. `settled` tells when that is done; nothing may be acknowledged before. All are strict: browsers do not
+// promise that a relaxed one is on the disk when a later strict one is.
+import { KvError } from '../errors.ts';
+import type { CustomStorage, StorageFile } from '../types.ts';
+import { BlockFile } from './block-file.ts';
+import { BLOCKS, SIZES, finished, openIdb, result } from './idb.ts';
+import { toKvError } from './opfs.ts';
+import { lockByName } from './web-lock.ts';
+
+/** Blocks that are asked for at once while files are loaded. */
+const LOAD_BLOCKS = 256;
+
+type BlockKey = [file: string, index: number];
+
+export class IndexedDbStorage implements CustomStorage {
+  readonly #db: IDBDatabase;
+  readonly #release: () => void;
+  readonly #files = new Map<string, BlockFile>();
+  readonly #removed = new Set<string>();
+  #isChanged = false;
+  /** The transaction that is under way. */
+  #running: Promise<void> | undefined;
+  /** The one that begins when it is over. */
+  #next: Promise<void> | undefined;
+  #failure: KvError | undefined;
+
+  private constructor(db: IDBDatabase, release: () => void) {
+    this.#db = db;
+    this.#release = release;
+    // The user removed the site's data, or another version of this package wants the database.
+    db.onclose = () => this.#fail(new KvError('KV_IO', 'the browser closed the database; open it again'));
+  }
+
+  /** Locks and loads a database's files, waiting up to `timeoutMs` while somebody else has it. */
+  static async open(name: string, create: boolean, timeoutMs: number): Promise<IndexedDbStorage> {
+    const release = await lockByName(name, timeoutMs);
+    let db: IDBDatabase | undefined;
+    try {
+      db = await openIdb(name, create);
+      if (db === undefined) throw new KvError('KV_NOT_FOUND', `the database ${name} does not exist`);
+      const storage = new IndexedDbStorage(db, release);
+      await storage.#load();
+      return storage;
+    } catch (error) {
+      db?.close();
+      release();
+      throw toKvError(error, `open ${name}`);
+    }
+  }
+
+  open(name: string): StorageFile {
+    let file = this.#files.get(name);
+    if (file === undefined) {
+      this.#change();
+      file = this.#newFile();
+      this.#files.set(name, file);
+    }
+    return file;
+  }
+
+  list(): string[] {
+    return [...this.#files.keys()];
+  }
+
+  remove(name: string): void {
+    if (!this.#files.has(name)) return;
+    this.#change();
+    this.#files.delete(name);
+    this.#removed.add(name);
+  }
+
+  /**
+   * Resolves when everything that was written before is on the disk; undefined if it is already. After a rejection nothing is stored any
+   * more.
+   */
+  settled(): Promise<void> | undefined {
+    if (this.#failure !== undefined) return Promise.reject(this.#failure);
+    if (!this.#isChanged) return this.#next ?? this.#running;
+    this.#next ??= this.#storeAfter(this.#running);
+    return this.#next;
+  }
+
+  /** Lets go of the database. What has not settled may be lost. */
+  close(): void {
+    this.#failure ??= new KvError('KV_CLOSED', 'the database is closed');
+    this.#db.close();
+    this.#release();
+  }
+
+  #newFile(): BlockFile {
+    return new BlockFile(() => this.#change(), () => this.#check());
+  }
+
+  #check(): void {
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  #change(): void {
+    this.#check();
+    if (this.#isChanged) return;
+    this.#isChanged = true;
+    // What the engine does without a message has nobody who asks.
+    queueMicrotask(() => void this.settled()?.catch(() => undefined));
+  }
+
+  #fail(error: KvError): void {
+    this.#failure ??= error;
+  }
+
+  async #load(): Promise<void> {
+    const transaction = this.#db.transaction([BLOCKS, SIZES]);
+    const sizes = transaction.objectStore(SIZES);
+    const [names, values] = await Promise.all([result(sizes.getAllKeys()), result(sizes.getAll() as IDBRequest<number[]>)]);
+    for (const [index, name] of names.entries()) {
+      const file = this.#newFile();
+      file.loadSize(values[index] as number);
+      this.#files.set(name as string, file);
+    }
+    const blocks = transaction.objectStore(BLOCKS);
+    let range: IDBKeyRange | null = null;
+    for (let isMore = true; isMore;) {
+      const [keys, bytes]: [IDBValidKey[], Uint8Array[]] = await Promise.all([
+        result(blocks.getAllKeys(range, LOAD_BLOCKS)),
+        result(blocks.getAll(range, LOAD_BLOCKS) as IDBRequest<Uint8Array[]>),
+      ]);
+      for (const [at, key] of (keys as BlockKey[]).entries()) this.#files.get(key[0])?.load(key[1], bytes[at] as Uint8Array);
+      isMore = keys.length === LOAD_BLOCKS;
+      if (isMore) range = IDBKeyRange.lowerBound(keys.at(-1), true);
+    }
+  }
+
+  async #storeAfter(before: Promise<void> | undefined): Promise<void> {
+    await before;
+    // From here on changes belong to the next transaction.
+    const running = this.#store();
+    this.#running = running;
+    this.#next = undefined;
+    try {
+      await running;
+    } finally {
+      if (this.#running === running) this.#running = undefined;
+    }
+  }
+
+  async #store(): Promise<void> {
+    this.#check();
+    this.#isChanged = false;
+    try {
+      const transaction = this.#db.transaction([BLOCKS, SIZES], 'readwrite', { durability: 'strict' });
+      const done = finished(transaction);
+      try {
+        this.#put(transaction);
+      } catch (error) {
+        // Half of the changes must not be stored.
+        done.catch(() => undefined);
+        transaction.abort();
+        throw error;
+      }
+      transaction.commit?.();
+      await done;
+    } catch (error) {
+      const { code, message, retryable } = toKvError(error, 'store in IndexedDB');
+      const failure = new KvError(code, `${message}; open the database again`, { cause: error, retryable });
+      this.#fail(failure);
+      throw failure;
+    }
+  }
+
+  /** Values are copied when they are put. */
+  #put(transaction: IDBTransaction): void {
+    const blocks = transaction.objectStore(BLOCKS);
+    const sizes = transaction.objectStore(SIZES);
+    const drop = (name: string, from: number): void => {
+      blocks.delete(IDBKeyRange.bound([name, from], [name, Infinity]));
+    };
+    for (const name of this.#removed) {
+      sizes.delete(name);
+      drop(name, 0);
+    }
+    this.#removed.clear();
+    for (const [name, file] of this.#files) {
+      const changes = file.takeChanges();
+      if (changes.droppedFrom !== undefined) drop(name, changes.droppedFrom);
+      for (const [index, bytes] of changes.blocks) blocks.put(bytes, [name, index]);
+      sizes.put(changes.size, name);
+    }
+  }
+}

@@ -1,0 +1,34 @@
+// Locks of the browser: of one origin, over all tabs and workers, released when their holder is gone.
+import { KvError } from '../errors.ts';
+
+/** Timers take no longer time: it would wrap around. */
+const MAX_TIMER_MS = 2 ** 31 - 1;
+
+function isLocked(name: string, cause?: unknown): KvError {
+  return new KvError('KV_LOCKED', `${name} is open in another tab or handle; close it there first`, { cause, retryable: true });
+}
+
+/** Takes a lock, waiting up to `timeoutMs`; gives what releases it. */
+export async function lockByName(name: string, timeoutMs: number): Promise<() => void> {
+  const locks = globalThis.navigator?.locks;
+  if (locks === undefined) throw new KvError('KV_UNSUPPORTED', 'this browser has no Web Locks, or the page is not served over HTTPS');
+  const controller = new AbortController();
+  const timer = timeoutMs > MAX_TIMER_MS ? undefined : setTimeout(() => controller.abort(), timeoutMs);
+  // Without time to wait a signal could come before the answer.
+  const options = timeoutMs > 0 ? { signal: controller.signal } : { ifAvailable: true };
+  try {
+    return await new Promise<() => void>((resolve, reject) => {
+      const held = (lock: Lock | null): Promise<void> | undefined => {
+        if (lock === null) return void reject(isLocked(name));
+        return new Promise((release) => resolve(release));
+      };
+      locks.request(`mangrove-kv:${name}`, options, held).catch(reject);
+    });
+  } catch (error) {
+    if (error instanceof KvError) throw error;
+    if (controller.signal.aborted) throw isLocked(name, error);
+    throw new KvError('KV_UNSUPPORTED', `the browser refuses a lock for ${name}`, { cause: error });
+  } finally {
+    clearTimeout(timer);
+  }
+}
