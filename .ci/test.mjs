@@ -20,6 +20,8 @@ const STEPS = [
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'workerd', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
+  // Of the packages whose interfaces the adapters have; written for vitest.
+  { name: 'suites', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
   { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
   { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },

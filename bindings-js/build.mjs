@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
+import { bundleAdapters } from './build-adapters.mjs';
 import { wasmEnv } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { writeNotices } from './build-licenses.mjs';
@@ -155,6 +156,7 @@ try {
   rmSync(DIST, { recursive: true, force: true });
   mkdirSync(DIST, { recursive: true });
   await bundle();
+  await bundleAdapters(join(HERE, 'src', 'adapters'), join(DIST, 'adapters'));
   checkAssetReferences();
   emitTypes();
   copyAssets();

@@ -1,0 +1,216 @@
+// mangrove-kv/level: a database with the interface of abstract-level. The methods with an underscore are those it calls.
+import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-level';
+import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
+import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, WriteOptions } from 'mangrove-kv';
+
+type Bytes = Uint8Array;
+
+/** Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. */
+export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V>
+  & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'compression'>;
+
+interface LevelRange {
+  readonly gt?: Bytes;
+  readonly gte?: Bytes;
+  readonly lt?: Bytes;
+  readonly lte?: Bytes;
+  readonly reverse: boolean;
+  readonly limit: number;
+}
+interface ReadOptions {
+  readonly snapshot?: LevelSnapshot | undefined;
+}
+/** As in the databases of Level, `sync: false` gives up what a power cut takes. Default: the database's durability. */
+interface LevelWriteOptions {
+  readonly sync?: boolean | undefined;
+}
+type Scan = LevelRange & ReadOptions & { readonly keys: boolean; readonly values: boolean };
+type LevelEntry = [Bytes | undefined, Bytes | undefined];
+type Operation = { readonly type: 'put'; readonly key: Bytes; readonly value: Bytes } | { readonly type: 'del'; readonly key: Bytes };
+
+function compare(a: Bytes, b: Bytes): number {
+  const length = Math.min(a.length, b.length);
+  for (let index = 0; index < length; index++) {
+    const difference = (a[index] as number) - (b[index] as number);
+    if (difference !== 0) return difference;
+  }
+  return a.length - b.length;
+}
+
+/** Where both are given the inclusive bound counts. */
+function toBounds({ gt, gte, lt, lte }: LevelRange): Bounds<Bytes> {
+  return { gt: gte === undefined ? gt : undefined, gte, lt: lte === undefined ? lt : undefined, lte };
+}
+
+function isWithin(key: Bytes, { gt, gte, lt, lte }: Bounds<Bytes>): boolean {
+  const order = (bound: unknown): number => compare(key, bound as Bytes);
+  return (gt === undefined || order(gt) > 0) && (gte === undefined || order(gte) >= 0)
+    && (lt === undefined || order(lt) < 0) && (lte === undefined || order(lte) <= 0);
+}
+
+function toWriteOptions({ sync }: LevelWriteOptions): WriteOptions {
+  return sync === undefined ? {} : { durability: sync ? 'strict' : 'relaxed' };
+}
+
+class LevelSnapshot extends AbstractSnapshot {
+  readonly reader: Snapshot<Bytes, Bytes>;
+
+  constructor(reader: Snapshot<Bytes, Bytes>, options: object) {
+    // The types leave out what only implementations call.
+    super(...[options] as unknown as []);
+    this.reader = reader;
+  }
+
+  _close(): Promise<void> {
+    return this.reader.close();
+  }
+}
+
+class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
+  readonly #scan: Scan;
+  readonly #bounds: Bounds<Bytes>;
+  readonly #reader: Reader<Bytes, Bytes>;
+  readonly #own: Snapshot<Bytes, Bytes> | undefined;
+  #entries: KvIterator<LevelEntry, Bytes> | undefined;
+
+  constructor(level: MangroveLevel<K, V>, db: Database<Bytes, Bytes>, scan: Scan) {
+    super(level, scan as object);
+    this.#scan = scan;
+    this.#bounds = toBounds(scan);
+    // A seek may come after the end, when an iterator of ours has let go of its state.
+    this.#own = scan.snapshot === undefined ? db.snapshot() : undefined;
+    this.#reader = this.#own ?? (scan.snapshot as LevelSnapshot).reader;
+    this.#entries = this.#open(this.#bounds);
+  }
+
+  async _next(): Promise<LevelEntry | undefined> {
+    return (await this.#entries?.next())?.value;
+  }
+
+  async _nextv(size: number): Promise<LevelEntry[]> {
+    return await this.#entries?.nextMany(size) ?? [];
+  }
+
+  async _all(): Promise<LevelEntry[]> {
+    return this._nextv(this.limit - this.count);
+  }
+
+  _seek(target: Bytes): void {
+    this.#stop();
+    const { reverse } = this.#scan;
+    // From a target outside of the range nothing is found, even where the range lies ahead.
+    if (!isWithin(target, this.#bounds)) return;
+    const { gt, gte, lt, lte } = this.#bounds;
+    this.#entries = this.#open(reverse ? { gt, gte, lte: target } : { gte: target, lt, lte });
+  }
+
+  async _close(): Promise<void> {
+    this.#stop();
+    await this.#own?.close();
+  }
+
+  #open(bounds: Bounds<Bytes>): KvIterator<LevelEntry, Bytes> {
+    const { keys, values, reverse } = this.#scan;
+    const range = { ...bounds, reverse, limit: this.limit - this.count };
+    if (!values) return this.#reader.keys(range).map((key) => [key, undefined]);
+    if (!keys) return this.#reader.values(range).map((value) => [undefined, value]);
+    return this.#reader.entries(range);
+  }
+
+  #stop(): void {
+    this.#entries?.return().catch(() => undefined);
+    this.#entries = undefined;
+  }
+}
+
+/** A database with the interface of abstract-level, with which packages made for Level work. */
+export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Array, K, V> {
+  readonly location: string;
+  #db: Database<Bytes, Bytes> | undefined;
+
+  constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
+    super({
+      encodings: { view: true },
+      createIfMissing: true,
+      errorIfExists: true,
+      explicitSnapshots: true,
+      has: true,
+      // `getSync` belongs here as soon as there is a `_getSync`; without it abstract-level refuses the call.
+      permanence: options.storage !== 'memory',
+    }, options);
+    this.location = String(location);
+  }
+
+  async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
+    const { storage, lockTimeout, durability, cacheBytes, compression, createIfMissing, errorIfExists } = options;
+    this.#db = await open<Bytes, Bytes>(this.location, {
+      storage, lockTimeout, durability, cacheBytes, compression,
+      create: createIfMissing,
+      exclusive: errorIfExists,
+      key: keyCodecs.bytes,
+      value: valueCodecs.bytes,
+    });
+  }
+
+  _close(): Promise<void> {
+    return this.#open.close();
+  }
+
+  _get(key: Bytes, options: ReadOptions): Promise<Bytes | undefined> {
+    return this.#reader(options).get(key);
+  }
+
+  _getMany(keys: Bytes[], options: ReadOptions): Promise<(Bytes | undefined)[]> {
+    return this.#reader(options).getMany(keys);
+  }
+
+  _has(key: Bytes, options: ReadOptions): Promise<boolean> {
+    return this.#reader(options).has(key);
+  }
+
+  _hasMany(keys: Bytes[], options: ReadOptions): Promise<boolean[]> {
+    return this.#reader(options).hasMany(keys);
+  }
+
+  _put(key: Bytes, value: Bytes, options: LevelWriteOptions): Promise<void> {
+    return this.#open.set(key, value, toWriteOptions(options));
+  }
+
+  async _del(key: Bytes, options: LevelWriteOptions): Promise<void> {
+    await this.#open.delete(key, toWriteOptions(options));
+  }
+
+  async _batch(operations: Operation[], options: LevelWriteOptions): Promise<void> {
+    const batch = this.#open.batch();
+    for (const operation of operations) {
+      if (operation.type === 'put') batch.set(operation.key, operation.value);
+      else batch.delete(operation.key);
+    }
+    await batch.commit(toWriteOptions(options));
+  }
+
+  async _clear(options: LevelRange & ReadOptions & LevelWriteOptions): Promise<void> {
+    const bounds = toBounds(options);
+    if (options.limit === -1 && options.snapshot === undefined) return this.#open.clear(bounds, toWriteOptions(options));
+    const limit = options.limit === -1 ? Infinity : options.limit;
+    const keys = await this.#reader(options).keys({ ...bounds, reverse: options.reverse, limit }).toArray();
+    await this.#open.deleteMany(keys, toWriteOptions(options));
+  }
+
+  _iterator(options: Scan): LevelIterator<K, V> {
+    return new LevelIterator(this, this.#open, options);
+  }
+
+  _snapshot(options: object): LevelSnapshot {
+    return new LevelSnapshot(this.#open.snapshot(), options);
+  }
+
+  get #open(): Database<Bytes, Bytes> {
+    return this.#db as Database<Bytes, Bytes>;
+  }
+
+  #reader({ snapshot }: ReadOptions): Reader<Bytes, Bytes> {
+    return snapshot?.reader ?? this.#open;
+  }
+}

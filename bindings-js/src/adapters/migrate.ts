@@ -1,0 +1,164 @@
+// mangrove-kv/migrate: copies what a page has in IndexedDB or in localStorage into a database, once.
+import type { Batch, Collection, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
+
+/** A database of any key and value types. */
+export interface MigrationTarget {
+  readonly collection: Database['collection'];
+  batch(): { collection<K, V>(collection: Collection<K, V>): Batch<K, V>; commit(options?: WriteOptions): Promise<CommitInfo> };
+}
+
+/** An entry of the source; `store` is the object store's name, `""` for localStorage. */
+export interface SourceEntry {
+  readonly store: string;
+  readonly key: Key;
+  readonly value: unknown;
+}
+
+/** How far a migration is, earlier calls included. */
+export interface MigrationProgress {
+  /** Entries of the source that are done with. */
+  readonly done: number;
+  readonly total: number;
+}
+
+export interface MigrationOptions<K, V> {
+  /** What to store instead; `undefined` leaves the entry out. It may wait, as for the bytes of a Blob, which cannot be stored itself. */
+  transform?: ((entry: SourceEntry) => readonly [K, V] | undefined | Promise<readonly [K, V] | undefined>) | undefined;
+  onProgress?: ((progress: MigrationProgress) => void) | undefined;
+  /** Ends it between two commits; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
+  /** Name of the IndexedDB database. */
+  name: string;
+  /** Object stores to copy. Default: all. */
+  stores?: Iterable<string> | undefined;
+  /** The collection for an object store. Default: the one of its name. */
+  into?: ((store: string) => Collection<K, V>) | undefined;
+  /** Entries that are read at once and written as one commit. Default 256. */
+  batchSize?: number | undefined;
+  /** Default: the global one. */
+  indexedDB?: IDBFactory | undefined;
+}
+
+export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
+  /** Default: the collection `localStorage`. */
+  into?: Collection<K, V> | undefined;
+  /** Only keys that begin with this. */
+  prefix?: string | undefined;
+  /** Default: the global `localStorage`. */
+  storage?: Storage | undefined;
+}
+
+interface State {
+  readonly last?: Key;
+  readonly done: number;
+  readonly isComplete: boolean;
+}
+
+const NOTHING: State = { done: 0, isComplete: false };
+
+/** How far each source is, in the same commits as its entries. */
+function statesOf(db: MigrationTarget): Collection<Key, State> {
+  return db.collection<Key, State>('mangrove-kv/migrate');
+}
+
+async function put<K, V>(batch: Batch<K, V>, entry: SourceEntry, { transform }: MigrationOptions<K, V>): Promise<void> {
+  const pair = transform === undefined ? [entry.key as K, entry.value as V] as const : await transform(entry);
+  if (pair !== undefined) batch.set(pair[0], pair[1]);
+}
+
+function result<T>(request: IDBRequest<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+/** Undefined if there is no such database; none is created. */
+async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabase | undefined> {
+  const request = factory.open(name);
+  let isMissing = false;
+  request.onupgradeneeded = () => {
+    isMissing = true;
+    request.transaction?.abort();
+  };
+  try {
+    const source = await result(request);
+    // Another tab that wants to upgrade or delete it does not have to wait; this migration fails and can be resumed.
+    source.onversionchange = () => source.close();
+    return source;
+  } catch (error) {
+    if (isMissing) return undefined;
+    throw error;
+  }
+}
+
+/**
+ * Copies object stores, as those of idb-keyval, localForage and Dexie, in batches, each of which is one commit. It is resumable: after an
+ * interruption another call goes on after the last batch, and once all is copied it copies nothing. The source stays as it is, and is not to
+ * be written meanwhile. Gives how many entries this call went through; 0 if there is no such database.
+ */
+export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget, options: IndexedDBMigration<K, V>): Promise<number> {
+  const { name, signal, into = (store) => db.collection<K, V>(store), batchSize = 256, indexedDB = globalThis.indexedDB } = options;
+  signal?.throwIfAborted();
+  const source = await openSource(indexedDB, name);
+  if (source === undefined) return 0;
+  try {
+    const stores = [...options.stores ?? source.objectStoreNames];
+    const states = statesOf(db);
+    const found = (await states.getMany(stores.map((store) => ['indexedDB', name, store]))).map((state) => state ?? NOTHING);
+    const counts = await Promise.all(stores.map((store) => result(source.transaction(store).objectStore(store).count())));
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    const before = found.reduce((sum, { done }) => sum + done, 0);
+    let copied = 0;
+    for (const [index, store] of stores.entries()) {
+      let state = found[index] as State;
+      while (!state.isComplete) {
+        signal?.throwIfAborted();
+        const range = state.last === undefined ? null : IDBKeyRange.lowerBound(state.last, true);
+        const objects = source.transaction(store).objectStore(store);
+        const [keys, values] = await Promise.all([result(objects.getAllKeys(range, batchSize)), result(objects.getAll(range, batchSize))]);
+        const batch = db.batch();
+        const target = batch.collection(into(store));
+        for (const [at, key] of (keys as Key[]).entries()) await put(target, { store, key, value: values[at] }, options);
+        const last = keys.length > 0 ? keys.at(-1) as Key : state.last;
+        state = { done: state.done + keys.length, isComplete: keys.length < batchSize, ...last !== undefined && { last } };
+        batch.collection(states).set(['indexedDB', name, store], state);
+        signal?.throwIfAborted();
+        await batch.commit();
+        copied += keys.length;
+        options.onProgress?.({ done: before + copied, total });
+      }
+    }
+    return copied;
+  } finally {
+    source.close();
+  }
+}
+
+/**
+ * Copies localStorage, whose values are strings, as one commit: all or nothing, and once it has succeeded another call copies nothing.
+ * The source stays as it is. Gives how many entries this call went through.
+ */
+export async function migrateLocalStorage<K = string, V = string>(
+  db: MigrationTarget,
+  options: LocalStorageMigration<K, V> = {},
+): Promise<number> {
+  const { prefix = '', signal, storage = globalThis.localStorage, into = db.collection<K, V>('localStorage') } = options;
+  signal?.throwIfAborted();
+  const states = statesOf(db);
+  const place: Key = ['localStorage', prefix];
+  if (await states.has(place)) return 0;
+  const keys = Array.from({ length: storage.length }, (_, index) => storage.key(index)).filter((key) => key?.startsWith(prefix)) as string[];
+  const entries = keys.map((key): SourceEntry => ({ store: '', key, value: storage.getItem(key) }));
+  const batch = db.batch();
+  const target = batch.collection(into);
+  for (const entry of entries) await put(target, entry, options);
+  batch.collection(states).set(place, { done: entries.length, isComplete: true });
+  signal?.throwIfAborted();
+  await batch.commit();
+  options.onProgress?.({ done: entries.length, total: entries.length });
+  return entries.length;
+}

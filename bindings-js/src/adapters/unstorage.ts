@@ -1,0 +1,62 @@
+// mangrove-kv/unstorage: a collection as a driver of unstorage.
+import type { Collection } from 'mangrove-kv';
+import type { Driver, StorageMeta, StorageValue, TransactionOptions } from 'unstorage';
+
+export interface MangroveDriverOptions {
+  readonly collection: Collection<string, unknown>;
+}
+
+function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: number } {
+  const ttlSeconds: unknown = options.find((given) => given?.['ttl'] !== undefined)?.['ttl'];
+  return ttlSeconds === undefined ? {} : { expireIn: Number(ttlSeconds) * 1000 };
+}
+
+/**
+ * A driver for `createStorage`. The option `ttl` of a write is the entry's life in seconds. Raw items are stored as they are, everything
+ * that structured clone keeps. The database stays its owner's, who closes it.
+ */
+export function mangroveDriver(options: MangroveDriverOptions) {
+  const { collection } = options;
+  return {
+    name: 'mangrove-kv',
+    flags: { ttl: true },
+    options,
+    getInstance: () => collection,
+
+    hasItem: (key: string): Promise<boolean> => collection.has(key),
+
+    getItem: async (key: string): Promise<StorageValue> => (await collection.get(key) ?? null) as StorageValue,
+
+    async getItems(items: { key: string }[]): Promise<{ key: string; value: StorageValue }[]> {
+      const values = await collection.getMany(items.map(({ key }) => key));
+      return items.map(({ key }, index) => ({ key, value: (values[index] ?? null) as StorageValue }));
+    },
+
+    getItemRaw: async (key: string): Promise<unknown> => await collection.get(key) ?? null,
+
+    setItem: (key: string, value: string, opts?: TransactionOptions): Promise<void> => collection.set(key, value, expiryOf(opts)),
+
+    setItemRaw: (key: string, value: unknown, opts?: TransactionOptions): Promise<void> => collection.set(key, value, expiryOf(opts)),
+
+    async setItems(items: { key: string; value: string; options?: TransactionOptions }[], common?: TransactionOptions): Promise<void> {
+      await Promise.all(items.map(({ key, value, options: own }) => collection.set(key, value, expiryOf(own, common))));
+    },
+
+    async removeItem(key: string): Promise<void> {
+      await collection.delete(key);
+    },
+
+    async getMeta(key: string): Promise<StorageMeta | null> {
+      const entry = await collection.getEntry(key);
+      if (entry === undefined) return null;
+      const { version, expiresAt } = entry;
+      return expiresAt === undefined ? { version } : { version, ttl: Math.max(0, (expiresAt - Date.now()) / 1000) };
+    },
+
+    getKeys: (base = ''): Promise<string[]> => collection.keys({ prefix: base }).toArray(),
+
+    clear: (base = ''): Promise<void> => collection.clear({ prefix: base }),
+  } satisfies Driver<MangroveDriverOptions, Collection<string, unknown>>;
+}
+
+export default mangroveDriver;

@@ -1,0 +1,33 @@
+// Runs the examples of docs/ADAPTERS.md as they are printed there.
+import 'fake-indexeddb/auto';
+import assert from 'node:assert/strict';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { after, test } from 'node:test';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import * as idbKeyval from 'idb-keyval';
+
+const PAGE = fileURLToPath(new URL('../../../docs/ADAPTERS.md', import.meta.url));
+/** Inside the package, so that the examples find it by its name. */
+const DIRECTORY = fileURLToPath(new URL('../../build/examples', import.meta.url));
+
+mkdirSync(DIRECTORY, { recursive: true });
+after(() => rmSync(DIRECTORY, { recursive: true, force: true }));
+
+// What the example of a migration finds in its page.
+await idbKeyval.setMany([['note', 'text'], ['tmp:note', 'text']], idbKeyval.createStore('localforage', 'keyvaluepairs'));
+const localStorage = { length: 1, key: () => 'settings:theme', getItem: () => '"dark"' };
+Object.defineProperty(globalThis, 'localStorage', { configurable: true, value: localStorage });
+
+const examples = [...readFileSync(PAGE, 'utf8').matchAll(/^## (.+)$|^```js\n([^]*?)^```$/gm)];
+let section = '';
+for (const [index, [, title, code]] of examples.entries()) {
+  if (title !== undefined) section = title;
+  if (code === undefined) continue;
+  test(`the example of ${section}`, async (t) => {
+    t.mock.method(console, 'log', () => undefined);
+    const file = join(DIRECTORY, `${index}.mjs`);
+    writeFileSync(file, code);
+    assert.ok(await import(pathToFileURL(file).href));
+  });
+}
