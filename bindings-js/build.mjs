@@ -40,6 +40,7 @@ const ENTRIES = [
   { name: 'worker-indexeddb', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
+  { name: 'live', platform: 'neutral' },
   { name: 'node', platform: 'node' },
   { name: 'node-inline', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },

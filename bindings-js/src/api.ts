@@ -5,10 +5,14 @@ export { valueCodecs } from './codec/values.ts';
 export type { ValueCodec } from './codec/values.ts';
 export { KvError } from './errors.ts';
 export type { KvErrorCode } from './errors.ts';
+export type {
+  Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
+  WatchOptions, Watchable,
+} from './feed-types.ts';
 export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
-  Durability, Entry, Expiry, KvIterator, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result, Savepoint, SetOptions, Snapshot,
-  Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport,
-  WasmSource, WorkerSource, WriteOptions, Writer,
+  Durability, Entry, Expiry, KvIterator, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result,
+  Savepoint, SetOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter,
+  Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport, WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';

@@ -117,6 +117,11 @@ export class EngineHost {
     return this.#view;
   }
 
+  /** Whether there are commits that those who follow them were not told of; true once for each. */
+  hasNews(): boolean {
+    return this.#engine?.has_news() ?? false;
+  }
+
   #flushLater(): void {
     this.#flushTimer = setTimeout(() => {
       this.#flushTimer = undefined;

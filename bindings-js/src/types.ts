@@ -3,6 +3,7 @@
 import type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
 import type { ValueCodec } from './codec/values.ts';
 import type { KvError, KvErrorCode } from './errors.ts';
+import type { ChangesOptions, CommitIterator, Watchable } from './feed-types.ts';
 
 /** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
 export interface Bounds<K> {
@@ -174,7 +175,7 @@ export interface Writer<K, V> {
 }
 
 /** A named ordered map inside a database. */
-export interface Collection<K, V> extends Reader<K, V>, Writer<K, V> {
+export interface Collection<K, V> extends Reader<K, V>, Writer<K, V>, Watchable<K, V> {
   /** `""` for the database's own. */
   readonly name: string;
 }
@@ -438,6 +439,12 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
   unitBytes?: number | undefined;
   /** Size of a tree node in bytes, 256 to 65 536; fixed at creation, later ignored. Default 16 384. */
   nodeBytes?: number | undefined;
+  /**
+   * Keep the newest commits in the file, for `changes({ since })`. `true` keeps 10 000, as does an object without `retainCommits`. Each
+   * commit is stored once more then. Default false, which leaves a feed that the database already keeps as it is. Following commits while
+   * the database is open takes no feed.
+   */
+  feed?: boolean | { readonly retainCommits?: number | undefined } | undefined;
   /** Ends the wait; `open` rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
   /**
@@ -493,8 +500,28 @@ export interface Stats {
   readonly oldestSnapshot?: number;
   /** Times that commits were made durable. */
   readonly checkpoints: number;
+  /** Size of the log's file. */
+  readonly logSize: number;
+  /** Handed to the log. */
+  readonly logBytesWritten: number;
+  /** Records handed to the log, each of one commit or more. */
+  readonly logRecords: number;
+  /** Flushes of the log, each for one commit or more. */
+  readonly logFlushes: number;
+  /** Memory of the engine's WebAssembly instance, which never shrinks. */
+  readonly memorySize: number;
+  /** The newest checkpoint was damaged at opening; the one before it and the log gave the same state. The next checkpoint heals it. */
+  readonly recoveredFromOlder: boolean;
   readonly bytesRead: number;
   readonly bytesWritten: number;
+}
+
+/** Options of upkeep that may take long. */
+export interface MaintenanceOptions {
+  /** Ends it; it rejects with the signal's reason. */
+  signal?: AbortSignal | undefined;
+  /** How far it is; `total` may change. What it throws ends the work. */
+  onProgress?: ((done: number, total: number) => void) | undefined;
 }
 
 /** What `verify` found. */
@@ -553,13 +580,39 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   readonly sync: SyncDatabase<K, V>;
   /** Removes expired entries from the file; tells how many there were. They are invisible anyway. */
   purgeExpired(): Promise<number>;
+  /**
+   * The commits of all collections after `since`, also those from before the database was opened if a feed is kept (see
+   * `OpenOptions.feed`). Commits that changed nothing are left out.
+   *
+   * Keys and values are decoded with the codecs under which a collection of that name was opened here if their ids are those that are
+   * stored; else with the default codecs if the ids are theirs; else they are bytes and marked `raw`, as is what was dropped and has its
+   * ids in a part of the feed that is no longer kept or not read.
+   *
+   * It fails with KV_TRUNCATED_FEED if commits after `since` are no longer kept: read a snapshot then and begin at its version.
+   */
+  changes(options?: ChangesOptions): CommitIterator;
   /** The state after all calls before this one. */
   snapshot(): Snapshot<K, V>;
   /** Resolves when everything written before survives a power cut. */
   flush(): Promise<void>;
   stats(): Promise<Stats>;
-  /** Reads and checks the whole file. */
-  verify(): Promise<VerifyReport>;
+  /**
+   * Reads and checks the whole file: O(its size), while other calls wait. `onProgress` is told the entries at the begin and at the end;
+   * after an abort the promise rejects at once, and the check goes on unheard.
+   */
+  verify(options?: MaintenanceOptions): Promise<VerifyReport>;
+  /**
+   * Gives free space inside the file back to the file system, in place; gives the file's size in bytes before and after. Blocks are
+   * moved in slices between which other calls get their turn. `onProgress` is told how many of the bytes that can be saved are saved.
+   * Less is saved while snapshots and iterators are open. After an abort what was moved stays moved.
+   */
+  compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }>;
+  /**
+   * The state of this moment as a stream of bytes for `restore`, made as it is read, while other calls get their turn. Its end is
+   * checked: a stream that was cut off is no backup. Entries keep when they expire; the feed, and the versions of the entries, are not in it.
+   * `onProgress` is told entries. Until the stream is read to its end or cancelled, the file keeps what it may still read.
+   */
+  backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>>;
   /** Finishes what was called before and lets go of the files. Idempotent. Later calls reject with KV_CLOSED. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;

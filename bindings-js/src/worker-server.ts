@@ -54,6 +54,7 @@ export function serve<S extends WorkerStorage>(
     if (host === undefined || replies === undefined) return;
     try {
       replies.push(host.execute(message));
+      if (host.hasNews()) scope.postMessage({ type: 'news' });
     } catch (error) {
       host = undefined;
       replies.end(error);

@@ -63,7 +63,7 @@ mod tree;
 
 #[cfg(not(target_family = "wasm"))]
 pub use background::Background;
-pub use backup::{BackupOutcome, BackupProgress, BackupReport, RestoreReport, restore};
+pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
 pub use block::Compression;
 pub use clock::Clock;
 pub use database::{

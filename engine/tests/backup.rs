@@ -369,3 +369,47 @@ fn empty(target: &dyn Storage) -> bool {
         .iter()
         .all(|name| !target.exists(name).expect("it can tell"))
 }
+
+#[test]
+fn pieces_are_the_stream_of_a_backup_whatever_is_written_meanwhile() {
+    let database = Database::open(Arc::new(MemoryStorage::new()), small()).expect("memory works");
+    let mut transaction = database.begin().expect("it can be written");
+    for (seed, key) in (0..2000_u32).enumerate() {
+        let value = noise(seed, 300);
+        transaction.set("c", &key.to_be_bytes(), &value).expect("memory works");
+    }
+    transaction
+        .set("d", b"large", &noise(7, 700_000))
+        .expect("memory works");
+    transaction.set_codecs("empty", "any", "json").expect("it is new");
+    transaction.commit(Durability::Strict).expect("memory works");
+    let whole = backed_up(&database.snapshot());
+    for bytes in [0, 1000, 1 << 18, usize::MAX] {
+        let mut pieces = database.snapshot().backup_pieces().expect("memory works");
+        let mut stream = Vec::new();
+        loop {
+            let piece = pieces.next_piece(bytes).expect("memory works");
+            if piece.is_empty() {
+                break;
+            }
+            assert!(piece.len() >= bytes.min(1) || stream.len() + piece.len() == whole.len());
+            stream.extend(piece);
+            let mut transaction = database.begin().expect("it can be written");
+            transaction
+                .set("c", b"later", &stream.len().to_be_bytes())
+                .expect("memory works");
+            transaction.delete("c", &5_u32.to_be_bytes()).expect("memory works");
+            transaction.commit(Durability::None).expect("memory works");
+        }
+        let progress = pieces.progress();
+        assert_eq!(
+            (progress.records, progress.bytes),
+            (progress.total_records, stream.len() as u64)
+        );
+        if bytes == 0 {
+            assert!(stream == whole);
+        }
+        let mut rest = &stream[..];
+        restore(&mut rest, Arc::new(MemoryStorage::new()), small(), &mut go_on).expect("it is whole");
+    }
+}

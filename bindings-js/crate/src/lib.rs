@@ -6,6 +6,7 @@
 #[cfg(target_arch = "wasm32")]
 mod alloc;
 mod errors;
+mod feed;
 mod host_storage;
 pub mod protocol;
 mod range;
@@ -14,6 +15,7 @@ mod scan;
 pub mod session;
 mod state;
 mod table;
+mod upkeep;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -50,6 +52,9 @@ extern "C" {
     fn unit_bytes(this: &EngineOptions) -> Option<u32>;
     #[wasm_bindgen(method, getter, js_name = nodeBytes)]
     fn node_bytes(this: &EngineOptions) -> Option<u32>;
+    /// Commits that are kept for those who follow; 0 changes nothing.
+    #[wasm_bindgen(method, getter, js_name = feedCommits)]
+    fn feed_commits(this: &EngineOptions) -> Option<u32>;
     /// `"lz4"` or `"none"`.
     #[wasm_bindgen(method, getter)]
     fn compression(this: &EngineOptions) -> Option<String>;
@@ -111,6 +116,11 @@ impl Engine {
         self.session.needs_flush()
     }
 
+    /// Whether there are commits that those who follow the commits were not told of; asked once for each.
+    pub fn has_news(&mut self) -> bool {
+        self.session.has_news()
+    }
+
     /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
     pub fn flush(&mut self) {
         self.session.flush();
@@ -161,6 +171,7 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
         compression,
         database_id: id.map(u128::from_le_bytes).or(defaults.database_id),
         session: id.map(|id| u128::from_le_bytes(id) as u64),
+        feed_commits: given.feed_commits().map_or(defaults.feed_commits, u64::from),
         log_bytes: LOG_BYTES,
         clock: Clock::new(now),
         ..defaults

@@ -33,6 +33,9 @@ pub mod op {
     pub const ROLLBACK_TO: u8 = 0x26;
     /// The number of a transaction and a write that goes to it.
     pub const WITHIN: u8 = 0x27;
+    pub const CHANGES_OPEN: u8 = 0x28;
+    pub const CHANGES_NEXT: u8 = 0x29;
+    pub const CHANGES_CLOSE: u8 = 0x2a;
     pub const SET: u8 = 0x30;
     pub const DELETE: u8 = 0x31;
     pub const CLEAR: u8 = 0x32;
@@ -45,6 +48,10 @@ pub mod op {
     pub const VERIFY: u8 = 0x42;
     pub const PURGE: u8 = 0x43;
     pub const REFRESH: u8 = 0x44;
+    pub const BACKUP_OPEN: u8 = 0x45;
+    pub const BACKUP_NEXT: u8 = 0x46;
+    pub const BACKUP_CLOSE: u8 = 0x47;
+    pub const COMPACT: u8 = 0x48;
     pub const CLOSE: u8 = 0x4f;
 }
 
@@ -457,9 +464,27 @@ impl Writer {
         Ok(())
     }
 
+    /// An end of a range: 0 none, 1 inclusive, 2 exclusive, the latter two with a key.
+    pub fn bound(&mut self, bound: &Bound<Vec<u8>>) {
+        let (kind, key) = match bound {
+            Bound::Unbounded => (0, None),
+            Bound::Included(key) => (1, Some(key)),
+            Bound::Excluded(key) => (2, Some(key)),
+        };
+        self.bytes.push(kind);
+        if let Some(key) = key {
+            self.bytes(key);
+        }
+    }
+
     /// Overwrites a byte written earlier.
     pub fn patch_flag(&mut self, at: usize, value: bool) {
-        self.bytes[at] = u8::from(value);
+        self.patch_byte(at, u8::from(value));
+    }
+
+    /// Overwrites a byte written earlier.
+    pub fn patch_byte(&mut self, at: usize, value: u8) {
+        self.bytes[at] = value;
     }
 
     /// Keeps room for a number that is known later.

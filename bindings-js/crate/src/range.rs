@@ -1,6 +1,6 @@
 //! Arithmetic of key ranges.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds as _};
 
 use mangrove_engine::{KeyRange, Result, Tree};
 
@@ -48,6 +48,68 @@ pub(crate) fn before<'a>(range: KeyRange<'a>, key: &'a [u8]) -> KeyRange<'a> {
         KeyRange {
             upper: Bound::Excluded(key),
             ..range
+        }
+    }
+}
+
+/// Whether the key is in the range.
+pub(crate) fn contains(range: &KeyRange<'_>, key: &[u8]) -> bool {
+    (range.lower, range.upper).contains(key)
+}
+
+/// Whether a key can be in both ranges.
+pub(crate) fn overlap(range: &KeyRange<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
+    let other = KeyRange {
+        lower: lower.as_ref().map(Vec::as_slice),
+        upper: upper.as_ref().map(Vec::as_slice),
+    };
+    let crossed = [
+        KeyRange {
+            lower: range.lower,
+            upper: other.upper,
+        },
+        KeyRange {
+            lower: other.lower,
+            upper: range.upper,
+        },
+    ];
+    ![range, &other].into_iter().chain(&crossed).any(is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key_range(range: (Bound<u8>, Bound<u8>), keys: &[[u8; 1]]) -> KeyRange<'_> {
+        let key = |bound: Bound<u8>| bound.map(|byte| &keys[usize::from(byte)][..]);
+        KeyRange {
+            lower: key(range.0),
+            upper: key(range.1),
+        }
+    }
+
+    #[test]
+    fn ranges_overlap_where_a_key_can_be_in_both() {
+        let keys: Vec<[u8; 1]> = (0..4).map(|byte| [byte]).collect();
+        let mut bounds = vec![Bound::Unbounded];
+        bounds.extend((0..4).flat_map(|byte| [Bound::Included(byte), Bound::Excluded(byte)]));
+        let ranges: Vec<_> = bounds
+            .iter()
+            .flat_map(|&a| bounds.iter().map(move |&b| (a, b)))
+            .collect();
+        // Keys between those of the bounds are there too.
+        let mut probes: Vec<Vec<u8>> = vec![Vec::new()];
+        probes.extend((0..4).flat_map(|byte| [vec![byte], vec![byte, 7]]));
+        for &a in &ranges {
+            for &b in &ranges {
+                let (a, b) = (key_range(a, &keys), key_range(b, &keys));
+                let expected = probes.iter().any(|key| contains(&a, key) && contains(&b, key));
+                let (lower, upper) = (b.lower.map(<[u8]>::to_vec), b.upper.map(<[u8]>::to_vec));
+                let found = overlap(&a, &lower, &upper);
+                // Between no two keys there may be none; that it is said to be possible does no harm.
+                assert!(found || !expected, "{a:?} {b:?}");
+                assert!(!is_empty(&a) || !found, "{a:?} {b:?}");
+            }
         }
     }
 }

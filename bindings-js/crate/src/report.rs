@@ -86,11 +86,23 @@ pub(crate) fn stats(stats: &Stats) -> String {
         ("dirtySize", stats.dirty_bytes),
         ("openSnapshots", stats.snapshots),
         ("checkpoints", stats.checkpoints),
+        ("logSize", stats.log_file_bytes),
+        ("logBytesWritten", stats.log_bytes_written),
+        ("logRecords", stats.log_records),
+        ("logFlushes", stats.log_flushes),
         ("bytesRead", stats.bytes_read),
         ("bytesWritten", stats.bytes_written),
     ] {
         object = object.number(name, value);
     }
+    #[cfg(target_arch = "wasm32")]
+    {
+        object = object.number("memorySize", (core::arch::wasm32::memory_size::<0>() as u64) << 16);
+    }
+    object = object.raw(
+        "recoveredFromOlder",
+        if stats.recovered_from_older { "true" } else { "false" },
+    );
     if let Some(version) = stats.oldest_snapshot {
         object = object.number("oldestSnapshot", version);
     }

@@ -9,11 +9,14 @@ use mangrove_engine::{CommitInfo, Database, Durability, Error, Result, WriteTran
 use crate::protocol::{Reader, Writer, op};
 use crate::report;
 use crate::state::State;
+use crate::upkeep;
 
 /// An open database and what its client has open in it.
 pub struct Session {
     database: Option<Database>,
     state: State,
+    /// Version of the newest commit that followers were told of.
+    announced: u64,
 }
 
 impl Session {
@@ -22,6 +25,7 @@ impl Session {
         Self {
             database: Some(database),
             state: State::default(),
+            announced: 0,
         }
     }
 
@@ -59,6 +63,15 @@ impl Session {
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         self.database.as_ref().is_some_and(Database::needs_flush)
+    }
+
+    /// Whether there are commits that those who follow the commits were not told of, which they are herewith.
+    pub fn has_news(&mut self) -> bool {
+        let Some(database) = self.database.as_ref().filter(|_| self.state.has_followers()) else {
+            return false;
+        };
+        let version = database.version();
+        std::mem::replace(&mut self.announced, version) < version
     }
 
     /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
@@ -122,6 +135,10 @@ fn joins_group(code: u8) -> bool {
                 | op::SAVEPOINT
                 | op::ROLLBACK_TO
                 | op::WITHIN
+                | op::CHANGES_NEXT
+                | op::CHANGES_CLOSE
+                | op::BACKUP_NEXT
+                | op::BACKUP_CLOSE
         )
 }
 
@@ -245,6 +262,11 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
                 .purge_expired(usize::try_from(limit).unwrap_or(usize::MAX))?;
             out.uv(purged as u64);
             Ok(())
+        }
+        op::COMPACT => {
+            let slices = reader.uv()?;
+            state.forget_current();
+            upkeep::compact(writes.database, slices, out)
         }
         op::COLLECTIONS => {
             report::collections(&writes.database.collections(), out);

@@ -17,6 +17,10 @@ impl<T> Table<T> {
         self.entries.binary_search_by_key(&id, |entry| entry.0)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         let index = self.find(id).ok()?;
         Some(&mut self.entries[index].1)

@@ -593,3 +593,88 @@ fn scans_of_transactions_go_on_from_message_to_message() {
     assert_eq!(reply.status(), Ok(()));
     assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
 }
+
+/// Follows all commits, or a range of the first collection from `lower` on.
+fn follow(id: u64, since: u64, lower: Option<&str>) -> Request {
+    let request = Request::new(op::CHANGES_OPEN).uv(id).uv(since);
+    match lower {
+        None => request.u8(0),
+        Some(lower) => request.u8(1).uv(0).u8(1).str(lower),
+    }
+}
+
+fn next_changes(id: u64) -> Request {
+    Request::new(op::CHANGES_NEXT).uv(id).uv(0)
+}
+
+#[test]
+fn followers_are_told_once_of_new_commits_and_get_theirs() {
+    let mut session = open(FaultyStorage::new());
+    assert!(!session.has_news());
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            set("a", "1"),
+            follow(1, 0, None),
+            follow(2, 0, Some("b")),
+        ],
+    );
+    assert_eq!((reply.status(), reply.status(), reply.uv()), (Ok(()), Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    session.has_news();
+    assert!(!session.has_news());
+    execute(&mut session, &[set("a", "2"), set("b", "3")]);
+    assert!(session.has_news() && !session.has_news());
+
+    let mut reply = execute(&mut session, &[next_changes(1), next_changes(2), next_changes(2)]);
+    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 0, 2));
+    assert_eq!(
+        reply.bytes(),
+        [b"\x02\x01\x01\x00\x00\x01a\x012\x00".as_slice()].concat()
+    );
+    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 0, 3));
+    assert_eq!(reply.bytes(), b"\x03\x01\x01\x00\x00\x01b\x013\x00");
+    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 1, 3));
+    assert_eq!(reply.bytes(), b"");
+
+    let close = |id| Request::new(op::CHANGES_CLOSE).uv(id);
+    let mut reply = execute(
+        &mut session,
+        &[close(1), close(2), close(3), next_changes(1), set("c", "4")],
+    );
+    for _ in 0..3 {
+        assert_eq!(reply.status(), Ok(()));
+    }
+    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
+    assert!(!session.has_news());
+}
+
+#[test]
+fn what_is_no_longer_there_cannot_be_followed() {
+    let mut session = open(FaultyStorage::new());
+    let mut reply = execute(
+        &mut session,
+        &[use_default(), set("a", "1"), set("b", "2"), follow(1, 2, None)],
+    );
+    assert_eq!((reply.status(), reply.status(), reply.uv()), (Ok(()), Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!(reply.status(), Err("KV_TRUNCATED_FEED".to_owned()));
+}
+
+#[test]
+fn commits_that_are_undone_are_not_followed() {
+    let storage = FaultyStorage::new();
+    let mut session = open(storage.clone());
+    execute(&mut session, &[use_default(), set("a", "1"), follow(1, 0, None)]);
+    session.has_news();
+    storage.fail_writes(true);
+    let mut reply = execute(&mut session, &[set("a", "2"), next_changes(1)]);
+    assert!(reply.status().is_err());
+    assert_eq!(
+        (reply.status(), reply.u8(), reply.uv(), reply.bytes()),
+        (Ok(()), 1, 1, Vec::new())
+    );
+    assert!(!session.has_news());
+}

@@ -1,11 +1,13 @@
 // Reads and writes of one collection, in the database or in a transaction.
 import { KvError } from '../errors.ts';
 import { DELETE, KEEP } from '../types.ts';
+import type { Commit, CommitIterator, Subscription, WatchOptions } from '../feed-types.ts';
 import type { Bounds, Collection, SetOptions, Updated, WriteOptions, Writer } from '../types.ts';
 import { attempt, checkFunction } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import { toExpiry } from './expiry.ts';
+import { subscribe, watch } from './feed/follow.ts';
 import { Op } from './protocol.ts';
 import { refuseWindow, toWindow } from './range.ts';
 import { CollectionReader, NEWEST } from './reader.ts';
@@ -139,5 +141,13 @@ export class KvCollection<K, V> extends CollectionWriter<K, V> implements Collec
 
   get name(): string {
     return this.target.name;
+  }
+
+  watch(options?: WatchOptions<K>): CommitIterator<K, V> {
+    return watch(this.target, options);
+  }
+
+  subscribe(range: Bounds<K>, listener: (commit: Commit<K, V>) => void): Subscription {
+    return subscribe(this.target, range, listener);
   }
 }

@@ -30,18 +30,32 @@ export class Connection {
   #closing: Promise<void> | undefined;
   #nextId = 1;
   #nextCollection = 0;
+  #news = 0;
+  /** Called at signs of new commits, and when none will come any more. */
+  readonly waiting = new Set<() => void>();
   readonly #collections = new Map<string, number>();
 
   constructor(transport: Transport) {
     this.#transport = transport;
     transport.events = {
       reply: (bytes) => this.#onReply(bytes),
+      news: () => this.#onNews(),
       fail: (error) => this.#onFailure(error),
     };
   }
 
   get status(): ConnectionStatus {
     return this.#status;
+  }
+
+  /** Why it is closed, unless it was asked to. */
+  get failure(): KvError | undefined {
+    return this.#failure;
+  }
+
+  /** Grows with each sign of new commits. */
+  get news(): number {
+    return this.#news;
   }
 
   /** A number for a snapshot or cursor that no other of this connection has. */
@@ -128,6 +142,7 @@ export class Connection {
     if (this.#status === 'closed') return;
     const closed = this.#enqueue((writer) => writer.u8(Op.close), ignore);
     this.#status = 'closing';
+    this.#wakeAll();
     try {
       await closed;
     } finally {
@@ -192,6 +207,15 @@ export class Connection {
     }
   }
 
+  #onNews(): void {
+    this.#news++;
+    this.#wakeAll();
+  }
+
+  #wakeAll(): void {
+    for (const wake of [...this.waiting]) wake();
+  }
+
   #onFailure(error: KvError): void {
     if (this.#failure !== undefined || this.#status === 'closed') return;
     this.#failure = error;
@@ -199,6 +223,7 @@ export class Connection {
     const lost = [...this.#sent.splice(0), this.#batch];
     this.#batch = [];
     for (const pending of lost.flat()) pending.reject(error);
+    this.#wakeAll();
     this.#transport.dispose();
   }
 }

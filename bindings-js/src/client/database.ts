@@ -3,9 +3,10 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
+import type { ChangesOptions, CommitIterator } from '../feed-types.ts';
 import type {
   Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Result, Snapshot,
-  Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
+  MaintenanceOptions, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types.ts';
 import { asyncDispose, attempt, ignore } from './async.ts';
 import { BatchState, KvBatch } from './batch.ts';
@@ -14,6 +15,8 @@ import { checkCodec } from './codecs.ts';
 import { KvCollection } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { checkWait, toExpiry } from './expiry.ts';
+import { changes } from './feed/follow.ts';
+import { rememberCodecs } from './known-codecs.ts';
 import { Op } from './protocol.ts';
 import { NEWEST } from './reader.ts';
 import type { Target } from './reader.ts';
@@ -21,6 +24,7 @@ import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvSyncDatabase } from './sync.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
+import { backup, compact, verify } from './upkeep.ts';
 
 /** Name of the collection that the database itself is. */
 const DEFAULT_COLLECTION = '';
@@ -41,6 +45,7 @@ function toTarget<K, V>(connection: Connection, name: string, options: Collectio
   const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
   const value = checkCodec('value', options.value ?? valueCodecs.structured<V>());
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
+  rememberCodecs(connection, name, key, value);
   return { connection, name, index: connection.use(name, key.id, value.id), key, value, expireIn };
 }
 
@@ -144,6 +149,10 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return this.#purge(0);
   }
 
+  changes(options?: ChangesOptions): CommitIterator {
+    return changes(this.#connection, options);
+  }
+
   snapshot(): Snapshot<K, V> {
     return new KvSnapshot(this.target, (collection) => this.#resolve(collection));
   }
@@ -156,11 +165,16 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return this.#connection.request((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
   }
 
-  verify(): Promise<VerifyReport> {
-    return this.#connection.request(
-      (writer) => writer.u8(Op.verify),
-      (reader) => JSON.parse(reader.str()) as VerifyReport,
-    );
+  verify(options?: MaintenanceOptions): Promise<VerifyReport> {
+    return verify(this.#connection, options, async () => (await this.stats()).entries);
+  }
+
+  compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {
+    return compact(this.#connection, options);
+  }
+
+  backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>> {
+    return backup(this.#connection, options);
   }
 
   close(): Promise<void> {

@@ -31,6 +31,7 @@ export class HeldTransport implements Transport {
   send(message: Uint8Array): void {
     try {
       this.#queue.push(this.#host.execute(message));
+      if (this.#host.hasNews()) this.events?.news();
     } catch (error) {
       this.#queue.end(error);
     }

@@ -31,15 +31,20 @@ export class LocalTransport implements Transport {
       return;
     }
     this.events?.reply(reply);
+    if (this.#host.hasNews()) this.events?.news();
   }
 
   sendSync(message: Uint8Array): Uint8Array {
+    let reply;
     try {
-      return this.#host.execute(message);
+      reply = this.#host.execute(message);
     } catch (error) {
       this.events?.fail(error as KvError);
       throw error;
     }
+    // The caller has its reply first.
+    if (this.#host.hasNews()) queueMicrotask(() => this.events?.news());
+    return reply;
   }
 
   dispose(): void {

@@ -8,6 +8,7 @@ import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
 const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
+const DEFAULT_FEED_COMMITS = 10_000;
 
 /** Options that the engine knows. */
 export interface EngineOptions {
@@ -20,6 +21,8 @@ export interface EngineOptions {
   readonly compression: string | undefined;
   readonly unitBytes: number | undefined;
   readonly nodeBytes: number | undefined;
+  /** Commits that are kept for those who follow; 0 changes nothing. */
+  readonly feedCommits: number;
   /** Random; what tells a database that is created from others. */
   readonly databaseId: Uint8Array;
 }
@@ -41,6 +44,17 @@ function checkBoolean(name: string, value: unknown): boolean {
 
 function checkSize(name: string, value: number | undefined): number | undefined {
   return value === undefined ? undefined : checkCount(name, value, MAX_U32);
+}
+
+function checkFeed(feed: OpenOptions['feed']): number {
+  if (feed === undefined || feed === false) return 0;
+  if (feed === true) return DEFAULT_FEED_COMMITS;
+  if (typeof feed !== 'object' || feed === null) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'feed has to be a boolean or an object with retainCommits');
+  }
+  const { retainCommits = DEFAULT_FEED_COMMITS } = feed;
+  if (retainCommits === 0) throw new KvError('KV_INVALID_ARGUMENT', 'retainCommits has to be at least 1');
+  return checkCount('retainCommits', retainCommits, MAX_U32);
 }
 
 function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'] {
@@ -91,6 +105,7 @@ export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
       compression,
       unitBytes: checkSize('unitBytes', options.unitBytes),
       nodeBytes: checkSize('nodeBytes', options.nodeBytes),
+      feedCommits: checkFeed(options.feed),
       databaseId: crypto.getRandomValues(new Uint8Array(16)),
     },
   };

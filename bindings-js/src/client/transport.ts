@@ -5,6 +5,8 @@ import type { KvError } from '../errors.ts';
 export interface TransportEvents {
   /** The reply to the oldest message that has none yet. */
   reply(bytes: Uint8Array): void;
+  /** There are commits that those who follow them were not told of. Comes when the message that made them has been executed. */
+  news(): void;
   /** The engine is gone; no further reply comes. */
   fail(error: KvError): void;
 }

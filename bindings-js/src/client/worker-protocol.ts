@@ -11,8 +11,9 @@ export interface OpenRequest {
   readonly engine: EngineOptions;
 }
 
-/** From a worker: that it opened the database, that it could not, that its engine is gone, or a binary reply. */
+/** From a worker: that it opened the database, that it could not or its engine is gone, new commits, or a binary reply. */
 export type WorkerMessage =
   | { readonly type: 'opened' }
+  | { readonly type: 'news' }
   | { readonly type: 'failed'; readonly error: PlainError }
   | Uint8Array;

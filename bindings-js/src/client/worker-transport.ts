@@ -67,6 +67,7 @@ export class WorkerTransport implements Transport {
     const fail = (error: KvError): void => this.events?.fail(error);
     worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
       if (data instanceof Uint8Array) this.events?.reply(data);
+      else if (data.type === 'news') this.events?.news();
       else if (data.type === 'failed') fail(toError(data.error));
     };
     worker.onerror = (event) => {

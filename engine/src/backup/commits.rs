@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// Writes the commits after one version up to another.
 pub(crate) struct CommitWriter<'a> {
-    frames: FrameWriter<'a>,
+    frames: FrameWriter<&'a mut dyn Write>,
     last: u64,
     version: u64,
     commits: u64,
@@ -67,7 +67,7 @@ impl<'a> CommitWriter<'a> {
     }
 
     /// Ends the stream; returns its length.
-    pub(crate) fn finish(self) -> Result<u64> {
+    pub(crate) fn finish(mut self) -> Result<u64> {
         if self.last != self.version {
             return Err(Error::InvalidArgument {
                 what: format!("the last commit is {}, not {}", self.last, self.version),

@@ -57,11 +57,13 @@ mod frame;
 mod header;
 mod held;
 mod incremental;
+mod pieces;
 mod read;
 mod restore;
 mod save;
 mod write;
 
+pub use pieces::BackupPieces;
 pub use restore::restore;
 
 /// How far a backup or restoration is.

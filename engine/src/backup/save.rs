@@ -7,7 +7,7 @@ use super::header::Header;
 use super::write::FrameWriter;
 use super::{BackupOutcome, BackupProgress, BackupReport, Control, Flow, Stop};
 use crate::block::HEADER_BYTES;
-use crate::database::{CollectionInfo, Snapshot};
+use crate::database::{CollectionInfo, Cursor, Snapshot};
 use crate::error::Result;
 use crate::tree::{Direction, KeyRange};
 
@@ -52,14 +52,7 @@ impl Snapshot {
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupReport> {
         let collections = self.collections();
-        let header = Header {
-            node_bytes: (self.config().limits.node_capacity + HEADER_BYTES) as u32,
-            database_id: self.config().database_id,
-            version: self.version(),
-            base: 0,
-            records: collections.iter().map(|info| info.count).sum(),
-            collections: collections.len() as u32,
-        };
+        let header = header_of(self, &collections);
         let mut control = Control::new(progress, header.records);
         let outcome = match save(self, &header, &collections, into, &mut control) {
             Ok(()) => BackupOutcome::Complete,
@@ -77,6 +70,17 @@ impl Snapshot {
             changes: 0,
             bytes: control.state.bytes,
         })
+    }
+}
+
+pub(super) fn header_of(snapshot: &Snapshot, collections: &[CollectionInfo]) -> Header {
+    Header {
+        node_bytes: (snapshot.config().limits.node_capacity + HEADER_BYTES) as u32,
+        database_id: snapshot.config().database_id,
+        version: snapshot.version(),
+        base: 0,
+        records: collections.iter().map(|info| info.count).sum(),
+        collections: collections.len() as u32,
     }
 }
 
@@ -105,23 +109,12 @@ fn save(
 fn save_collection(
     snapshot: &Snapshot,
     info: &CollectionInfo,
-    writer: &mut FrameWriter<'_>,
+    writer: &mut FrameWriter<&mut dyn Write>,
     control: &mut Control<'_>,
 ) -> Flow<()> {
-    for text in [&info.name, &info.key_codec, &info.value_codec] {
-        writer.write_counted(text.as_bytes())?;
-    }
-    writer.write_varint(info.count)?;
-    let tree = snapshot.collection(&info.name).expect("the snapshot lists it");
-    let tree = tree.with_expired();
-    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    let mut cursor = begin_collection(snapshot, info, writer)?;
     while cursor.advance()? {
-        writer.write_counted(cursor.key())?;
-        let expires_at = cursor.expires_at();
-        writer.write_varint((cursor.value_len() as u64) << 1 | u64::from(expires_at.is_some()))?;
-        if let Some(expires_at) = expires_at {
-            writer.write_varint(expires_at)?;
-        }
+        write_head(&cursor, writer)?;
         cursor.value_parts(|part| {
             writer.write(part)?;
             control.at(writer.frames(), writer.written())
@@ -129,4 +122,29 @@ fn save_collection(
         control.state.records += 1;
     }
     Ok(())
+}
+
+/// Writes what stands before the records of a collection; the cursor moves over them.
+pub(super) fn begin_collection<W: Write>(
+    snapshot: &Snapshot,
+    info: &CollectionInfo,
+    writer: &mut FrameWriter<W>,
+) -> Result<Cursor> {
+    for text in [&info.name, &info.key_codec, &info.value_codec] {
+        writer.write_counted(text.as_bytes())?;
+    }
+    writer.write_varint(info.count)?;
+    let tree = snapshot.collection(&info.name).expect("the snapshot lists it");
+    Ok(tree.with_expired().cursor(KeyRange::all(), Direction::Forward))
+}
+
+/// Writes what stands before a record's value.
+pub(super) fn write_head<W: Write>(cursor: &Cursor, writer: &mut FrameWriter<W>) -> Result<()> {
+    writer.write_counted(cursor.key())?;
+    let expires_at = cursor.expires_at();
+    writer.write_varint((cursor.value_len() as u64) << 1 | u64::from(expires_at.is_some()))?;
+    match expires_at {
+        Some(expires_at) => writer.write_varint(expires_at),
+        None => Ok(()),
+    }
 }

@@ -11,8 +11,8 @@ use crate::error::{Error, Result};
 const COMPRESS_FROM_BYTES: usize = 256;
 
 /// Cuts the data of a stream into frames. Memory is bounded by two frames.
-pub(crate) struct FrameWriter<'a> {
-    into: &'a mut dyn Write,
+pub(crate) struct FrameWriter<W> {
+    into: W,
     data: Vec<u8>,
     frame: Vec<u8>,
     previous_crc: u32,
@@ -31,9 +31,9 @@ fn failed(error: &std::io::Error) -> Error {
     }
 }
 
-impl<'a> FrameWriter<'a> {
+impl<W: Write> FrameWriter<W> {
     /// Begins a stream.
-    pub(crate) fn new(into: &'a mut dyn Write, header: &Header) -> Result<Self> {
+    pub(crate) fn new(into: W, header: &Header) -> Result<Self> {
         let mut writer = Self {
             into,
             data: Vec::with_capacity(FRAME_BYTES),
@@ -88,7 +88,7 @@ impl<'a> FrameWriter<'a> {
     }
 
     /// Ends the stream, which holds so many records or commits, and flushes the sink; returns its length.
-    pub(crate) fn finish(mut self, items: u64) -> Result<u64> {
+    pub(crate) fn finish(&mut self, items: u64) -> Result<u64> {
         self.end_frame()?;
         self.totals.items = items;
         let end = self.totals.encode();
@@ -96,6 +96,11 @@ impl<'a> FrameWriter<'a> {
         self.put()?;
         self.into.flush().map_err(|error| failed(&error))?;
         Ok(self.written)
+    }
+
+    /// Where the stream goes.
+    pub(crate) fn sink(&mut self) -> &mut W {
+        &mut self.into
     }
 
     /// Number of frames that were ended.

@@ -1,12 +1,15 @@
 //! What a client has open, and each request's meaning.
 
-use mangrove_engine::{Database, Error, Result, Snapshot, Tree};
+use mangrove_engine::{BackupPieces, Database, Error, Result, Snapshot, Tree};
 
+use crate::feed::Follower;
 use crate::protocol::{Reader, View, Writer, op};
 use crate::scan::Scan;
 use crate::session::Writes;
 use crate::table::Table;
 
+mod backup;
+mod changes;
 mod reads;
 mod source;
 mod transactions;
@@ -66,6 +69,8 @@ pub(crate) struct State {
     snapshots: Table<ReadView>,
     transactions: Table<Open>,
     scans: Table<Scan>,
+    followers: Table<Follower>,
+    backups: Table<BackupPieces>,
 }
 
 impl State {
@@ -113,6 +118,12 @@ impl State {
             op::SCAN_CLOSE => self.scan_close(reader),
             op::SNAPSHOT_OPEN => self.snapshot_open(database, reader, out),
             op::SNAPSHOT_CLOSE => self.snapshot_close(reader),
+            op::CHANGES_OPEN => self.changes_open(database, reader, out),
+            op::CHANGES_NEXT => self.changes_next(reader, out),
+            op::CHANGES_CLOSE => self.changes_close(reader),
+            op::BACKUP_OPEN => self.backup_open(database, reader, out),
+            op::BACKUP_NEXT => self.backup_next(reader, out),
+            op::BACKUP_CLOSE => self.backup_close(reader),
             op::TRANSACTION_OPEN => self.transaction_open(database, reader, out),
             op::TRANSACTION_COMMIT => self.transaction_commit(reader, out),
             op::TRANSACTION_CLOSE => self.transaction_close(reader),

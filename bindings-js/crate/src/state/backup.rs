@@ -1,0 +1,37 @@
+//! A backup that the client takes piece by piece.
+
+use mangrove_engine::{Database, Error, Result};
+
+use super::State;
+use crate::protocol::{Reader, Writer};
+
+/// A message carries no more than this and a value.
+const MAX_PIECE_BYTES: u64 = 16 << 20;
+
+impl State {
+    pub(super) fn backup_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let id = reader.uv()?;
+        let pieces = database.snapshot().backup_pieces()?;
+        out.uv(pieces.progress().total_records);
+        self.backups.insert(id, pieces);
+        Ok(())
+    }
+
+    pub(super) fn backup_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (id, bytes) = (reader.uv()?, reader.uv()?.min(MAX_PIECE_BYTES));
+        let pieces = self.backups.get_mut(id).ok_or(Error::Closed)?;
+        let piece = pieces.next_piece(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        out.uv(pieces.progress().records);
+        out.bytes(&piece);
+        if piece.is_empty() {
+            self.backups.remove(id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn backup_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
+        let id = reader.uv()?;
+        self.backups.remove(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+// Ways to follow commits: of one collection's range, or of the whole database.
+import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../feed-types.ts';
+import { KvError } from '../../errors.ts';
+import type { Bounds } from '../../types.ts';
+import { checkCount, checkFunction, dispose, ignore } from '../async.ts';
+import type { CodecPair } from '../known-codecs.ts';
+import type { Connection } from '../connection.ts';
+import { Op } from '../protocol.ts';
+import { refuseWindow, toWindow } from '../range.ts';
+import { CollectionReader, NEWEST } from '../reader.ts';
+import type { Target } from '../reader.ts';
+import { FixedDecoders, StoredDecoders } from './decode.ts';
+import { FeedIterator } from './iterator.ts';
+
+export function watch<K, V>(target: Target<K, V>, options: WatchOptions<K> = {}): CommitIterator<K, V> {
+  const { connection, index, key, value, name } = target;
+  const { initial = false, signal } = options ?? {};
+  const readAll = async (): Promise<Change<K, V>[]> => {
+    const entries = await new CollectionReader(target, NEWEST).entries(options).toArray();
+    return entries.map((entry) => ({ type: 'set', collection: name, key: entry[0], value: entry[1] }));
+  };
+  return new FeedIterator<K, V>({
+    connection,
+    prepare: () => {
+      refuseWindow(options);
+      if (typeof initial !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'initial has to be a boolean');
+      return new FixedDecoders({ key, value } as unknown as CodecPair);
+    },
+    since: undefined,
+    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(key, options).range),
+    signal,
+    first: initial ? readAll : undefined,
+  });
+}
+
+export function changes(connection: Connection, options: ChangesOptions = {}): CommitIterator {
+  const { since, signal } = options ?? {};
+  return new FeedIterator<unknown, unknown>({
+    connection,
+    prepare: () => {
+      if (since !== undefined) checkCount('since', since);
+      const decoders = new StoredDecoders(connection);
+      // Collections that are made later say their codecs in the feed.
+      connection.post((writer) => writer.u8(Op.collections), (reader) => {
+        for (let left = reader.uv(); left > 0; left--) {
+          const name = reader.str();
+          reader.uv();
+          decoders.note(name, [reader.str(), reader.str()]);
+        }
+      });
+      return decoders;
+    },
+    since,
+    writeFilter: (writer) => writer.u8(0),
+    signal,
+  });
+}
+
+/** As an exception that nobody catches. */
+function report(error: unknown): void {
+  if (typeof globalThis.reportError === 'function') globalThis.reportError(error);
+  else queueMicrotask(() => { throw error; });
+}
+
+export function subscribe<K, V>(
+  target: Target<K, V>,
+  range: Bounds<K>,
+  listener: (commit: Commit<K, V>) => void,
+): Subscription {
+  checkFunction(listener);
+  refuseWindow(range);
+  // What is wrong with the range is said at once.
+  toWindow(target.key, range);
+  const { gt, gte, lt, lte, prefix } = range ?? {};
+  const commits = watch(target, { gt, gte, lt, lte, prefix });
+  let isActive = true;
+  const listen = async (): Promise<void> => {
+    for await (const commit of commits) {
+      if (!isActive) return;
+      try {
+        listener(commit);
+      } catch (error) {
+        report(error);
+      }
+    }
+  };
+  listen().catch((error: unknown) => {
+    if (isActive) report(error);
+  });
+  const unsubscribe = (): void => {
+    isActive = false;
+    commits.return().catch(ignore);
+  };
+  return { unsubscribe, [dispose]: unsubscribe };
+}

@@ -1,0 +1,31 @@
+// The codecs that were named to a connection, by their ids: what is stored is decoded with those.
+import { keyCodecs } from '../codec/keys.ts';
+import type { KeyCodec } from '../codec/keys.ts';
+import { valueCodecs } from '../codec/values.ts';
+import type { ValueCodec } from '../codec/values.ts';
+import type { Connection } from './connection.ts';
+
+export interface CodecPair {
+  readonly key: KeyCodec<unknown>;
+  readonly value: ValueCodec<unknown>;
+}
+
+const known = new WeakMap<Connection, Map<string, CodecPair>>();
+const DEFAULT = { key: keyCodecs.any, value: valueCodecs.structured() } as CodecPair;
+
+function id(name: string, { key, value }: { key: { id: string }; value: { id: string } }): string {
+  return JSON.stringify([name, key.id, value.id]);
+}
+
+export function rememberCodecs<K, V>(connection: Connection, name: string, key: KeyCodec<K>, value: ValueCodec<V>): void {
+  let codecs = known.get(connection);
+  if (codecs === undefined) known.set(connection, codecs = new Map());
+  const pair = { key, value } as unknown as CodecPair;
+  codecs.set(id(name, pair), pair);
+}
+
+/** The codecs with the ids that are stored with a collection, if they are known here. */
+export function findCodecs(connection: Connection, name: string, keyId: string, valueId: string): CodecPair | undefined {
+  const found = known.get(connection)?.get(id(name, { key: { id: keyId }, value: { id: valueId } }));
+  return found ?? (keyId === DEFAULT.key.id && valueId === DEFAULT.value.id ? DEFAULT : undefined);
+}

@@ -1,0 +1,118 @@
+// Upkeep of an open database.
+import type { MaintenanceOptions, VerifyReport } from '../types.ts';
+import { abortable, checkFunction, ignore } from './async.ts';
+import type { Connection } from './connection.ts';
+import { Op } from './protocol.ts';
+
+/** Slices of 1 MiB that are moved by one message. */
+const COMPACT_SLICES = 4;
+const PIECE_BYTES = 256 << 10;
+
+type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
+
+function check(options: MaintenanceOptions | undefined): Checked {
+  const { signal, onProgress = ignore } = options ?? {};
+  checkFunction(onProgress);
+  signal?.throwIfAborted();
+  return { signal, onProgress };
+}
+
+export async function verify(
+  connection: Connection,
+  options: MaintenanceOptions | undefined,
+  entries: () => Promise<number>,
+): Promise<VerifyReport> {
+  const { signal, onProgress } = check(options);
+  if (options?.onProgress !== undefined) onProgress(0, await abortable(entries(), signal));
+  const report = await abortable(connection.request(
+    (writer) => writer.u8(Op.verify),
+    (reader) => JSON.parse(reader.str()) as VerifyReport,
+  ), signal);
+  onProgress(report.entries, report.entries);
+  return report;
+}
+
+export async function compact(
+  connection: Connection,
+  options: MaintenanceOptions | undefined,
+): Promise<{ readonly before: number; readonly after: number }> {
+  const { signal, onProgress } = check(options);
+  let first: number | undefined;
+  for (let slices = COMPACT_SLICES; ;) {
+    const { isAll, before, after, used } = await abortable(connection.request(
+      (writer) => writer.u8(Op.compact).uv(slices),
+      (reader) => ({ isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() }),
+    ), signal);
+    first ??= before;
+    onProgress(Math.max(first - after, 0), Math.max(isAll ? first - after : first - used, 0));
+    if (isAll) return { before: first, after };
+    // Each message begins at the first block that has to move: what it cannot finish takes a larger one.
+    if (after >= before) slices *= 2;
+  }
+}
+
+interface Held {
+  readonly connection: Connection;
+  readonly id: number;
+}
+
+function closeBackup({ connection, id }: Held): void {
+  if (connection.status === 'open') connection.post((writer) => writer.u8(Op.backupClose).uv(id), ignore);
+}
+
+/** A backup that nobody reads on would keep its snapshot's space in the file. */
+const abandoned = new FinalizationRegistry<Held>(closeBackup);
+
+export function backup(
+  connection: Connection,
+  options: MaintenanceOptions | undefined,
+): ReadableStream<Uint8Array<ArrayBuffer>> {
+  let checked: Checked;
+  try {
+    checked = check(options);
+  } catch (error) {
+    return new ReadableStream({ start: (controller) => controller.error(error) });
+  }
+  const { signal, onProgress } = checked;
+  const held = { connection, id: connection.newId() };
+  const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), (reader) => reader.uv());
+  opened.catch(ignore);
+  let onAbort = ignore;
+  const release = (): void => {
+    signal?.removeEventListener('abort', onAbort);
+    if (abandoned.unregister(held)) closeBackup(held);
+  };
+  const stream = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    start(controller) {
+      onAbort = () => {
+        release();
+        controller.error(signal?.reason);
+      };
+      signal?.addEventListener('abort', onAbort, { once: true });
+    },
+    async pull(controller) {
+      try {
+        const total = await abortable(opened, signal);
+        const next = connection.request((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
+          const done = reader.uv();
+          // The piece outlives the reply that it came in.
+          return { done, piece: reader.bytes().slice() };
+        });
+        const { done, piece } = await abortable(next, signal);
+        onProgress(done, total);
+        if (piece.length > 0) {
+          controller.enqueue(piece);
+          return;
+        }
+        release();
+        controller.close();
+      } catch (error) {
+        release();
+        throw error;
+      }
+    },
+    cancel: release,
+  }, { highWaterMark: 0 });
+  abandoned.register(stream, held, held);
+  return stream;
+}

@@ -1,0 +1,109 @@
+// Entry `mangrove-kv/live`: what a range holds, for views that are drawn anew when it changes.
+import type { Collection, Range } from './types.ts';
+
+/** What a live query holds; each is an object that does not change. */
+export type LiveResult<K, V> =
+  | { readonly status: 'loading'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
+  | { readonly status: 'ready'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
+  /** Reading failed; `entries` are those of before. */
+  | { readonly status: 'failed'; readonly entries: readonly (readonly [K, V])[]; readonly error: unknown };
+
+/** Fits `useSyncExternalStore` of React and stores of other frameworks. The functions need no `this`. */
+export interface LiveQuery<K, V> {
+  /** Calls `onChange` when `getSnapshot` has something new, until the function that it returns is called. */
+  readonly subscribe: (onChange: () => void) => () => void;
+  /** The newest result: the same object until there is a new one. */
+  readonly getSnapshot: () => LiveResult<K, V>;
+}
+
+/** What a live query needs of a collection. */
+export type LiveSource<K, V> = Pick<Collection<K, V>, 'entries' | 'watch'>;
+
+const LOADING = { status: 'loading', entries: [], error: undefined } as const;
+
+class Live<K, V> {
+  readonly #source: LiveSource<K, V>;
+  readonly #range: Range<K>;
+  readonly #listeners = new Set<{ readonly call: () => void }>();
+  #result: LiveResult<K, V> = LOADING;
+  #stop: AbortController | undefined;
+
+  constructor(source: LiveSource<K, V>, range: Range<K>) {
+    this.#source = source;
+    this.#range = range;
+  }
+
+  readonly subscribe = (onChange: () => void): (() => void) => {
+    const listener = { call: onChange };
+    this.#listeners.add(listener);
+    if (this.#stop === undefined) this.#start();
+    return () => {
+      if (this.#listeners.delete(listener) && this.#listeners.size === 0) {
+        this.#stop?.abort();
+        this.#stop = undefined;
+      }
+    };
+  };
+
+  readonly getSnapshot = (): LiveResult<K, V> => this.#result;
+
+  #start(): void {
+    const stop = new AbortController();
+    this.#stop = stop;
+    const fail = (error: unknown): void => {
+      if (stop.signal.aborted) return;
+      stop.abort();
+      // The next listener tries again.
+      this.#stop = undefined;
+      this.#publish({ status: 'failed', entries: this.#result.entries, error });
+    };
+    this.#follow(stop.signal, fail).catch(fail);
+  }
+
+  async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
+    const { gt, gte, lt, lte, prefix } = this.#range;
+    let isStale = false;
+    let isReading = false;
+    const read = async (): Promise<void> => {
+      while (isStale) {
+        isStale = false;
+        const entries = await this.#source.entries({ ...this.#range, signal }).toArray();
+        signal.throwIfAborted();
+        this.#publish({ status: 'ready', entries, error: undefined });
+      }
+    };
+    // Commits that come while entries are read are one reason more to read them, not several.
+    const refresh = (): void => {
+      isStale = true;
+      if (isReading) return;
+      isReading = true;
+      read().catch(fail).finally(() => { isReading = false; });
+    };
+    const commits = this.#source.watch({ gt, gte, lt, lte, prefix, signal });
+    refresh();
+    for await (const _ of commits) refresh();
+  }
+
+  #publish(result: LiveResult<K, V>): void {
+    this.#result = result;
+    for (const { call } of [...this.#listeners]) {
+      try {
+        call();
+      } catch (error) {
+        queueMicrotask(() => { throw error; });
+      }
+    }
+  }
+}
+
+/**
+ * The entries of a range, kept up to date while somebody listens. Bounds, `limit`, `offset` and `reverse` apply as in
+ * `entries`. After commits that touch the bounds the range is read anew, once for all that came together:
+ * O(log n + entries). Without listeners nothing is read, and the last result stays.
+ *
+ * Make it once for a view, not in each drawing of it.
+ */
+export function liveQuery<K, V>(collection: LiveSource<K, V>, range: Range<K> = {}): LiveQuery<K, V> {
+  const live = new Live(collection, range);
+  return { subscribe: live.subscribe, getSnapshot: live.getSnapshot };
+}

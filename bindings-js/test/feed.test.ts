@@ -1,0 +1,226 @@
+// Following commits: of a range, of the whole database, across restarts, by listeners.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MAX_KEY, keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import type { Commit, CommitIterator, Key } from 'mangrove-kv';
+import { code, withMemory, withPath } from './support/kit.ts';
+
+const tuple = keyCodecs.tuple<readonly [string, number]>();
+
+/** The next commit, which is already there or will be without further ado. */
+async function next<K, V>(commits: CommitIterator<K, V>): Promise<Commit<K, V>> {
+  const step = await commits.next();
+  assert.ok(!step.done);
+  return step.value;
+}
+
+test('a watch gives each commit that touches its range, in order', async () => {
+  await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
+    await db.set('b0', 0);
+    const commits = db.watch({ gte: 'b', lt: 'c' });
+    await Promise.all([db.set('a', 1), db.set('b', 2), db.set('c', 3), db.delete('b'), db.setMany([['b1', 4], ['d', 5], ['b2', 6]])]);
+    assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: '', key: 'b', value: 2 }]);
+    assert.deepEqual((await next(commits)).changes, [{ type: 'delete', collection: '', key: 'b' }]);
+    const both = await next(commits);
+    assert.deepEqual(both.changes.map((change) => 'key' in change && change.key), ['b1', 'b2']);
+    const pending = next(commits);
+    await db.clear({ gte: 'c' });
+    await db.clear({ lt: 'b1' });
+    assert.deepEqual((await pending).changes, [{ type: 'clear', collection: '', range: { lt: 'b1' }, isExact: true }]);
+    const { version } = await db.batch().set('b9', 9).commit();
+    assert.equal((await next(commits)).version, version);
+    await commits.return();
+    assert.deepEqual(await commits.next(), { done: true, value: undefined });
+  });
+});
+
+test('a watch can begin with the entries that are there', async () => {
+  await withMemory({}, async (db) => {
+    await db.setMany([[1, 'a'], [2, 'b'], [3, 'c']]);
+    const commits = db.watch({ gte: 2, initial: true });
+    const { version } = await db.batch().set(4, 'd').commit();
+    const first = await next(commits);
+    assert.deepEqual(first.changes.map((change) => change.type === 'set' && [change.key, change.value]), [[2, 'b'], [3, 'c']]);
+    assert.equal(first.version, version - 1);
+    assert.equal((await next(commits)).version, version);
+    assert.deepEqual((await next(db.watch({ gt: 9, initial: true }))).changes, []);
+  });
+});
+
+test('a watch ends by break, return, abort and the close of the database', async () => {
+  const db = await open('test', { storage: 'memory' });
+  const loop = (async () => {
+    for await (const { changes } of db.watch()) return changes.length;
+    return 0;
+  })();
+  await db.set('a', 1);
+  assert.equal(await loop, 1);
+
+  const returned = db.watch();
+  const waiting = returned.next();
+  await db.stats();
+  await returned.return();
+  assert.equal((await waiting).done, true);
+
+  const controller = new AbortController();
+  const aborted = db.watch({ signal: controller.signal });
+  const rejected = assert.rejects(aborted.next(), /enough/);
+  await db.stats();
+  controller.abort(new Error('enough'));
+  await rejected;
+  assert.equal((await aborted.next()).done, true);
+  await assert.rejects(db.watch({ signal: AbortSignal.abort(new Error('no')) }).next(), /no/);
+
+  const closed = db.watch();
+  const last = closed.next();
+  await db.close();
+  assert.equal((await last).done, true);
+  await assert.rejects(db.watch().next(), code('KV_CLOSED'));
+});
+
+test('what cannot be watched is refused', async () => {
+  await withMemory({}, async (db) => {
+    await assert.rejects(db.watch({ limit: 1 } as object).next(), code('KV_INVALID_ARGUMENT'));
+    await assert.rejects(db.watch({ initial: 1 as never }).next(), code('KV_INVALID_ARGUMENT'));
+    await assert.rejects(db.watch({ gt: {} as never }).next(), code('KV_INVALID_KEY'));
+    await assert.rejects(db.changes({ since: -1 }).next(), code('KV_INVALID_ARGUMENT'));
+    await assert.rejects(open('x', { storage: 'memory', feed: 1 as never }), code('KV_INVALID_ARGUMENT'));
+    await assert.rejects(open('x', { storage: 'memory', feed: { retainCommits: 0 } }), code('KV_INVALID_ARGUMENT'));
+    await db.collection('c').set(1, 1);
+    const other = db.collection('c', { key: keyCodecs.string });
+    await assert.rejects(other.watch().next(), code('KV_CODEC_MISMATCH'));
+  });
+});
+
+test('a collection that comes back with other codecs ends the watch', async () => {
+  await withMemory({}, async (db) => {
+    const commits = db.collection('c').watch();
+    await db.collection('c').set(1, 1);
+    await db.dropCollection('c');
+    await db.collection('c', { key: keyCodecs.uint32 }).set(1, 1);
+    assert.equal((await next(commits)).changes[0]?.type, 'set');
+    assert.deepEqual((await next(commits)).changes, [{ type: 'drop', collection: 'c' }]);
+    await assert.rejects(commits.next(), code('KV_CODEC_MISMATCH'));
+  });
+});
+
+test('changes are those of all collections, with their codecs', async () => {
+  await withMemory({}, async (db) => {
+    const commits = db.changes();
+    const scores = db.collection('scores', { key: tuple, value: valueCodecs.json<number>() });
+    await scores.set(['ada', 1], 5, { expireAt: 4e12 });
+    await db.collection('plain').set('k', new Map([[1, 2]]));
+    await db.transaction(async (tx) => {
+      await tx.collection(scores).delete(['ada', 1]);
+      await tx.set('x', 1n);
+    });
+    await db.batch().set('abc', 1).collection(scores).set(['ada', 1], 5).set(['bob', 2], 6).commit();
+    await scores.clear({ prefix: ['ada'] });
+    await scores.clear({ gt: ['ada', 2], lt: ['bob', MAX_KEY] });
+    await db.clear({ prefix: 'ab' });
+    await db.dropCollection('plain');
+    const found: unknown[] = [];
+    for (let index = 0; index < 8; index++) found.push(...(await next(commits)).changes);
+    assert.deepEqual(found, [
+      { type: 'set', collection: 'scores', key: ['ada', 1], value: 5, expiresAt: 4e12 },
+      { type: 'set', collection: 'plain', key: 'k', value: new Map([[1, 2]]) },
+      { type: 'set', collection: '', key: 'x', value: 1n },
+      { type: 'delete', collection: 'scores', key: ['ada', 1] },
+      { type: 'set', collection: '', key: 'abc', value: 1 },
+      { type: 'set', collection: 'scores', key: ['ada', 1], value: 5 },
+      { type: 'set', collection: 'scores', key: ['bob', 2], value: 6 },
+      { type: 'clear', collection: 'scores', range: { prefix: ['ada'] }, isExact: true },
+      { type: 'clear', collection: 'scores', range: { gt: ['ada', 2], lt: ['bob', MAX_KEY] }, isExact: true },
+      { type: 'clear', collection: '', range: { gte: 'ab', lt: 'ac' }, isExact: true },
+      { type: 'drop', collection: 'plain' },
+    ]);
+  });
+});
+
+test('a kept feed goes on after a restart, up to its horizon', async () => {
+  await withPath(async (path) => {
+    let db = await open(path, { feed: { retainCommits: 3 } });
+    const first = await db.batch().set('a', 1).commit();
+    await db.close();
+    db = await open(path, { feed: { retainCommits: 3 } });
+    await db.set('b', 2);
+    await db.collection('own', { key: keyCodecs.uint32, value: valueCodecs.json() }).set(7, 'seven');
+    await db.close();
+    db = await open(path);
+    const commits = db.changes({ since: first.version });
+    assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: '', key: 'b', value: 2 }]);
+    const raw = (await next(commits)).changes[0];
+    assert.deepEqual(raw, {
+      type: 'set', collection: 'own', key: new Uint8Array([0, 0, 0, 7]), value: new TextEncoder().encode('"seven"'), raw: true,
+    });
+    db.collection('own', { key: keyCodecs.uint32, value: valueCodecs.json() });
+    const again = db.changes({ since: first.version + 1 });
+    const known = (await next(again)).changes[0];
+    assert.deepEqual(known, { type: 'set', collection: 'own', key: 7, value: 'seven' });
+    await Promise.all([1, 2, 3, 4].map((n) => db.set('c', n)));
+    await assert.rejects(db.changes({ since: first.version }).next(), code('KV_TRUNCATED_FEED'));
+    await db.close();
+  });
+});
+
+test('without a feed only what comes is followed', async () => {
+  await withMemory({}, async (db) => {
+    const { version } = await db.batch().set('a', 1).commit();
+    await db.set('b', 1);
+    await assert.rejects(db.changes({ since: version }).next(), code('KV_TRUNCATED_FEED'));
+    const commits = db.changes({ since: version + 1 });
+    await db.set('c', 1);
+    assert.equal((await next(commits)).version, version + 2);
+  });
+});
+
+test('who is slow gets everything, in portions', async () => {
+  await withMemory({}, async (db) => {
+    const commits = db.watch();
+    const value = 'x'.repeat(10_000);
+    await Promise.all(Array.from({ length: 300 }, (_, index) => db.set(index, value + index, { durability: 'none' })));
+    for (let index = 0; index < 300; index++) {
+      assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: '', key: index, value: value + index }]);
+    }
+  });
+});
+
+test('calls of next wait in line', async () => {
+  await withMemory({}, async (db) => {
+    const commits = db.watch();
+    const steps = [commits.next(), commits.next(), commits.next()];
+    for (const key of [1, 2, 3]) await db.set(key, key);
+    const keys = (await Promise.all(steps)).map(({ value }) => (value?.changes[0] as { key: Key }).key);
+    assert.deepEqual(keys, [1, 2, 3]);
+  });
+});
+
+test('listeners are called in order; one that throws disturbs nobody', async () => {
+  const reported: unknown[] = [];
+  const { reportError } = globalThis;
+  globalThis.reportError = (error: unknown) => { reported.push(error); };
+  try {
+    await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
+      const seen: number[] = [];
+      const bad = db.subscribe({}, () => { throw new Error('mine'); });
+      const good = db.subscribe({ prefix: 'a' }, ({ changes }) => {
+        for (const change of changes) if (change.type === 'set') seen.push(change.value);
+      });
+      await Promise.all([db.set('a1', 1), db.set('b', 2), db.set('a2', 3)]);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      assert.deepEqual(seen, [1, 3]);
+      assert.deepEqual(reported.map(String), ['Error: mine', 'Error: mine', 'Error: mine']);
+      good.unsubscribe();
+      good.unsubscribe();
+      bad[Symbol.dispose ?? Symbol.for('Symbol.dispose')]();
+      await db.set('a3', 4);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      assert.deepEqual(seen, [1, 3]);
+      assert.throws(() => db.subscribe({ gt: {} as never }, () => {}), code('KV_INVALID_KEY'));
+      assert.throws(() => db.subscribe({}, 1 as never), code('KV_INVALID_ARGUMENT'));
+    });
+    assert.equal(reported.length, 3);
+  } finally {
+    globalThis.reportError = reportError;
+  }
+});

@@ -1,0 +1,90 @@
+// Live queries keep the contract of external stores: a result stays the same object until listeners are told of another.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { open } from 'mangrove-kv';
+import type { Key } from 'mangrove-kv';
+import { liveQuery } from 'mangrove-kv/live';
+import type { LiveQuery } from 'mangrove-kv/live';
+import { code, withMemory } from './support/kit.ts';
+
+/** Waits until the listener of a query was called and the result is what it should be. */
+async function until<K, V>(query: LiveQuery<K, V>, isRight: () => boolean): Promise<void> {
+  if (isRight()) return;
+  await new Promise<void>((resolve) => {
+    const stop = query.subscribe(() => {
+      if (!isRight()) return;
+      stop();
+      resolve();
+    });
+  });
+}
+
+/** As React reads an external store: rendered output follows each change. */
+function render<K, V>({ subscribe, getSnapshot }: LiveQuery<K, V>): { readonly drawn: unknown[]; unmount(): void } {
+  const drawn: unknown[] = [getSnapshot()];
+  const unmount = subscribe(() => {
+    const snapshot = getSnapshot();
+    assert.equal(getSnapshot(), snapshot);
+    if (drawn.at(-1) !== snapshot) drawn.push(snapshot);
+  });
+  return { drawn, unmount };
+}
+
+test('a view follows what is written in its range', async () => {
+  await withMemory<Key, number>({}, async (db) => {
+    await db.setMany([['a1', 1], ['a2', 2], ['b', 3]]);
+    const query = liveQuery(db, { prefix: 'a', reverse: true, limit: 2 });
+    assert.equal(query.getSnapshot().status, 'loading');
+    const view = render(query);
+    const keys = (): string => query.getSnapshot().entries.map(([key]) => key).join();
+    await until(query, () => keys() === 'a2,a1');
+    const before = query.getSnapshot();
+    await db.set('c', 4);
+    await db.stats();
+    assert.equal(query.getSnapshot(), before);
+    await db.set('a3', 5);
+    await until(query, () => keys() === 'a3,a2');
+    await db.clear();
+    await until(query, () => query.getSnapshot().entries.length === 0);
+    assert.ok(view.drawn.length >= 4);
+    view.unmount();
+    view.unmount();
+    const last = query.getSnapshot();
+    await db.set('a9', 9);
+    await db.stats();
+    assert.equal(query.getSnapshot(), last);
+    const again = render(query);
+    await until(query, () => keys() === 'a9');
+    again.unmount();
+  });
+});
+
+test('many commits at once are read once or twice', async () => {
+  await withMemory<Key, number>({}, async (db) => {
+    const query = liveQuery(db);
+    const view = render(query);
+    await until(query, () => query.getSnapshot().status === 'ready');
+    await Promise.all(Array.from({ length: 500 }, (_, index) => db.set(index, index)));
+    await until(query, () => query.getSnapshot().entries.length === 500);
+    assert.ok(view.drawn.length < 20, `${view.drawn.length} results`);
+    view.unmount();
+  });
+});
+
+test('a listener that is taken and dropped at once leaves the next one working', async () => {
+  await withMemory<Key, number>({}, async (db) => {
+    await db.set('a', 1);
+    const query = liveQuery(db);
+    query.subscribe(() => {})();
+    await until(query, () => query.getSnapshot().entries.length === 1);
+  });
+});
+
+test('what fails is a result', async () => {
+  const db = await open<Key, number>('test', { storage: 'memory' });
+  await db.close();
+  const query = liveQuery(db);
+  await until(query, () => query.getSnapshot().status === 'failed');
+  const { error } = query.getSnapshot();
+  assert.ok(code('KV_CLOSED')(error));
+});
