@@ -11,7 +11,7 @@ const repeat = (byte, count) => new Uint8Array(count).fill(byte);
 const BY_HAND = {
   cbor: {
     'array of 2^32 - 1': hex('9affffffff'),
-    'array of 2^26, nothing in it': hex('9a04000000'),
+    'array of 2^24 - 1, nothing in it': hex('9a00ffffff'),
     'bytes of 2^31 - 1': hex('5a7fffffff'),
     'text of 2^31 - 1': hex('7a7fffffff'),
     'map of 2^32 - 1': hex('baffffffff'),
@@ -19,7 +19,7 @@ const BY_HAND = {
   },
   msgpack: {
     'array of 2^32 - 1': hex('ddffffffff'),
-    'array of 2^26, nothing in it': hex('dd04000000'),
+    'array of 2^24 - 1, nothing in it': hex('dd00ffffff'),
     'bytes of 2^31 - 1': hex('c67fffffff'),
     'text of 2^31 - 1': hex('db7fffffff'),
     'map of 2^32 - 1': hex('dfffffffff'),
@@ -30,7 +30,7 @@ const BY_HAND = {
   },
   v8: {
     'array of 2^32 - 1': hex('ff0f41ffffffff0f'),
-    'array of 2^26, nothing in it': hex('ff0f6180808020'),
+    'array of 2^24 - 1, nothing in it': hex('ff0f61ffffff07'),
     'text of 2^31 - 1': hex('ff0f22ffffffff07'),
     'array 100,000 deep': Uint8Array.from([0xff, 0x0f, ...Array.from({ length: 100_000 }, () => [0x41, 1]).flat()]),
   },
