@@ -69,7 +69,7 @@ export const DATA = {
   'product': many(32, product),
   'log line': many(64, logLine),
   'document of 1 KiB, ASCII': many(16, () => document(1024)),
-  'text of 1 KiB, not ASCII': many(16, () => many(85, () => pick(['日本', '語の', '文書', 'です'])).join('') + pick(CITIES)),
+  'text of 0.5 KiB, not ASCII': many(16, () => many(85, () => pick(['日本', '語の', '文書', 'です'])).join('') + pick(CITIES)),
   '100 user records': many(4, () => many(100, user)),
   '500 small integers': many(4, () => many(500, () => below(1000))),
   '500 fractions': many(4, () => many(500, () => next())),
