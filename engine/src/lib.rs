@@ -67,8 +67,8 @@ pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, Rest
 pub use block::Compression;
 pub use clock::Clock;
 pub use database::{
-    Change, Changes, CollectionInfo, Commit, Cursor, Database, Options, Snapshot, Stats, Tree, VerifyProgress,
-    VerifyReport,
+    Change, Changes, CollectionInfo, Commit, Cursor, Database, OpenFlush, Options, Snapshot, Stats, Tree,
+    VerifyProgress, VerifyReport,
 };
 pub use database::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub use database::{
@@ -83,8 +83,8 @@ pub use memory_database::{
 };
 pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use transaction::{
-    ChangeMany, CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Transaction, TransactionCursor,
-    TransactionScan, Update, Write, WriteBatch, WriteTransaction,
+    ChangeMany, CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Submission, Transaction,
+    TransactionCursor, TransactionScan, Update, Write, WriteBatch, WriteTransaction,
 };
 pub use tree::load::Duplicates;
 pub use tree::{Direction, KeyRange, prefix_end};

@@ -30,6 +30,7 @@ mod cursor;
 mod feed;
 mod history;
 mod open;
+mod open_flush;
 mod recover;
 mod snapshot;
 mod stats;
@@ -43,6 +44,7 @@ pub use cursor::Cursor;
 pub(crate) use feed::Feed;
 pub use feed::{Change, Changes, Commit};
 pub(crate) use history::{History, Missed};
+pub use open_flush::OpenFlush;
 pub use recover::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
@@ -327,10 +329,15 @@ impl Shared {
     /// Returns when all commits up to `version` are durable, and makes them visible. Their records were handed to the log.
     pub(crate) fn make_durable(&self, version: u64) -> Result<()> {
         self.flush.wait(version, self.pager.blocks.file())?;
+        self.publish_durable();
+        Ok(())
+    }
+
+    /// Makes visible what has become durable.
+    fn publish_durable(&self) {
         let durable = self.flush.durable_version();
         self.published().publish(durable);
         self.notify();
-        Ok(())
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
@@ -508,6 +515,15 @@ impl Database {
         }
         drop(writer);
         self.shared.make_durable(newest)
+    }
+
+    /// Begins a flush of the log, of all commits that were handed to it by now, which the caller does: for hosts that flush files without
+    /// waiting. `None` if nothing waits for a flush of the log, or another flush is under way.
+    ///
+    /// While it is under way nobody else flushes; whoever has to, waits for it.
+    #[must_use]
+    pub fn begin_flush(&self) -> Option<OpenFlush> {
+        OpenFlush::begin(&self.shared)
     }
 
     /// Whether relaxed commits wait for a [`flush`](Self::flush). A host that promises a bound for them calls that within the bound.

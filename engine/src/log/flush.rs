@@ -29,6 +29,50 @@ struct State {
     flushes: u64,
 }
 
+/// A flush that is under way.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    target: Mark,
+    /// Of the data file too, before the log's.
+    pub with_data: bool,
+    /// Nobody else flushes meanwhile.
+    is_exclusive: bool,
+}
+
+impl State {
+    fn begin(&mut self) -> Turn {
+        self.running = true;
+        Turn {
+            target: self.appended,
+            with_data: std::mem::take(&mut self.data_pending),
+            is_exclusive: true,
+        }
+    }
+
+    fn end(&mut self, turn: Turn, result: &Result<()>) {
+        if turn.is_exclusive {
+            self.running = false;
+        }
+        self.flushes += 1;
+        match result {
+            // Later flushes may have ended before.
+            Ok(()) if turn.target.version >= self.flushed.version => self.flushed = turn.target,
+            Ok(()) => {}
+            // The system may have dropped what was not flushed; a flush that succeeds later would lie (I10).
+            Err(error) => {
+                self.failed.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+
+    fn release(&mut self, turn: &mut Turn) {
+        if std::mem::take(&mut turn.is_exclusive) {
+            self.running = false;
+            self.data_pending |= turn.with_data;
+        }
+    }
+}
+
 /// The flushes of one database's log.
 pub(crate) struct GroupFlush {
     log: Option<Arc<dyn StorageFile>>,
@@ -117,6 +161,25 @@ impl GroupFlush {
         self.done.notify_all();
     }
 
+    /// Begins a flush that the caller does, of all that was handed to the log by now; `None` if there is nothing to do, or somebody does it.
+    pub(crate) fn begin(&self) -> Option<Turn> {
+        let mut state = self.lock();
+        let is_idle = !state.running && state.failed.is_none();
+        (is_idle && state.appended.version > state.flushed.version).then(|| state.begin())
+    }
+
+    /// The caller's flush is over.
+    pub(crate) fn end(&self, turn: Turn, result: &Result<()>) {
+        self.lock().end(turn, result);
+        self.done.notify_all();
+    }
+
+    /// Lets others flush although the caller's is not over; what it covered is flushed again.
+    pub(crate) fn release(&self, turn: &mut Turn) {
+        self.lock().release(turn);
+        self.done.notify_all();
+    }
+
     /// Returns when `version` is durable.
     ///
     /// # Errors
@@ -134,27 +197,13 @@ impl GroupFlush {
                 state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
-            state.running = true;
-            let target = state.appended;
-            let with_data = std::mem::take(&mut state.data_pending);
+            let turn = state.begin();
             drop(state);
-            let result = self.flush_files(with_data, data);
+            let result = self.flush_files(turn.with_data, data);
             state = self.lock();
-            state.running = false;
-            state.flushes += 1;
-            match result {
-                Ok(()) => {
-                    let version = state.flushed.version.max(target.version);
-                    state.flushed = Mark { version, ..target };
-                    self.done.notify_all();
-                }
-                Err(error) => {
-                    // The system may have dropped what was not flushed; a flush that succeeds later would lie (I10).
-                    state.failed.get_or_insert_with(|| error.to_string());
-                    self.done.notify_all();
-                    return Err(error);
-                }
-            }
+            state.end(turn, &result);
+            self.done.notify_all();
+            result?;
         }
     }
 

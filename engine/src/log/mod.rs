@@ -30,7 +30,7 @@ mod record;
 mod replay;
 mod salvage;
 
-pub(crate) use flush::GroupFlush;
+pub(crate) use flush::{GroupFlush, Turn};
 pub(crate) use operation::{Operation, Operations};
 pub(crate) use replay::{Replay, replay};
 pub(crate) use salvage::{LogStart, SalvagedLog, SalvagedRecord, salvage};

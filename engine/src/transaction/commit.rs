@@ -1,7 +1,7 @@
 //! Commit: which way a transaction's changes become durable.
 
 use super::capture::Capture;
-use super::{CommitInfo, Draft, Durability, WriteTransaction};
+use super::{CommitInfo, Draft, Durability, Submission, WriteTransaction};
 use crate::database::{Shared, Writer};
 use crate::error::{Error, Result};
 use crate::log::Log;
@@ -23,12 +23,34 @@ impl WriteTransaction<'_> {
     /// # Errors
     /// On any error the transaction is undone. [`Error::StorageFull`]: try again when there is space. [`Error::Poisoned`] and
     /// [`Error::Io`]: see there.
-    pub fn commit(mut self, durability: Durability) -> Result<CommitInfo> {
+    pub fn commit(self, durability: Durability) -> Result<CommitInfo> {
+        let shared = self.shared;
+        let Submission { info, awaits_flush } = self.submit(durability)?;
+        if awaits_flush {
+            let version = match durability {
+                Durability::Strict => info.version,
+                // It only has to become visible.
+                _ => shared.published().awaited().unwrap_or(0).min(info.version),
+            };
+            shared.make_durable(version)?;
+        }
+        Ok(info)
+    }
+
+    /// As [`commit`](Self::commit), but where that would wait for a flush of the log, this returns before it. The commit is visible and
+    /// durable after the next flush: [`Database::flush`](crate::Database::flush), another commit's, or, without a thread that waits for
+    /// it, [`Database::begin_flush`](crate::Database::begin_flush). Until then the next transaction builds on it, but nobody sees it, and a
+    /// crash may lose it.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), but those of the flush.
+    pub fn submit(mut self, durability: Durability) -> Result<Submission> {
         self.check_usable()?;
         let info = self.seal();
         let shared = self.shared;
         if self.state.version == self.base {
-            return self.commit_nothing(durability).map(|()| info);
+            let awaits_flush = self.commit_nothing(durability)?;
+            return Ok(Submission { info, awaits_flush });
         }
         self.write_chunks()?;
         self.trim_feed()?;
@@ -65,29 +87,26 @@ impl WriteTransaction<'_> {
         self.writer.write_ahead_if_due(shared, dirty_before, record_bytes);
         shared.feed().push(info.version, chunks);
         shared.history().push(info.version, self.record.take(), visible);
-        drop(self);
-        if !visible {
-            wait_until_visible(shared, info.version)?;
-        }
-        Ok(info)
+        Ok(Submission {
+            info,
+            awaits_flush: !visible,
+        })
     }
 
-    /// The prefix rule: a durable commit, even an empty one, makes all commits before it durable.
-    fn commit_nothing(mut self, durability: Durability) -> Result<()> {
+    /// The prefix rule: a durable commit, even an empty one, makes all commits before it durable. Returns whether that takes a flush.
+    fn commit_nothing(&mut self, durability: Durability) -> Result<bool> {
         let shared = self.shared;
-        let version = self.base;
-        if durability == Durability::None || shared.flush.durable_version() >= version {
-            return Ok(());
+        if durability == Durability::None || shared.flush.durable_version() >= self.base {
+            return Ok(false);
         }
         if self.writer.unlogged || self.writer.log.is_none() {
             let mut state = std::mem::take(&mut self.state);
-            return self.writer.checkpoint(shared, &mut state, &mut self.draft);
+            return self
+                .writer
+                .checkpoint(shared, &mut state, &mut self.draft)
+                .map(|()| false);
         }
-        drop(self);
-        if durability == Durability::Strict {
-            shared.make_durable(version)?;
-        }
-        Ok(())
+        Ok(durability == Durability::Strict)
     }
 
     fn route(&self, durability: Durability) -> Route {
@@ -173,13 +192,4 @@ pub(super) fn append(
     let position = log.position();
     flush.appended(version, position.salt, position.offset, refers_to_data);
     Ok(())
-}
-
-/// Waits for the flush that `version`, or the commits before it, need.
-fn wait_until_visible(shared: &Shared, version: u64) -> Result<()> {
-    let awaited = shared.published().awaited();
-    match awaited {
-        Some(awaited) => shared.make_durable(awaited.min(version)),
-        None => Ok(()),
-    }
 }

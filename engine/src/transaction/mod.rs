@@ -41,6 +41,15 @@ pub enum Durability {
     None,
 }
 
+/// A commit that was handed to the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Submission {
+    /// The commit.
+    pub info: CommitInfo,
+    /// Whether it is not visible, and not as durable as was asked for, before the next flush.
+    pub awaits_flush: bool,
+}
+
 /// What a commit reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommitInfo {

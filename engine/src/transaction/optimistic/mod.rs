@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{CommitInfo, Durability, Entry, ReadWrite, WriteTransaction};
+use super::{CommitInfo, Durability, Entry, ReadWrite, Submission, WriteTransaction};
 use crate::database::{Shared, Snapshot, Tree};
 use crate::error::{Error, Result};
 use crate::index::{BTree, OrderedIndex};
@@ -364,15 +364,39 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// [`Error::Conflict`] if a later commit changed what this transaction depends on: run it again. Otherwise as
     /// [`WriteTransaction::commit`]. Nothing of it is visible after an error.
     pub fn commit(self, durability: Durability) -> Result<CommitInfo> {
-        if self.structure.is_empty() && self.overlays.values().all(|overlay| !overlay.is_changed()) {
-            return Ok(CommitInfo {
+        match self.prepare()? {
+            Some(transaction) => transaction.commit(durability),
+            None => Ok(CommitInfo {
                 version: self.version(),
-            });
+            }),
+        }
+    }
+
+    /// As [`commit`](Self::commit), without waiting for a flush: see [`WriteTransaction::submit`].
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), but those of the flush.
+    pub fn submit(self, durability: Durability) -> Result<Submission> {
+        match self.prepare()? {
+            Some(transaction) => transaction.submit(durability),
+            None => Ok(Submission {
+                info: CommitInfo {
+                    version: self.version(),
+                },
+                awaits_flush: false,
+            }),
+        }
+    }
+
+    /// The changes, made in the newest version; `None` if there are none.
+    fn prepare(&self) -> Result<Option<WriteTransaction<'_>>> {
+        if self.structure.is_empty() && self.overlays.values().all(|overlay| !overlay.is_changed()) {
+            return Ok(None);
         }
         let mut transaction = WriteTransaction::new(&self.shared)?;
         self.validate(&transaction)?;
         self.apply(&mut transaction)?;
-        transaction.commit(durability)
+        Ok(Some(transaction))
     }
 
     fn validate(&self, transaction: &WriteTransaction<'_>) -> Result<()> {
