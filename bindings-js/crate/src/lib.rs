@@ -25,7 +25,7 @@ use wasm_bindgen::prelude::*;
 
 use crate::host_storage::{HostStorage, JsStorage};
 use crate::protocol::Writer;
-use crate::session::Session;
+use crate::session::{Progress, Session};
 
 /// Buffers are kept between messages up to this size.
 const KEPT_BYTES: usize = 1 << 20;
@@ -105,6 +105,54 @@ impl Engine {
         self.reply.reset(KEPT_BYTES);
         let message = self.request.get(..len).unwrap_or_default();
         self.session.execute(message, &mut self.reply);
+        self.end_message()
+    }
+
+    /// As `execute`, but where that would wait for a flush this gives -1: the host does what `begin_flush` says and calls
+    /// `resume` with the same length. The request's buffer stays as it is until then.
+    pub fn start(&mut self, len: usize) -> isize {
+        self.reply.reset(KEPT_BYTES);
+        let message = self.request.get(..len).unwrap_or_default();
+        match self.session.start(message, &mut self.reply) {
+            Progress::Done => self.end_message().cast_signed(),
+            Progress::AwaitsFlush => -1,
+        }
+    }
+
+    /// Goes on with the message of `len` bytes that waits for a flush, as `start`. Flushes, where the host has not.
+    pub fn resume(&mut self, len: usize) -> isize {
+        let message = self.request.get(..len).unwrap_or_default();
+        match self.session.resume(message, &mut self.reply) {
+            Progress::Done => self.end_message().cast_signed(),
+            Progress::AwaitsFlush => -1,
+        }
+    }
+
+    /// Begins a flush: of the log if 1, of the data file and then of the log if 2. 0: there is none to do.
+    pub fn begin_flush(&mut self) -> u32 {
+        match self.session.begin_flush() {
+            None => 0,
+            Some(false) => 1,
+            Some(true) => 2,
+        }
+    }
+
+    /// The flush is over; `thrown` is `undefined` or what it failed with.
+    pub fn end_flush(&mut self, thrown: &JsValue) {
+        let result = if thrown.is_undefined() {
+            Ok(())
+        } else {
+            Err(errors::from_js(thrown, "log", "flush log".to_owned()))
+        };
+        self.session.end_flush(result);
+    }
+
+    /// The host cannot wait for its flush: `resume` makes another. None may begin before `end_flush`.
+    pub fn release_flush(&mut self) {
+        self.session.release_flush();
+    }
+
+    fn end_message(&mut self) -> usize {
         if self.request.len() > KEPT_BYTES {
             self.request = Vec::new();
         }

@@ -169,6 +169,18 @@ impl<'a> Reader<'a> {
         Self { rest: message }
     }
 
+    /// Reads from byte `at` of `message`.
+    pub fn from(message: &'a [u8], at: usize) -> Self {
+        Self {
+            rest: message.get(at..).unwrap_or_default(),
+        }
+    }
+
+    /// Bytes that were not read yet.
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     /// Whether everything was read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()

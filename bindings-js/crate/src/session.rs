@@ -3,8 +3,11 @@
 //! Consecutive writes of one message are separate atomic commits that become durable together, by one transaction of
 //! the engine. They are seen by the lookups among them; any other read of the newest state makes them durable first.
 //! If that fails the engine undoes them all: each is answered with the error, and the lookups are executed again.
+//!
+//! A host that flushes files without waiting executes messages by [`Session::start`]: where commits wait for a flush, so
+//! does the message, until [`Session::resume`]. No other is executed meanwhile.
 
-use mangrove_engine::{CommitInfo, Database, Durability, Error, Result, WriteTransaction};
+use mangrove_engine::{CommitInfo, Database, Durability, Error, OpenFlush, Result, Transaction, WriteTransaction};
 
 use crate::protocol::{Reader, Writer, op};
 use crate::report;
@@ -17,6 +20,29 @@ pub struct Session {
     state: State,
     /// Version of the newest commit that followers were told of.
     announced: u64,
+    waiting: Option<Waiting>,
+    /// The host's flush that is under way.
+    flush: Option<OpenFlush>,
+    /// One that was not waited for.
+    released: Option<OpenFlush>,
+    /// How the host's last flush went.
+    flushed: Result<()>,
+}
+
+/// How far a message was executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Progress {
+    /// To its end.
+    Done,
+    /// Commits wait for a flush, and all behind them.
+    AwaitsFlush,
+}
+
+/// A message whose commits wait for a flush.
+struct Waiting {
+    /// Where it goes on.
+    next: usize,
+    executed: Vec<Executed>,
 }
 
 impl Session {
@@ -26,20 +52,80 @@ impl Session {
             database: Some(database),
             state: State::default(),
             announced: 0,
+            waiting: None,
+            flush: None,
+            released: None,
+            flushed: Ok(()),
         }
     }
 
     /// Executes a message and appends one reply for each of its requests. After a request that cannot be understood,
     /// or once the database is closed, one error stands for all that is left.
     pub fn execute(&mut self, message: &[u8], out: &mut Writer) {
-        let mut reader = Reader::new(message);
+        self.proceed(message, 0, false, out);
+    }
+
+    /// As [`execute`](Self::execute), but where that would wait for a flush this returns: then the host flushes what [`begin_flush`](Self::begin_flush)
+    /// says and calls [`resume`](Self::resume).
+    pub fn start(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+        self.proceed(message, 0, true, out)
+    }
+
+    /// Goes on with the message that waits for a flush, and makes it where the host has not. It may have to wait again.
+    pub fn resume(&mut self, message: &[u8], out: &mut Writer) -> Progress {
+        let Some(Waiting { next, executed }) = self.waiting.take() else {
+            return Progress::Done;
+        };
+        let flushed = std::mem::replace(&mut self.flushed, Ok(()));
+        if let Some(database) = &self.database
+            && let Err(error) = flushed.and_then(|()| database.flush())
+        {
+            self.state.undo();
+            answer_again(&mut self.state, database, message, &executed, &error, out);
+        }
+        self.proceed(message, next, true, out)
+    }
+
+    /// Begins a flush that the host does: of the log, and before that of the data file if `Some(true)`. `None`: there is none to do.
+    pub fn begin_flush(&mut self) -> Option<bool> {
+        let flush = self.database.as_ref()?.begin_flush()?;
+        let needs_data = flush.needs_data();
+        self.flush = Some(flush);
+        Some(needs_data)
+    }
+
+    /// The host's flush is over, also one that was released.
+    pub fn end_flush(&mut self, result: Result<()>) {
+        if let Some(flush) = self.flush.take() {
+            self.flushed = flush.finish(result);
+        } else if let Some(flush) = self.released.take() {
+            // A failure is remembered by the engine.
+            let _ = flush.finish(result);
+        }
+    }
+
+    /// The host cannot wait for its flush; [`resume`](Self::resume) will make another. No other may begin before this one is over.
+    pub fn release_flush(&mut self) {
+        if let Some(mut flush) = self.flush.take() {
+            flush.release();
+            self.released = Some(flush);
+        }
+    }
+
+    fn proceed(&mut self, message: &[u8], from: usize, may_wait: bool, out: &mut Writer) -> Progress {
+        let mut reader = Reader::from(message, from);
         self.state.forget_if_timed();
         while !reader.is_empty() {
             let Some(database) = &self.database else {
                 out.error(&Error::Closed);
-                return;
+                return Progress::Done;
             };
-            run(database, &mut self.state, &mut reader, out);
+            let group = Group::new(database, message, may_wait);
+            if let Some(executed) = group.run(&mut self.state, &mut reader, out) {
+                let next = message.len() - reader.left();
+                self.waiting = Some(Waiting { next, executed });
+                return Progress::AwaitsFlush;
+            }
             if reader.peek() == Some(op::REFRESH) {
                 let start = out.begin();
                 let _ = reader.u8();
@@ -57,6 +143,7 @@ impl Session {
                 }
             }
         }
+        Progress::Done
     }
 
     /// Whether relaxed commits wait for [`flush`](Self::flush).
@@ -92,21 +179,6 @@ impl Session {
         self.state = State::default();
         self.database.take().map_or(Ok(()), Database::close)
     }
-}
-
-/// Executes requests up to one that closes the database or opens it again.
-fn run(database: &Database, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) {
-    let mut group = Group::new(database);
-    while let Some(code) = reader.peek() {
-        if !joins_group(code) {
-            group.finish(state, out);
-        }
-        if code == op::CLOSE || code == op::REFRESH {
-            return;
-        }
-        group.execute(state, reader, out);
-    }
-    group.finish(state, out);
 }
 
 fn is_write(code: u8) -> bool {
@@ -152,33 +224,54 @@ enum Effect {
     Wrote,
 }
 
-struct Executed<'a> {
-    request: Reader<'a>,
+/// A request by where it begins in its message, and its reply by where it begins among the replies.
+struct Executed {
+    request_at: usize,
     reply_at: usize,
     effect: Effect,
 }
 
 /// Writes that become durable together, and the requests since the first of them.
-struct Group<'d, 'm> {
-    writes: Writes<'d>,
-    executed: Vec<Executed<'m>>,
+struct Group<'a> {
+    message: &'a [u8],
+    writes: Writes<'a>,
+    executed: Vec<Executed>,
 }
 
-impl<'d, 'm> Group<'d, 'm> {
-    fn new(database: &'d Database) -> Self {
+impl<'a> Group<'a> {
+    fn new(database: &'a Database, message: &'a [u8], may_wait: bool) -> Self {
         Self {
-            writes: Writes::new(database),
+            message,
+            writes: Writes::new(database, may_wait),
             executed: Vec::new(),
         }
     }
 
-    fn execute(&mut self, state: &mut State, reader: &mut Reader<'m>, out: &mut Writer) {
-        let request = *reader;
+    /// Executes requests up to one that closes the database or opens it again, or to commits that wait for a flush, which are given.
+    fn run(mut self, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) -> Option<Vec<Executed>> {
+        while !self.writes.awaits_flush {
+            let code = reader.peek();
+            if !code.is_some_and(joins_group) {
+                self.finish(state, out);
+            }
+            if self.writes.awaits_flush {
+                break;
+            }
+            if matches!(code, None | Some(op::CLOSE | op::REFRESH)) {
+                return None;
+            }
+            self.execute(state, reader, out);
+        }
+        Some(self.executed)
+    }
+
+    fn execute(&mut self, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) {
+        let request_at = self.message.len() - reader.left();
         let reply_at = out.position();
         let effect = execute(state, &mut self.writes, reader, out);
-        if self.writes.is_open() {
+        if self.writes.is_open() || self.writes.awaits_flush {
             self.executed.push(Executed {
-                request,
+                request_at,
                 reply_at,
                 effect,
             });
@@ -192,29 +285,38 @@ impl<'d, 'm> Group<'d, 'm> {
         state.forget_current();
         if let Err(error) = self.writes.finish() {
             state.undo();
-            self.answer_again(state, &error, out);
+            answer_again(state, self.writes.database, self.message, &self.executed, &error, out);
         }
-        self.executed.clear();
+        if !self.writes.awaits_flush {
+            self.executed.clear();
+        }
     }
+}
 
-    fn answer_again(&mut self, state: &mut State, error: &Error, out: &mut Writer) {
-        let Some(first) = self.executed.first() else {
-            return;
-        };
-        let base = first.reply_at;
-        let replies = out.split_off(base);
-        for (index, done) in self.executed.iter().enumerate() {
-            let end = self
-                .executed
-                .get(index + 1)
-                .map_or(replies.len(), |next| next.reply_at - base);
-            match done.effect {
-                Effect::Wrote => out.error(error),
-                Effect::Stays => out.raw(&replies[done.reply_at - base..end]),
-                Effect::SawGroup => {
-                    let mut request = done.request;
-                    execute(state, &mut self.writes, &mut request, out);
-                }
+/// Gives other replies to requests whose commits were undone.
+fn answer_again(
+    state: &mut State,
+    database: &Database,
+    message: &[u8],
+    executed: &[Executed],
+    error: &Error,
+    out: &mut Writer,
+) {
+    let Some(first) = executed.first() else {
+        return;
+    };
+    let base = first.reply_at;
+    let replies = out.split_off(base);
+    let mut writes = Writes::new(database, false);
+    for (index, done) in executed.iter().enumerate() {
+        let end = executed
+            .get(index + 1)
+            .map_or(replies.len(), |next| next.reply_at - base);
+        match done.effect {
+            Effect::Wrote => out.error(error),
+            Effect::Stays => out.raw(&replies[done.reply_at - base..end]),
+            Effect::SawGroup => {
+                execute(state, &mut writes, &mut Reader::from(message, done.request_at), out);
             }
         }
     }
@@ -225,7 +327,7 @@ fn execute(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
     let code = reader.peek().unwrap_or_default();
     writes.were_seen = false;
     match request(state, writes, reader, out) {
-        Ok(()) if is_write(code) => Effect::Wrote,
+        Ok(()) if is_write(code) || writes.awaits_flush => Effect::Wrote,
         result => {
             if let Err(error) = result {
                 out.fail(&start, &error);
@@ -284,15 +386,21 @@ pub(crate) struct Writes<'d> {
     durability: Durability,
     /// Set when a lookup was answered from the open transaction.
     were_seen: bool,
+    /// Whether commits may be left to a flush of the host.
+    may_wait: bool,
+    /// They were.
+    awaits_flush: bool,
 }
 
 impl<'d> Writes<'d> {
-    fn new(database: &'d Database) -> Self {
+    fn new(database: &'d Database, may_wait: bool) -> Self {
         Self {
             database,
             transaction: None,
             durability: Durability::None,
             were_seen: false,
+            may_wait,
+            awaits_flush: false,
         }
     }
 
@@ -325,10 +433,24 @@ impl<'d> Writes<'d> {
     /// Makes the commits visible to all and durable, or undoes them.
     fn finish(&mut self) -> Result<()> {
         let durability = std::mem::replace(&mut self.durability, Durability::None);
-        match self.transaction.take() {
-            Some(transaction) => transaction.commit(durability).map(drop),
-            None => Ok(()),
+        let Some(transaction) = self.transaction.take() else {
+            return Ok(());
+        };
+        if self.may_wait {
+            self.awaits_flush = transaction.submit(durability)?.awaits_flush;
+            return Ok(());
         }
+        transaction.commit(durability).map(drop)
+    }
+
+    /// Commits a transaction that is no part of the group.
+    pub(crate) fn commit_other(&mut self, durability: Durability, transaction: Transaction) -> Result<CommitInfo> {
+        if self.may_wait {
+            let submission = transaction.submit(durability)?;
+            self.awaits_flush = submission.awaits_flush;
+            return Ok(submission.info);
+        }
+        transaction.commit(durability)
     }
 }
 

@@ -46,7 +46,7 @@ impl OpenFlush {
     /// The given one.
     pub fn finish(mut self, result: Result<()>) -> Result<()> {
         if let Some(turn) = self.turn.take() {
-            self.shared.flush.end(turn, &result);
+            self.shared.flush.end(&turn, &result);
             self.shared.publish_durable();
         }
         result

@@ -49,7 +49,7 @@ impl State {
         }
     }
 
-    fn end(&mut self, turn: Turn, result: &Result<()>) {
+    fn end(&mut self, turn: &Turn, result: &Result<()>) {
         if turn.is_exclusive {
             self.running = false;
         }
@@ -169,7 +169,7 @@ impl GroupFlush {
     }
 
     /// The caller's flush is over.
-    pub(crate) fn end(&self, turn: Turn, result: &Result<()>) {
+    pub(crate) fn end(&self, turn: &Turn, result: &Result<()>) {
         self.lock().end(turn, result);
         self.done.notify_all();
     }
@@ -201,7 +201,7 @@ impl GroupFlush {
             drop(state);
             let result = self.flush_files(turn.with_data, data);
             state = self.lock();
-            state.end(turn, &result);
+            state.end(&turn, &result);
             self.done.notify_all();
             result?;
         }

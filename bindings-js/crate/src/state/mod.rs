@@ -125,7 +125,7 @@ impl State {
             op::BACKUP_NEXT => self.backup_next(reader, out),
             op::BACKUP_CLOSE => self.backup_close(reader),
             op::TRANSACTION_OPEN => self.transaction_open(database, reader, out),
-            op::TRANSACTION_COMMIT => self.transaction_commit(reader, out),
+            op::TRANSACTION_COMMIT => self.transaction_commit(writes, reader, out),
             op::TRANSACTION_CLOSE => self.transaction_close(reader),
             op::SAVEPOINT => self.savepoint(reader, out),
             op::ROLLBACK_TO => self.rollback_to(reader),

@@ -5,6 +5,7 @@ use mangrove_engine::{Database, Error, Isolation, ReadWrite, Result, Savepoint, 
 use super::{Codecs, Slot, Source, State, compare};
 use crate::protocol::{BatchOp, Reader, Writer, op};
 use crate::range;
+use crate::session::Writes;
 
 /// A transaction with its savepoints.
 pub(super) struct Open {
@@ -78,12 +79,17 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn transaction_commit(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+    pub(super) fn transaction_commit(
+        &mut self,
+        writes: &mut Writes<'_>,
+        reader: &mut Reader<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
         let (id, durability) = (reader.uv()?, reader.durability()?);
         let open = self.transactions.take(id).ok_or(Error::Closed)?;
         // Else the commit would have to keep what it replaces.
         self.forget_current();
-        let info = open.transaction.commit(durability)?;
+        let info = writes.commit_other(durability, open.transaction)?;
         // Collections may have come and gone.
         self.undo();
         out.uv(info.version);

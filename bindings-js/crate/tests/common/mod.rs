@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mangrove_bindings::protocol::{Writer, op};
-use mangrove_bindings::session::Session;
+use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options, Result};
 
@@ -65,10 +65,39 @@ pub fn execute(session: &mut Session, requests: &[Request]) -> Reply {
 
 pub fn execute_bytes(session: &mut Session, message: &[u8]) -> Reply {
     let mut out = Writer::default();
-    session.execute(message, &mut out);
-    Reply {
-        bytes: out.as_slice().to_vec(),
-        at: 0,
+    if env!("CARGO_CRATE_NAME") == "session_waiting" {
+        execute_waiting(session, message, &mut out);
+    } else {
+        session.execute(message, &mut out);
+    }
+    Reply::new(&out)
+}
+
+/// As a host whose flushes take a while, in each of the ways that it has.
+fn execute_waiting(session: &mut Session, message: &[u8], out: &mut Writer) {
+    let mut progress = session.start(message, out);
+    for turn in 0.. {
+        if progress == Progress::Done {
+            break;
+        }
+        let is_begun = session.begin_flush().is_some();
+        assert!(is_begun, "something waits");
+        match turn % 3 {
+            0 => {
+                session.end_flush(Ok(()));
+                progress = session.resume(message, out);
+            }
+            1 => {
+                session.release_flush();
+                progress = session.resume(message, out);
+                session.end_flush(Ok(()));
+            }
+            _ => {
+                session.end_flush(Ok(()));
+                assert!(session.begin_flush().is_none(), "nothing waits any more");
+                progress = session.resume(message, out);
+            }
+        }
     }
 }
 
@@ -78,6 +107,13 @@ pub struct Reply {
 }
 
 impl Reply {
+    pub fn new(out: &Writer) -> Self {
+        Self {
+            bytes: out.as_slice().to_vec(),
+            at: 0,
+        }
+    }
+
     pub fn is_at_end(&self) -> bool {
         self.at == self.bytes.len()
     }
