@@ -29,7 +29,7 @@ function isPlain(thrown: unknown): thrown is PlainError {
 /** Remembers open files, as an engine that crashed closes none. */
 class TrackedStorage implements CustomStorage {
   readonly #storage: CustomStorage;
-  readonly #files: StorageFile[] = [];
+  readonly files = new Map<string, StorageFile>();
 
   constructor(storage: CustomStorage) {
     this.#storage = storage;
@@ -37,7 +37,7 @@ class TrackedStorage implements CustomStorage {
 
   open(file: string): StorageFile {
     const opened = this.#storage.open(file);
-    this.#files.push(opened);
+    this.files.set(file, opened);
     return opened;
   }
 
@@ -50,13 +50,14 @@ class TrackedStorage implements CustomStorage {
   }
 
   closeAll(): void {
-    for (const file of this.#files.splice(0)) {
+    for (const file of this.files.values()) {
       try {
         file.close();
       } catch {
         // There is nothing left to do with it.
       }
     }
+    this.files.clear();
   }
 }
 
@@ -69,6 +70,10 @@ export class EngineHost {
   #engine: Engine | undefined;
   #view = new Uint8Array(0);
   #flushTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Length of the message that waits for a flush. */
+  #waiting = 0;
+  /** Flushes what relaxed commits left. */
+  flush = (): void => this.#engine?.flush();
 
   private constructor(instance: Instance, storage: TrackedStorage, engine: Engine) {
     this.#instance = instance;
@@ -94,21 +99,72 @@ export class EngineHost {
 
   /** Executes a message. What it throws means that the engine is gone. */
   execute(message: Uint8Array): Uint8Array<ArrayBuffer> {
+    return this.#call((engine) => {
+      this.#give(engine, message);
+      return this.#reply(engine, engine.execute(message.length));
+    });
+  }
+
+  /**
+   * As `execute`, but undefined where that would wait for a flush: then the caller makes it and calls `resume`, and
+   * nothing else before.
+   */
+  start(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
+    return this.#call((engine) => {
+      this.#give(engine, message);
+      this.#waiting = message.length;
+      return this.#replyIfAny(engine, engine.start(message.length));
+    });
+  }
+
+  /** Goes on with the message that waits, as `start`. Flushes, if nobody has. */
+  resume(): Uint8Array<ArrayBuffer> | undefined {
+    return this.#call((engine) => this.#replyIfAny(engine, engine.resume(this.#waiting)));
+  }
+
+  /** Begins a flush that the caller makes: of the files named, one after the other. */
+  beginFlush(): StorageFile[] {
+    const names = [[], ['log'], ['data', 'log']][this.#call((engine) => engine.begin_flush())] as string[];
+    return names.map((name) => this.#storage.files.get(name) as StorageFile);
+  }
+
+  /** The flush is over; `error` is what it failed with. */
+  endFlush(error: unknown): void {
+    if (this.#engine !== undefined) this.#call((engine) => engine.end_flush(error));
+  }
+
+  /** The flush that was begun is not waited for: `resume` makes another. No other may begin before it is over. */
+  releaseFlush(): void {
+    this.#call((engine) => engine.release_flush());
+  }
+
+  #call<T>(call: (engine: Engine) => T): T {
     const engine = this.#engine;
     if (engine === undefined) throw new KvError('KV_CLOSED', 'the database is closed');
     try {
-      const at = engine.request_buffer(message.length);
-      this.#bytes().set(message, at);
-      const length = engine.execute(message.length);
-      if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
-      const reply = engine.reply_ptr();
-      return this.#bytes().slice(reply, reply + length);
+      return call(engine);
     } catch (error) {
       this.#engine = undefined;
       clearTimeout(this.#flushTimer);
       this.#storage.closeAll();
       throw crashed(this.#instance, error);
     }
+  }
+
+  #give(engine: Engine, message: Uint8Array): void {
+    const at = engine.request_buffer(message.length);
+    this.#bytes().set(message, at);
+  }
+
+  /** A negative length says that there is none yet. */
+  #replyIfAny(engine: Engine, length: number): Uint8Array<ArrayBuffer> | undefined {
+    return length < 0 ? undefined : this.#reply(engine, length);
+  }
+
+  #reply(engine: Engine, length: number): Uint8Array<ArrayBuffer> {
+    if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
+    const reply = engine.reply_ptr();
+    return this.#bytes().slice(reply, reply + length);
   }
 
   /** All of the memory. Its buffer is another one whenever it has grown, and the view of the one before is empty then. */
@@ -126,7 +182,7 @@ export class EngineHost {
     this.#flushTimer = setTimeout(() => {
       this.#flushTimer = undefined;
       try {
-        this.#engine?.flush();
+        this.flush();
       } catch {
         // The engine stopped; the next message says so.
       }

@@ -6,9 +6,11 @@ import { fileURLToPath } from 'node:url';
 import type { Key } from './codec/keys.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
+import { FlushingTransport } from './client/flushing-transport.ts';
 import { LocalTransport } from './client/local-transport.ts';
 import { checkOptions } from './client/options.ts';
 import type { CheckedOptions, EngineOptions } from './client/options.ts';
+import type { Transport } from './client/transport.ts';
 import { KvError } from './errors.ts';
 import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
@@ -36,7 +38,7 @@ export async function openIn<K = Key, V = unknown>(
   const module = await load(checked.wasm);
   signal?.throwIfAborted();
   const place = await toPlace(name, checked);
-  const transport = new LocalTransport(module, place.storage, toEngine(place, checked), place.release);
+  const transport = newTransport(module, place, toEngine(place, checked), place.release);
   return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options);
 }
 
@@ -51,8 +53,13 @@ export function openSyncIn<K = Key, V = unknown>(
   const module = loadSync(checked.wasm);
   const place = toPlaceUnlocked(name, checked);
   const release = isLocked(place, checked) ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
-  const transport = new LocalTransport(module, place.storage, toEngine(place, checked), release);
+  const transport = newTransport(module, place, toEngine(place, checked), release);
   return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options).sync;
+}
+
+function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {
+  const Kind = place.persistence === 'fs' && !engine.readOnly ? FlushingTransport : LocalTransport;
+  return new Kind(module, place.storage, engine, release);
 }
 
 /** Readers lock nobody out. */

@@ -40,6 +40,7 @@ export class Connection {
     transport.events = {
       reply: (bytes) => this.#onReply(bytes),
       news: () => this.#onNews(),
+      idle: () => this.#schedule(),
       fail: (error) => this.#onFailure(error),
     };
   }
@@ -100,6 +101,7 @@ export class Connection {
   requestSync<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T {
     const sendSync = this.checkSync();
     if (this.#status !== 'open') throw this.closedError();
+    this.#transport.settle?.();
     this.#send();
     const writer = this.#syncWriter;
     try {
@@ -164,20 +166,22 @@ export class Connection {
     const reply = new Promise<T>((resolve, reject) => {
       this.#batch.push({ read, resolve, reject });
     });
-    if (this.#writer.length >= FULL_MESSAGE_BYTES) {
-      this.#send();
-    } else if (!this.#isScheduled) {
-      this.#isScheduled = true;
-      queueMicrotask(() => {
-        this.#isScheduled = false;
-        this.#send();
-      });
-    }
+    if (this.#writer.length >= FULL_MESSAGE_BYTES) this.#send();
+    else this.#schedule();
     return reply;
   }
 
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    queueMicrotask(() => {
+      this.#isScheduled = false;
+      this.#send();
+    });
+  }
+
   #send(): void {
-    if (this.#batch.length === 0 || this.#failure !== undefined) return;
+    if (this.#batch.length === 0 || this.#failure !== undefined || this.#transport.isBusy === true) return;
     const message = this.#writer.view();
     this.#writer.reset(this.#transport.takesBuffers);
     this.#sent.push(this.#batch);

@@ -7,6 +7,8 @@ export interface TransportEvents {
   reply(bytes: Uint8Array): void;
   /** There are commits that those who follow them were not told of. Comes when the message that made them has been executed. */
   news(): void;
+  /** A transport that was busy is not any more. */
+  idle(): void;
   /** The engine is gone; no further reply comes. */
   fail(error: KvError): void;
 }
@@ -17,7 +19,11 @@ export interface Transport {
   readonly takesBuffers: boolean;
   /** Set before the first message. */
   events: TransportEvents | undefined;
+  /** Whether what is sent now would have to wait; then it had better be collected until `idle`. */
+  readonly isBusy?: boolean;
   send(message: Uint8Array<ArrayBuffer>): void;
+  /** Ends being busy at once; the replies that were waited for come meanwhile. */
+  settle?(): void;
   /** Sends a message and gives its reply at once; only where the engine runs in this thread. */
   sendSync?(message: Uint8Array<ArrayBuffer>): Uint8Array;
   /** Frees what the engine holds; called once, after its last reply or failure. */

@@ -1,6 +1,7 @@
 // Files of a directory through node:fs, which Deno and Bun have too.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
+import type { FlushableFile } from '../client/flushing-transport.ts';
 import { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
@@ -47,9 +48,12 @@ export function syncDirectory(directory: string): void {
   }
 }
 
-class NodeFile implements StorageFile {
+class NodeFile implements FlushableFile {
   readonly #path: string;
   #handle: number | undefined;
+  /** Systems tell each handle once that writes to its file were lost, so the flushes of another thread need one of their own. */
+  #flushHandle: number | undefined;
+  #flushes = 0;
 
   constructor(path: string, handle: number) {
     this.#path = path;
@@ -68,6 +72,22 @@ class NodeFile implements StorageFile {
     this.#call('flush', fs.fdatasyncSync);
   }
 
+  flushLater(done: (error: unknown) => void): void {
+    try {
+      this.#flushHandle ??= fs.openSync(this.#path, 'r+');
+    } catch {
+      // Perhaps there are too many open files.
+      done(this.#failureOf(() => this.flush()));
+      return;
+    }
+    this.#flushes++;
+    fs.fdatasync(this.#flushHandle, (error) => {
+      this.#flushes--;
+      if (this.#handle === undefined) this.#closeFlushHandle();
+      done(error === null ? undefined : toKvError(error, `flush ${this.#path}`));
+    });
+  }
+
   size(): number {
     return this.#call('size of', (handle) => fs.fstatSync(handle).size);
   }
@@ -78,8 +98,25 @@ class NodeFile implements StorageFile {
 
   close(): void {
     if (this.#handle === undefined) return;
+    this.#closeFlushHandle();
     this.#call('close', fs.closeSync);
     this.#handle = undefined;
+  }
+
+  /** Not under a flush that uses it. */
+  #closeFlushHandle(): void {
+    if (this.#flushHandle === undefined || this.#flushes > 0) return;
+    fs.closeSync(this.#flushHandle);
+    this.#flushHandle = undefined;
+  }
+
+  #failureOf(action: () => void): unknown {
+    try {
+      action();
+      return undefined;
+    } catch (error) {
+      return error;
+    }
   }
 
   /** A system call may do less than it was asked for. */

@@ -1,0 +1,259 @@
+// Flushes in another thread: what waits for them, what goes on meanwhile, what a failed one means. The tests decide when a flush ends.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { Connection } from '../src/client/connection.ts';
+import { KvDatabase } from '../src/client/database.ts';
+import { FlushingTransport } from '../src/client/flushing-transport.ts';
+import type { FlushableFile } from '../src/client/flushing-transport.ts';
+import { checkOptions } from '../src/client/options.ts';
+import { MemoryStorage } from '../src/storage/memory.ts';
+import type { StorageFile } from 'mangrove-kv';
+import { chance, code, rejects } from './support/kit.ts';
+
+const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
+
+/** Files in memory whose flushes end when the test says so. */
+class GatedStorage extends MemoryStorage {
+  /** Files whose flush is under way, with what ends it. */
+  readonly running: { file: string; end: (error?: unknown) => void }[] = [];
+  flushes = 0;
+
+  override open(name: string): FlushableFile {
+    const file: StorageFile = super.open(name);
+    return Object.assign(Object.create(file) as FlushableFile, {
+      read: file.read.bind(file),
+      write: file.write.bind(file),
+      size: file.size.bind(file),
+      truncate: file.truncate.bind(file),
+      close: file.close.bind(file),
+      flush: () => {
+        this.flushes++;
+        file.flush();
+      },
+      flushLater: (done: (error: unknown) => void) => this.running.push({ file: name, end: (error) => done(error) }),
+    });
+  }
+
+  /** Ends the oldest flush that is under way. */
+  end(error?: unknown): string {
+    const oldest = this.running.shift();
+    assert.ok(oldest !== undefined, 'a flush is under way');
+    oldest.end(error);
+    return oldest.file;
+  }
+}
+
+function open(storage = new GatedStorage()) {
+  let releases = 0;
+  const transport = new FlushingTransport(module, storage, checkOptions({}).engine, () => releases++);
+  const info = { path: 'x', persistence: 'fs', durability: 'strict' } as const;
+  return { storage, db: new KvDatabase<string, number>(new Connection(transport), info, {}), releases: () => releases };
+}
+
+/** With one entry, durable. */
+async function opened() {
+  const all = open();
+  all.db.sync.set('a', 0);
+  return all;
+}
+
+const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+
+function outcome(promise: Promise<unknown>): { value?: unknown; isPending: boolean } {
+  const state: { value?: unknown; isPending: boolean } = { isPending: true };
+  promise.then((value) => Object.assign(state, { value, isPending: false }), () => Object.assign(state, { isPending: false }));
+  return state;
+}
+
+test('a write is done when its flush is, and what is called meanwhile takes effect after it', async () => {
+  const { db, storage } = await opened();
+  const write = outcome(db.set('a', 1));
+  await turn();
+  const read = outcome(db.get('a'));
+  const count = outcome(db.count());
+  await turn();
+  assert.deepEqual([write.isPending, read.isPending, count.isPending], [true, true, true]);
+  assert.equal(storage.end(), 'log');
+  await turn();
+  assert.deepEqual([write.isPending, read.value, count.value], [false, 1, 1]);
+  assert.equal(storage.running.length, 0);
+  await db.close();
+});
+
+test('all that is called during a flush shares the next one', async () => {
+  const { db, storage } = await opened();
+  const first = db.set('first', 1);
+  await turn();
+  const others = [];
+  for (let index = 0; index < 20; index++) {
+    others.push(db.set(`key ${index}`, index));
+    await turn();
+  }
+  storage.end();
+  await first;
+  await turn();
+  assert.equal(storage.running.length, 1);
+  storage.end();
+  await Promise.all(others);
+  assert.equal(await db.count(), 22);
+  await db.close();
+});
+
+test('blocks are flushed before the log', async () => {
+  const { db, storage } = await opened();
+  const large = db.collection<string, Uint8Array>('large');
+  const write = large.set('a', crypto.getRandomValues(new Uint8Array(60_000)));
+  await turn();
+  assert.equal(storage.end(), 'data');
+  assert.equal(storage.end(), 'log');
+  await write;
+  await db.close();
+});
+
+test('transactions wait, and a message goes on behind each commit', async () => {
+  const { db, storage } = await opened();
+  const tx = db.begin();
+  await tx.set('a', 5);
+  const commit = outcome(tx.commit());
+  const count = outcome(db.count());
+  const write = outcome(db.set('b', 1));
+  await turn();
+  assert.deepEqual([commit.isPending, count.isPending, write.isPending], [true, true, true]);
+  storage.end();
+  await turn();
+  assert.equal(storage.running.length, 1, 'the write needs another');
+  storage.end();
+  await turn();
+  assert.deepEqual([commit.isPending, count.value, write.isPending], [false, 1, false]);
+  await db.close();
+});
+
+test('a synchronous call ends the wait, and the flush that it did not wait for still counts', async () => {
+  const { db, storage } = await opened();
+  const write = db.set('a', 1);
+  await turn();
+  const later = db.set('b', 2);
+  const before = storage.flushes;
+  assert.equal(db.sync.get('b'), 2);
+  assert.ok(storage.flushes > before);
+  await Promise.all([write, later]);
+  // The first flush is still under way; writes are flushed at once meanwhile.
+  await db.set('c', 3);
+  assert.equal(storage.running.length, 1);
+  storage.end();
+  const next = db.set('d', 4);
+  await turn();
+  assert.equal(storage.running.length, 1, 'from now on in the other thread again');
+  storage.end();
+  await next;
+
+  const last = db.set('e', 5);
+  await turn();
+  assert.equal(db.sync.get('e'), 5);
+  await last;
+  storage.end(new Error('writes were lost'));
+  await rejects(db.set('f', 6), 'KV_IO');
+  assert.equal(await db.get('e'), 5);
+  await db.close().catch(() => undefined);
+});
+
+test('a failed flush rejects what waited for it, and nothing shows it', async () => {
+  const { db, storage } = await opened();
+  const write = db.set('a', 1);
+  const removed = db.delete('a');
+  await turn();
+  const queued = db.set('b', 1);
+  const read = db.get('a');
+  storage.end(Object.assign(new Error('the disk is gone'), { code: 'EIO' }));
+  await rejects(write, 'KV_IO');
+  await rejects(removed, 'KV_IO');
+  await rejects(queued, 'KV_IO');
+  assert.equal(await read, 0);
+  assert.throws(() => db.sync.set('c', 1), code('KV_IO'));
+  assert.deepEqual(await db.entries().toArray(), [['a', 0]]);
+  await db.close().catch(() => undefined);
+});
+
+test('relaxed writes are not held up by a flush, which comes later', async () => {
+  const { db, storage } = await opened();
+  const before = storage.flushes;
+  await db.set('a', 1, { durability: 'relaxed' });
+  while (storage.running.length === 0) await turn();
+  assert.equal(storage.flushes, before);
+  const meanwhile = outcome(db.set('b', 2, { durability: 'relaxed' }));
+  await turn();
+  assert.equal(meanwhile.isPending, true);
+  storage.end();
+  await turn();
+  assert.equal(meanwhile.isPending, false);
+  await db.close();
+});
+
+test('closing waits for the flush, and gives everything back once', async () => {
+  const { db, storage, releases } = await opened();
+  const write = outcome(db.set('a', 1));
+  await turn();
+  const closing = outcome(db.close());
+  await turn();
+  assert.deepEqual([write.isPending, closing.isPending, releases()], [true, true, 0]);
+  storage.end();
+  await turn();
+  assert.deepEqual([write.isPending, closing.isPending, releases()], [false, false, 1]);
+  const again = open(storage).db;
+  assert.deepEqual(await again.entries().toArray(), [['a', 1]]);
+  again.sync.close();
+
+  const last = open(storage);
+  const lost = outcome(last.db.set('a', 2));
+  await turn();
+  last.db.sync.close();
+  await turn();
+  assert.deepEqual([lost.isPending, last.releases()], [false, 1]);
+  storage.end();
+  assert.deepEqual(open(storage).db.sync.get('a'), 2);
+});
+
+test('whatever is called and whenever flushes end, calls take effect in their order', async () => {
+  const random = chance(7);
+  const { db, storage } = await opened();
+  const expected = new Map<string, number>();
+  const checks: Promise<void>[] = [];
+  let isRunning = true;
+  const flushing = (async () => {
+    while (isRunning) {
+      if (storage.running.length > 0 && random() < 0.5) storage.end();
+      await turn();
+    }
+  })();
+  expected.set('a', 0);
+  for (let step = 0; step < 600; step++) {
+    const key = `key ${Math.floor(random() * 20)}`;
+    const kind = random();
+    if (kind < 0.45) {
+      expected.set(key, step);
+      checks.push(db.set(key, step));
+    } else if (kind < 0.5) {
+      expected.delete(key);
+      checks.push(db.delete(key).then(() => undefined));
+    } else if (kind < 0.75) {
+      const value = expected.get(key);
+      checks.push(db.get(key).then((found) => assert.equal(found, value)));
+    } else if (kind < 0.85) {
+      const { size } = expected;
+      checks.push(db.count().then((found) => assert.equal(found, size)));
+    } else if (kind < 0.95) {
+      assert.equal(db.sync.get(key), expected.get(key));
+    } else {
+      db.sync.set(key, step);
+      expected.set(key, step);
+    }
+    if (random() < 0.3) await turn();
+  }
+  await Promise.all(checks);
+  isRunning = false;
+  await flushing;
+  while (storage.running.length > 0) storage.end();
+  assert.deepEqual(new Map(await db.entries().toArray()), new Map([...expected].sort(([a], [b]) => (a < b ? -1 : 1))));
+  await db.close();
+});
