@@ -43,6 +43,7 @@ const ENTRIES = [
   { name: 'live', platform: 'neutral' },
   { name: 'node', platform: 'node' },
   { name: 'node-inline', platform: 'node' },
+  { name: 'node-worker', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
   { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },

@@ -3,9 +3,10 @@
 import type { Key } from './codec/keys.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
-import { checkOptions } from './client/options.ts';
+import { checkOptions, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
+import type { WorkerPort } from './client/worker-port.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
@@ -30,6 +31,7 @@ export async function openIn<K = Key, V = unknown>(
   const path = String(name);
   const { storage, durability } = checked;
   if (typeof storage === 'object') {
+    if (checked.thread === 'worker') throw noStorageInWorker();
     const transport = await openHere(loadModule, storage, checked);
     return new KvDatabase(new Connection(transport), { path, persistence: 'custom', durability }, options);
   }
@@ -49,27 +51,49 @@ export function openSync<K = Key, V = unknown>(_name: string | URL, _options?: O
 }
 
 async function openInWorker(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
-  const { storage, lockTimeoutMs, engine, signal, wasm, worker } = options;
+  const { storage, lockTimeoutMs, engine, signal, wasm, worker, thread } = options;
   if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
   const kind = storage === 'memory' ? 'memory' : 'opfs';
   if (kind === 'opfs') {
     directoryName(name);
     const support = await checkSupport();
-    if (!support.ok) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
-  } else if (typeof Worker !== 'function') {
+    if (!support.ok && !(thread === 'same' && support.reason === 'no-worker')) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
+  } else if (thread !== 'same' && typeof Worker !== 'function') {
     throw new KvError('KV_UNSUPPORTED', `${MESSAGES['no-worker']} (no-worker)`);
   }
+  if (thread === 'same') return openInSameThread(loadModule, kind, name, options);
   const request = loadModule(wasm).then((module) => ({ module, storage: kind, name, lockTimeoutMs, engine } as const));
   // It may fail before anybody waits for it.
   request.catch(() => undefined);
   return WorkerTransport.open(startWorker('opfs', worker), request, signal);
 }
 
+/** In a worker of the caller's, where the synchronous API is wanted. */
+async function openInSameThread(
+  loadModule: LoadModule,
+  kind: 'opfs' | 'memory',
+  name: string,
+  { engine, signal, wasm, lockTimeoutMs }: CheckedOptions,
+): Promise<Transport> {
+  const [module, { LocalTransport, MemoryStorage, OpfsStorage }] = await Promise.all([loadModule(wasm), import('./local.ts')]);
+  signal?.throwIfAborted();
+  if (kind === 'memory') return new LocalTransport(module, new MemoryStorage(), engine, () => undefined);
+  if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {
+    throw new KvError('KV_UNSUPPORTED', 'files of the origin private file system can be used in the same thread in dedicated workers only');
+  }
+  const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+  if (signal?.aborted) {
+    storage.close();
+    throw signal.reason;
+  }
+  return new LocalTransport(module, storage, engine, () => storage.close());
+}
+
 /** `storage: 'indexeddb'`: in a worker of its own kind, or here if there are none. */
 async function openInIndexedDb(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
   directoryName(name);
-  const { lockTimeoutMs, engine, signal, wasm, worker } = options;
-  if (typeof Worker !== 'function') {
+  const { lockTimeoutMs, engine, signal, wasm, worker, thread } = options;
+  if (thread === 'same' || typeof Worker !== 'function') {
     const [module, { openHere: open }] = await Promise.all([loadModule(wasm), import('./indexeddb.ts')]);
     signal?.throwIfAborted();
     return open(module, name, options);
@@ -80,7 +104,7 @@ async function openInIndexedDb(loadModule: LoadModule, name: string, options: Ch
   return WorkerTransport.open(startWorker('indexeddb', worker), request, signal);
 }
 
-function startWorker(kind: 'opfs' | 'indexeddb', source: CheckedOptions['worker']): Worker {
+function startWorker(kind: 'opfs' | 'indexeddb', source: CheckedOptions['worker']): WorkerPort {
   let worker: Worker;
   try {
     if (typeof source === 'function') {
@@ -97,7 +121,7 @@ function startWorker(kind: 'opfs' | 'indexeddb', source: CheckedOptions['worker'
     const reason = error instanceof Error ? `: ${error.message}` : '';
     throw new KvError('KV_UNSUPPORTED', `the worker could not be started (no-worker)${reason}`, { cause: error });
   }
-  if (typeof worker?.postMessage === 'function' && typeof worker.terminate === 'function') return worker;
+  if (typeof worker?.postMessage === 'function' && typeof worker.terminate === 'function') return worker as WorkerPort;
   throw new KvError('KV_INVALID_ARGUMENT', 'the function worker has to return a Worker');
 }
 

@@ -2,15 +2,16 @@
 import * as fs from 'node:fs';
 import { join, resolve } from 'node:path';
 import process from 'node:process';
-import { fileURLToPath } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Key } from './codec/keys.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
 import { FlushingTransport } from './client/flushing-transport.ts';
 import { LocalTransport } from './client/local-transport.ts';
-import { checkOptions } from './client/options.ts';
+import { checkOptions, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions, EngineOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
+import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
@@ -18,6 +19,7 @@ import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError }
 import { lockDirectory, lockDirectorySync } from './storage/node-lock.ts';
 import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import type { NodeLoader } from './node-wasm.ts';
+import { NodeWorkerPort } from './node-worker-port.ts';
 
 interface Place {
   readonly path: string;
@@ -28,17 +30,20 @@ interface Place {
 
 /** @internal */
 export async function openIn<K = Key, V = unknown>(
-  { load }: NodeLoader,
+  loader: NodeLoader,
   name: string | URL,
   options: OpenOptions<K, V>,
 ): Promise<Database<K, V>> {
   const checked = checkOptions(options);
   const { signal } = checked;
   signal?.throwIfAborted();
-  const module = await load(checked.wasm);
+  const module = await loader.load(checked.wasm);
   signal?.throwIfAborted();
   const place = await toPlace(name, checked);
-  const transport = newTransport(module, place, toEngine(place, checked), place.release);
+  const engine = toEngine(place, checked);
+  const transport = checked.thread === 'worker'
+    ? await openInWorker(loader, module, place, engine, checked)
+    : newTransport(module, place, engine, place.release);
   return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options);
 }
 
@@ -50,6 +55,7 @@ export function openSyncIn<K = Key, V = unknown>(
 ): SyncDatabase<K, V> {
   const checked = checkOptions(options);
   checked.signal?.throwIfAborted();
+  if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
   const module = loadSync(checked.wasm);
   const place = toPlaceUnlocked(name, checked);
   const release = isLocked(place, checked) ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
@@ -60,6 +66,32 @@ export function openSyncIn<K = Key, V = unknown>(
 function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {
   const Kind = place.persistence === 'fs' && !engine.readOnly ? FlushingTransport : LocalTransport;
   return new Kind(module, place.storage, engine, release);
+}
+
+function openInWorker(
+  loader: NodeLoader,
+  module: WebAssembly.Module,
+  place: Place,
+  engine: EngineOptions,
+  { worker: source, signal, lockTimeoutMs }: CheckedOptions,
+): Promise<Transport> {
+  const { path, persistence } = place;
+  let port: NodeWorkerPort;
+  try {
+    if (persistence === 'custom') {
+      throw noStorageInWorker();
+    }
+    if (typeof source === 'function') {
+      throw new KvError('KV_INVALID_ARGUMENT', 'here worker has to be the URL of dist/node-worker.js');
+    }
+    const script = source === undefined ? loader.worker() : new URL(source, pathToFileURL(`${process.cwd()}/`));
+    port = new NodeWorkerPort(script, place.release);
+  } catch (error) {
+    place.release();
+    throw error instanceof KvError ? error : new KvError('KV_UNSUPPORTED', 'the worker could not be started (no-worker)', { cause: error });
+  }
+  const storage = persistence === 'memory' ? 'memory' : 'fs';
+  return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine }), signal);
 }
 
 /** Readers lock nobody out. */

@@ -10,7 +10,10 @@ import type { Database, OpenOptions, SyncDatabase } from './types.ts';
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
 
-const loader = createNodeLoader(() => gunzipSync(Buffer.from(packed, 'base64')));
+const loader = createNodeLoader(
+  () => gunzipSync(Buffer.from(packed, 'base64')),
+  () => new URL('./node-worker.js', import.meta.url),
+);
 
 /** As `open` of `mangrove-kv`. */
 export async function open<K = Key, V = unknown>(

@@ -11,6 +11,8 @@ import type { LoadModule } from './wasm.ts';
 export interface NodeLoader {
   readonly load: LoadModule;
   readonly loadSync: (source: WasmSource | undefined) => WebAssembly.Module;
+  /** The script of the worker. */
+  readonly worker: () => URL;
 }
 
 function base(): string {
@@ -49,7 +51,7 @@ function loadSourceSync(source: WasmSource): WebAssembly.Module {
   }
 }
 
-export function createNodeLoader(ownModule: () => WasmSource): NodeLoader {
+export function createNodeLoader(ownModule: () => WasmSource, worker: () => URL): NodeLoader {
   const byAddress = new Map<string, WebAssembly.Module>();
   const byObject = new WeakMap<object, WebAssembly.Module>();
   let own: WebAssembly.Module | undefined;
@@ -67,5 +69,5 @@ export function createNodeLoader(ownModule: () => WasmSource): NodeLoader {
     return module;
   }
 
-  return { load: createLoader({ ownModule, base, fromUrl: readModule }), loadSync };
+  return { load: createLoader({ ownModule, base, fromUrl: readModule }), loadSync, worker };
 }

@@ -7,7 +7,10 @@ import type { Database, OpenOptions, SyncDatabase } from './types.ts';
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
 
-const loader = createNodeLoader(() => new URL('./mangrove_bg.wasm', import.meta.url));
+const loader = createNodeLoader(
+  () => new URL('./mangrove_bg.wasm', import.meta.url),
+  () => new URL('./node-worker.js', import.meta.url),
+);
 
 /**
  * Opens a database, creating it if it is missing.

@@ -429,6 +429,12 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
   readOnly?: boolean | undefined;
   /** Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED. Default 10 000. */
   lockTimeout?: number | undefined;
+  /**
+   * Where the engine runs: in a worker of its own, or in the thread that opens it, which the synchronous API needs. `"auto"`, the default, is
+   * the same thread in Node, Deno and Bun, where a call costs a few microseconds and flushes are made in another thread, and a worker
+   * in browsers. There `"same"` with OPFS works in dedicated workers only. A storage of your own is always used in the same thread.
+   */
+  thread?: 'auto' | 'worker' | 'same' | undefined;
   /** For all writes that do not say otherwise. Default "strict". */
   durability?: Durability | undefined;
   /** Memory for cached parts of the file in bytes. Default 32 MiB. */

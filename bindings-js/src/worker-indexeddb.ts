@@ -5,5 +5,5 @@ import { postFailure, postReply, serve } from './worker-server.ts';
 
 serve(
   ({ name, engine, lockTimeoutMs }) => IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs),
-  (storage) => new ReplyQueue({ reply: postReply, fail: postFailure }, () => storage.settled()),
+  (storage) => new ReplyQueue({ reply: (bytes) => postReply(bytes), fail: (error) => postFailure(error) }, () => storage.settled()),
 );

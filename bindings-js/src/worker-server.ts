@@ -3,7 +3,8 @@ import type { OpenRequest, WorkerMessage } from './client/worker-protocol.ts';
 import { EngineHost, toPlain } from './engine-host.ts';
 import type { CustomStorage } from './types.ts';
 
-interface Scope {
+/** What a worker hears and says. */
+export interface Scope {
   onmessage: ((event: { readonly data: OpenRequest | Uint8Array }) => void) | null;
   onmessageerror: (() => void) | null;
   postMessage(message: WorkerMessage, transfer?: Transferable[]): void;
@@ -20,13 +21,13 @@ export interface Replies {
   end(error: unknown): void;
 }
 
-const scope = globalThis as unknown as Scope;
+const own = globalThis as unknown as Scope;
 
-export function postReply(bytes: Uint8Array<ArrayBuffer>): void {
+export function postReply(bytes: Uint8Array<ArrayBuffer>, scope = own): void {
   scope.postMessage(bytes, [bytes.buffer]);
 }
 
-export function postFailure(error: unknown): void {
+export function postFailure(error: unknown, scope = own): void {
   scope.postMessage({ type: 'failed', error: toPlain(error) });
 }
 
@@ -34,6 +35,7 @@ export function postFailure(error: unknown): void {
 export function serve<S extends WorkerStorage>(
   openStorage: (request: OpenRequest) => Promise<S>,
   repliesOf: (storage: S) => Replies,
+  scope = own,
 ): void {
   let host: EngineHost | undefined;
   let replies: Replies | undefined;
@@ -63,7 +65,7 @@ export function serve<S extends WorkerStorage>(
 
   scope.onmessage = ({ data }) => {
     if (data instanceof Uint8Array) execute(data);
-    else open(data).then(() => scope.postMessage({ type: 'opened' }), postFailure);
+    else open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
   };
-  scope.onmessageerror = () => postFailure(new Error('a message could not be read'));
+  scope.onmessageerror = () => postFailure(new Error('a message could not be read'), scope);
 }

@@ -7,5 +7,5 @@ import type { WorkerStorage } from './worker-server.ts';
 serve<WorkerStorage>(
   async ({ storage, name, engine, lockTimeoutMs }) =>
     storage === 'opfs' ? OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs) : new MemoryStorage(),
-  () => ({ push: postReply, end: postFailure }),
+  () => ({ push: (bytes) => postReply(bytes), end: (error) => postFailure(error) }),
 );

@@ -123,7 +123,7 @@ export class Connection {
       if (this.#failure === undefined) {
         this.#status = 'closed';
         this.#closing ??= Promise.resolve();
-        this.#transport.dispose();
+        void this.#transport.dispose();
       }
     }
   }
@@ -150,7 +150,7 @@ export class Connection {
     } finally {
       if (this.#failure === undefined) {
         this.#status = 'closed';
-        this.#transport.dispose();
+        await this.#transport.dispose();
       }
     }
   }
@@ -228,6 +228,6 @@ export class Connection {
     this.#batch = [];
     for (const pending of lost.flat()) pending.reject(error);
     this.#wakeAll();
-    this.#transport.dispose();
+    void this.#transport.dispose();
   }
 }

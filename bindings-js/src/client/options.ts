@@ -34,6 +34,7 @@ export interface CheckedOptions {
   readonly signal: AbortSignal | undefined;
   readonly wasm: WasmSource | undefined;
   readonly worker: WorkerSource | undefined;
+  readonly thread: 'auto' | 'worker' | 'same';
   readonly engine: EngineOptions;
 }
 
@@ -81,6 +82,11 @@ function checkWorker(worker: WorkerSource | undefined): WorkerSource | undefined
   throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
 }
 
+function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['thread'] {
+  if (['auto', 'worker', 'same'].includes(thread)) return thread;
+  throw new KvError('KV_INVALID_ARGUMENT', 'thread has to be "auto", "worker" or "same"');
+}
+
 export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
   if (typeof options !== 'object' || options === null) {
     throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
@@ -97,6 +103,7 @@ export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
     signal,
     wasm: checkWasm(options.wasm),
     worker: checkWorker(options.worker),
+    thread: checkThread(options.thread),
     engine: {
       create: checkBoolean('create', create),
       exclusive: checkBoolean('exclusive', exclusive),
@@ -109,4 +116,8 @@ export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
       databaseId: crypto.getRandomValues(new Uint8Array(16)),
     },
   };
+}
+
+export function noStorageInWorker(): KvError {
+  return new KvError('KV_UNSUPPORTED', 'a storage of your own cannot be passed to a worker; thread has to be "auto" or "same"');
 }

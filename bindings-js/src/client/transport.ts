@@ -27,5 +27,5 @@ export interface Transport {
   /** Sends a message and gives its reply at once; only where the engine runs in this thread. */
   sendSync?(message: Uint8Array<ArrayBuffer>): Uint8Array;
   /** Frees what the engine holds; called once, after its last reply or failure. */
-  dispose(): void;
+  dispose(): Promise<void> | void;
 }

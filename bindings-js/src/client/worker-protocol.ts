@@ -5,7 +5,8 @@ import type { EngineOptions } from './options.ts';
 /** The first message to a worker. */
 export interface OpenRequest {
   readonly module: WebAssembly.Module;
-  readonly storage: 'opfs' | 'indexeddb' | 'memory';
+  readonly storage: 'opfs' | 'indexeddb' | 'fs' | 'memory';
+  /** Of the database; with "fs" the path of its directory. */
   readonly name: string;
   readonly lockTimeoutMs: number;
   readonly engine: EngineOptions;

@@ -1,6 +1,7 @@
 // The engine in a dedicated worker.
 import { KvError } from '../errors.ts';
 import type { Transport, TransportEvents } from './transport.ts';
+import type { WorkerPort } from './worker-port.ts';
 import type { OpenRequest, WorkerMessage } from './worker-protocol.ts';
 
 function toError({ code, message, retryable }: Extract<WorkerMessage, { type: 'failed' }>['error']): KvError {
@@ -10,15 +11,15 @@ function toError({ code, message, retryable }: Extract<WorkerMessage, { type: 'f
 export class WorkerTransport implements Transport {
   readonly takesBuffers = true;
   events: TransportEvents | undefined;
-  readonly #worker: Worker;
+  readonly #worker: WorkerPort;
 
-  private constructor(worker: Worker) {
+  private constructor(worker: WorkerPort) {
     this.#worker = worker;
   }
 
   /** Opens a database in the worker; ends the worker if that fails. */
   static async open(
-    worker: Worker,
+    worker: WorkerPort,
     request: Promise<OpenRequest>,
     signal: AbortSignal | undefined,
   ): Promise<WorkerTransport> {
@@ -27,7 +28,7 @@ export class WorkerTransport implements Transport {
       await transport.#open(request, signal);
       return transport;
     } catch (error) {
-      worker.terminate();
+      await worker.terminate();
       throw error;
     }
   }
@@ -36,8 +37,8 @@ export class WorkerTransport implements Transport {
     this.#worker.postMessage(message, [message.buffer]);
   }
 
-  dispose(): void {
-    this.#worker.terminate();
+  dispose(): Promise<void> | void {
+    return this.#worker.terminate();
   }
 
   #open(request: Promise<OpenRequest>, signal: AbortSignal | undefined): Promise<void> {
@@ -46,7 +47,7 @@ export class WorkerTransport implements Transport {
       const abort = (): void => reject(signal?.reason);
       if (signal?.aborted) return abort();
       signal?.addEventListener('abort', abort, { once: true });
-      worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
+      worker.onmessage = ({ data }) => {
         if (data instanceof Uint8Array) return;
         signal?.removeEventListener('abort', abort);
         if (data.type === 'failed') return reject(toError(data.error));
@@ -65,7 +66,7 @@ export class WorkerTransport implements Transport {
   #listen(): void {
     const worker = this.#worker;
     const fail = (error: KvError): void => this.events?.fail(error);
-    worker.onmessage = ({ data }: MessageEvent<WorkerMessage>) => {
+    worker.onmessage = ({ data }) => {
       if (data instanceof Uint8Array) this.events?.reply(data);
       else if (data.type === 'news') this.events?.news();
       else if (data.type === 'failed') fail(toError(data.error));
