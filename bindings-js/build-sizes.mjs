@@ -5,13 +5,13 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 const FILES = [
   'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'live.js', 'mangrove_bg.wasm', 'node.js',
-  'node-inline.js',
+  'node-inline.js', 'node-worker.js',
 ];
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
 const BUDGETS = [
   { what: 'main thread', files: ['index.js'], maxGzipBytes: 22 * 1024 },
-  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 200 * 1024 },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 206 * 1024 },
 ];
 
 function sizesOf(path) {

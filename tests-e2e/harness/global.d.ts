@@ -1,5 +1,7 @@
 interface Window {
   mangrove: typeof import('mangrove-kv');
+  /** Uses a database synchronously in a worker. */
+  runSync(): Promise<unknown>;
   /** Runs the tests of storages over one of the browser's. */
   checkStorage(kind: 'opfs' | 'indexeddb', place: 'page' | 'worker'): Promise<import('./conformance.ts').Outcome>;
 }

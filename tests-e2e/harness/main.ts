@@ -11,4 +11,9 @@ window.checkStorage = async (kind, place) => {
     worker.postMessage(kind);
   });
 };
+window.runSync = () => new Promise((resolve) => {
+  const worker = new Worker(new URL('./sync-worker.ts', import.meta.url), { type: 'module' });
+  worker.onmessage = ({ data }) => resolve(data);
+  worker.onerror = (event) => resolve(event.message);
+});
 document.title = 'ready';

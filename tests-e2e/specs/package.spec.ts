@@ -137,3 +137,18 @@ test('without OPFS the failure is typed', async ({ profile }) => {
   });
   expect(result).toBe('KV_UNSUPPORTED');
 });
+
+test('the engine runs in the same thread where that is asked for and can be', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  expect(await page.evaluate(() => window.runSync())).toEqual(['opfs', 1, 'a,b,c', 2, 2]);
+  const inPage = await page.evaluate(async () => {
+    const memory = await window.mangrove.open<string, number>('memory', { storage: 'memory', thread: 'same' });
+    memory.sync.set('a', 1);
+    const found = [memory.sync.get('a'), await memory.get('a')];
+    await memory.close();
+    const code = await window.mangrove.open('file', { thread: 'same' }).then(() => 'none', (error: { code: string }) => error.code);
+    return [...found, code];
+  });
+  expect(inPage).toEqual([1, 1, 'KV_UNSUPPORTED']);
+});
