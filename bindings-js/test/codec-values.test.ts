@@ -158,6 +158,43 @@ test('a getter may encode another value meanwhile', () => {
   assert.deepEqual(codec.decode(back.inner), { a: 1 });
 });
 
+test('a getter may change what holds it', () => {
+  const list: unknown[] = [{ get a() { list.length = 1; return 1; } }, 2, 3];
+  assert.deepEqual(roundTrip(list), structuredClone([{ a: 1 }, , , ]));
+  const growing: unknown[] = [{ get a() { growing.push(9); return 1; } }, 2];
+  assert.deepEqual(roundTrip(growing), [{ a: 1 }, 2]);
+  const map = new Map<unknown, unknown>([['a', { get a() { map.delete('b'); map.set('c', 1); return 1; } }], ['b', 2]]);
+  assert.deepEqual(roundTrip(map), new Map<unknown, unknown>([['a', { a: 1 }], ['b', 2]]));
+});
+
+test('what only calls itself something is refused, never stored as something else', () => {
+  for (const name of ['Number', 'String', 'Boolean', 'BigInt', 'Map', 'Set', 'Date', 'RegExp', 'ArrayBuffer', 'Promise']) {
+    class Pretender {
+      readonly flags = '';
+      get [Symbol.toStringTag](): string {
+        return name;
+      }
+    }
+    refuses(() => codec.encode({ in: new Pretender() }), 'KV_INVALID_VALUE');
+  }
+  class Renamed extends Uint8Array {
+    override get [Symbol.toStringTag](): 'Uint8Array' {
+      return 'Float64Array' as 'Uint8Array';
+    }
+  }
+  assert.deepEqual(roundTrip(new Renamed([1, 2, 3])), new Uint8Array([1, 2, 3]));
+  const boxed = Object.assign(Object(1) as object, { valueOf: () => 2 });
+  assert.deepEqual(Number(roundTrip(boxed)), 1);
+});
+
+test('a buffer that was given away is refused', () => {
+  const buffer = new ArrayBuffer(8);
+  const view = new Uint8Array(buffer);
+  structuredClone(buffer, { transfer: [buffer] });
+  refuses(() => codec.encode(buffer), 'KV_INVALID_VALUE');
+  refuses(() => codec.encode({ view }), 'KV_INVALID_VALUE');
+});
+
 test('values have the bytes of CBOR', () => {
   const golden: [unknown, string][] = [
     [{ a: [1, -1, 'é'] }, 'a1616183012062c3a9'], [1.5, 'fa3fc00000'], [0.1, 'fb3fb999999999999a'], [-0, 'fa80000000'],

@@ -8,8 +8,34 @@ import {
 const textEncoder = new TextEncoder();
 const tagOf = (value: object): string => Object.prototype.toString.call(value).slice(8, -1);
 
-function refuse(what: string): KvError {
-  return new KvError('KV_INVALID_VALUE', `${what} cannot be stored; keep plain data, or use a value codec of your own`);
+type Getter = (this: unknown) => string;
+const getterOf = (prototype: object, property: string | symbol): Getter =>
+  Object.getOwnPropertyDescriptor(prototype, property)?.get as Getter;
+const sourceOf = getterOf(RegExp.prototype, 'source');
+/** Name of a typed array's class; undefined for any other view. */
+const typedArrayName = getterOf(Object.getPrototypeOf(Uint8Array.prototype) as object, Symbol.toStringTag);
+const bufferLength = getterOf(ArrayBuffer.prototype, 'byteLength') as unknown as (this: never) => number;
+const BOXES = { Number, String, Boolean, BigInt };
+
+/** Anything may call itself a Map; what a Map's own method says is true. */
+function byBrand<T>(method: (this: never) => T, value: object): T {
+  try {
+    return method.call(value as never);
+  } catch (error) {
+    throw refuse(`an object that calls itself ${tagOf(value)} and is none`, error);
+  }
+}
+
+function bytesOf(buffer: ArrayBuffer, offset?: number, length?: number): Uint8Array {
+  try {
+    return new Uint8Array(buffer, offset, length);
+  } catch (error) {
+    throw refuse('a buffer that was given away', error);
+  }
+}
+
+function refuse(what: string, cause?: unknown): KvError {
+  return new KvError('KV_INVALID_VALUE', `${what} cannot be stored; keep plain data, or use a value codec of your own`, { cause });
 }
 
 function isWellFormed(text: string): boolean {
@@ -177,8 +203,10 @@ export class CborEncoder {
   }
 
   private array(value: readonly unknown[]): void {
-    this.head(4, value.length);
-    for (let index = 0; index < value.length; index++) {
+    // A getter among the elements may change the array; the length that is written stays true.
+    const { length } = value;
+    this.head(4, length);
+    for (let index = 0; index < length; index++) {
       const element = value[index];
       if (element === undefined && !(index in value)) this.out.byte(HOLE);
       else this.value(element);
@@ -189,28 +217,35 @@ export class CborEncoder {
     if (ArrayBuffer.isView(value)) return this.view(value);
     switch (tagOf(value)) {
       case 'Object': return this.properties(value as Record<string, unknown>);
-      case 'Date': return this.date((value as Date).getTime());
-      case 'Map': return this.map(value as Map<unknown, unknown>);
+      case 'Date': return this.date(byBrand(Date.prototype.getTime, value));
+      case 'Map': return this.map([...byBrand(Map.prototype.entries, value)]);
       case 'Set':
         this.head(6, TAG_SET);
-        return this.array([...(value as Set<unknown>)]);
-      case 'RegExp':
-        this.head(6, TAG_REGEXP);
-        this.head(4, 2);
-        this.string((value as RegExp).source);
-        return this.string((value as RegExp).flags);
+        return this.array([...byBrand(Set.prototype.values, value)]);
+      case 'RegExp': return this.regExp(byBrand(sourceOf, value), (value as RegExp).flags);
       case 'Error': return this.error(value as Error);
       case 'ArrayBuffer':
+        byBrand(bufferLength, value);
         this.named('ArrayBuffer', 1);
-        return this.bytes(new Uint8Array(value as ArrayBuffer));
+        return this.bytes(bytesOf(value as ArrayBuffer));
       case 'Number':
       case 'String':
       case 'Boolean':
-      case 'BigInt':
-        this.named(tagOf(value), 1);
-        return this.value(value.valueOf());
+      case 'BigInt': {
+        const name = tagOf(value) as keyof typeof BOXES;
+        const content = byBrand(BOXES[name].prototype.valueOf as (this: never) => unknown, value);
+        this.named(name, 1);
+        return this.value(content);
+      }
       default: throw refuse(`an object of class ${tagOf(value)}`);
     }
+  }
+
+  private regExp(source: string, flags: string): void {
+    this.head(6, TAG_REGEXP);
+    this.head(4, 2);
+    this.string(source);
+    this.string(flags);
   }
 
   /** CBOR counts seconds, which cannot hold every millisecond far from 1970; those dates are written as milliseconds. */
@@ -234,10 +269,10 @@ export class CborEncoder {
     }
   }
 
-  private map(value: Map<unknown, unknown>): void {
+  private map(entries: readonly (readonly [unknown, unknown])[]): void {
     this.head(6, TAG_MAP);
-    this.head(5, value.size);
-    for (const [key, element] of value) {
+    this.head(5, entries.length);
+    for (const [key, element] of entries) {
       this.value(key);
       this.value(element);
     }
@@ -260,9 +295,9 @@ export class CborEncoder {
   }
 
   private view(value: ArrayBufferView): void {
-    const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
     if (tagOf(value.buffer) !== 'ArrayBuffer') throw refuse('a view of shared memory');
-    const name = tagOf(value);
+    const name = typedArrayName.call(value) ?? 'DataView';
+    const bytes = bytesOf(value.buffer as ArrayBuffer, value.byteOffset, value.byteLength);
     const tag = TYPED_ARRAY_TAGS[name];
     if (tag !== undefined) this.head(6, tag);
     else if (name === 'DataView') this.named(name, 1);
