@@ -180,13 +180,14 @@ fn blocks_are_flushed_before_the_records_that_refer_to_them() {
     let large = vec![7; 6000];
     let submitted = host.submit(b"large", &large, Strict);
     assert!(submitted.awaits_flush);
-    let flush = host.database.begin_flush().expect("it waits");
+    let mut flush = host.database.begin_flush().expect("it waits");
     assert!(flush.needs_data());
-    drop(flush);
-    let flush = host.database.begin_flush().expect("it still waits");
-    assert!(flush.needs_data(), "what was dropped was not done");
-    drop(flush);
-    host.flush();
+    flush.release();
+    let again = host.database.begin_flush().expect("it still waits");
+    assert!(again.needs_data(), "what was released is done again");
+    host.data.flush().expect("the storage works");
+    again.finish(host.log.flush()).expect("the storage works");
+    flush.finish(Ok(())).expect("as given");
     let database = open(&SimStorage::from_files(host.storage.crash(CrashPolicy::Nothing, 0)));
     let tree = database.snapshot().collection("c").expect("it is there");
     assert_eq!(tree.get(b"large").expect("it can be read"), Some(large));
@@ -205,6 +206,14 @@ fn a_failed_flush_undoes_what_waited_and_ends_writing() {
     assert!(matches!(host.database.begin(), Err(Error::Poisoned { .. })));
     assert!(host.database.begin_flush().is_none());
     assert!(host.database.snapshot().collection("c").is_some(), "reads go on");
+}
+
+#[test]
+fn a_flush_that_is_given_up_counts_as_failed() {
+    let host = Host::new();
+    host.submit(b"1", b"value", Strict);
+    drop(host.database.begin_flush());
+    assert!(matches!(host.database.begin(), Err(Error::Poisoned { .. })));
 }
 
 #[test]

@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
 use mangrove_engine::storage::{Storage, StorageFile};
-use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot};
+use mangrove_engine::{
+    Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot, WriteTransaction,
+};
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +25,12 @@ type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 struct Interleaved {
     inner: SimStorage,
     turns: Arc<AtomicU64>,
+    /// What was opened, for a host that flushes.
+    files: OpenFiles,
 }
+
+/// Touched by one thread only, while the database is opened, and read afterwards.
+type OpenFiles = Arc<std::sync::Mutex<BTreeMap<String, Arc<dyn StorageFile>>>>;
 
 struct InterleavedFile {
     inner: Arc<dyn StorageFile>,
@@ -43,7 +50,10 @@ impl Storage for Interleaved {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         let inner = self.inner.open(name, create)?;
         let turns = Arc::clone(&self.turns);
-        Ok(Arc::new(InterleavedFile { inner, turns }))
+        let file: Arc<dyn StorageFile> = Arc::new(InterleavedFile { inner, turns });
+        let mut files = self.files.lock().expect("nobody panicked");
+        files.insert(name.to_owned(), Arc::clone(&file));
+        Ok(file)
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -94,17 +104,52 @@ fn options(log_bytes: u32) -> Options {
 struct World {
     database: Database,
     storage: SimStorage,
+    files: OpenFiles,
+    /// Whether a host's flush may run beside another, which relies on a system that tells both of lost writes.
+    may_release: bool,
 }
 
 impl World {
     fn open(files: &Files) -> Self {
         let storage = SimStorage::from_files(files.clone());
+        let files = OpenFiles::default();
         let interleaved = Interleaved {
             inner: storage.clone(),
             turns: Arc::default(),
+            files: Arc::clone(&files),
         };
         let database = Database::open(Arc::new(interleaved), options(0)).expect("the files are whole");
-        Self { database, storage }
+        Self {
+            database,
+            storage,
+            files,
+            may_release: false,
+        }
+    }
+
+    fn file(&self, name: &str) -> Arc<dyn StorageFile> {
+        Arc::clone(&self.files.lock().expect("nobody panicked")[name])
+    }
+
+    /// Commits as a host does that makes the flushes, unless another thread makes one.
+    fn commit_as_host(&self, transaction: WriteTransaction<'_>, durability: Durability) -> Result<()> {
+        let submission = transaction.submit(durability)?;
+        if !submission.awaits_flush {
+            return Ok(());
+        }
+        let Some(mut flush) = self.database.begin_flush() else {
+            return self.database.flush();
+        };
+        if self.may_release && thread_rng().gen_bool(0.3) {
+            flush.release();
+            self.database.flush()?;
+        }
+        let blocks = if flush.needs_data() {
+            self.file("data").flush()
+        } else {
+            Ok(())
+        };
+        flush.finish(blocks.and_then(|()| self.file("log").flush()))
     }
 
     /// Commits once more and checks what the acknowledgement promises.
@@ -120,7 +165,11 @@ impl World {
             transaction.set("c", b"out of line", &count.to_be_bytes().repeat(80))?;
         }
         assert_eq!(transaction.seal().version, count, "a commit is missing below this one");
-        transaction.commit(durability)?;
+        if thread_rng().gen_bool(0.3) {
+            self.commit_as_host(transaction, durability)?;
+        } else {
+            transaction.commit(durability)?;
+        }
         match durability {
             Durability::Strict => self.crash(any_policy(), count),
             // The death of the process alone.
@@ -284,7 +333,10 @@ fn commits_snapshots_and_checkpoints() {
     static UNLOGGED: OnceLock<Files> = OnceLock::new();
     for files in [files(8 << 10, 0, &LOGGED), files(0, 0, &UNLOGGED)] {
         explore(move || {
-            let world = Arc::new(World::open(files));
+            let world = Arc::new(World {
+                may_release: true,
+                ..World::open(files)
+            });
             let mut threads = Vec::new();
             for writer in 0..3 {
                 threads.push(spawn(&world, move |world| {

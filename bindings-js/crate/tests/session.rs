@@ -1,7 +1,7 @@
 //! Drives a session with binary messages over storage in memory: that each request does what the protocol says, that
 //! writes of one message share their fate, and that no bytes whatever make it panic.
 
-pub mod common;
+pub(crate) mod common;
 
 use common::{FaultyStorage, Reply, Request, execute, message, open, set};
 use mangrove_bindings::protocol::op;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Shared;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::Turn;
 
 /// A flush of the log that is under way, begun by [`Database::begin_flush`](super::Database::begin_flush): the host flushes the file
 /// `data` if [`needs_data`](Self::needs_data), then the file `log`, and says how it went by [`finish`](Self::finish). Dropped, it counts as
-/// not done.
+/// failed: nobody knows what became of it.
 ///
 /// A handle of its own for this is best: systems tell each handle of a file once that writes to it were lost.
 #[must_use = "nobody else can flush before it is finished"]
@@ -55,7 +55,13 @@ impl OpenFlush {
 
 impl Drop for OpenFlush {
     fn drop(&mut self) {
-        self.release();
+        if let Some(turn) = self.turn.take() {
+            let failure = Error::Io {
+                context: "flush log".to_owned(),
+                source: "the host gave its flush up".to_owned(),
+            };
+            self.shared.flush.end(&turn, &Err(failure));
+        }
     }
 }
 
