@@ -18,6 +18,10 @@ const STEPS = [
   { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-cli', '--package', 'mangrove-bindings'] },
   { name: 'shuttle', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
+  // Warnings, as of an export without documentation, are errors.
+  { name: 'docs reference', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
+  { name: 'docs links', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
+  { name: 'examples', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'workerd', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
   // Of the packages whose interfaces the adapters have; written for vitest.

@@ -1,4 +1,8 @@
-// Entry `mangrove-kv/durable-object`: a database inside a Cloudflare Durable Object, in its SQLite database.
+/**
+ * A database inside a Cloudflare Durable Object, in its SQLite database.
+ *
+ * @module mangrove-kv/durable-object
+ */
 import type { Key } from './codec/keys.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';

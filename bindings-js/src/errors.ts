@@ -8,10 +8,12 @@ export type KvErrorCode =
 /** Every error of this package. The message names the thing that failed and what to do. */
 export class KvError extends Error {
   override readonly name = 'KvError';
+  /** What happened, for programs. */
   readonly code: KvErrorCode;
   /** Whether the same call can succeed later without a change to the program. */
   readonly retryable: boolean;
 
+  /** For codecs and storages of your own. `message` names the thing and what to do. */
   constructor(code: KvErrorCode, message: string, options: { cause?: unknown; retryable?: boolean } = {}) {
     super(message, 'cause' in options ? { cause: options.cause } : undefined);
     this.code = code;

@@ -67,9 +67,13 @@ export interface Commit<K = unknown, V = unknown> {
  * ends it. It asks for more only when it is asked: whoever is slow gets the same commits later.
  */
 export interface CommitIterator<K = unknown, V = unknown> extends AsyncIterableIterator<Commit<K, V>, undefined> {
+  /** The next commit, as soon as there is one. */
   next(): Promise<IteratorResult<Commit<K, V>, undefined>>;
+  /** Ends it. What waits for a commit gets the end. */
   return(): Promise<IteratorResult<Commit<K, V>, undefined>>;
+  /** The iterator itself. */
   [Symbol.asyncIterator](): this;
+  /** As `return()`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -93,6 +97,7 @@ export interface WatchOptions<K> extends Bounds<K> {
 export interface Subscription {
   /** The listener is not called again. Idempotent. */
   unsubscribe(): void;
+  /** As `unsubscribe()`. */
   [Symbol.dispose](): void;
 }
 

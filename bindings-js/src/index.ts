@@ -1,4 +1,8 @@
-// Entry for browsers.
+/**
+ * Entry for browsers. Everything else is as in the entry for Node, Deno and Bun.
+ *
+ * @module mangrove-kv in browsers
+ */
 import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import type { Database, OpenOptions } from './types.ts';

@@ -1,4 +1,8 @@
-// Entry `mangrove-kv/live`: what a range holds, for views that are drawn anew when it changes.
+/**
+ * What a range holds, for views that are drawn anew when it changes.
+ *
+ * @module mangrove-kv/live
+ */
 import type { Collection, Range } from './types.ts';
 
 /** What a live query holds; each is an object that does not change. */

@@ -1,4 +1,8 @@
-// Entry for Node, Deno and Bun.
+/**
+ * Entry for Node, Deno and Bun.
+ *
+ * @module mangrove-kv
+ */
 import type { Key } from './codec/keys.ts';
 import { openIn, openSyncIn } from './node-host.ts';
 import { createNodeLoader } from './node-wasm.ts';

@@ -1,4 +1,8 @@
-// Entry `mangrove-kv/testing`: whether a storage keeps the promises of `CustomStorage` and `StorageFile`.
+/**
+ * Whether a storage keeps the promises of `CustomStorage` and `StorageFile`.
+ *
+ * @module mangrove-kv/testing
+ */
 import type { CustomStorage } from 'mangrove-kv';
 import { checkFiles } from './testing/check-files.ts';
 import { checkStorage } from './testing/check-storage.ts';

@@ -43,9 +43,13 @@ export interface RangeOptions<K> extends Range<K> {
  * it is garbage collected. Until then the file keeps what it may still read.
  */
 export interface KvIterator<T, K = unknown> extends AsyncIterableIterator<T, undefined> {
+  /** The next item. */
   next(): Promise<IteratorResult<T, undefined>>;
+  /** Ends it and gives its place back. */
   return(): Promise<IteratorResult<T, undefined>>;
+  /** The iterator itself. */
   [Symbol.asyncIterator](): this;
+  /** As `return()`. */
   [Symbol.asyncDispose](): Promise<void>;
   /** The next `max` items, fewer at the end, `[]` after it. Several times faster than as many `next()`. */
   nextMany(max: number): Promise<T[]>;
@@ -53,16 +57,27 @@ export interface KvIterator<T, K = unknown> extends AsyncIterableIterator<T, und
   seek(key: KeyPrefix<K>): void;
   /** All that is left. */
   toArray(): Promise<T[]>;
+  /** What `fn` gives for each item. */
   map<U>(fn: (item: T, index: number) => U | Promise<U>): KvIterator<U, K>;
+  /** The items of which `fn` says so. */
   filter<S extends T>(fn: (item: T, index: number) => item is S): KvIterator<S, K>;
+  /** The items for which `fn` gives something true. */
   filter(fn: (item: T, index: number) => unknown): KvIterator<T, K>;
+  /** At most `count` items, then the end. */
   take(count: number): KvIterator<T, K>;
+  /** All but the first `count` items. */
   drop(count: number): KvIterator<T, K>;
+  /** All items of what `fn` gives for each. */
   flatMap<U>(fn: (item: T, index: number) => Iterable<U> | AsyncIterable<U>): KvIterator<U, K>;
+  /** Reads to the end; gives what the last call of `fn` gave. */
   reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A>;
+  /** Reads to the end. */
   forEach(fn: (item: T, index: number) => unknown): Promise<void>;
+  /** Whether there is such an item; reads up to the first. */
   some(fn: (item: T, index: number) => unknown): Promise<boolean>;
+  /** Whether all are such; reads up to the first that is not. */
   every(fn: (item: T, index: number) => unknown): Promise<boolean>;
+  /** The first such item; reads up to it. */
   find(fn: (item: T, index: number) => unknown): Promise<T | undefined>;
 }
 
@@ -267,12 +282,15 @@ export interface Savepoint {
  * between its calls. Iterators see what was written before they were made.
  */
 export interface Transaction<K = Key, V = unknown> extends Reader<K, V>, Writer<K, V> {
+  /** Whether it may write. */
   readonly mode: 'readwrite' | 'readonly';
+  /** Whether it takes calls. */
   readonly status: 'active' | 'committed' | 'rolled-back';
   /** Number of the commit that it reads. It is asked for when it is awaited. */
   readonly baseVersion: Promise<number>;
   /** Another collection in the same transaction. */
   collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2> & Writer<K2, V2>;
+  /** A collection by name, with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2> & Writer<K2, V2>;
   /** Removes a collection with its entries and codecs; tells whether there was one. */
   dropCollection(name: string): Promise<boolean>;
@@ -299,9 +317,11 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   readonly sync: SyncReader<K, V>;
   /** Another collection in the same state. */
   collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2>;
+  /** A collection by name, with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2>;
   /** Idempotent. Iterators that were begun on it go on. */
   close(): Promise<void>;
+  /** Closes it. */
   [Symbol.dispose](): void;
 }
 
@@ -310,22 +330,39 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
  * state of the call.
  */
 export interface SyncReader<K, V> {
+  /** The value, or `undefined` if and only if there is no entry. O(log n). */
   get(key: K): V | undefined;
+  /** Values in the order of `keys`, all of one state. */
   getMany(keys: Iterable<K>): (V | undefined)[];
+  /** The value with what is known about its entry. O(log n). */
   getEntry(key: K): Entry<K, V> | undefined;
+  /** Whether there is an entry. O(log n), without reading the value. */
   has(key: K): boolean;
+  /** As `has`, in the order of `keys`, all of one state. */
   hasMany(keys: Iterable<K>): boolean[];
+  /** Entries in key order. */
   entries(options?: Range<K>): IterableIterator<[K, V]>;
+  /** Keys in order; values are not read. */
   keys(options?: Range<K>): IterableIterator<K>;
+  /** Values in the order of their keys. */
   values(options?: Range<K>): IterableIterator<V>;
+  /** As `entries`. */
   range(options: Range<K>): IterableIterator<[K, V]>;
+  /** Entries whose keys begin with `prefix`. */
   prefix(prefix: KeyPrefix<K>, options?: Range<K>): IterableIterator<[K, V]>;
+  /** What `entries(options)` would give first. O(log n). */
   first(options?: Range<K>): [K, V] | undefined;
+  /** What `entries(options)` would give last. O(log n). */
   last(options?: Range<K>): [K, V] | undefined;
+  /** How many entries `entries(options)` would give. O(log n). */
   count(options?: Range<K>): number;
+  /** Number of entries, O(1). */
   readonly size: number;
+  /** What `entries(options)` would give at position `index`, a negative one counted from the end. O(log n). */
   at(index: number, options?: Range<K>): [K, V] | undefined;
+  /** How many keys sort before `key`, whether or not it is there; with bounds, how many of those within. O(log n). */
   rank(key: K, options?: Bounds<K>): number;
+  /** As `entries()`. */
   [Symbol.iterator](): IterableIterator<[K, V]>;
 }
 
@@ -333,29 +370,41 @@ export interface SyncReader<K, V> {
 export interface SyncWriter<K, V> {
   /** Gives the collection itself, as `Map` does. */
   set(key: K, value: V, options?: SetOptions): this;
+  /** Inserts or replaces all or none. */
   setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): void;
+  /** Removes; tells whether there was an entry. */
   delete(key: K, options?: WriteOptions): boolean;
+  /** Removes all or none; tells how many there were. */
   deleteMany(keys: Iterable<K>, options?: WriteOptions): number;
+  /** Removes all entries within the bounds. */
   clear(range?: Bounds<K>, options?: WriteOptions): void;
+  /** Inserts unless there is an entry; gives the value that is there then. */
   getOrInsert(key: K, value: V, options?: SetOptions): V;
+  /** As `getOrInsert`; `compute` is called only if there is no entry. */
   getOrInsertComputed(key: K, compute: (key: K) => V, options?: SetOptions): V;
+  /** Changes an entry by a function of its value, which returns the new value, `DELETE` or `KEEP`; gives the value that is there then. */
   update(key: K, fn: (old: V | undefined, key: K) => Updated<V>, options?: SetOptions): V | undefined;
 }
 
 /** A collection, synchronously. */
 export interface SyncCollection<K, V> extends SyncReader<K, V>, SyncWriter<K, V> {
+  /** `""` for the database's own. */
   readonly name: string;
 }
 
 /** What the callback of a synchronous transaction reads and writes. */
 export interface SyncTransaction<K = Key, V = unknown> extends SyncCollection<K, V> {
+  /** Another collection, of a handle of the asynchronous API. */
   collection<K2, V2>(collection: Collection<K2, V2>): SyncCollection<K2, V2>;
+  /** A collection by name, with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): SyncCollection<K2, V2>;
 }
 
 /** A database whose engine runs in this thread, synchronously. Calls take effect in order with those of the asynchronous API. */
 export interface SyncDatabase<K = Key, V = unknown> extends SyncCollection<K, V> {
+  /** Another collection, of a handle of the asynchronous API. */
   collection<K2, V2>(collection: Collection<K2, V2>): SyncCollection<K2, V2>;
+  /** A collection by name, created by its first write. */
   collection<K2 = Key, V2 = unknown>(name: string, options?: CollectionOptions<K2, V2>): SyncCollection<K2, V2>;
   /** Runs `fn` in a transaction and commits it; whatever it throws rolls back. It may not be asynchronous. */
   transaction<T>(fn: (tx: SyncTransaction<K, V>) => T, options?: WriteOptions): T;
@@ -363,6 +412,7 @@ export interface SyncDatabase<K = Key, V = unknown> extends SyncCollection<K, V>
   flush(): void;
   /** Idempotent. */
   close(): void;
+  /** As `close()`. */
   [Symbol.dispose](): void;
 }
 
@@ -387,6 +437,7 @@ export interface StorageFile {
   write(at: number, from: Uint8Array): void;
   /** Returns when everything written before survives a power cut. */
   flush(): void;
+  /** Its size in bytes. */
   size(): number;
   /** Cuts the file or extends it with zeros. */
   truncate(size: number): void;
@@ -518,7 +569,9 @@ export interface Stats {
   readonly memorySize: number;
   /** The newest checkpoint was damaged at opening; the one before it and the log gave the same state. The next checkpoint heals it. */
   readonly recoveredFromOlder: boolean;
+  /** Read from the data file. */
   readonly bytesRead: number;
+  /** Written to the data file. */
   readonly bytesWritten: number;
 }
 
@@ -544,10 +597,13 @@ export interface VerifyReport {
 
 /** One damage that `verify` found. */
 export interface VerifyProblem {
+  /** As of a `KvError`. */
   readonly code: KvErrorCode;
+  /** Names the damage. */
   readonly message: string;
   /** Allocation unit where the damaged block begins. */
   readonly page?: number;
+  /** Name of the collection it is in, if that is known. */
   readonly collection?: string;
 }
 
@@ -555,6 +611,7 @@ export interface VerifyProblem {
 export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   /** The name it was opened under; with `"fs"` the absolute path of its directory. */
   readonly path: string;
+  /** Whether it takes calls. */
   readonly status: 'open' | 'closing' | 'closed';
   /** Where it is kept. */
   readonly persistence: 'opfs' | 'indexeddb' | 'fs' | 'memory' | 'custom';
@@ -601,6 +658,7 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   snapshot(): Snapshot<K, V>;
   /** Resolves when everything written before survives a power cut. */
   flush(): Promise<void>;
+  /** Figures of this moment. */
   stats(): Promise<Stats>;
   /**
    * Reads and checks the whole file: O(its size), while other calls wait. `onProgress` is told the entries at the begin and at the end;
@@ -621,6 +679,7 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>>;
   /** Finishes what was called before and lets go of the files. Idempotent. Later calls reject with KV_CLOSED. */
   close(): Promise<void>;
+  /** As `close()`. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -629,4 +688,5 @@ export type Support =
   | { readonly ok: true; readonly storage: 'opfs' | 'fs' }
   | { readonly ok: false; readonly reason: UnsupportedReason; readonly message: string };
 
+/** Why databases cannot be kept here. */
 export type UnsupportedReason = 'insecure-context' | 'private-mode' | 'no-opfs' | 'no-worker';

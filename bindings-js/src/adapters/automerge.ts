@@ -1,4 +1,8 @@
-// mangrove-kv/automerge: a collection as the storage of an automerge-repo.
+/**
+ * A collection as the storage of an automerge-repo.
+ *
+ * @module mangrove-kv/automerge
+ */
 import type { Chunk, StorageAdapterInterface, StorageKey } from '@automerge/automerge-repo';
 import type { Collection } from 'mangrove-kv';
 
@@ -9,6 +13,7 @@ import type { Collection } from 'mangrove-kv';
 export class MangroveStorageAdapter implements StorageAdapterInterface {
   readonly #collection: Collection<readonly string[], Uint8Array>;
 
+  /** Where the chunks are. */
   constructor(collection: Collection<readonly string[], Uint8Array>) {
     this.#collection = collection;
   }

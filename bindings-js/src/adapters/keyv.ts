@@ -1,4 +1,8 @@
-// mangrove-kv/keyv: a collection as a storage adapter of Keyv 5, which begins the keys of a namespace with its name; Keyv 6 does not.
+/**
+ * A collection as a storage adapter of Keyv 5, which begins the keys of a namespace with its name; Keyv 6 does not.
+ *
+ * @module mangrove-kv/keyv
+ */
 import type { Collection } from 'mangrove-kv';
 
 /** One entry of `setMany`; `ttl` is in milliseconds. */
@@ -16,26 +20,32 @@ export class KeyvMangrove {
   namespace?: string | undefined;
   readonly #collection: Collection<string, unknown>;
 
+  /** The collection stays open when Keyv disconnects. */
   constructor(collection: Collection<string, unknown>) {
     this.#collection = collection;
   }
 
+  /** The value, or `undefined`. */
   async get<T>(key: string): Promise<T | undefined> {
     return await this.#collection.get(key) as T | undefined;
   }
 
+  /** Values in the order of `keys`, all of one state. */
   async getMany<T>(keys: string[]): Promise<(T | undefined)[]> {
     return await this.#collection.getMany(keys) as (T | undefined)[];
   }
 
+  /** Whether there is an entry. */
   async has(key: string): Promise<boolean> {
     return this.#collection.has(key);
   }
 
+  /** As `has`, in the order of `keys`. */
   async hasMany(keys: string[]): Promise<boolean[]> {
     return this.#collection.hasMany(keys);
   }
 
+  /** Stores an entry that expires after `ttl` milliseconds, or never. */
   async set(key: string, value: unknown, ttl?: number): Promise<boolean> {
     await this.#collection.set(key, value, { expireIn: ttl });
     return true;
@@ -46,6 +56,7 @@ export class KeyvMangrove {
     await Promise.all(entries.map(({ key, value, ttl }) => this.set(key, value, ttl)));
   }
 
+  /** Tells whether there was an entry. */
   async delete(key: string): Promise<boolean> {
     return this.#collection.delete(key);
   }
@@ -60,6 +71,7 @@ export class KeyvMangrove {
     await this.#collection.clear(prefixOf(this.namespace));
   }
 
+  /** Entries of a namespace, in the order of their keys. */
   async *iterator<T>(namespace: string | undefined = this.namespace): AsyncGenerator<[string, T], void> {
     for await (const [key, value] of this.#collection.entries(prefixOf(namespace))) yield [key, value as T];
   }

@@ -1,4 +1,8 @@
-// mangrove-kv/level: a database with the interface of abstract-level. The methods with an underscore are those it calls.
+/**
+ * A database with the interface of abstract-level.
+ *
+ * @module mangrove-kv/level
+ */
 import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-level';
 import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
 import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
@@ -126,9 +130,11 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
 
 /** A database with the interface of abstract-level, with which packages made for Level work. */
 export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Array, K, V> {
+  /** The name or path it was made with. */
   readonly location: string;
   #db: Database<Bytes, Bytes> | undefined;
 
+  /** Opened at the next tick, as every abstract-level. `location` is what `open` takes as the name. */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
     super({
       encodings: { view: true },
@@ -142,6 +148,7 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
     this.location = String(location);
   }
 
+  /** @hidden */
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
     const { storage, lockTimeout, durability, cacheBytes, compression, createIfMissing, errorIfExists } = options;
     this.#db = await open<Bytes, Bytes>(this.location, {
@@ -153,34 +160,42 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
     });
   }
 
+  /** @hidden */
   _close(): Promise<void> {
     return this.#open.close();
   }
 
+  /** @hidden */
   _get(key: Bytes, options: ReadOptions): Promise<Bytes | undefined> {
     return this.#reader(options).get(key);
   }
 
+  /** @hidden */
   _getMany(keys: Bytes[], options: ReadOptions): Promise<(Bytes | undefined)[]> {
     return this.#reader(options).getMany(keys);
   }
 
+  /** @hidden */
   _has(key: Bytes, options: ReadOptions): Promise<boolean> {
     return this.#reader(options).has(key);
   }
 
+  /** @hidden */
   _hasMany(keys: Bytes[], options: ReadOptions): Promise<boolean[]> {
     return this.#reader(options).hasMany(keys);
   }
 
+  /** @hidden */
   _put(key: Bytes, value: Bytes, options: LevelWriteOptions): Promise<void> {
     return this.#open.set(key, value, toWriteOptions(options));
   }
 
+  /** @hidden */
   async _del(key: Bytes, options: LevelWriteOptions): Promise<void> {
     await this.#open.delete(key, toWriteOptions(options));
   }
 
+  /** @hidden */
   async _batch(operations: Operation[], options: LevelWriteOptions): Promise<void> {
     const batch = this.#open.batch();
     for (const operation of operations) {
@@ -190,6 +205,7 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
     await batch.commit(toWriteOptions(options));
   }
 
+  /** @hidden */
   async _clear(options: LevelRange & ReadOptions & LevelWriteOptions): Promise<void> {
     const bounds = toBounds(options);
     if (options.limit === -1 && options.snapshot === undefined) return this.#open.clear(bounds, toWriteOptions(options));
@@ -198,10 +214,12 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
     await this.#open.deleteMany(keys, toWriteOptions(options));
   }
 
+  /** @hidden */
   _iterator(options: Scan): LevelIterator<K, V> {
     return new LevelIterator(this, this.#open, options);
   }
 
+  /** @hidden */
   _snapshot(options: object): LevelSnapshot {
     return new LevelSnapshot(this.#open.snapshot(), options);
   }

@@ -1,10 +1,21 @@
-// mangrove-kv/migrate: copies what a page has in IndexedDB or in localStorage into a database, once.
+/**
+ * Copies what a page has in IndexedDB or in localStorage into a database, once.
+ *
+ * @module mangrove-kv/migrate
+ */
 import type { Batch, Collection, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
 
 /** A database of any key and value types. */
 export interface MigrationTarget {
+  /** That of a `Database`. */
   readonly collection: Database['collection'];
-  batch(): { collection<K, V>(collection: Collection<K, V>): Batch<K, V>; commit(options?: WriteOptions): Promise<CommitInfo> };
+  /** That of a `Database`. */
+  batch(): {
+    /** The same batch, writing another collection. */
+    collection<K, V>(collection: Collection<K, V>): Batch<K, V>;
+    /** Applies all or none. */
+    commit(options?: WriteOptions): Promise<CommitInfo>;
+  };
 }
 
 /** An entry of the source; `store` is the object store's name, `""` for localStorage. */
@@ -18,17 +29,21 @@ export interface SourceEntry {
 export interface MigrationProgress {
   /** Entries of the source that are done with. */
   readonly done: number;
+  /** Entries of the source. */
   readonly total: number;
 }
 
+/** Options of every migration. */
 export interface MigrationOptions<K, V> {
   /** What to store instead; `undefined` leaves the entry out. It may wait, as for the bytes of a Blob, which cannot be stored itself. */
   transform?: ((entry: SourceEntry) => readonly [K, V] | undefined | Promise<readonly [K, V] | undefined>) | undefined;
+  /** Told after each commit. */
   onProgress?: ((progress: MigrationProgress) => void) | undefined;
   /** Ends it between two commits; it rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
 
+/** Options of `migrateIndexedDB`. */
 export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
   /** Name of the IndexedDB database. */
   name: string;
@@ -42,6 +57,7 @@ export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
   indexedDB?: IDBFactory | undefined;
 }
 
+/** Options of `migrateLocalStorage`. */
 export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
   /** Default: the collection `localStorage`. */
   into?: Collection<K, V> | undefined;

@@ -1,8 +1,14 @@
-// mangrove-kv/unstorage: a collection as a driver of unstorage.
+/**
+ * A collection as a driver of unstorage.
+ *
+ * @module mangrove-kv/unstorage
+ */
 import type { Collection } from 'mangrove-kv';
 import type { Driver, StorageMeta, StorageValue, TransactionOptions } from 'unstorage';
 
+/** Options of the driver. */
 export interface MangroveDriverOptions {
+  /** Where the items are. Its database is opened and closed by its owner. */
   readonly collection: Collection<string, unknown>;
 }
 

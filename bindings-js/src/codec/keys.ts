@@ -9,7 +9,9 @@ export type Key = null | boolean | number | bigint | string | Date | Uint8Array 
 export interface KeyCodec<K> {
   /** Stored with the collection; opening it with another id is refused. */
   readonly id: string;
+  /** Bytes whose order, byte by byte, is that of the keys; at most 4,096. */
   encode(key: K): Uint8Array;
+  /** The key of bytes that `encode` gave. */
   decode(bytes: Uint8Array): K;
 }
 

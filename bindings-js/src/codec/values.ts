@@ -8,7 +8,9 @@ import { toBytes } from './key-bytes.ts';
 export interface ValueCodec<V> {
   /** Stored with the collection; opening it with another id is refused. */
   readonly id: string;
+  /** Never called with `undefined`. */
   encode(value: V): Uint8Array;
+  /** A value of its own with each call. The bytes may be part of a larger buffer: copy what is kept. */
   decode(bytes: Uint8Array): V;
 }
 

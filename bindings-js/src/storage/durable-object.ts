@@ -7,6 +7,7 @@ export type SqlValue = ArrayBuffer | string | number | null;
 
 /** `ctx.storage.sql`, as far as it is used here. */
 export interface SqlStorageLike {
+  /** Runs a query; gives its rows. */
   exec(query: string, ...bindings: (ArrayBuffer | string | number | null)[]): Iterable<Record<string, SqlValue>>;
 }
 
@@ -194,6 +195,7 @@ export class DurableObjectStorage implements CustomStorage {
   readonly #sql: Sql;
   readonly #prefix: string;
 
+  /** `storage` is `ctx.storage`; the tables are made if they are missing. */
   constructor(storage: DurableObjectStorageLike, name: string = 'main') {
     this.#sql = new Sql(storage);
     this.#prefix = `${name}/`;
