@@ -1,29 +1,78 @@
-// Runs every block of the guide, each with a directory of its own.
+// Runs every block of JavaScript in the guide and in the README as it is printed there, each with a directory of its own.
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { test } from 'node:test';
-import * as mangrove from 'mangrove-kv';
+import { after, test } from 'node:test';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import type { KvErrorCode } from 'mangrove-kv';
 import { withPath } from './support/kit.ts';
 
-const guide = readFileSync(new URL('../../docs/GUIDE.md', import.meta.url), 'utf8');
-const blocks = [...guide.matchAll(/^```js\n([^]*?)^```$/gm)].map(([, code]) => code as string);
-const [head, ...examples] = blocks;
+/** Inside the package, so that the examples find it by its name. */
+const DIRECTORY = fileURLToPath(new URL('../build/guide', import.meta.url));
 
-type Block = (assertions: typeof assert, api: typeof mangrove, path: string) => Promise<void>;
+mkdirSync(DIRECTORY, { recursive: true });
+after(() => rmSync(DIRECTORY, { recursive: true, force: true }));
+
+function readPage(name: string): string {
+  return readFileSync(new URL(`../../${name}`, import.meta.url), 'utf8');
+}
+
+function blocksOf(page: string): string[] {
+  return [...page.matchAll(/^```js\n([^]*?)^```$/gm)].map(([, code]) => code as string);
+}
+
+async function run(file: string, code: string): Promise<void> {
+  const path = join(DIRECTORY, file);
+  // Node 20 has no `using`.
+  writeFileSync(path, code.replaceAll(/\busing (\w+) =/g, 'const $1 ='));
+  assert.ok(await import(pathToFileURL(path).href));
+}
+
+const guide = readPage('docs/GUIDE.md');
+const [head, ...examples] = blocksOf(guide);
 
 test('the guide has its examples', () => {
   assert.match(head ?? '', /from 'mangrove-kv'/);
-  assert.ok(examples.length >= 10);
+  assert.ok(examples.length >= 20);
 });
 
 for (const [index, example] of examples.entries()) {
-  const names = Object.keys(mangrove).filter((name) => new RegExp(`\\b${name}\\b`).test(example));
-  // Node 20 has no `using`.
-  const code = example.replaceAll(/\busing (\w+) =/g, 'const $1 =').replaceAll("'guide'", 'path');
-  test(`example ${index + 1} of the guide: ${example.split('\n')[1]?.trim()}`, () => withPath(async (directory) => {
-    const body = `return (async () => { const { ${names.join(', ')} } = api; ${code} })();`;
-    const run = new Function('assert', 'api', 'path', body) as Block;
-    await run(assert, mangrove, join(directory, 'guide'));
+  test(`example ${index + 1} of the guide: ${example.split('\n')[1]?.trim()}`, (t) => withPath(async (directory) => {
+    t.mock.method(console, 'log', () => undefined);
+    await run(`guide-${index}.mjs`, `${head}${example.replaceAll("'guide'", JSON.stringify(directory))}`);
   }));
 }
+
+test('the example of the README', (t) => withPath(async (directory) => {
+  const [example, ...others] = blocksOf(readPage('README.md'));
+  assert.deepEqual(others, []);
+  const log = t.mock.method(console, 'log', () => undefined);
+  const server = createServer((request, response) => {
+    request.resume().on('end', () => response.end('Moteur analytique'));
+  });
+  await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
+  try {
+    const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}/translate`;
+    await run('readme.mjs', (example ?? '').replace("'notes'", JSON.stringify(directory)).replace("'/translate'", JSON.stringify(address)));
+  } finally {
+    server.closeAllConnections();
+    server.close();
+  }
+  assert.deepEqual(log.mock.calls.at(-1)?.arguments, [1]);
+}));
+
+// A record, so that the compiler asks for a new code here.
+const CODES: Record<KvErrorCode, true> = {
+  KV_CLOSED: true, KV_CONFLICT: true, KV_ROLLBACK: true, KV_TIMEOUT: true, KV_LOCKED: true, KV_READ_ONLY: true, KV_NOT_FOUND: true,
+  KV_EXISTS: true, KV_INVALID_KEY: true, KV_INVALID_VALUE: true, KV_INVALID_ARGUMENT: true, KV_KEY_TOO_LARGE: true,
+  KV_VALUE_TOO_LARGE: true, KV_CODEC_MISMATCH: true, KV_CORRUPT: true, KV_VERSION_UNSUPPORTED: true, KV_QUOTA_EXCEEDED: true,
+  KV_IO: true, KV_SYNC_UNAVAILABLE: true, KV_UNSUPPORTED: true, KV_TRUNCATED_FEED: true, KV_STALE: true,
+};
+
+test('the guide has a row for each code of an error', () => {
+  const rows = guide.slice(guide.indexOf('## Errors')).split('\n').filter((line) => line.startsWith('| `KV_')).map((line) => line.split('|')[1]);
+  const described = rows.join().match(/KV_\w+/g) ?? [];
+  assert.deepEqual(described.sort(), Object.keys(CODES).sort());
+});
