@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { ROOT, findChromium, output, toolEnv } from './tools.mjs';
 
 const BINDINGS = join(ROOT, 'bindings-js');
+const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
 const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 
 const STEPS = [
@@ -30,6 +31,7 @@ const STEPS = [
   { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
   { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },
   { name: 'e2e', command: ['npm', 'run', '--silent', 'test', '--workspace', 'tests-e2e'] },
+  { name: 'e2e examples', cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', cwd: MATRIX, command: ['playwright', 'test'] },
 ];
 

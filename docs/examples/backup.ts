@@ -1,0 +1,32 @@
+// A backup to a file, while the database is in use. It has its name only when all of it is on the disk.
+import { createWriteStream } from 'node:fs';
+import { open as openFile, rename, rm, stat } from 'node:fs/promises';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { open } from 'mangrove-kv';
+import type { Database } from 'mangrove-kv';
+
+async function backup(db: Database, path: string): Promise<void> {
+  const unfinished = `${path}.unfinished`;
+  try {
+    await pipeline(Readable.from(db.backup()), createWriteStream(unfinished));
+    const file = await openFile(unfinished, 'r+');
+    await file.sync().finally(() => file.close());
+    await rename(unfinished, path);
+  } catch (error) {
+    await rm(unfinished, { force: true });
+    throw error;
+  }
+}
+
+const path = process.argv[2] ?? 'example-backup';
+const db = await open(path);
+await db.setMany(Array.from({ length: 10_000 }, (_, index) => [index, `entry ${index}`] as const));
+
+const done = backup(db, `${path}.bak`);
+await db.set('written meanwhile', 'and not in the backup');
+await done;
+console.log((await stat(`${path}.bak`)).size > 10_000);
+await db.close();
+
+// Restoring: `mangrove restore example-backup.bak copy` makes a database of it, which `open('copy')` opens.

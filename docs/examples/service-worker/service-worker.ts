@@ -1,0 +1,57 @@
+// Answers of a server, kept for a week, for when there is no network. Service workers have no OPFS with synchronous access, so the database
+// is in IndexedDB.
+// With the module inside the script, as the browser keeps that, and a module of its own could not be loaded without a network.
+import { keyCodecs, open } from 'mangrove-kv/inline';
+import type { Collection } from 'mangrove-kv/inline';
+
+// Of the library "webworker", which does not go together with that of pages.
+interface WorkerEvent { waitUntil(done: Promise<unknown>): void }
+interface FetchEvent extends WorkerEvent { readonly request: Request; respondWith(response: Promise<Response>): void }
+interface Worker {
+  addEventListener(type: 'install' | 'activate', listener: (event: WorkerEvent) => void): void;
+  addEventListener(type: 'fetch', listener: (event: FetchEvent) => void): void;
+  skipWaiting(): Promise<void>;
+  readonly clients: { claim(): Promise<void> };
+}
+interface Answer { readonly body: ArrayBuffer; readonly type: string }
+
+const worker = globalThis as unknown as Worker;
+const WEEK_MS = 7 * 24 * 3_600_000;
+
+let opening: Promise<Collection<string, Answer>> | undefined;
+
+/** Opened when it is needed: the browser starts and stops service workers as it likes, and their lock goes with them. */
+function answers(): Promise<Collection<string, Answer>> {
+  opening ??= open('answers', { storage: 'indexeddb' }).then(
+    (db) => db.collection('answers', { key: keyCodecs.string, expireIn: WEEK_MS }),
+    (error: unknown) => {
+      opening = undefined;
+      throw error;
+    },
+  );
+  return opening;
+}
+
+async function keep(url: string, response: Response): Promise<void> {
+  await (await answers()).set(url, { body: await response.arrayBuffer(), type: response.headers.get('content-type') ?? '' });
+}
+
+async function kept(url: string): Promise<Response> {
+  const found = await (await answers()).get(url);
+  return found === undefined ? Response.error() : new Response(found.body, { headers: { 'content-type': found.type, 'x-from': 'database' } });
+}
+
+async function answer(event: FetchEvent): Promise<Response> {
+  const { request } = event;
+  const response = await fetch(request).catch(() => undefined);
+  if (response === undefined) return kept(request.url);
+  // The page does not wait for this, and has its answer also where nothing can be kept.
+  if (response.ok) event.waitUntil(keep(request.url, response.clone()).catch(console.warn));
+  return response;
+}
+
+worker.addEventListener('install', (event) => event.waitUntil(worker.skipWaiting()));
+worker.addEventListener('activate', (event) => event.waitUntil(worker.clients.claim()));
+worker.addEventListener('fetch', (event) => {
+  if (new URL(event.request.url).pathname.startsWith('/api/')) event.respondWith(answer(event));
+});

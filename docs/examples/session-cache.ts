@@ -1,0 +1,35 @@
+// Sessions that end an hour after they were last used. Nothing has to look for them: an expired entry is invisible at once.
+import { KEEP, keyCodecs, open } from 'mangrove-kv';
+
+interface Session { readonly user: string; readonly visits: number }
+
+const HOUR_MS = 3_600_000;
+
+// Losing the newest tenth of a second in a power cut means to log in again: no flush for each request.
+const db = await open(process.argv[2] ?? 'example-sessions', { durability: 'relaxed' });
+const sessions = db.collection<string, Session>('sessions', { key: keyCodecs.string, expireIn: HOUR_MS });
+
+// Gives back the room of what has expired.
+setInterval(() => void db.purgeExpired(), HOUR_MS).unref();
+
+async function login(user: string): Promise<string> {
+  const id = crypto.randomUUID();
+  await sessions.set(id, { user, visits: 0 });
+  return id;
+}
+
+/** The session, which then lives for another hour; undefined if it has ended. It never revives one that was logged out meanwhile. */
+function visit(id: string): Promise<Session | undefined> {
+  return sessions.update(id, (session) => (session === undefined ? KEEP : { ...session, visits: session.visits + 1 }));
+}
+
+const id = await login('ada');
+await visit(id);
+console.log(await visit(id));
+console.log(`ends in ${Math.ceil(((await sessions.getEntry(id))?.expiresAt ?? 0) / 60_000 - Date.now() / 60_000)} minutes`);
+
+await sessions.set('old', { user: 'grace', visits: 7 }, { expireAt: Date.now() - 1 });
+console.log('an expired one:', await visit('old'));
+await sessions.delete(id);
+console.log('after the logout:', await visit(id), await sessions.size);
+await db.close();

@@ -1,0 +1,53 @@
+// The examples in docs/examples that are pages: built by Vite, used by a user.
+import { fileURLToPath } from 'node:url';
+import { serve } from '../http.ts';
+import { expect, test } from '../persistent.ts';
+
+const built = (name: string): string => fileURLToPath(new URL(`../../docs/examples/build/${name}`, import.meta.url));
+
+test('the todo list in React follows the database, and is there after a restart of the browser', async ({ profile }) => {
+  await using server = await serve(built('react-todo'));
+  const browser = await profile.launch();
+  const page = await browser.newPage();
+  await page.goto(server.url);
+  const list = page.getByRole('textbox', { name: 'text' });
+  await expect(page.getByRole('heading')).toHaveText('0 to do');
+  for (const text of ['write', 'read', 'erase']) {
+    await page.getByRole('textbox', { name: 'new' }).fill(text);
+    await page.keyboard.press('Enter');
+    await expect(list.last()).toHaveValue(text);
+  }
+  await page.getByRole('checkbox', { name: 'done: write' }).click();
+  await expect(page.getByRole('heading')).toHaveText('2 to do');
+  await expect(list.last()).toHaveValue('write');
+  await list.first().fill('read more');
+  await list.first().blur();
+  await page.getByRole('checkbox', { name: 'done: read more' }).waitFor();
+  await page.getByRole('button', { name: 'Remove 1 done' }).click();
+  await expect(list).toHaveCount(2);
+  const second = await browser.newPage();
+  await second.goto(server.url);
+  await expect(second.getByRole('alert')).toContainText('open in another tab');
+  await browser.close();
+
+  const again = await (await profile.launch()).newPage();
+  await again.goto(server.url);
+  const values = again.getByRole('textbox', { name: 'text' });
+  await expect(values).toHaveCount(2);
+  expect(await values.evaluateAll((boxes) => boxes.map((box) => (box as HTMLInputElement).value))).toEqual(['read more', 'erase']);
+});
+
+test('the service worker answers from the database when there is no network', async ({ profile }) => {
+  const server = await serve(built('service-worker'));
+  const page = await (await profile.launch()).newPage();
+  await page.goto(server.url);
+  const ask = page.getByRole('button', { name: 'Ask' });
+  await expect(ask).toBeEnabled();
+  await ask.click();
+  await expect(page.getByRole('status')).toHaveText('The Analytical Engine weaves algebraical patterns (network)');
+  await server[Symbol.asyncDispose]();
+  await expect(async () => {
+    await ask.click();
+    await expect(page.getByRole('status')).toHaveText('The Analytical Engine weaves algebraical patterns (database)', { timeout: 1_000 });
+  }).toPass();
+});

@@ -1,0 +1,16 @@
+import { defineConfig } from '@playwright/test';
+import { launchOptions } from '../browser.ts';
+
+// Each test serves its example at a port that is free.
+export default defineConfig({
+  testDir: '.',
+  outputDir: 'test-results',
+  fullyParallel: true,
+  forbidOnly: true,
+  workers: 2,
+  reporter: 'list',
+  timeout: 60_000,
+  use: { launchOptions },
+  projects: [{ name: 'chromium', use: { browserName: 'chromium' } }],
+  globalSetup: './setup.ts',
+});
