@@ -1,4 +1,5 @@
-// Runs every block of JavaScript in the guide and in the README as it is printed there, each with a directory of its own.
+// Runs every block of JavaScript in the guide and in the README, and the first one of the package's page, as they are printed there, each
+// with a directory of its own.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -61,6 +62,12 @@ test('the example of the README', (t) => withPath(async (directory) => {
     server.close();
   }
   assert.deepEqual(log.mock.calls.at(-1)?.arguments, [1]);
+}));
+
+test("the first example of the package's page", (t) => withPath(async (directory) => {
+  t.mock.method(console, 'log', () => undefined);
+  const [example] = blocksOf(readPage('bindings-js/README.md'));
+  await run('package.mjs', (example ?? '').replace("'notes'", JSON.stringify(directory)));
 }));
 
 // A record, so that the compiler asks for a new code here.

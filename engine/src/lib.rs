@@ -39,6 +39,11 @@
 
 #![forbid(unsafe_code)]
 
+/// So that the example on the page for users of the crate is compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/RUST.md")]
+struct Page;
+
 #[cfg(not(target_family = "wasm"))]
 mod background;
 mod backup;
