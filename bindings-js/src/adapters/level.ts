@@ -5,8 +5,8 @@
  */
 import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-level';
 import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
-import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
-import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, WriteOptions } from 'mangrove-kv';
+import { keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
+import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, SyncReader, WriteOptions } from 'mangrove-kv';
 
 type Bytes = Uint8Array;
 
@@ -55,6 +55,30 @@ function isWithin(key: Bytes, { gt, gte, lt, lte }: Bounds<Bytes>): boolean {
 
 function toWriteOptions({ sync }: LevelWriteOptions): WriteOptions {
   return sync === undefined ? {} : { durability: sync ? 'strict' : 'relaxed' };
+}
+
+/** Whether the engine runs in this thread: with a storage object, and with any where `openSync` is more than a refusal. */
+function isEngineHere(storage: OpenOptions['storage']): boolean {
+  if (typeof storage === 'object') return true;
+  try {
+    openSync('', { signal: AbortSignal.abort() }).close();
+    return true;
+  } catch (error) {
+    return (error as { code?: unknown }).code !== 'KV_UNSUPPORTED';
+  }
+}
+
+/** A value of its own, as the types of manifests lack `getSync`. */
+function manifestOf(storage: OpenOptions['storage']) {
+  return {
+    encodings: { view: true },
+    createIfMissing: true,
+    errorIfExists: true,
+    explicitSnapshots: true,
+    has: true,
+    getSync: isEngineHere(storage),
+    permanence: storage !== 'memory',
+  };
 }
 
 class LevelSnapshot extends AbstractSnapshot {
@@ -136,15 +160,7 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
 
   /** Opened at the next tick, as every abstract-level. `location` is what `open` takes as the name. */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
-    super({
-      encodings: { view: true },
-      createIfMissing: true,
-      errorIfExists: true,
-      explicitSnapshots: true,
-      has: true,
-      // `getSync` belongs here as soon as there is a `_getSync`; without it abstract-level refuses the call.
-      permanence: options.storage !== 'memory',
-    }, options);
+    super(manifestOf(options.storage), options);
     this.location = String(location);
   }
 
@@ -168,6 +184,12 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
   /** @hidden */
   _get(key: Bytes, options: ReadOptions): Promise<Bytes | undefined> {
     return this.#reader(options).get(key);
+  }
+
+  /** @hidden Called only where `supports.getSync` is true. */
+  _getSync(key: Bytes, { snapshot }: ReadOptions): Bytes | undefined {
+    const reader: SyncReader<Bytes, Bytes> = (snapshot?.reader ?? this.#open).sync;
+    return reader.get(key);
   }
 
   /** @hidden */
