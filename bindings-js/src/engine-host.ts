@@ -65,7 +65,8 @@ class TrackedStorage implements CustomStorage {
 const FLUSH_WITHIN_MS = 100;
 
 export class EngineHost {
-  readonly #instance: Instance;
+  /** Let go of at the end: a browser has room for about a hundred, and a closed database may be kept for long. */
+  #instance: Instance | undefined;
   readonly #storage: TrackedStorage;
   #engine: Engine | undefined;
   #view = new Uint8Array(0);
@@ -83,7 +84,7 @@ export class EngineHost {
 
   static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions): EngineHost {
     const tracked = new TrackedStorage(storage);
-    const instance = instantiate(module);
+    const instance = toInstance(module);
     try {
       return new EngineHost(instance, tracked, instance.Engine.open(tracked, options));
     } catch (error) {
@@ -94,7 +95,7 @@ export class EngineHost {
 
   /** Size of the instance's memory. */
   get memoryBytes(): number {
-    return this.#instance.memory.buffer.byteLength;
+    return this.#instance?.memory.buffer.byteLength ?? 0;
   }
 
   /** Executes a message. What it throws means that the engine is gone. */
@@ -147,7 +148,9 @@ export class EngineHost {
       this.#engine = undefined;
       clearTimeout(this.#flushTimer);
       this.#storage.closeAll();
-      throw crashed(this.#instance, error);
+      const failure = crashed(this.#instance, error);
+      this.#forget();
+      throw failure;
     }
   }
 
@@ -169,7 +172,7 @@ export class EngineHost {
 
   /** All of the memory. Its buffer is another one whenever it has grown, and the view of the one before is empty then. */
   #bytes(): Uint8Array<ArrayBuffer> {
-    if (this.#view.length === 0) this.#view = new Uint8Array(this.#instance.memory.buffer);
+    if (this.#view.length === 0) this.#view = new Uint8Array((this.#instance as Instance).memory.buffer);
     return this.#view;
   }
 
@@ -199,14 +202,29 @@ export class EngineHost {
       engine?.free();
     } finally {
       this.#storage.closeAll();
+      this.#forget();
     }
+  }
+
+  #forget(): void {
+    this.#instance = undefined;
+    this.#view = new Uint8Array(0);
   }
 }
 
-function crashed(instance: Instance, cause: unknown): KvError {
+function toInstance(module: WebAssembly.Module): Instance {
+  try {
+    return instantiate(module);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new KvError('KV_IO', `there is no room for the engine; close databases that are not needed (${reason})`, { cause, retryable: true });
+  }
+}
+
+function crashed(instance: Instance | undefined, cause: unknown): KvError {
   let reason = cause instanceof Error ? cause.message : String(cause);
   try {
-    reason = instance.panic_message() ?? reason;
+    reason = instance?.panic_message() ?? reason;
   } catch {
     // A crashed engine owes no answer.
   }

@@ -16,4 +16,5 @@ window.runSync = () => new Promise((resolve) => {
   worker.onmessage = ({ data }) => resolve(data);
   worker.onerror = (event) => resolve(event.message);
 });
+window.runLevelSuite = async (storage) => (await import('./level/main.ts')).run(storage);
 document.title = 'ready';

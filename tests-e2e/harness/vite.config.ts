@@ -22,5 +22,13 @@ const serviceWorker: Plugin = {
 export default defineConfig({
   worker: { format: 'es' },
   plugins: [serviceWorker],
+  // For tape; `events` is a package, which abstract-level needs in a browser.
+  resolve: {
+    alias: [
+      { find: /^(path|stream|fs|util)$/, replacement: file('./level/node.ts') },
+      { find: /^events$/, replacement: 'events/' },
+    ],
+  },
+  define: { __dirname: '"/"' },
   build: { target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
 });

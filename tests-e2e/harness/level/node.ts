@@ -1,0 +1,14 @@
+// The little of Node that tape takes for granted.
+import { EventEmitter } from 'events';
+
+Object.assign(globalThis, {
+  global: globalThis,
+  process: {
+    env: {},
+    cwd: () => '/',
+    nextTick: (run: (...args: unknown[]) => void, ...args: unknown[]) => queueMicrotask(() => run(...args)),
+  },
+});
+
+export { EventEmitter as Stream };
+export const sep = '/';

@@ -1,0 +1,9 @@
+// What has no types of its own.
+declare module 'abstract-level/test' {
+  const suite: import('../../../bindings-js/test/support/level-suite.ts').Suite;
+  export default suite;
+}
+declare module 'tape' {
+  const tape: import('../../../bindings-js/test/support/level-suite.ts').Tape;
+  export default tape;
+}

@@ -1,0 +1,19 @@
+// The suite that abstract-level publishes, in a browser.
+import { HARNESS_URL } from '../browser.ts';
+import { expect, test } from '../persistent.ts';
+
+/** Without `getSync` where the engine runs in a worker. A feature that a database does not claim is not tested: the number would fall. */
+for (const [storage, assertions] of [['opfs', 4672], ['here', 5132]] as const) {
+  test(`the suite of abstract-level, ${storage}`, async ({ profile }) => {
+    // Some thousand tests with a database each, on machines of any speed.
+    test.setTimeout(240_000);
+    const page = await (await profile.launch()).newPage();
+    await page.goto(HARNESS_URL);
+    const { passed, failed, supports, mostOpen } = await page.evaluate((storage) => window.runLevelSuite(storage), storage);
+    expect(failed).toEqual([]);
+    expect(supports).toMatchObject({ implicitSnapshots: true, explicitSnapshots: true, getSync: storage === 'here' });
+    expect(passed).toBe(assertions);
+    // A tab has room for about a hundred.
+    expect(mostOpen).toBeLessThan(50);
+  });
+}
