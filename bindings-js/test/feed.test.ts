@@ -47,6 +47,51 @@ test('a watch can begin with the entries that are there', async () => {
   });
 });
 
+test('of many watches each gets its own, in order, whoever waits and whoever comes later', async () => {
+  await withMemory<readonly [string, number], number>({ key: tuple }, async (db) => {
+    const heard = new Map<string, (readonly [string, number])[]>();
+    const watched = Array.from({ length: 40 }, (_, index) => `range ${index}`);
+    const stops = watched.map((name) => {
+      const keys: (readonly [string, number])[] = [];
+      heard.set(name, keys);
+      const { unsubscribe } = db.subscribe({ prefix: [name] as never }, ({ changes }) => {
+        for (const change of changes) if (change.type === 'set') keys.push(change.key);
+      });
+      return unsubscribe;
+    });
+    const all = db.changes();
+    const slow = db.watch({ prefix: ['range 7'] as never });
+    const later: Promise<void>[] = [];
+    for (let at = 0; at < 300; at++) {
+      const name = `range ${(at * 7) % 45}`;
+      const written = db.set([name, at], at);
+      // Some alone, some together with others.
+      if (at % 5 !== 0) await written;
+      if (at === 150) {
+        stops[3]?.();
+        const keys: (readonly [string, number])[] = [];
+        heard.set('late', keys);
+        later.push((async () => {
+          for await (const { changes } of db.watch({ prefix: ['range 1'] as never })) {
+            for (const change of changes) if (change.type === 'set') keys.push(change.key);
+            if (keys.at(-1)?.[1] === 283) return;
+          }
+        })());
+      }
+    }
+    await Promise.all(later);
+    const expected = (name: string, from: number, to: number): (readonly [string, number])[] =>
+      Array.from({ length: 300 }, (_, at) => [`range ${(at * 7) % 45}`, at] as const).filter(([found, at]) => found === name && at >= from && at < to);
+    for (const [, at] of expected('range 7', 0, 300)) assert.equal(((await next(slow)).changes[0] as { value: unknown }).value, at);
+    for (let at = 0; at < 300; at++) assert.equal(((await next(all)).changes[0] as { value: unknown }).value, at);
+    const count = (): number => watched.reduce((sum, name) => sum + (heard.get(name)?.length ?? 0), 0);
+    const wanted = watched.reduce((sum, name) => sum + expected(name, 0, name === 'range 3' ? 151 : 300).length, 0);
+    for (let turns = 0; count() < wanted && turns < 1000; turns++) await db.stats();
+    assert.deepEqual(heard.get('late'), expected('range 1', 151, 300));
+    for (const name of watched) assert.deepEqual(heard.get(name), expected(name, 0, name === 'range 3' ? 151 : 300), name);
+  });
+});
+
 test('a watch ends by break, return, abort and the close of the database', async () => {
   const db = await open('test', { storage: 'memory' });
   const loop = (async () => {

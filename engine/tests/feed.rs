@@ -240,6 +240,30 @@ fn listeners_in_memory_that_fall_behind_are_told() {
 }
 
 #[test]
+fn a_copy_goes_on_from_the_same_commit() {
+    for kept in [0, 1000] {
+        let database = open(&SimStorage::new(), kept, 0);
+        let mut first = database.changes(None).expect("from now on");
+        set(&database, b"a", b"1");
+        let before = first.clone();
+        let versions: Vec<u64> = (0..3).map(|_| set(&database, b"b", b"2")).collect();
+        first.next_commit().expect("it works").expect("there is one");
+        let middle = first.clone();
+        let rest = |mut changes: Changes| {
+            std::iter::from_fn(move || changes.next_commit().expect("it works").map(|commit| commit.version))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(rest(first), versions);
+        assert_eq!(rest(middle), versions, "what it has not taken stays when others have");
+        assert_eq!(rest(before.clone()).len(), 4);
+        drop(before);
+        let newest = database.changes(None).expect("from now on");
+        set(&database, b"c", b"3");
+        assert_eq!(rest(newest).len(), 1);
+    }
+}
+
+#[test]
 fn waiting_ends_with_the_next_commit() {
     let database = Arc::new(open(&SimStorage::new(), 0, 0));
     let mut changes = database.changes(None).expect("from now on");

@@ -1,6 +1,7 @@
 //! A client that follows the commits: which of them it is told, and in what form.
 
 use std::ops::Bound;
+use std::rc::Rc;
 
 use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result};
 
@@ -27,7 +28,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    fn range(&self) -> KeyRange<'_> {
+    pub(crate) fn range(&self) -> KeyRange<'_> {
         KeyRange {
             lower: self.lower.as_ref().map(Vec::as_slice),
             upper: self.upper.as_ref().map(Vec::as_slice),
@@ -35,7 +36,7 @@ impl Filter {
     }
 
     /// Whether the change touches the range; fails where what follows cannot be understood with the codecs.
-    fn touches(&self, change: &Change) -> Result<bool> {
+    pub(crate) fn touches(&self, change: &Change) -> Result<bool> {
         Ok(match change {
             Change::Set { collection, key, .. } | Change::Delete { collection, key } => {
                 *collection == self.name && range::contains(&self.range(), key)
@@ -66,18 +67,26 @@ impl Filter {
     }
 }
 
+/// Where a follower is.
+enum Position {
+    /// It reads the commits itself.
+    Reading(Changes),
+    /// It has taken everything up to this version or a later one. Another looks for the next commit of interest.
+    Waiting(u64),
+}
+
 /// What a client follows.
 pub(crate) struct Follower {
-    changes: Changes,
-    filter: Option<Filter>,
+    position: Position,
+    filter: Option<Rc<Filter>>,
     /// Found after commits that could still be sent.
     failed: Option<Error>,
 }
 
 impl Follower {
-    pub(crate) fn new(database: &Database, since: Option<u64>, filter: Option<Filter>) -> Result<Self> {
+    pub(crate) fn new(database: &Database, since: Option<u64>, filter: Option<Rc<Filter>>) -> Result<Self> {
         Ok(Self {
-            changes: database.changes(since)?,
+            position: Position::Reading(database.changes(since)?),
             filter,
             failed: None,
         })
@@ -85,11 +94,36 @@ impl Follower {
 
     /// Version of the last commit that was passed.
     pub(crate) fn version(&self) -> u64 {
-        self.changes.version()
+        match &self.position {
+            Position::Reading(changes) => changes.version(),
+            Position::Waiting(version) => *version,
+        }
+    }
+
+    /// Whether there is something for it, as far as is known.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.failed.is_some() || matches!(self.position, Position::Reading(_))
+    }
+
+    /// Lets a follower that waits read on from `before`, which a commit of interest comes after. Tells whether it waited for that commit.
+    pub(crate) fn wake(&mut self, before: &Changes, version: u64) -> bool {
+        let waited = matches!(self.position, Position::Waiting(seen) if seen < version);
+        if waited {
+            self.position = Position::Reading(before.clone());
+        }
+        waited
+    }
+
+    /// Tells a follower that waits that there will be nothing more.
+    pub(crate) fn fail(&mut self, error: &Error) {
+        if matches!(self.position, Position::Waiting(_)) {
+            self.failed = Some(error.clone());
+        }
     }
 
     /// Writes whether nothing is left for now, the version that was reached, and the next commits as one byte string.
-    pub(crate) fn next(&mut self, max_bytes: u64, out: &mut Writer) -> Result<()> {
+    /// A follower that has taken everything waits from then on, and gives away what it read with.
+    pub(crate) fn next(&mut self, max_bytes: u64, out: &mut Writer) -> Result<Option<Changes>> {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -113,15 +147,23 @@ impl Follower {
                 }
             }
         }
+        let version = self.version();
         out.flag(is_done);
-        out.uv(self.version());
+        out.uv(version);
         out.bytes(commits.as_slice());
-        Ok(())
+        if is_done && let Position::Reading(changes) = std::mem::replace(&mut self.position, Position::Waiting(version))
+        {
+            return Ok(Some(changes));
+        }
+        Ok(None)
     }
 
     /// The next commit, without the changes that are of no interest.
     fn next_of_interest(&mut self) -> Result<Option<Commit>> {
-        let Some(mut commit) = self.changes.next_commit()? else {
+        let Position::Reading(changes) = &mut self.position else {
+            return Ok(None);
+        };
+        let Some(mut commit) = changes.next_commit()? else {
             return Ok(None);
         };
         let mut failed = None;

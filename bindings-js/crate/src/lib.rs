@@ -7,6 +7,7 @@
 mod alloc;
 mod errors;
 mod feed;
+mod followers;
 mod host_storage;
 pub mod protocol;
 mod range;

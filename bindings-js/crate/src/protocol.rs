@@ -36,6 +36,7 @@ pub mod op {
     pub const CHANGES_OPEN: u8 = 0x28;
     pub const CHANGES_NEXT: u8 = 0x29;
     pub const CHANGES_CLOSE: u8 = 0x2a;
+    pub const CHANGES_READY: u8 = 0x2b;
     pub const SET: u8 = 0x30;
     pub const DELETE: u8 = 0x31;
     pub const CLEAR: u8 = 0x32;

@@ -18,8 +18,6 @@ use crate::upkeep;
 pub struct Session {
     database: Option<Database>,
     state: State,
-    /// Version of the newest commit that followers were told of.
-    announced: u64,
     waiting: Option<Waiting>,
     /// The host's flush that is under way.
     flush: Option<OpenFlush>,
@@ -51,7 +49,6 @@ impl Session {
         Self {
             database: Some(database),
             state: State::default(),
-            announced: 0,
             waiting: None,
             flush: None,
             released: None,
@@ -152,13 +149,11 @@ impl Session {
         self.database.as_ref().is_some_and(Database::needs_flush)
     }
 
-    /// Whether there are commits that those who follow the commits were not told of, which they are herewith.
+    /// Whether there are commits for those who follow the commits and had taken all before; true once for each.
     pub fn has_news(&mut self) -> bool {
-        let Some(database) = self.database.as_ref().filter(|_| self.state.has_followers()) else {
-            return false;
-        };
-        let version = database.version();
-        std::mem::replace(&mut self.announced, version) < version
+        self.database
+            .as_ref()
+            .is_some_and(|database| self.state.has_news(database))
     }
 
     /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
@@ -209,6 +204,7 @@ fn joins_group(code: u8) -> bool {
                 | op::WITHIN
                 | op::CHANGES_NEXT
                 | op::CHANGES_CLOSE
+                | op::CHANGES_READY
                 | op::BACKUP_NEXT
                 | op::BACKUP_CLOSE
         )

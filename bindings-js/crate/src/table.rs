@@ -35,6 +35,15 @@ impl<T> Table<T> {
         }
     }
 
+    /// In the order of the numbers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
+        self.entries.iter().map(|(id, thing)| (*id, &**thing))
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().map(|(_, thing)| &mut **thing)
+    }
+
     pub(crate) fn take(&mut self, id: u64) -> Option<T> {
         let index = self.find(id).ok()?;
         Some(*self.entries.remove(index).1)

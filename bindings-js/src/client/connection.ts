@@ -15,6 +15,8 @@ export type ConnectionStatus = 'open' | 'closing' | 'closed';
 /** From here on a message is sent at once instead of at the end of the tick. */
 const FULL_MESSAGE_BYTES = 1 << 20;
 
+const FEW_FOLLOWERS = 4;
+
 const ignore = (): void => {};
 
 /** A client's side of one engine. */
@@ -31,8 +33,8 @@ export class Connection {
   #nextId = 1;
   #nextCollection = 0;
   #news = 0;
-  /** Called at signs of new commits, and when none will come any more. */
-  readonly waiting = new Set<() => void>();
+  /** By the number of a follower: called when there may be commits for it, and when none will come any more. */
+  readonly waiting = new Map<number, () => void>();
   readonly #collections = new Map<string, number>();
 
   constructor(transport: Transport) {
@@ -213,11 +215,15 @@ export class Connection {
 
   #onNews(): void {
     this.#news++;
-    this.#wakeAll();
+    // For a few it is quicker to ask whether there is something for them than for whom there is something.
+    if (this.waiting.size <= FEW_FOLLOWERS) return this.#wakeAll();
+    this.post((writer) => writer.u8(Op.changesReady), (reader) => {
+      for (let left = reader.uv(); left > 0; left--) this.waiting.get(reader.uv())?.();
+    });
   }
 
   #wakeAll(): void {
-    for (const wake of [...this.waiting]) wake();
+    for (const wake of [...this.waiting.values()]) wake();
   }
 
   #onFailure(error: KvError): void {

@@ -253,6 +253,17 @@ impl Changes {
     }
 }
 
+/// Goes on from the same commit.
+impl Clone for Changes {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            version: self.version,
+            listener: self.listener.map(|_| self.shared.feed().join(self.version)),
+        }
+    }
+}
+
 impl Drop for Changes {
     fn drop(&mut self) {
         if let Some(listener) = self.listener {
@@ -363,6 +374,8 @@ pub(crate) struct Feed {
     bytes: usize,
     /// What each listener has taken already.
     listeners: BTreeMap<u64, u64>,
+    /// How many listeners have taken everything up to a version.
+    taken: BTreeMap<u64, usize>,
     next: u64,
     /// Everything after this version is here.
     horizon: u64,
@@ -378,23 +391,41 @@ impl Feed {
         if self.listeners.is_empty() {
             self.horizon = version;
         }
+        self.join(version)
+    }
+
+    /// As `enter`, at the side of one who has taken as much.
+    fn join(&mut self, version: u64) -> u64 {
         self.next += 1;
         self.listeners.insert(self.next, version);
+        *self.taken.entry(version).or_default() += 1;
         self.next
     }
 
     fn leave(&mut self, listener: u64) {
-        self.listeners.remove(&listener);
-        self.trim();
+        if let Some(version) = self.listeners.remove(&listener) {
+            self.depart(version);
+        }
     }
 
     fn advance(&mut self, listener: u64, version: u64) {
-        self.listeners.insert(listener, version);
-        self.trim();
+        *self.taken.entry(version).or_default() += 1;
+        if let Some(before) = self.listeners.insert(listener, version) {
+            self.depart(before);
+        }
     }
 
-    fn trim(&mut self) {
-        let taken = self.listeners.values().min().copied().unwrap_or(u64::MAX);
+    /// A listener has taken more than up to `version`, or is gone; what all have taken goes.
+    fn depart(&mut self, version: u64) {
+        let Some(count) = self.taken.get_mut(&version) else {
+            return;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.taken.remove(&version);
+        let taken = self.taken.first_key_value().map_or(u64::MAX, |(version, _)| *version);
         while self.chunks.front().is_some_and(|(version, _)| *version <= taken) {
             self.drop_oldest();
         }

@@ -2,16 +2,16 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::{Database, Error, Result};
+use mangrove_engine::{Database, Result};
 
 use super::State;
-use crate::feed::{Filter, Follower};
+use crate::feed::Filter;
 use crate::protocol::{Reader, View, Writer};
 
 impl State {
-    /// Whether somebody follows the commits.
-    pub(crate) fn has_followers(&self) -> bool {
-        !self.followers.is_empty()
+    /// Whether there are commits for followers that had taken everything; true once.
+    pub(crate) fn has_news(&mut self, database: &Database) -> bool {
+        self.followers.has_news(database)
     }
 
     pub(super) fn changes_open(
@@ -37,21 +37,28 @@ impl State {
         } else {
             None
         };
-        let follower = Follower::new(database, since, filter)?;
-        out.uv(follower.version());
-        self.followers.insert(id, follower);
+        let version = self.followers.open(database, id, since, filter)?;
+        out.uv(version);
         Ok(())
     }
 
-    pub(super) fn changes_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+    pub(super) fn changes_next(
+        &mut self,
+        database: &Database,
+        reader: &mut Reader<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
         let (id, max_bytes) = (reader.uv()?, reader.uv()?);
-        let follower = self.followers.get_mut(id).ok_or(Error::Closed)?;
-        follower.next(max_bytes.max(1), out)
+        self.followers.next(database, id, max_bytes.max(1), out)
     }
 
     pub(super) fn changes_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
-        self.followers.remove(id);
+        self.followers.close(id);
         Ok(())
+    }
+
+    pub(super) fn changes_ready(&mut self, database: &Database, out: &mut Writer) {
+        self.followers.ready(database, out);
     }
 }

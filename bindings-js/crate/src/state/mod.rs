@@ -2,7 +2,7 @@
 
 use mangrove_engine::{BackupPieces, Database, Error, Result, Snapshot, Tree};
 
-use crate::feed::Follower;
+use crate::followers::Followers;
 use crate::protocol::{Reader, View, Writer, op};
 use crate::scan::Scan;
 use crate::session::Writes;
@@ -69,7 +69,7 @@ pub(crate) struct State {
     snapshots: Table<ReadView>,
     transactions: Table<Open>,
     scans: Table<Scan>,
-    followers: Table<Follower>,
+    followers: Followers,
     backups: Table<BackupPieces>,
 }
 
@@ -119,8 +119,12 @@ impl State {
             op::SNAPSHOT_OPEN => self.snapshot_open(database, reader, out),
             op::SNAPSHOT_CLOSE => self.snapshot_close(reader),
             op::CHANGES_OPEN => self.changes_open(database, reader, out),
-            op::CHANGES_NEXT => self.changes_next(reader, out),
+            op::CHANGES_NEXT => self.changes_next(database, reader, out),
             op::CHANGES_CLOSE => self.changes_close(reader),
+            op::CHANGES_READY => {
+                self.changes_ready(database, out);
+                Ok(())
+            }
             op::BACKUP_OPEN => self.backup_open(database, reader, out),
             op::BACKUP_NEXT => self.backup_next(reader, out),
             op::BACKUP_CLOSE => self.backup_close(reader),

@@ -49,6 +49,8 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   #isEnded = false;
   #failure: { readonly error: unknown } | undefined;
   #wake: (() => void) | undefined;
+  /** What the connection knew of news when everything there was had been asked for. */
+  #newsAtEnd: number | undefined;
   #tail: Promise<unknown> = Promise.resolve();
 
   constructor(request: FeedRequest<K, V>) {
@@ -126,7 +128,8 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
         const commit = this.#commits.next();
         if (commit.changes.length > 0) return commit as Commit<K, V>;
       } else if (connection.status === 'open') {
-        await this.#pull();
+        if (this.#newsAtEnd === connection.news) await this.#wait();
+        else await this.#pull();
       } else if (connection.failure === undefined) {
         this.#end();
       } else {
@@ -145,21 +148,23 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     });
     const { isAll, bytes } = await abortable(pulled, this.#signal);
     this.#commits = new CommitReader(bytes, this.#decoders as Decoders);
-    if (isAll && bytes.length === 0 && connection.news === news) await this.#wait();
+    this.#newsAtEnd = isAll ? news : undefined;
   }
 
   /** Until there is something new, of whatever kind. */
   #wait(): Promise<void> {
-    const { connection } = this.#held;
+    const { connection, id } = this.#held;
     if (this.#isEnded || this.#failure !== undefined || connection.status !== 'open') return Promise.resolve();
     return new Promise((resolve) => {
       this.#wake = () => {
-        connection.waiting.delete(this.#wake as () => void);
+        connection.waiting.delete(id);
         this.#wake = undefined;
+        // Being woken is a sign of news even where it is for others.
+        this.#newsAtEnd = undefined;
         resolve();
       };
       // Whoever waits is reachable; an iterator that nobody asks for its next commit need not be.
-      connection.waiting.add(this.#wake);
+      connection.waiting.set(id, this.#wake);
     });
   }
 

@@ -1,0 +1,324 @@
+//! All that a client follows, and which of it a commit is of interest to: however many wait, a commit is read once.
+
+use std::cmp::Ordering;
+use std::ops::Bound;
+use std::rc::Rc;
+
+use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result};
+
+use crate::feed::{Filter, Follower};
+use crate::protocol::Writer;
+use crate::range::is_empty;
+use crate::table::Table;
+
+/// Followers by the numbers the client gave them.
+#[derive(Default)]
+pub(crate) struct Followers {
+    table: Table<Follower>,
+    /// Reads on for all that wait.
+    scout: Option<Changes>,
+    ranges: Ranges,
+    /// Those that follow everything.
+    whole: Vec<u64>,
+    has_news: bool,
+}
+
+impl Followers {
+    /// Begins to follow; gives the version from which on.
+    pub(crate) fn open(
+        &mut self,
+        database: &Database,
+        id: u64,
+        since: Option<u64>,
+        filter: Option<Filter>,
+    ) -> Result<u64> {
+        let filter = filter.map(Rc::new);
+        let follower = Follower::new(database, since, filter.clone())?;
+        let version = follower.version();
+        self.close(id);
+        match filter {
+            Some(filter) => self.ranges.insert(id, filter),
+            None => self.whole.push(id),
+        }
+        self.table.insert(id, follower);
+        Ok(version)
+    }
+
+    pub(crate) fn next(&mut self, database: &Database, id: u64, max_bytes: u64, out: &mut Writer) -> Result<()> {
+        self.look(database);
+        let follower = self.table.get_mut(id).ok_or(Error::Closed)?;
+        if let Some(changes) = follower.next(max_bytes, out)? {
+            self.scout.get_or_insert(changes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&mut self, id: u64) {
+        self.table.remove(id);
+        self.ranges.remove(id);
+        self.whole.retain(|&other| other != id);
+        if self.table.is_empty() {
+            self.scout = None;
+        }
+    }
+
+    /// Whether there is something for a follower that had taken everything; true once.
+    pub(crate) fn has_news(&mut self, database: &Database) -> bool {
+        self.look(database);
+        std::mem::take(&mut self.has_news)
+    }
+
+    /// Writes the numbers of those for which there may be something.
+    pub(crate) fn ready(&mut self, database: &Database, out: &mut Writer) {
+        self.look(database);
+        let ready: Vec<u64> = self
+            .table
+            .iter()
+            .filter(|(_, follower)| follower.is_ready())
+            .map(|(id, _)| id)
+            .collect();
+        out.uv(ready.len() as u64);
+        for id in ready {
+            out.uv(id);
+        }
+    }
+
+    /// Looks at what was committed since the last time.
+    fn look(&mut self, database: &Database) {
+        while let Some(scout) = self.scout.as_mut().filter(|scout| scout.version() < database.version()) {
+            let before = scout.clone();
+            match scout.next_commit() {
+                Ok(Some(commit)) => self.wake(&before, &commit),
+                Ok(None) => return,
+                Err(error) => {
+                    self.scout = None;
+                    self.has_news = true;
+                    for follower in self.table.values_mut() {
+                        follower.fail(&error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn wake(&mut self, before: &Changes, commit: &Commit) {
+        let mut ids = Vec::new();
+        if commit
+            .changes
+            .iter()
+            .any(|change| !matches!(change, Change::Create { .. }))
+        {
+            ids.extend_from_slice(&self.whole);
+        }
+        for change in &commit.changes {
+            self.ranges.find(change, &mut ids);
+        }
+        for id in ids {
+            if let Some(follower) = self.table.get_mut(id) {
+                self.has_news |= follower.wake(before, commit.version);
+            }
+        }
+    }
+}
+
+struct Entry {
+    id: u64,
+    filter: Rc<Filter>,
+    /// Which of the entries up to this one, of the same collection, ends last.
+    furthest: usize,
+}
+
+/// Ranges in the order of their collections and beginnings.
+#[derive(Default)]
+struct Ranges {
+    entries: Vec<Entry>,
+}
+
+impl Ranges {
+    fn insert(&mut self, id: u64, filter: Rc<Filter>) {
+        let order = |entry: &Entry| {
+            let names = entry.filter.name.cmp(&filter.name);
+            names
+                .then_with(|| compare(entry.filter.range().lower, filter.range().lower, Ordering::Less))
+                .is_le()
+        };
+        let at = self.entries.partition_point(order);
+        self.entries.insert(
+            at,
+            Entry {
+                id,
+                filter,
+                furthest: at,
+            },
+        );
+        self.measure(at);
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(at) = self.entries.iter().position(|entry| entry.id == id) {
+            self.entries.remove(at);
+            self.measure(at);
+        }
+    }
+
+    /// Finds again which ends last, from an entry on.
+    fn measure(&mut self, from: usize) {
+        for at in from..self.entries.len() {
+            let upper = |at: usize| self.entries[at].filter.range().upper;
+            let before = at
+                .checked_sub(1)
+                .filter(|&before| self.entries[before].filter.name == self.entries[at].filter.name)
+                .map(|before| self.entries[before].furthest)
+                .filter(|&before| compare(upper(before), upper(at), Ordering::Greater).is_ge());
+            self.entries[at].furthest = before.unwrap_or(at);
+        }
+    }
+
+    /// Appends whose ranges the change is of interest to.
+    fn find(&self, change: &Change, ids: &mut Vec<u64>) {
+        let whole = (Bound::Unbounded, Bound::Unbounded);
+        match change {
+            Change::Set { collection, key, .. } | Change::Delete { collection, key } => {
+                self.find_in(collection, (Bound::Included(key), Bound::Included(key)), change, ids);
+            }
+            Change::Clear {
+                collection,
+                lower,
+                upper,
+            } => {
+                let range = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
+                self.find_in(collection, range, change, ids);
+            }
+            Change::Drop { collection } | Change::Codecs { collection, .. } => {
+                self.find_in(collection, whole, change, ids);
+            }
+            Change::Rename { from, to } => {
+                for name in [from, to] {
+                    self.find_in(name, whole, change, ids);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn find_in(&self, name: &str, (lower, upper): (Bound<&[u8]>, Bound<&[u8]>), change: &Change, ids: &mut Vec<u64>) {
+        let ends_before = |from: Bound<&[u8]>, to: Bound<&[u8]>| is_empty(&KeyRange { lower: from, upper: to });
+        let end = self
+            .entries
+            .partition_point(|entry| match (*entry.filter.name).cmp(name) {
+                Ordering::Equal => !ends_before(entry.filter.range().lower, upper),
+                order => order.is_lt(),
+            });
+        for entry in self.entries[..end].iter().rev() {
+            if entry.filter.name != name || ends_before(lower, self.entries[entry.furthest].filter.range().upper) {
+                break;
+            }
+            // What cannot be understood is of interest too.
+            if !matches!(entry.filter.touches(change), Ok(false)) {
+                ids.push(entry.id);
+            }
+        }
+    }
+}
+
+/// Which of two bounds of the same kind comes first; `none` is where an end without a bound lies.
+fn compare(a: Bound<&[u8]>, b: Bound<&[u8]>, none: Ordering) -> Ordering {
+    // Without its key a lower bound begins after it, an upper bound ends before it.
+    let rank = |bound: Bound<&[u8]>| match bound {
+        Bound::Included(_) => 0,
+        Bound::Excluded(_) => 1,
+        Bound::Unbounded => 2,
+    };
+    let key = |bound| match bound {
+        Bound::Included(key) | Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    };
+    match (key(a), key(b)) {
+        (None, None) => Ordering::Equal,
+        (None, Some(_)) => none,
+        (Some(_), None) => none.reverse(),
+        (Some(x), Some(y)) => {
+            let ranks = rank(a).cmp(&rank(b));
+            x.cmp(y).then(if none.is_lt() { ranks } else { ranks.reverse() })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bounds() -> Vec<Bound<Vec<u8>>> {
+        let mut bounds = vec![Bound::Unbounded];
+        bounds.extend((0..4).flat_map(|byte| [Bound::Included(vec![byte]), Bound::Excluded(vec![byte])]));
+        bounds
+    }
+
+    fn filter(name: &str, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> Rc<Filter> {
+        Rc::new(Filter {
+            name: name.to_owned(),
+            key_codec: "any".to_owned(),
+            value_codec: "any".to_owned(),
+            lower: lower.clone(),
+            upper: upper.clone(),
+        })
+    }
+
+    #[test]
+    fn those_of_interest_are_found_among_any_ranges() {
+        let mut filters = Vec::new();
+        for name in ["b", "a", "c"] {
+            for lower in &bounds() {
+                filters.extend(bounds().iter().map(|upper| filter(name, lower, upper)));
+            }
+        }
+        let collection = || "b".to_owned();
+        let mut changes: Vec<Change> = (0..5)
+            .flat_map(|byte| [vec![byte], vec![byte, 7]])
+            .map(|key| Change::Delete {
+                collection: collection(),
+                key,
+            })
+            .collect();
+        for lower in bounds() {
+            changes.extend(bounds().into_iter().map(|upper| Change::Clear {
+                collection: collection(),
+                lower: lower.clone(),
+                upper,
+            }));
+        }
+        changes.push(Change::Drop {
+            collection: collection(),
+        });
+        changes.push(Change::Rename {
+            from: collection(),
+            to: "c".to_owned(),
+        });
+        changes.push(Change::Drop {
+            collection: "none".to_owned(),
+        });
+        // Few and many, in an order that is not theirs, and without those that have gone.
+        for step in [1, 7, 50] {
+            let mut ranges = Ranges::default();
+            let chosen: Vec<(u64, &Rc<Filter>)> = (0..).zip(filters.iter().rev().step_by(step)).collect();
+            for (id, filter) in &chosen {
+                ranges.insert(*id, Rc::clone(filter));
+            }
+            for id in chosen.iter().map(|(id, _)| *id).filter(|id| id % 3 == 0) {
+                ranges.remove(id);
+            }
+            for change in &changes {
+                let mut found = Vec::new();
+                ranges.find(change, &mut found);
+                found.sort_unstable();
+                found.dedup();
+                let expected: Vec<u64> = chosen
+                    .iter()
+                    .filter(|(id, filter)| id % 3 != 0 && filter.touches(change).unwrap())
+                    .map(|(id, _)| *id)
+                    .collect();
+                assert_eq!(found, expected, "{change:?}");
+            }
+        }
+    }
+}
