@@ -6,4 +6,15 @@ interface Window {
   checkStorage(kind: 'opfs' | 'indexeddb', place: 'page' | 'worker'): Promise<import('./conformance.ts').Outcome>;
   /** Runs the suite of abstract-level over databases in files, or of objects in the page's own thread. */
   runLevelSuite(storage: 'opfs' | 'here'): ReturnType<typeof import('./level/main.ts').run>;
+  loadMigration(): Promise<typeof import('./migrate.ts')>;
+  /** Shows a live query with React; `react` is what the test does with the page then. */
+  mountReact(isStrict: boolean): Promise<void>;
+  react: {
+    set(key: string, value: number): Promise<void>;
+    transition(round: number): void;
+    counts(): { renders: number; torn: number; watches: number; text: string | null };
+    fail(): Promise<void>;
+    unmount(): void;
+    close(): Promise<void>;
+  };
 }

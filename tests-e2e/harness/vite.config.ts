@@ -29,6 +29,7 @@ export default defineConfig({
       { find: /^events$/, replacement: 'events/' },
     ],
   },
-  define: { __dirname: '"/"' },
+  // Effects run twice in the strict mode of React's development build only.
+  define: { __dirname: '"/"', 'process.env.NODE_ENV': '"development"' },
   build: { target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
 });

@@ -3,6 +3,7 @@
  *
  * @module mangrove-kv/migrate
  */
+import { KvError } from 'mangrove-kv';
 import type { Batch, Collection, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
 
 /** A database of any key and value types. */
@@ -35,7 +36,10 @@ export interface MigrationProgress {
 
 /** Options of every migration. */
 export interface MigrationOptions<K, V> {
-  /** What to store instead; `undefined` leaves the entry out. It may wait, as for the bytes of a Blob, which cannot be stored itself. */
+  /**
+   * What to store instead; `undefined` leaves the entry out. It may wait, as for the bytes of a Blob. What IndexedDB keeps and a database does
+   * not, such as a Blob, a File or a CryptoKey, ends the migration with KV_INVALID_VALUE, which names the entry; nothing is left out unasked.
+   */
   transform?: ((entry: SourceEntry) => readonly [K, V] | undefined | Promise<readonly [K, V] | undefined>) | undefined;
   /** Told after each commit. */
   onProgress?: ((progress: MigrationProgress) => void) | undefined;
@@ -80,9 +84,21 @@ function statesOf(db: MigrationTarget): Collection<Key, State> {
   return db.collection<Key, State>('mangrove-kv/migrate');
 }
 
+function describe(key: Key): string {
+  const text = typeof key === 'string' ? JSON.stringify(key) : key instanceof Date ? key.toISOString() : String(key);
+  return text.length > 100 ? `${text.slice(0, 100)}…` : text;
+}
+
 async function put<K, V>(batch: Batch<K, V>, entry: SourceEntry, { transform }: MigrationOptions<K, V>): Promise<void> {
   const pair = transform === undefined ? [entry.key as K, entry.value as V] as const : await transform(entry);
-  if (pair !== undefined) batch.set(pair[0], pair[1]);
+  if (pair === undefined) return;
+  try {
+    batch.set(pair[0], pair[1]);
+  } catch (error) {
+    if (!(error instanceof KvError)) throw error;
+    const where = `${entry.store === '' ? 'localStorage' : entry.store}: ${describe(entry.key)}`;
+    throw new KvError(error.code, `${where} cannot be stored (${error.message}); convert it or leave it out with transform`, { cause: error });
+  }
 }
 
 function result<T>(request: IDBRequest<T>): Promise<T> {
