@@ -47,7 +47,8 @@ test('a second opener waits, then is refused', () => withPath(async (path) => {
   await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
   await rejects(open(path, { lockTimeout: 30 }), 'KV_LOCKED');
   await rejects(destroy(path), 'KV_LOCKED');
-  const waiting = open(path);
+  // However long the disk takes for what it waits for.
+  const waiting = open(path, { lockTimeout: 600_000 });
   await first.set('a', 1);
   await first.close();
   const second = await waiting;
@@ -92,7 +93,10 @@ test('locks of nobody are taken over', () => withPath(async (path) => {
     await (await open(path, { lockTimeout: 0 })).close();
     assert.equal(existsSync(join(path, 'lock')), false);
   }
+  // Somebody is about to write into it. It stays new even if this process is stopped for a while.
   writeFileSync(join(path, 'lock'), '');
+  const inAnHour = new Date(Date.now() + 3_600_000);
+  utimesSync(join(path, 'lock'), inAnHour, inAnHour);
   await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
   const longAgo = new Date(0);
   utimesSync(join(path, 'lock'), longAgo, longAgo);

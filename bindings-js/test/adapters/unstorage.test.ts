@@ -1,4 +1,4 @@
-// What the documentation of unstorage asks of a driver.
+// What the documentation of unstorage asks of a driver, and what it tests its own drivers for; the package publishes no tests.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
@@ -45,6 +45,29 @@ withStorage('keys are normalized, listed and removed by their base', async (stor
   // A storage clears whole mounts; the driver can do less.
   await mangroveDriver({ collection }).clear('s1:');
   assert.deepEqual(await storage.getKeys(), ['s1x', 's2:a']);
+  await storage.clear();
+  assert.deepEqual(await storage.getKeys(), []);
+});
+
+withStorage('keys are listed down to a depth', async (storage) => {
+  for (const key of ['top', 'a:middle', 'a:b:low', 'a:b:lower']) await storage.setItem(key, 1);
+  const within = async (maxDepth: number): Promise<string[]> => (await storage.getKeys(undefined, { maxDepth })).sort();
+  assert.deepEqual(await within(0), ['top']);
+  assert.deepEqual(await within(1), ['a:middle', 'top']);
+  assert.deepEqual(await within(2), ['a:b:low', 'a:b:lower', 'a:middle', 'top']);
+  assert.deepEqual(await storage.getKeys('a:b'), ['a:b:low', 'a:b:lower']);
+});
+
+withStorage('what is false is not missing, and objects are stored as JSON has them', async (storage) => {
+  for (const [key, value] of [['zero', 0], ['no', false], ['empty', '']] as const) {
+    await storage.setItem(key, value);
+    assert.equal(await storage.hasItem(key), true);
+    assert.equal(await storage.getItem(key), value, key);
+  }
+  await storage.setItem('/path/file.json', { toJSON: () => ({ written: 'otherwise' }) } as never);
+  assert.deepEqual(await storage.getItem('path:file.json'), { written: 'otherwise' });
+  await assert.rejects(async () => storage.setItem('instance', new (class Unknown {})() as never), /stringify/);
+  await storage.clear();
   await storage.clear();
   assert.deepEqual(await storage.getKeys(), []);
 });
