@@ -9,10 +9,11 @@ export type {
   Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
   WatchOptions, Watchable,
 } from './feed-types.ts';
+export type { SchemaIssue, SchemaResult, StandardSchema } from './schema-types.ts';
 export { DELETE, KEEP } from './types.ts';
 export type {
-  Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database,
+  Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
   Durability, Entry, Expiry, KvIterator, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result,
-  Savepoint, SetOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter,
+  Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter,
   Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport, WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';

@@ -1,8 +1,10 @@
 // What the entries for browsers share: the engine runs in a dedicated worker, a database is a directory of the origin
 // private file system. Importing this touches nothing, so that pages may be rendered on servers.
 import type { Key } from './codec/keys.ts';
+import { abortable } from './client/async.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
+import { reportBlocked } from './client/events.ts';
 import { checkOptions, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
@@ -21,11 +23,11 @@ export function createBrowserLoader(ownModule: ModuleHost['ownModule']): LoadMod
 }
 
 /** @internal */
-export async function openIn<K = Key, V = unknown>(
+export async function openIn<K = Key, V = unknown, I = V>(
   loadModule: LoadModule,
   name: string | URL,
-  options: OpenOptions<K, V>,
-): Promise<Database<K, V>> {
+  options: OpenOptions<K, V, I>,
+): Promise<Database<K, V, I>> {
   const checked = checkOptions(options);
   checked.signal?.throwIfAborted();
   const path = String(name);
@@ -35,10 +37,42 @@ export async function openIn<K = Key, V = unknown>(
     const transport = await openHere(loadModule, storage, checked);
     return new KvDatabase(new Connection(transport), { path, persistence: 'custom', durability }, options);
   }
-  const persistence = storage === 'memory' || storage === 'indexeddb' ? storage : 'opfs';
-  const openTransport = persistence === 'indexeddb' ? openInIndexedDb : openInWorker;
-  const transport = await openTransport(loadModule, path, checked);
-  return new KvDatabase(new Connection(transport), { path, persistence, durability }, options);
+  const { transport, persistence } = await openWhere(loadModule, path, checked);
+  return new KvDatabase(new Connection(transport), { path, persistence, durability, isLocked: persistence !== 'memory' }, options);
+}
+
+interface Opened {
+  readonly transport: Transport;
+  readonly persistence: 'opfs' | 'indexeddb' | 'memory';
+}
+
+/** Where the options say, or where they say to go if that is not to be had. */
+async function openWhere(loadModule: LoadModule, path: string, options: CheckedOptions): Promise<Opened> {
+  const { storage, onUnavailable, thread } = options;
+  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
+  if (storage === 'indexeddb') return { transport: await openInIndexedDb(loadModule, path, options), persistence: storage };
+  if (storage === 'memory') {
+    const isHere = thread === 'same' || (thread === 'auto' && typeof Worker !== 'function');
+    const transport = await (isHere ? openInSameThread : openInWorker)(loadModule, path, options, storage);
+    return { transport, persistence: storage };
+  }
+  directoryName(path);
+  const support = await checkSupport();
+  const isHere = thread === 'same';
+  const isSupported = support.ok || (isHere && support.reason === 'no-worker');
+  try {
+    if (!isSupported) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
+    const transport = await (isHere ? openInSameThread : openInWorker)(loadModule, path, options, 'opfs');
+    return { transport, persistence: 'opfs' };
+  } catch (error) {
+    if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
+    return openWhere(loadModule, path, { ...options, storage: onUnavailable });
+  }
+}
+
+/** Some browsers have OPFS without what a worker needs of it. That a worker's script is missing or forbidden says nothing about OPFS. */
+function isUnavailable(error: unknown): boolean {
+  return error instanceof KvError && error.code === 'KV_UNSUPPORTED' && !error.message.includes('(no-worker)');
 }
 
 /**
@@ -46,41 +80,38 @@ export async function openIn<K = Key, V = unknown>(
  *
  * @throws KvError KV_UNSUPPORTED: a page cannot open files synchronously.
  */
-export function openSync<K = Key, V = unknown>(_name: string | URL, _options?: OpenOptions<K, V>): SyncDatabase<K, V> {
+export function openSync<K = Key, V = unknown, I = V>(_name: string | URL, _options?: OpenOptions<K, V, I>): SyncDatabase<K, V, I> {
   throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
 }
 
-async function openInWorker(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
-  const { storage, lockTimeoutMs, engine, signal, wasm, worker, thread } = options;
-  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
-  const kind = storage === 'memory' ? 'memory' : 'opfs';
-  if (kind === 'opfs') {
-    directoryName(name);
-    const support = await checkSupport();
-    if (!support.ok && !(thread === 'same' && support.reason === 'no-worker')) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
-  } else if (thread !== 'same' && typeof Worker !== 'function') {
-    throw new KvError('KV_UNSUPPORTED', `${MESSAGES['no-worker']} (no-worker)`);
-  }
-  if (thread === 'same') return openInSameThread(loadModule, kind, name, options);
-  const request = loadModule(wasm).then((module) => ({ module, storage: kind, name, lockTimeoutMs, engine } as const));
+async function openInWorker(
+  loadModule: LoadModule,
+  name: string,
+  { lockTimeoutMs, engine, signal, wasm, worker }: CheckedOptions,
+  storage: 'opfs' | 'indexeddb' | 'memory',
+): Promise<Transport> {
+  signal?.throwIfAborted();
+  if (lockTimeoutMs > 0) reportBlocked(storage, name);
+  const request = loadModule(wasm).then((module) => ({ module, storage, name, lockTimeoutMs, engine }));
   // It may fail before anybody waits for it.
   request.catch(() => undefined);
-  return WorkerTransport.open(startWorker('opfs', worker), request, signal);
+  return WorkerTransport.open(startWorker(storage, worker), request, signal);
 }
 
 /** In a worker of the caller's, where the synchronous API is wanted. */
 async function openInSameThread(
   loadModule: LoadModule,
-  kind: 'opfs' | 'memory',
   name: string,
   { engine, signal, wasm, lockTimeoutMs }: CheckedOptions,
+  kind: 'opfs' | 'memory',
 ): Promise<Transport> {
-  const [module, { LocalTransport, MemoryStorage, OpfsStorage }] = await Promise.all([loadModule(wasm), import('./local.ts')]);
-  signal?.throwIfAborted();
+  const loaded = Promise.all([loadModule(wasm), import('./local.ts')]);
+  const [module, { LocalTransport, MemoryStorage, OpfsStorage }] = await abortable(loaded, signal);
   if (kind === 'memory') return new LocalTransport(module, new MemoryStorage(), engine, () => undefined);
   if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {
     throw new KvError('KV_UNSUPPORTED', 'files of the origin private file system can be used in the same thread in dedicated workers only');
   }
+  if (lockTimeoutMs > 0) reportBlocked(kind, name);
   const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
   if (signal?.aborted) {
     storage.close();
@@ -92,30 +123,25 @@ async function openInSameThread(
 /** `storage: 'indexeddb'`: in a worker of its own kind, or here if there are none. */
 async function openInIndexedDb(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
   directoryName(name);
-  const { lockTimeoutMs, engine, signal, wasm, worker, thread } = options;
-  if (thread === 'same' || typeof Worker !== 'function') {
-    const [module, { openHere: open }] = await Promise.all([loadModule(wasm), import('./indexeddb.ts')]);
-    signal?.throwIfAborted();
-    return open(module, name, options);
-  }
-  const request = loadModule(wasm).then((module) => ({ module, storage: 'indexeddb', name, lockTimeoutMs, engine } as const));
-  // It may fail before anybody waits for it.
-  request.catch(() => undefined);
-  return WorkerTransport.open(startWorker('indexeddb', worker), request, signal);
+  const { lockTimeoutMs, signal, thread, wasm } = options;
+  if (thread !== 'same' && typeof Worker === 'function') return openInWorker(loadModule, name, options, 'indexeddb');
+  if (lockTimeoutMs > 0) reportBlocked('indexeddb', name);
+  const [module, { openHere: open }] = await abortable(Promise.all([loadModule(wasm), import('./indexeddb.ts')]), signal);
+  return open(module, name, options);
 }
 
-function startWorker(kind: 'opfs' | 'indexeddb', source: CheckedOptions['worker']): WorkerPort {
+function startWorker(kind: 'opfs' | 'indexeddb' | 'memory', source: CheckedOptions['worker']): WorkerPort {
   let worker: Worker;
   try {
     if (typeof source === 'function') {
-      worker = source();
+      worker = source(kind);
     } else if (source !== undefined) {
       worker = new Worker(source, { type: 'module', name: 'mangrove-kv' });
     } else {
       // Bundlers know this form.
-      worker = kind === 'opfs'
-        ? new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' })
-        : new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+      worker = kind === 'indexeddb'
+        ? new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv' })
+        : new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
     }
   } catch (error) {
     const reason = error instanceof Error ? `: ${error.message}` : '';
@@ -131,8 +157,8 @@ async function openHere(
   storage: CustomStorage,
   { engine, signal, wasm }: CheckedOptions,
 ): Promise<Transport> {
-  const [module, { LocalTransport, WatchedStorage }] = await Promise.all([loadModule(wasm), import('./local.ts')]);
-  signal?.throwIfAborted();
+  const loaded = Promise.all([loadModule(wasm), import('./local.ts')]);
+  const [module, { LocalTransport, WatchedStorage }] = await abortable(loaded, signal);
   return new LocalTransport(module, new WatchedStorage(storage), engine, () => undefined);
 }
 

@@ -19,7 +19,7 @@ export { DurableObjectStorage } from './storage/durable-object.ts';
 export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from './storage/durable-object.ts';
 
 /** Options of `open` in a Durable Object. */
-export interface DurableObjectOptions<K = Key, V = unknown> extends Omit<OpenOptions<K, V>, 'storage' | 'lockTimeout' | 'wasm' | 'worker'> {
+export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'wasm' | 'worker'> {
   /** The engine: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, which Workers compile beforehand. */
   wasm: WebAssembly.Module;
   /** Several databases may be in one object. Without a slash. Default "main". */
@@ -44,10 +44,10 @@ function lock(storage: DurableObjectStorageLike, name: string): () => void {
  * @throws KvError KV_LOCKED if it is open in this object; KV_NOT_FOUND and KV_EXISTS as the options say; KV_CORRUPT,
  * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO; KV_UNSUPPORTED if the object has no SQLite database.
  */
-export async function open<K = Key, V = unknown>(
+export async function open<K = Key, V = unknown, I = V>(
   storage: DurableObjectStorageLike,
-  options: DurableObjectOptions<K, V>,
-): Promise<Database<K, V>> {
+  options: DurableObjectOptions<K, V, I>,
+): Promise<Database<K, V, I>> {
   const checked = checkOptions(options);
   checked.signal?.throwIfAborted();
   const { wasm, name = 'main' } = options;
@@ -65,6 +65,8 @@ export async function open<K = Key, V = unknown>(
     release();
     throw error;
   }
-  const transport = new LocalTransport(wasm, new WatchedStorage(files), checked.engine, release);
+  // A timer would keep the object from being put to sleep.
+  const engine = { ...checked.engine, sweep: false };
+  const transport = new LocalTransport(wasm, new WatchedStorage(files), engine, release);
   return new KvDatabase(new Connection(transport), { path: name, persistence: 'custom', durability: checked.durability }, options);
 }

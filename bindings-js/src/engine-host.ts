@@ -2,8 +2,11 @@
 import { instantiate } from '../build/wasm/glue.js';
 import type { Engine, Instance } from '../build/wasm/glue.js';
 import type { EngineOptions } from './client/options.ts';
+import type { TransportEvents } from './client/transport.ts';
 import { KvError } from './errors.ts';
 import type { KvErrorCode } from './errors.ts';
+import { Sweep } from './sweep.ts';
+import type { Swept } from './sweep.ts';
 import type { CustomStorage, StorageFile } from './types.ts';
 
 /** An error as it travels between threads and languages. */
@@ -64,7 +67,10 @@ class TrackedStorage implements CustomStorage {
 /** Bound within which relaxed commits are flushed. */
 const FLUSH_WITHIN_MS = 100;
 
-export class EngineHost {
+/** Told of what happens without a message: as the events of a transport. */
+export type Background = Pick<TransportEvents, 'news' | 'trouble' | 'fail'>;
+
+export class EngineHost implements Swept {
   /** Let go of at the end: a browser has room for about a hundred, and a closed database may be kept for long. */
   #instance: Instance | undefined;
   readonly #storage: TrackedStorage;
@@ -75,18 +81,23 @@ export class EngineHost {
   #waiting = 0;
   /** Flushes what relaxed commits left. */
   flush = (): void => this.#engine?.flush();
+  readonly #sweep: Sweep | undefined;
+  background: Background | undefined;
+  /** A message waits for a flush: nothing else may be executed. */
+  isBusy = false;
 
-  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine) {
+  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions) {
     this.#instance = instance;
     this.#storage = storage;
     this.#engine = engine;
+    this.#sweep = options.readOnly || options.sweep === false ? undefined : new Sweep(this);
   }
 
   static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions): EngineHost {
     const tracked = new TrackedStorage(storage);
     const instance = toInstance(module);
     try {
-      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options));
+      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options);
     } catch (error) {
       tracked.closeAll();
       throw isPlain(error) ? fromPlain(error) : crashed(instance, error);
@@ -147,6 +158,7 @@ export class EngineHost {
     } catch (error) {
       this.#engine = undefined;
       clearTimeout(this.#flushTimer);
+      this.#sweep?.stop();
       this.#storage.closeAll();
       const failure = crashed(this.#instance, error);
       this.#forget();
@@ -161,6 +173,7 @@ export class EngineHost {
 
   /** A negative length says that there is none yet. */
   #replyIfAny(engine: Engine, length: number): Uint8Array<ArrayBuffer> | undefined {
+    this.isBusy = length < 0;
     return length < 0 ? undefined : this.#reply(engine, length);
   }
 
@@ -181,6 +194,22 @@ export class EngineHost {
     return this.#engine?.has_news() ?? false;
   }
 
+  sweep(message: Uint8Array): Uint8Array | undefined {
+    if (this.#engine === undefined) return undefined;
+    try {
+      const reply = this.execute(message);
+      if (this.hasNews()) this.background?.news();
+      return reply;
+    } catch (error) {
+      this.background?.fail(error as KvError);
+      return undefined;
+    }
+  }
+
+  trouble(error: KvError): void {
+    this.background?.trouble(error);
+  }
+
   #flushLater(): void {
     this.#flushTimer = setTimeout(() => {
       this.#flushTimer = undefined;
@@ -198,6 +227,7 @@ export class EngineHost {
     const engine = this.#engine;
     this.#engine = undefined;
     clearTimeout(this.#flushTimer);
+    this.#sweep?.stop();
     try {
       engine?.free();
     } finally {

@@ -1,5 +1,5 @@
 // What is told about commits to those who follow them.
-import type { Bounds } from './types.ts';
+import type { Bounds, SignalOptions } from './types.ts';
 
 /** An entry was stored. */
 export interface SetChange<K, V> {
@@ -116,7 +116,7 @@ export interface Watchable<K, V> {
   watch(options?: WatchOptions<K>): CommitIterator<K, V>;
   /**
    * Calls `listener` with what `watch(range)` gives. What it throws, and what ends the watching before its time, is reported as an
-   * uncaught error; other listeners are not affected, nor is the next call.
+   * uncaught error; other listeners are not affected, nor is the next call. The range's `signal` unsubscribes it.
    */
-  subscribe(range: Bounds<K>, listener: (commit: Commit<K, V>) => void): Subscription;
+  subscribe(range: Bounds<K> & SignalOptions, listener: (commit: Commit<K, V>) => void): Subscription;
 }

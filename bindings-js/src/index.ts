@@ -20,9 +20,9 @@ const loadModule = createBrowserLoader(() => new URL('./mangrove_bg.wasm', impor
  * elsewhere and stays so for `lockTimeout`; KV_NOT_FOUND and KV_EXISTS as the options say; KV_CORRUPT,
  * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO. A failed open removes and overwrites nothing.
  */
-export async function open<K = Key, V = unknown>(
+export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
-  options: OpenOptions<K, V> = {},
-): Promise<Database<K, V>> {
+  options: OpenOptions<K, V, I> = {},
+): Promise<Database<K, V, I>> {
   return openIn(loadModule, name, options);
 }

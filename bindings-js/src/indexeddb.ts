@@ -12,7 +12,7 @@ const DESTROY_WAIT_MS = 500;
 /** Where there are no workers, as in extension service workers, the engine runs in the caller's thread. */
 export async function openHere(module: WebAssembly.Module, name: string, options: CheckedOptions): Promise<Transport> {
   const { engine, lockTimeoutMs, signal } = options;
-  const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+  const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, signal);
   if (signal?.aborted) {
     storage.close();
     throw signal.reason;

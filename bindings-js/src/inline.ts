@@ -10,9 +10,9 @@ export { checkSupport, destroy, estimate, list, openSync, persist } from './brow
 const loadModule = createBrowserLoader(inlineModule);
 
 /** As `open` of `mangrove-kv`. */
-export async function open<K = Key, V = unknown>(
+export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
-  options: OpenOptions<K, V> = {},
-): Promise<Database<K, V>> {
+  options: OpenOptions<K, V, I> = {},
+): Promise<Database<K, V, I>> {
   return openIn(loadModule, name, options);
 }

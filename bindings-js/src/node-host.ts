@@ -4,8 +4,10 @@ import { join, resolve } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Key } from './codec/keys.ts';
+import { abortable } from './client/async.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
+import { reportBlocked } from './client/events.ts';
 import { FlushingTransport } from './client/flushing-transport.ts';
 import { LocalTransport } from './client/local-transport.ts';
 import { checkOptions, noStorageInWorker } from './client/options.ts';
@@ -29,38 +31,40 @@ interface Place {
 }
 
 /** @internal */
-export async function openIn<K = Key, V = unknown>(
+export async function openIn<K = Key, V = unknown, I = V>(
   loader: NodeLoader,
   name: string | URL,
-  options: OpenOptions<K, V>,
-): Promise<Database<K, V>> {
+  options: OpenOptions<K, V, I>,
+): Promise<Database<K, V, I>> {
   const checked = checkOptions(options);
   const { signal } = checked;
   signal?.throwIfAborted();
-  const module = await loader.load(checked.wasm);
-  signal?.throwIfAborted();
+  const module = await abortable(loader.load(checked.wasm), signal);
   const place = await toPlace(name, checked);
+  const isLocked = isExclusive(place, checked);
   const engine = toEngine(place, checked);
   const transport = checked.thread === 'worker'
     ? await openInWorker(loader, module, place, engine, checked)
     : newTransport(module, place, engine, place.release);
-  return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options);
+  return new KvDatabase(new Connection(transport), { ...place, isLocked, durability: checked.durability }, options);
 }
 
 /** @internal */
-export function openSyncIn<K = Key, V = unknown>(
+export function openSyncIn<K = Key, V = unknown, I = V>(
   { loadSync }: NodeLoader,
   name: string | URL,
-  options: OpenOptions<K, V>,
-): SyncDatabase<K, V> {
+  options: OpenOptions<K, V, I>,
+): SyncDatabase<K, V, I> {
   const checked = checkOptions(options);
   checked.signal?.throwIfAborted();
   if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
   const module = loadSync(checked.wasm);
   const place = toPlaceUnlocked(name, checked);
-  const release = isLocked(place, checked) ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
+  const isLocked = isExclusive(place, checked);
+  if (isLocked) reportWaiting(place, checked);
+  const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
   const transport = newTransport(module, place, toEngine(place, checked), release);
-  return new KvDatabase(new Connection(transport), { ...place, durability: checked.durability }, options).sync;
+  return new KvDatabase(new Connection(transport), { ...place, isLocked, durability: checked.durability }, options).sync;
 }
 
 function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {
@@ -95,8 +99,12 @@ function openInWorker(
 }
 
 /** Readers lock nobody out. */
-function isLocked(place: Place, options: CheckedOptions): boolean {
+function isExclusive(place: Place, options: CheckedOptions): boolean {
   return place.persistence === 'fs' && !options.engine.readOnly;
+}
+
+function reportWaiting({ persistence, path }: Place, { lockTimeoutMs }: CheckedOptions): void {
+  if (lockTimeoutMs > 0) reportBlocked(persistence, path);
 }
 
 function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
@@ -105,7 +113,8 @@ function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
 
 async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
   const place = toPlaceUnlocked(name, options);
-  if (!isLocked(place, options)) return place;
+  if (!isExclusive(place, options)) return place;
+  reportWaiting(place, options);
   return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal) };
 }
 

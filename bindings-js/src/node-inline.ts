@@ -16,17 +16,17 @@ const loader = createNodeLoader(
 );
 
 /** As `open` of `mangrove-kv`. */
-export async function open<K = Key, V = unknown>(
+export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
-  options: OpenOptions<K, V> = {},
-): Promise<Database<K, V>> {
+  options: OpenOptions<K, V, I> = {},
+): Promise<Database<K, V, I>> {
   return openIn(loader, name, options);
 }
 
 /** As `openSync` of `mangrove-kv`. */
-export function openSync<K = Key, V = unknown>(
+export function openSync<K = Key, V = unknown, I = V>(
   name: string | URL,
-  options: OpenOptions<K, V> = {},
-): SyncDatabase<K, V> {
+  options: OpenOptions<K, V, I> = {},
+): SyncDatabase<K, V, I> {
   return openSyncIn(loader, name, options);
 }

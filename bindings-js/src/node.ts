@@ -24,10 +24,10 @@ const loader = createNodeLoader(
  * options say; KV_CORRUPT, KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO. A failed open removes and overwrites
  * nothing.
  */
-export async function open<K = Key, V = unknown>(
+export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
-  options: OpenOptions<K, V> = {},
-): Promise<Database<K, V>> {
+  options: OpenOptions<K, V, I> = {},
+): Promise<Database<K, V, I>> {
   return openIn(loader, name, options);
 }
 
@@ -36,9 +36,9 @@ export async function open<K = Key, V = unknown>(
  *
  * @throws what `open` rejects with. It waits for a lock without letting anything else run.
  */
-export function openSync<K = Key, V = unknown>(
+export function openSync<K = Key, V = unknown, I = V>(
   name: string | URL,
-  options: OpenOptions<K, V> = {},
-): SyncDatabase<K, V> {
+  options: OpenOptions<K, V, I> = {},
+): SyncDatabase<K, V, I> {
   return openSyncIn(loader, name, options);
 }

@@ -4,6 +4,7 @@ import type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
 import type { ValueCodec } from './codec/values.ts';
 import type { KvError, KvErrorCode } from './errors.ts';
 import type { ChangesOptions, CommitIterator, Watchable } from './feed-types.ts';
+import type { StandardSchema } from './schema-types.ts';
 
 /** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
 export interface Bounds<K> {
@@ -29,11 +30,17 @@ export interface Range<K> extends Bounds<K> {
   offset?: number | undefined;
 }
 
-/** A range that is read until a signal says otherwise. */
-export interface RangeOptions<K> extends Range<K> {
-  /** Ends a read that is under way; it rejects with the signal's reason. */
+/** Of a call that waits. */
+export interface SignalOptions {
+  /**
+   * Ends the wait: the promise rejects with the signal's reason. If it is aborted already, nothing is done at all. A write that was
+   * called before the abort is not undone and takes effect as if nobody waited for it.
+   */
   signal?: AbortSignal | undefined;
 }
+
+/** A range that is read until a signal says otherwise. */
+export interface RangeOptions<K> extends Range<K>, SignalOptions {}
 
 /**
  * Reads entries in order, in chunks and a chunk ahead. It sees the state of the moment it was asked for, whatever is
@@ -124,7 +131,7 @@ export interface Reader<K, V> {
   /** What `entries(options)` would give at position `index`, a negative one counted from the end. O(log n). */
   at(index: number, options?: RangeOptions<K>): Promise<[K, V] | undefined>;
   /** How many keys sort before `key`, whether or not it is there; with bounds, how many of those within. O(log n). */
-  rank(key: K, options?: Bounds<K> & { signal?: AbortSignal | undefined }): Promise<number>;
+  rank(key: K, options?: Bounds<K> & SignalOptions): Promise<number>;
   /** Calls `fn` with each entry in order and awaits what it gives. */
   forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void>;
   /** As `entries()`. */
@@ -143,7 +150,7 @@ export interface Reader<K, V> {
 export type Durability = 'strict' | 'relaxed' | 'none';
 
 /** Options of every write. */
-export interface WriteOptions {
+export interface WriteOptions extends SignalOptions {
   /** Default: the database's. */
   durability?: Durability | undefined;
 }
@@ -164,53 +171,65 @@ export const KEEP: unique symbol = Symbol('mangrove-kv.KEEP');
 /** What the callback of `update` may return. */
 export type Updated<V> = V | typeof DELETE | typeof KEEP;
 
-/** Writes one collection. Every call is one atomic commit, takes effect in the order of calls and at once is seen by later ones. */
-export interface Writer<K, V> {
+/**
+ * Writes one collection. Every call is one atomic commit, takes effect in the order of calls and at once is seen by later ones. `I` is what may
+ * be given as a value: another type than `V` only where a schema makes one of the other.
+ */
+export interface Writer<K, V, I = V> {
   /** Inserts or replaces. `undefined` cannot be stored. */
-  set(key: K, value: V, options?: SetOptions): Promise<void>;
+  set(key: K, value: I, options?: SetOptions): Promise<void>;
   /** Inserts or replaces all or none. */
-  setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): Promise<void>;
+  setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Promise<void>;
   /** Removes; tells whether there was an entry. */
   delete(key: K, options?: WriteOptions): Promise<boolean>;
   /** Removes all or none; tells how many there were. */
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number>;
-  /** Removes all entries within the bounds. */
-  clear(range?: Bounds<K>, options?: WriteOptions): Promise<void>;
+  /**
+   * Removes all that `entries(range)` would give, O(log n) pages: `clear({ reverse: true, offset: 100 })` leaves the last 100. With `limit` or
+   * `offset` it is a transaction, which is run again after conflicts and takes its place in the order of calls when it commits.
+   */
+  clear(range?: RangeOptions<K>, options?: WriteOptions): Promise<void>;
   /** Inserts unless there is an entry; gives the value that is there then. */
-  getOrInsert(key: K, value: V, options?: SetOptions): Promise<V>;
+  getOrInsert(key: K, value: I, options?: SetOptions): Promise<V>;
   /**
    * As `getOrInsert`; `compute` is called only if there is no entry. What it gives is dropped if there is one by then.
    */
-  getOrInsertComputed(key: K, compute: (key: K) => V | Promise<V>, options?: SetOptions): Promise<V>;
+  getOrInsertComputed(key: K, compute: (key: K) => I | Promise<I>, options?: SetOptions): Promise<V>;
   /**
    * Changes an entry by a function of its value, atomically; gives the value that is there then. `fn` may be asynchronous, and is called
    * again if the entry was changed meanwhile. It returns the new value, `DELETE` or `KEEP`; `undefined` is refused.
    */
-  update(key: K, fn: (old: V | undefined, key: K) => Updated<V> | Promise<Updated<V>>, options?: SetOptions): Promise<V | undefined>;
+  update(key: K, fn: (old: V | undefined, key: K) => Updated<I> | Promise<Updated<I>>, options?: SetOptions): Promise<V | undefined>;
 }
 
 /** A named ordered map inside a database. */
-export interface Collection<K, V> extends Reader<K, V>, Writer<K, V>, Watchable<K, V> {
+export interface Collection<K, V, I = V> extends Reader<K, V>, Writer<K, V, I>, Watchable<K, V> {
   /** `""` for the database's own. */
   readonly name: string;
 }
 
-/** How a collection stores keys and values; recorded with its first write and compared from then on. */
-export interface CollectionOptions<K, V> {
+/** How a collection stores keys and values. The codecs are recorded with its first write and compared from then on. */
+export interface CollectionOptions<K, V, I = V> {
   /** Default `keyCodecs.any`. */
   key?: KeyCodec<K> | undefined;
   /** Default `valueCodecs.structured()`. */
   value?: ValueCodec<V> | undefined;
   /** Milliseconds after which entries expire that are stored through this handle without a time of their own. Default: never. */
   expireIn?: number | undefined;
+  /**
+   * Every value that is written through this handle has to fit it, and what it makes of the value is stored; KV_INVALID_VALUE otherwise, with
+   * the issues as `cause`. What is read is not validated. If it validates asynchronously, a write takes its place in the order of calls when
+   * that is done, and the synchronous API throws KV_SYNC_UNAVAILABLE.
+   */
+  schema?: StandardSchema<I, V> | undefined;
 }
 
 /** A collection by handle, or by name with the default codecs. */
 export type CollectionReference = string | { readonly name: string };
 
 /** One change of `batch(ops)`: of the database itself, or of the collection it names. */
-export type BatchOp<K = Key, V = unknown> =
-  | ({ readonly type: 'set'; readonly key: K; readonly value: V; readonly collection?: undefined } & Expiry)
+export type BatchOp<K = Key, I = unknown> =
+  | ({ readonly type: 'set'; readonly key: K; readonly value: I; readonly collection?: undefined } & Expiry)
   | { readonly type: 'delete'; readonly key: K; readonly collection?: undefined }
   | { readonly type: 'check'; readonly key: K; readonly version: number | null; readonly collection?: undefined }
   | ({ readonly type: 'set'; readonly key: unknown; readonly value: unknown; readonly collection: CollectionReference } & Expiry)
@@ -230,15 +249,18 @@ export interface CommitInfo {
 }
 
 /** Changes of any collections that become one atomic commit. Keys and values are encoded when they are added. */
-export interface Batch<K, V> {
-  /** Throws a KvError for a key or value that cannot be stored; the batch stays as it was. */
-  set(key: K, value: V, options?: Expiry): this;
+export interface Batch<K, I> {
+  /**
+   * Throws a KvError for a key or value that cannot be stored; the batch stays as it was. Where a schema validates asynchronously, the commit
+   * waits for it and rejects instead.
+   */
+  set(key: K, value: I, options?: Expiry): this;
   /** Throws a KvError for a key that cannot be stored; the batch stays as it was. */
   delete(key: K): this;
   /** The batch is applied only if the entry is of this version, or, with `null`, if there is none; otherwise KV_CONFLICT. */
   check(key: K, version: number | null): this;
   /** The same batch, writing another collection. */
-  collection<K2, V2>(collection: Collection<K2, V2>): Batch<K2, V2>;
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Batch<K2, I2>;
   /** Number of changes. */
   readonly length: number;
   /** Applies all or none; afterwards the batch is closed. */
@@ -265,9 +287,15 @@ export interface TransactionOptions extends WriteOptions {
   isolation?: 'serializable' | 'snapshot' | undefined;
   /** How often a callback is run again after conflicts. Default 10. */
   maxRetries?: number | undefined;
-  /** Milliseconds until it is rolled back, or `Infinity`: a forgotten transaction keeps space in the file. Default 60 000. */
+  /**
+   * Milliseconds until it is rolled back, or `Infinity`: a forgotten transaction keeps space in the file. `transaction` rejects with KV_TIMEOUT
+   * then, though its callback may still wait for something. Default 60 000.
+   */
   timeout?: number | undefined;
-  /** Rolls it back; what waits for it rejects with the signal's reason. */
+  /**
+   * Rolls it back, also between two runs of a callback; `transaction` rejects with the signal's reason at once, and so does what the callback
+   * still calls on it. A commit that is under way is not undone.
+   */
   signal?: AbortSignal | undefined;
 }
 
@@ -281,7 +309,7 @@ export interface Savepoint {
  * Reads one state of the database and its own writes, which nobody else sees before the commit. It locks nothing and may wait for anything
  * between its calls. Iterators see what was written before they were made.
  */
-export interface Transaction<K = Key, V = unknown> extends Reader<K, V>, Writer<K, V> {
+export interface Transaction<K = Key, V = unknown, I = V> extends Reader<K, V>, Writer<K, V, I> {
   /** Whether it may write. */
   readonly mode: 'readwrite' | 'readonly';
   /** Whether it takes calls. */
@@ -289,7 +317,7 @@ export interface Transaction<K = Key, V = unknown> extends Reader<K, V>, Writer<
   /** Number of the commit that it reads. It is asked for when it is awaited. */
   readonly baseVersion: Promise<number>;
   /** Another collection in the same transaction. */
-  collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2> & Writer<K2, V2>;
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Reader<K2, V2> & Writer<K2, V2, I2>;
   /** A collection by name, with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2> & Writer<K2, V2>;
   /** Removes a collection with its entries and codecs; tells whether there was one. */
@@ -316,7 +344,7 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   /** Synchronous reads of the same state, where `Database.sync` is available. */
   readonly sync: SyncReader<K, V>;
   /** Another collection in the same state. */
-  collection<K2, V2>(collection: Collection<K2, V2>): Reader<K2, V2>;
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Reader<K2, V2>;
   /** A collection by name, with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2>;
   /** Idempotent. Iterators that were begun on it go on. */
@@ -367,47 +395,47 @@ export interface SyncReader<K, V> {
 }
 
 /** Writes of the synchronous API: as those of `Writer`; each returns when it has the durability that was asked for. */
-export interface SyncWriter<K, V> {
+export interface SyncWriter<K, V, I = V> {
   /** Gives the collection itself, as `Map` does. */
-  set(key: K, value: V, options?: SetOptions): this;
+  set(key: K, value: I, options?: SetOptions): this;
   /** Inserts or replaces all or none. */
-  setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): void;
+  setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): void;
   /** Removes; tells whether there was an entry. */
   delete(key: K, options?: WriteOptions): boolean;
   /** Removes all or none; tells how many there were. */
   deleteMany(keys: Iterable<K>, options?: WriteOptions): number;
-  /** Removes all entries within the bounds. */
-  clear(range?: Bounds<K>, options?: WriteOptions): void;
+  /** Removes all that `entries(range)` would give. */
+  clear(range?: Range<K>, options?: WriteOptions): void;
   /** Inserts unless there is an entry; gives the value that is there then. */
-  getOrInsert(key: K, value: V, options?: SetOptions): V;
+  getOrInsert(key: K, value: I, options?: SetOptions): V;
   /** As `getOrInsert`; `compute` is called only if there is no entry. */
-  getOrInsertComputed(key: K, compute: (key: K) => V, options?: SetOptions): V;
+  getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V;
   /** Changes an entry by a function of its value, which returns the new value, `DELETE` or `KEEP`; gives the value that is there then. */
-  update(key: K, fn: (old: V | undefined, key: K) => Updated<V>, options?: SetOptions): V | undefined;
+  update(key: K, fn: (old: V | undefined, key: K) => Updated<I>, options?: SetOptions): V | undefined;
 }
 
 /** A collection, synchronously. */
-export interface SyncCollection<K, V> extends SyncReader<K, V>, SyncWriter<K, V> {
+export interface SyncCollection<K, V, I = V> extends SyncReader<K, V>, SyncWriter<K, V, I> {
   /** `""` for the database's own. */
   readonly name: string;
 }
 
 /** What the callback of a synchronous transaction reads and writes. */
-export interface SyncTransaction<K = Key, V = unknown> extends SyncCollection<K, V> {
+export interface SyncTransaction<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
   /** Another collection, of a handle of the asynchronous API. */
-  collection<K2, V2>(collection: Collection<K2, V2>): SyncCollection<K2, V2>;
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /** A collection by name, with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): SyncCollection<K2, V2>;
 }
 
 /** A database whose engine runs in this thread, synchronously. Calls take effect in order with those of the asynchronous API. */
-export interface SyncDatabase<K = Key, V = unknown> extends SyncCollection<K, V> {
+export interface SyncDatabase<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
   /** Another collection, of a handle of the asynchronous API. */
-  collection<K2, V2>(collection: Collection<K2, V2>): SyncCollection<K2, V2>;
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /** A collection by name, created by its first write. */
-  collection<K2 = Key, V2 = unknown>(name: string, options?: CollectionOptions<K2, V2>): SyncCollection<K2, V2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /** Runs `fn` in a transaction and commits it; whatever it throws rolls back. It may not be asynchronous. */
-  transaction<T>(fn: (tx: SyncTransaction<K, V>) => T, options?: WriteOptions): T;
+  transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T;
   /** Makes everything written so far survive a power cut. */
   flush(): void;
   /** Idempotent. */
@@ -458,11 +486,14 @@ type WorkerType = typeof globalThis extends { Worker: new (...args: never[]) => 
  */
 export type WasmSource = string | URL | ResponseType | ArrayBuffer | ArrayBufferView | ModuleType;
 
-/** Where the worker's script is, or a function that starts a module worker with it. */
-export type WorkerSource = string | URL | (() => WorkerType);
+/**
+ * Where the worker's script is, or a function that starts a module worker with it: `worker-indexeddb.js` if its argument is "indexeddb",
+ * else `worker.js`.
+ */
+export type WorkerSource = string | URL | ((storage: 'opfs' | 'indexeddb' | 'memory') => WorkerType);
 
 /** Options of `open`. */
-export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, V> {
+export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOptions<K, V, I> {
   /**
    * Where the database is kept. `"auto"`, the default, is `"opfs"` in browsers and `"fs"` elsewhere; there is no
    * silent change to another. `"indexeddb"` is for browsers where there is no OPFS: the whole database is in memory.
@@ -478,7 +509,13 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
    * KV_STALE. Default false.
    */
   readOnly?: boolean | undefined;
-  /** Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED. Default 10 000. */
+  /**
+   * What becomes of an `open` for which a browser has no OPFS or no workers, as in private windows and on pages without HTTPS: KV_UNSUPPORTED,
+   * or a database in IndexedDB, or one in memory that is lost with the page. `Database.persistence` tells where it is. What is in one place is
+   * not seen in the other. It has no effect with another storage than "auto" and "opfs", nor outside browsers. Default "throw".
+   */
+  onUnavailable?: 'throw' | 'indexeddb' | 'memory' | undefined;
+  /** Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED; may be `Infinity`. Default 10 000. */
   lockTimeout?: number | undefined;
   /**
    * Where the engine runs: in a worker of its own, or in the thread that opens it, which the synchronous API needs. `"auto"`, the default, is
@@ -502,7 +539,7 @@ export interface OpenOptions<K = Key, V = unknown> extends CollectionOptions<K, 
    * the database is open takes no feed.
    */
   feed?: boolean | { readonly retainCommits?: number | undefined } | undefined;
-  /** Ends the wait; `open` rejects with the signal's reason. */
+  /** Ends the wait, for a lock too; `open` rejects with the signal's reason, and nothing stays open. */
   signal?: AbortSignal | undefined;
   /**
    * The engine's module, where the file beside the script is not it: from another place, fetched or compiled already,
@@ -576,9 +613,7 @@ export interface Stats {
 }
 
 /** Options of upkeep that may take long. */
-export interface MaintenanceOptions {
-  /** Ends it; it rejects with the signal's reason. */
-  signal?: AbortSignal | undefined;
+export interface MaintenanceOptions extends SignalOptions {
   /** How far it is; `total` may change. What it throws ends the work. */
   onProgress?: ((done: number, total: number) => void) | undefined;
 }
@@ -607,8 +642,23 @@ export interface VerifyProblem {
   readonly collection?: string;
 }
 
+/** What a database reports by events. */
+export interface DatabaseEventMap {
+  /** It is closed: `reason` is the error that ended it, or undefined after `close()`. */
+  close: Event & { readonly reason: unknown };
+  /**
+   * An `open` of the same database begins to wait for it, for as long as its `lockTimeout`; close this one to let it in. Reported where both
+   * are in one thread, such as a module that was replaced and the one in its place: who waits in other tabs and processes is not known.
+   */
+  blocked: Event;
+  /** The engine stopped, or work in the background failed: `error` is a KvError. */
+  error: Event & { readonly error: KvError };
+}
+
+type ListenerArguments = Parameters<EventTarget['addEventListener']>;
+
 /** An open database; it is itself the default collection. */
-export interface Database<K = Key, V = unknown> extends Collection<K, V> {
+export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, I>, EventTarget {
   /** The name it was opened under; with `"fs"` the absolute path of its directory. */
   readonly path: string;
   /** Whether it takes calls. */
@@ -616,33 +666,36 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   /** Where it is kept. */
   readonly persistence: 'opfs' | 'indexeddb' | 'fs' | 'memory' | 'custom';
   /** A collection by name, created by its first write. */
-  collection<K2 = Key, V2 = unknown>(name: string, options?: CollectionOptions<K2, V2>): Collection<K2, V2>;
+  collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): Collection<K2, V2, I2>;
   /** Names of the collections that were written to, in order, without the default one. */
   collections(): Promise<string[]>;
   /** Removes a collection with its entries and codecs; tells whether there was one. */
   dropCollection(name: string): Promise<boolean>;
   /** Collects changes. */
-  batch(): Batch<K, V>;
+  batch(): Batch<K, I>;
   /** Applies all or none. */
-  batch(ops: Iterable<BatchOp<K, V>>, options?: WriteOptions): Promise<CommitInfo>;
+  batch(ops: Iterable<BatchOp<K, I>>, options?: WriteOptions): Promise<CommitInfo>;
   /**
    * Runs `fn` in a transaction and commits it. After a conflict everything is undone and `fn` runs again, so it should have no other effects.
    * Whatever it throws rolls back and rejects.
    */
-  transaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<T>;
+  transaction<T>(fn: (tx: Transaction<K, V, I>) => T | Promise<T>, options?: TransactionOptions): Promise<T>;
   /** Begins a transaction at the state of this moment. */
-  begin(options?: TransactionOptions): Transaction<K, V>;
+  begin(options?: TransactionOptions): Transaction<K, V, I>;
   /** As `transaction`; that it conflicted too often, was rolled back or took too long is a result, not an exception. */
-  tryTransaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<Result<T>>;
+  tryTransaction<T>(fn: (tx: Transaction<K, V, I>) => T | Promise<T>, options?: TransactionOptions): Promise<Result<T>>;
   /**
    * Shows what another process has committed since a database was opened with `readOnly`; tells whether there was something. Costs what
    * opening costs. Snapshots and iterators stay what they were.
    */
   refresh(): Promise<boolean>;
   /** The synchronous API. Throws KV_SYNC_UNAVAILABLE unless the engine runs in this thread, as it does in Node, Deno and Bun. */
-  readonly sync: SyncDatabase<K, V>;
-  /** Removes expired entries from the file; tells how many there were. They are invisible anyway. */
-  purgeExpired(): Promise<number>;
+  readonly sync: SyncDatabase<K, V, I>;
+  /**
+   * Removes expired entries from the file; tells how many there were. They are invisible anyway, and about once a minute some are removed in
+   * the background. After an abort what was removed stays removed.
+   */
+  purgeExpired(options?: SignalOptions): Promise<number>;
   /**
    * The commits of all collections after `since`, also those from before the database was opened if a feed is kept (see
    * `OpenOptions.feed`). Commits that changed nothing are left out.
@@ -657,7 +710,7 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   /** The state after all calls before this one. */
   snapshot(): Snapshot<K, V>;
   /** Resolves when everything written before survives a power cut. */
-  flush(): Promise<void>;
+  flush(options?: SignalOptions): Promise<void>;
   /** Figures of this moment. */
   stats(): Promise<Stats>;
   /**
@@ -681,6 +734,19 @@ export interface Database<K = Key, V = unknown> extends Collection<K, V> {
   close(): Promise<void>;
   /** As `close()`. */
   [Symbol.asyncDispose](): Promise<void>;
+  /** Listens to what the database reports; listeners are those of the platform. Nothing is thrown if nobody listens. */
+  addEventListener<E extends keyof DatabaseEventMap>(
+    type: E,
+    listener: (event: DatabaseEventMap[E]) => void,
+    options?: ListenerArguments[2],
+  ): void;
+  addEventListener(...listener: ListenerArguments): void;
+  removeEventListener<E extends keyof DatabaseEventMap>(
+    type: E,
+    listener: (event: DatabaseEventMap[E]) => void,
+    options?: Parameters<EventTarget['removeEventListener']>[2],
+  ): void;
+  removeEventListener(...listener: Parameters<EventTarget['removeEventListener']>): void;
 }
 
 /** What `checkSupport` gives. */

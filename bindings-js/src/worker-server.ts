@@ -40,11 +40,21 @@ export function serve<S extends WorkerStorage>(
   let host: EngineHost | undefined;
   let replies: Replies | undefined;
 
+  const fail = (error: unknown): void => {
+    host = undefined;
+    replies?.end(error);
+  };
+
   const open = async (request: OpenRequest): Promise<void> => {
     const storage = await openStorage(request);
     try {
       host = EngineHost.open(request.module, storage, request.engine);
       replies = repliesOf(storage);
+      host.background = {
+        news: () => scope.postMessage({ type: 'news' }),
+        trouble: (error) => scope.postMessage({ type: 'trouble', error: toPlain(error) }),
+        fail,
+      };
     } catch (error) {
       storage.close?.();
       throw error;
@@ -58,8 +68,7 @@ export function serve<S extends WorkerStorage>(
       replies.push(host.execute(message));
       if (host.hasNews()) scope.postMessage({ type: 'news' });
     } catch (error) {
-      host = undefined;
-      replies.end(error);
+      fail(error);
     }
   };
 

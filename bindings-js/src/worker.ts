@@ -1,11 +1,15 @@
 // The dedicated worker that runs one engine over the files of the origin private file system.
+import { KvError } from './errors.ts';
 import { MemoryStorage } from './storage/memory.ts';
 import { OpfsStorage } from './storage/opfs.ts';
 import { postFailure, postReply, serve } from './worker-server.ts';
 import type { WorkerStorage } from './worker-server.ts';
 
 serve<WorkerStorage>(
-  async ({ storage, name, engine, lockTimeoutMs }) =>
-    storage === 'opfs' ? OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs) : new MemoryStorage(),
+  async ({ storage, name, engine, lockTimeoutMs }) => {
+    if (storage === 'opfs') return OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+    if (storage === 'memory') return new MemoryStorage();
+    throw new KvError('KV_INVALID_ARGUMENT', 'for IndexedDB the option worker has to give worker-indexeddb.js');
+  },
   () => ({ push: (bytes) => postReply(bytes), end: (error) => postFailure(error) }),
 );

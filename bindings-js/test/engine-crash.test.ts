@@ -9,28 +9,12 @@ import { checkOptions } from '../src/client/options.ts';
 import type { Transport, TransportEvents } from '../src/client/transport.ts';
 import { EngineHost } from '../src/engine-host.ts';
 import { KvError } from '../src/errors.ts';
-import { FaultyStorage } from './support/faulty-storage.ts';
+import { CrashingStorage, FaultyStorage } from './support/faulty-storage.ts';
 import { code, rejects } from './support/kit.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
 const { engine } = checkOptions({});
 const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
-
-/** Its sizes are numbers that WebAssembly does not take: an exception inside the engine that ends it as a trap does. */
-class CrashingStorage extends FaultyStorage {
-  isCrashing = false;
-
-  override open(name: string): ReturnType<FaultyStorage['open']> {
-    const file = super.open(name);
-    return new Proxy(file, {
-      get: (target, method) => {
-        if (method === 'size' && this.isCrashing) return () => 10n;
-        if (method === 'write' && this.isCrashing) return () => { throw new Error('so that the size is asked for'); };
-        return (target[method as keyof typeof target] as () => unknown).bind(target);
-      },
-    });
-  }
-}
 
 test('a crash rejects what waits and what comes later, and closes the files', async () => {
   const storage = new CrashingStorage();

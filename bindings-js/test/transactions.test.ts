@@ -262,3 +262,17 @@ test('committed transactions survive reopening, others leave nothing', () => wit
   assert.deepEqual(await db.entries().toArray(), [['a', 1]]);
   await db.close();
 }));
+
+test('removing what has expired is no conflict for those who read it as absent', () => withMemory<string, number>({}, async (db) => {
+  for (const isolation of ['serializable', 'snapshot'] as const) {
+    await db.set('gone', 1, { expireAt: 1 });
+    await db.set('b', 1);
+    const tx = db.begin({ isolation });
+    assert.equal(await tx.get('gone'), undefined);
+    assert.equal(await tx.count(), await db.count());
+    assert.equal(await db.purgeExpired(), 1);
+    await tx.set('gone', 2);
+    await tx.commit();
+    assert.equal(await db.get('gone'), 2);
+  }
+}));

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::{
-    Background, Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, Update,
+    Background, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Update,
 };
 
 struct World {
@@ -406,6 +406,51 @@ fn verification_reports_progress_and_ends_when_told() {
         }
     });
     assert_eq!(ended, Ok(None));
+}
+
+#[test]
+fn purging_is_no_conflict() {
+    let expiring = |database: &Database| {
+        let mut transaction = database.begin().expect("it is open");
+        transaction
+            .set_until("c", b"a", b"v", Some(2000))
+            .expect("memory works");
+        transaction.set("c", b"b", b"v").expect("memory works");
+        transaction.commit(Durability::Strict).expect("memory works");
+    };
+    // Begun before the record expires, and after.
+    for begun in [1000, 3000] {
+        for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+            let world = World::new();
+            let database = world.open();
+            expiring(&database);
+            world.time.store(begun, Ordering::Relaxed);
+            let mut transaction = database.transaction(isolation).expect("it is open");
+            let live = begun < 2000;
+            let found = transaction.get("c", b"a").expect("memory works");
+            assert_eq!(found.is_some(), live);
+            assert_eq!(transaction.count("c", KeyRange::all()), Ok(1 + u64::from(live)));
+            transaction.put("c", b"a", b"new").expect("memory works");
+            world.time.store(3000, Ordering::Relaxed);
+            assert_eq!(database.purge_expired(10), Ok(1));
+            let version = database.snapshot().version();
+            assert_eq!(database.purge_expired(10), Ok(0));
+            assert_eq!(database.snapshot().version(), version, "nothing to purge is no commit");
+            transaction.commit(Durability::Strict).expect("nobody changed anything");
+            let tree = database.snapshot().collection("c").expect("it is there");
+            assert_eq!(tree.get(b"a"), Ok(Some(b"new".to_vec())));
+            assert_eq!(tree.len(), 2);
+            // What somebody else writes meanwhile still is one.
+            let mut transaction = database.transaction(isolation).expect("it is open");
+            assert_eq!(transaction.get("c", b"b"), Ok(Some(b"v".to_vec())));
+            transaction.put("c", b"b", b"mine").expect("memory works");
+            expiring(&database);
+            assert_eq!(database.purge_expired(10), Ok(1));
+            let result = transaction.commit(Durability::Strict);
+            assert!(matches!(result, Err(Error::Conflict { .. })), "{result:?}");
+            assert!(database.verify().expect("memory works").is_ok());
+        }
+    }
 }
 
 #[test]

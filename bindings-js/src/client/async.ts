@@ -8,29 +8,61 @@ export const dispose: typeof Symbol.dispose =
 export const asyncDispose: typeof Symbol.asyncDispose =
   (symbols.asyncDispose ?? Symbol.for('Symbol.asyncDispose')) as typeof Symbol.asyncDispose;
 
-/** Runs `start` at once; what it throws rejects. */
-export function attempt<T>(start: () => Promise<T>): Promise<T> {
+/** Runs `start` at once, unless the signal is aborted already, and waits for it as `abortable`; what it throws rejects. */
+export function attempt<T>(start: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   try {
-    return start();
+    checkSignal(signal);
+    return abortable(start(), signal);
   } catch (error) {
     return Promise.reject(error);
   }
 }
 
+/** Throws the reason of a signal that is aborted already. */
+export function checkSignal(signal: AbortSignal | undefined): void {
+  if (signal === undefined) return;
+  if (typeof signal?.throwIfAborted !== 'function') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'signal has to be an AbortSignal');
+  }
+  signal.throwIfAborted();
+}
+
 export function ignore(): void {}
+
+interface Waiting {
+  readonly calls: Set<() => void>;
+  readonly listener: () => void;
+}
+
+const waiting = new WeakMap<AbortSignal, Waiting>();
+
+/** Calls `call` at the abort, until what it returns is called. All share one listener: Node warns of more than ten. */
+export function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {
+  if (signal === undefined) return ignore;
+  let shared = waiting.get(signal);
+  if (shared === undefined) {
+    const calls = new Set<() => void>();
+    shared = { calls, listener: () => calls.forEach((each) => each()) };
+    waiting.set(signal, shared);
+    signal.addEventListener('abort', shared.listener, { once: true });
+  }
+  const { calls, listener } = shared;
+  calls.add(call);
+  return () => {
+    if (!calls.delete(call) || calls.size > 0) return;
+    signal.removeEventListener('abort', listener);
+    waiting.delete(signal);
+  };
+}
 
 /** Settles with `promise`, or rejects with the signal's reason as soon as it is aborted. */
 export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return promise;
   return new Promise<T>((resolve, reject) => {
     const abort = (): void => reject(signal.reason);
-    if (signal.aborted) {
-      promise.catch(ignore);
-      abort();
-      return;
-    }
-    signal.addEventListener('abort', abort, { once: true });
-    promise.then(resolve, reject).finally(() => signal.removeEventListener('abort', abort));
+    const forget = onAbort(signal, abort);
+    promise.then(resolve, reject).finally(forget);
+    if (signal.aborted) abort();
   });
 }
 

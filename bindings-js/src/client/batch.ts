@@ -9,9 +9,9 @@ import { toResult } from './transaction.ts';
 
 /** What all faces of a batch share. */
 export class BatchState {
-  readonly changes = new ChangeList();
+  changes = new ChangeList();
   isClosed = false;
-  readonly resolve: <K, V>(collection: Collection<K, V>) => Target<K, V>;
+  readonly resolve: <K, V, I>(collection: Collection<K, V, I>) => Target<K, V>;
   readonly send: (changes: ChangeList, options: WriteOptions | undefined) => Promise<CommitInfo>;
 
   constructor(resolve: BatchState['resolve'], send: BatchState['send']) {
@@ -21,7 +21,7 @@ export class BatchState {
 
   close(): void {
     this.isClosed = true;
-    this.changes.clear();
+    this.changes = new ChangeList();
   }
 
   checkOpen(): void {
@@ -29,11 +29,11 @@ export class BatchState {
   }
 }
 
-export class KvBatch<K, V> implements Batch<K, V> {
+export class KvBatch<K, I> implements Batch<K, I> {
   readonly #state: BatchState;
-  readonly #target: Target<K, V>;
+  readonly #target: Target<K, unknown>;
 
-  constructor(state: BatchState, target: Target<K, V>) {
+  constructor(state: BatchState, target: Target<K, unknown>) {
     this.#state = state;
     this.#target = target;
   }
@@ -42,7 +42,7 @@ export class KvBatch<K, V> implements Batch<K, V> {
     return this.#state.changes.length;
   }
 
-  set(key: K, value: V, options?: Expiry): this {
+  set(key: K, value: I, options?: Expiry): this {
     this.#state.checkOpen();
     this.#state.changes.set(this.#target, key, value, toExpiry(options, this.#target.expireIn));
     return this;
@@ -60,8 +60,8 @@ export class KvBatch<K, V> implements Batch<K, V> {
     return this;
   }
 
-  collection<K2, V2>(collection: Collection<K2, V2>): Batch<K2, V2> {
-    return new KvBatch(this.#state, this.#state.resolve(collection));
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Batch<K2, I2> {
+    return new KvBatch(this.#state, this.#state.resolve(collection) as Target<K2, unknown>);
   }
 
   commit(options?: WriteOptions): Promise<CommitInfo> {
@@ -70,7 +70,7 @@ export class KvBatch<K, V> implements Batch<K, V> {
       const committed = this.#state.send(this.#state.changes, options);
       this.#state.close();
       return committed;
-    });
+    }, options?.signal);
   }
 
   tryCommit(options?: WriteOptions): Promise<Result<void>> {

@@ -1,8 +1,9 @@
 // The changes of one batch, encoded when they are added.
-import { checkCount } from './async.ts';
+import { checkCount, ignore } from './async.ts';
 import { encodeKey, encodeValue } from './codecs.ts';
 import { RequestWriter } from './protocol.ts';
 import type { Target } from './reader.ts';
+import { isPromise } from './schema.ts';
 
 const SET = 0;
 const DELETE = 1;
@@ -11,24 +12,44 @@ const CHECK = 3;
 
 export class ChangeList {
   readonly #writer = new RequestWriter();
+  /** Set once a value has to be waited for: what stands before those that the writer has. */
+  #before: (Uint8Array | Promise<Uint8Array>)[] | undefined;
   #length = 0;
 
   get length(): number {
     return this.#length;
   }
 
-  /** A view that holds until the next change. */
+  /** A view that holds until the next change. Only to be had when all is ready. */
   get bytes(): Uint8Array {
     return this.#writer.view();
   }
 
-  /** `expiresAt` is 0 for an entry that does not expire. */
-  set<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
+  /** Validates the value first. `expiresAt` is 0 for an entry that does not expire. */
+  set<K, V>(target: Target<K, V>, key: K, value: unknown, expiresAt: number): void {
+    const { validate } = target;
+    const valid = validate === undefined ? value as V : validate(value);
+    if (validate === undefined || !isPromise(valid)) {
+      this.put(target, key, valid as V, expiresAt);
+      return;
+    }
     const keyBytes = encodeKey(target.key, key);
-    const valueBytes = encodeValue(target.value, value);
-    const kind = expiresAt === 0 ? SET : SET_EXPIRING;
-    this.#writer.u8(kind).uv(target.index).bytes(keyBytes).bytes(valueBytes);
-    if (expiresAt !== 0) this.#writer.uv(expiresAt);
+    const later = valid.then((output) => {
+      const writer = new RequestWriter();
+      putSet(writer, target, keyBytes, output, expiresAt);
+      return writer.view();
+    });
+    // It may fail before anybody waits for it.
+    later.catch(ignore);
+    this.#before ??= [];
+    this.#before.push(this.#writer.view().slice(), later);
+    this.#writer.reset(false);
+    this.#length++;
+  }
+
+  /** As `set`, of a value that is valid. */
+  put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
+    putSet(this.#writer, target, encodeKey(target.key, key), value, expiresAt);
     this.#length++;
   }
 
@@ -45,8 +66,25 @@ export class ChangeList {
     this.#length++;
   }
 
-  clear(): void {
-    this.#writer.reset(true);
-    this.#length = 0;
+  /** Waits for values that are validated asynchronously; undefined if there are none. */
+  ready(): Promise<void> | undefined {
+    if (this.#before === undefined) return undefined;
+    const parts = [...this.#before, this.#writer.view().slice()];
+    return Promise.all(parts).then((all) => {
+      this.#writer.reset(false);
+      for (const part of all) this.#writer.raw(part);
+    });
   }
+}
+
+function putSet<K, V>(
+  writer: RequestWriter,
+  target: Target<K, V>,
+  keyBytes: Uint8Array,
+  value: V,
+  expiresAt: number,
+): void {
+  const valueBytes = encodeValue(target.value, value);
+  writer.u8(expiresAt === 0 ? SET : SET_EXPIRING).uv(target.index).bytes(keyBytes).bytes(valueBytes);
+  if (expiresAt !== 0) writer.uv(expiresAt);
 }

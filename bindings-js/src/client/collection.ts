@@ -1,21 +1,25 @@
 // Reads and writes of one collection, in the database or in a transaction.
 import { KvError } from '../errors.ts';
+import type { Bound } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../feed-types.ts';
-import type { Bounds, Collection, SetOptions, Updated, WriteOptions, Writer } from '../types.ts';
-import { attempt, checkFunction } from './async.ts';
+import type {
+  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updated, WriteOptions, Writer,
+} from '../types.ts';
+import { attempt, checkFunction, checkSignal } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import { toExpiry } from './expiry.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { Op } from './protocol.ts';
-import { refuseWindow, toWindow } from './range.ts';
+import { boundsOf, isPart, toWindow } from './range.ts';
 import { CollectionReader, NEWEST } from './reader.ts';
 import type { Target, View } from './reader.ts';
+import { validated } from './schema.ts';
 import type { WriteScope } from './scope.ts';
 
 /** Reads and writes where `scope` says. */
-export class CollectionWriter<K, V> extends CollectionReader<K, V> implements Writer<K, V> {
+export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implements Writer<K, V, I> {
   readonly #scope: WriteScope;
 
   constructor(target: Target<K, V>, view: View, scope: WriteScope) {
@@ -23,29 +27,32 @@ export class CollectionWriter<K, V> extends CollectionReader<K, V> implements Wr
     this.#scope = scope;
   }
 
-  set(key: K, value: V, options?: SetOptions): Promise<void> {
+  set(key: K, value: I, options?: SetOptions): Promise<void> {
     return attempt(() => {
-      const expiresAt = toExpiry(options, this.target.expireIn);
-      if (expiresAt !== 0) {
-        const changes = new ChangeList();
-        changes.set(this.target, key, value, expiresAt);
-        return this.writeBatch(changes, options).then(() => undefined);
-      }
-      const keyBytes = encodeKey(this.target.key, key);
-      const valueBytes = encodeValue(this.target.value, value);
-      return this.#scope.write(Op.set, options, (writer) => {
-        writer.uv(this.target.index).bytes(keyBytes).bytes(valueBytes);
-      }, () => undefined);
-    });
+      const { target } = this;
+      const expiresAt = toExpiry(options, target.expireIn);
+      const keyBytes = encodeKey(target.key, key);
+      return validated(target, value, options?.signal, (valid) => {
+        if (expiresAt !== 0) {
+          const changes = new ChangeList();
+          changes.put(target, key, valid, expiresAt);
+          return this.writeBatch(changes, options).then(() => undefined);
+        }
+        const valueBytes = encodeValue(target.value, valid);
+        return this.#scope.write(Op.set, options, (writer) => {
+          writer.uv(target.index).bytes(keyBytes).bytes(valueBytes);
+        }, () => undefined);
+      });
+    }, options?.signal);
   }
 
-  setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): Promise<void> {
+  setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Promise<void> {
     return attempt(() => {
       const expiresAt = toExpiry(options, this.target.expireIn);
       const changes = new ChangeList();
       for (const [key, value] of entries) changes.set(this.target, key, value, expiresAt);
       return this.writeBatch(changes, options).then(() => undefined);
-    });
+    }, options?.signal);
   }
 
   delete(key: K, options?: WriteOptions): Promise<boolean> {
@@ -54,7 +61,7 @@ export class CollectionWriter<K, V> extends CollectionReader<K, V> implements Wr
       return this.#scope.write(Op.delete, options, (writer) => {
         writer.uv(this.target.index).bytes(keyBytes);
       }, (reader) => reader.u8() !== 0);
-    });
+    }, options?.signal);
   }
 
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number> {
@@ -62,60 +69,82 @@ export class CollectionWriter<K, V> extends CollectionReader<K, V> implements Wr
       const changes = new ChangeList();
       for (const key of keys) changes.delete(this.target, key);
       return this.writeBatch(changes, options).then(({ existed }) => existed);
-    });
+    }, options?.signal);
   }
 
-  clear(range?: Bounds<K>, options?: WriteOptions): Promise<void> {
+  clear(range: RangeOptions<K> = {}, options?: WriteOptions): Promise<void> {
     return attempt(() => {
-      refuseWindow(range);
       const window = toWindow(this.target.key, range);
+      if (isPart(window)) return this.clearPart(range, window.limit, options);
       return this.#scope.write(Op.clear, options, (writer) => {
         writer.uv(this.target.index).range(window.range);
       }, (reader) => {
         reader.uv();
       });
-    });
+    }, options?.signal ?? range?.signal);
   }
 
-  getOrInsert(key: K, value: V, options?: SetOptions): Promise<V> {
+  getOrInsert(key: K, value: I, options?: SetOptions): Promise<V> {
     return attempt(() => {
-      const expiresAt = toExpiry(options, this.target.expireIn);
-      const keyBytes = encodeKey(this.target.key, key);
-      const valueBytes = encodeValue(this.target.value, value);
-      return this.#scope.write(Op.getOrInsert, options, (writer) => {
-        writer.uv(this.target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt);
-        // A value that is inserted comes out as a copy, like one that is found.
-      }, (reader) => decodeValue(this.target.value, reader.optional() ?? valueBytes));
-    });
+      const { target } = this;
+      const expiresAt = toExpiry(options, target.expireIn);
+      const keyBytes = encodeKey(target.key, key);
+      return validated(target, value, options?.signal, (valid) => {
+        const valueBytes = encodeValue(target.value, valid);
+        return this.#scope.write(Op.getOrInsert, options, (writer) => {
+          writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt);
+          // A value that is inserted comes out as a copy, like one that is found.
+        }, (reader) => decodeValue(target.value, reader.optional() ?? valueBytes));
+      });
+    }, options?.signal);
   }
 
-  async getOrInsertComputed(key: K, compute: (key: K) => V | Promise<V>, options?: SetOptions): Promise<V> {
-    checkFunction(compute);
-    const found = await this.get(key);
-    return found === undefined ? this.getOrInsert(key, await compute(key), options) : found;
+  getOrInsertComputed(key: K, compute: (key: K) => I | Promise<I>, options?: SetOptions): Promise<V> {
+    return attempt(async () => {
+      checkFunction(compute);
+      const found = await this.get(key);
+      checkSignal(options?.signal);
+      // It sees the signal itself before it writes.
+      return found === undefined ? this.getOrInsert(key, await compute(key), options) : found;
+    }, options?.signal);
   }
 
-  async update(
+  update(
     key: K,
-    fn: (old: V | undefined, key: K) => Updated<V> | Promise<Updated<V>>,
+    fn: (old: V | undefined, key: K) => Updated<I> | Promise<Updated<I>>,
     options?: SetOptions,
   ): Promise<V | undefined> {
-    checkFunction(fn);
-    for (;;) {
-      const entry = await this.getEntry(key);
-      const next = await fn(entry?.value, key);
-      if (next === KEEP) return entry?.value;
-      const changes = new ChangeList();
-      this.guard(changes, key, entry?.version ?? null);
-      if (next === DELETE) changes.delete(this.target, key);
-      else changes.set(this.target, key, next as V, toExpiry(options, this.target.expireIn));
-      try {
-        await this.writeBatch(changes, options);
-        return next === DELETE ? undefined : next as V;
-      } catch (error) {
-        if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
+    const signal = options?.signal;
+    return attempt(async () => {
+      checkFunction(fn);
+      for (;;) {
+        const entry = await this.getEntry(key);
+        checkSignal(signal);
+        const next = await fn(entry?.value, key);
+        if (next === KEEP) return entry?.value;
+        const changes = new ChangeList();
+        this.guard(changes, key, entry?.version ?? null);
+        const write = async (value: V | undefined): Promise<V | undefined> => {
+          if (next === DELETE) changes.delete(this.target, key);
+          else changes.put(this.target, key, value as V, toExpiry(options, this.target.expireIn));
+          checkSignal(signal);
+          await this.writeBatch(changes, options);
+          return value;
+        };
+        try {
+          return await (next === DELETE ? write(undefined) : validated(this.target, next, signal, write));
+        } catch (error) {
+          if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
+        }
       }
-    }
+    }, signal);
+  }
+
+  /** Here a transaction's, where what was read cannot change before the commit. */
+  protected async clearPart(range: RangeOptions<K>, limit: number, _options: WriteOptions | undefined): Promise<void> {
+    const first = await this.first(range);
+    const last = limit === Infinity ? undefined : await this.at(limit - 1, range);
+    if (first !== undefined) await this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined));
   }
 
   /** Makes a change depend on the version that it was made from. */
@@ -127,14 +156,23 @@ export class CollectionWriter<K, V> extends CollectionReader<K, V> implements Wr
     changes: ChangeList,
     options: WriteOptions | undefined,
   ): Promise<{ version: number; existed: number }> {
-    return this.#scope.write(Op.batch, options, (writer) => {
+    const send = (): Promise<{ version: number; existed: number }> => this.#scope.write(Op.batch, options, (writer) => {
       writer.uv(changes.length).raw(changes.bytes);
     }, (reader, version) => ({ version, existed: reader.uv() }));
+    const ready = changes.ready();
+    if (ready === undefined) return send();
+    return ready.then(() => {
+      checkSignal(options?.signal);
+      return send();
+    });
   }
 }
 
 /** A collection of the database. */
-export class KvCollection<K, V> extends CollectionWriter<K, V> implements Collection<K, V> {
+export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> implements Collection<K, V, I> {
+  /** @internal Of the database. */
+  transact!: (work: (tx: Pick<Transaction, 'collection'>) => Promise<void>, options: TransactionOptions) => Promise<void>;
+
   constructor(target: Target<K, V>, scope: WriteScope) {
     super(target, NEWEST, scope);
   }
@@ -143,11 +181,15 @@ export class KvCollection<K, V> extends CollectionWriter<K, V> implements Collec
     return this.target.name;
   }
 
+  protected override clearPart(range: RangeOptions<K>, _limit: number, options: WriteOptions | undefined): Promise<void> {
+    return this.transact((tx) => tx.collection(this).clear(range), { ...options, maxRetries: Infinity });
+  }
+
   watch(options?: WatchOptions<K>): CommitIterator<K, V> {
     return watch(this.target, options);
   }
 
-  subscribe(range: Bounds<K>, listener: (commit: Commit<K, V>) => void): Subscription {
+  subscribe(range: Bounds<K> & SignalOptions, listener: (commit: Commit<K, V>) => void): Subscription {
     return subscribe(this.target, range, listener);
   }
 }

@@ -33,6 +33,10 @@ export class Connection {
   #nextId = 1;
   #nextCollection = 0;
   #news = 0;
+  /** Called once when it is closed, with what ended it unless that was asked for. */
+  onClosed: (failure: KvError | undefined) => void = ignore;
+  /** Called when work in the background failed and the engine goes on. */
+  onTrouble: (error: KvError) => void = ignore;
   /** By the number of a follower: called when there may be commits for it, and when none will come any more. */
   readonly waiting = new Map<number, () => void>();
   readonly #collections = new Map<string, number>();
@@ -43,6 +47,7 @@ export class Connection {
       reply: (bytes) => this.#onReply(bytes),
       news: () => this.#onNews(),
       idle: () => this.#schedule(),
+      trouble: (error) => this.onTrouble(error),
       fail: (error) => this.#onFailure(error),
     };
   }
@@ -126,6 +131,7 @@ export class Connection {
         this.#status = 'closed';
         this.#closing ??= Promise.resolve();
         void this.#transport.dispose();
+        this.onClosed(undefined);
       }
     }
   }
@@ -153,6 +159,7 @@ export class Connection {
       if (this.#failure === undefined) {
         this.#status = 'closed';
         await this.#transport.dispose();
+        this.onClosed(undefined);
       }
     }
   }
@@ -235,5 +242,6 @@ export class Connection {
     for (const pending of lost.flat()) pending.reject(error);
     this.#wakeAll();
     void this.#transport.dispose();
+    this.onClosed(error);
   }
 }

@@ -1,7 +1,7 @@
 // Iterators over the entries of a collection: a cursor of the engine, read ahead in chunks.
 import type { KeyPrefix } from '../codec/keys.ts';
 import type { Connection } from './connection.ts';
-import { abortable, ignore } from './async.ts';
+import { abortable, checkSignal, ignore, onAbort } from './async.ts';
 import { BaseIterator, DONE, checkLimit } from './iterator.ts';
 import type { Step } from './iterator.ts';
 import { Op } from './protocol.ts';
@@ -63,16 +63,15 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   #failure: { readonly error: unknown } | undefined;
   /** Set while calls wait in line behind one that waits for the engine. */
   #tail: Promise<unknown> | undefined;
-  readonly #onAbort: () => void;
+  #forgetSignal = ignore;
 
   constructor(request: CursorRequest<T, K>) {
-    super();
+    super(request.signal);
     const { connection, signal } = request;
     this.#request = request;
     this.#held = { connection, id: connection.newId() };
-    this.#onAbort = () => this.#fail(signal?.reason);
     try {
-      signal?.throwIfAborted();
+      checkSignal(signal);
       const window = request.window();
       this.#left = window.limit;
       this.#isEnded = window.limit === 0;
@@ -198,7 +197,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       writer.uv(this.#chunkItems).uv(this.#chunkBytes);
     }, this.#readChunk()));
     abandoned.register(this, this.#held, this.#held);
-    signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#forgetSignal = onAbort(signal, () => this.#fail(signal?.reason));
   }
 
   #fetch(): Promise<Chunk> {
@@ -239,7 +238,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   #release(): void {
     this.#chunk = undefined;
     this.#ahead = undefined;
-    this.#request.signal?.removeEventListener('abort', this.#onAbort);
+    this.#forgetSignal();
     if (abandoned.unregister(this.#held)) closeCursor(this.#held);
   }
 }

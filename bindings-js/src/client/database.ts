@@ -5,21 +5,23 @@ import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type { ChangesOptions, CommitIterator } from '../feed-types.ts';
 import type {
-  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Result, Snapshot,
-  MaintenanceOptions, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
+  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, MaintenanceOptions, Result,
+  SignalOptions, Snapshot, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types.ts';
-import { asyncDispose, attempt, ignore } from './async.ts';
+import { asyncDispose, attempt, checkSignal, ignore } from './async.ts';
 import { BatchState, KvBatch } from './batch.ts';
 import { ChangeList } from './changes.ts';
 import { checkCodec } from './codecs.ts';
 import { KvCollection } from './collection.ts';
 import type { Connection } from './connection.ts';
+import { hold, report } from './events.ts';
 import { checkWait, toExpiry } from './expiry.ts';
 import { changes } from './feed/follow.ts';
 import { rememberCodecs } from './known-codecs.ts';
 import { Op } from './protocol.ts';
 import { NEWEST } from './reader.ts';
 import type { Target } from './reader.ts';
+import { toValidate } from './schema.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvSyncDatabase } from './sync.ts';
@@ -38,41 +40,59 @@ export interface DatabaseInfo {
   readonly path: string;
   readonly persistence: Database['persistence'];
   readonly durability: Durability;
+  /** Whether nobody else can open it meanwhile. */
+  readonly isLocked?: boolean;
 }
 
-function toTarget<K, V>(connection: Connection, name: string, options: CollectionOptions<K, V>): Target<K, V> {
+function toTarget<K, V, I>(connection: Connection, name: string, options: CollectionOptions<K, V, I>): Target<K, V> {
   // Without an option the type parameters are the defaults' or the caller's word.
   const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
   const value = checkCodec('value', options.value ?? valueCodecs.structured<V>());
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
+  const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);
-  return { connection, name, index: connection.use(name, key.id, value.id), key, value, expireIn };
+  return { connection, name, index: connection.use(name, key.id, value.id), key, value, expireIn, validate };
 }
 
-export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, V> {
+export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {
   readonly path: string;
   readonly persistence: Database['persistence'];
   readonly #connection: Connection;
   readonly #durability: Durability;
   readonly #scope: DatabaseScope;
-  #sync: SyncDatabase<K, V> | undefined;
+  readonly #listeners = new EventTarget();
+  readonly #onBlocked = (): void => report(this.#listeners, this, 'blocked', {});
+  #sync: SyncDatabase<K, V, I> | undefined;
 
-  constructor(connection: Connection, info: DatabaseInfo, options: CollectionOptions<K, V>) {
+  constructor(connection: Connection, info: DatabaseInfo, options: CollectionOptions<K, V, I>) {
     super(toTarget(connection, DEFAULT_COLLECTION, options), new DatabaseScope(connection, info.durability));
     this.#connection = connection;
     this.path = info.path;
     this.persistence = info.persistence;
     this.#durability = info.durability;
     this.#scope = new DatabaseScope(connection, info.durability);
+    this.transact = (work, given) => this.transaction(work, given);
+    const release = info.isLocked ? hold(info.persistence, info.path, this.#onBlocked) : ignore;
+    connection.onTrouble = (error) => report(this.#listeners, this, 'error', { error });
+    connection.onClosed = (failure) => {
+      if (failure !== undefined) connection.onTrouble(failure);
+      release();
+      report(this.#listeners, this, 'close', { reason: failure });
+    };
   }
 
   get status(): Database['status'] {
     return this.#connection.status;
   }
 
-  collection<K2 = Key, V2 = unknown>(name: string, options: CollectionOptions<K2, V2> = {}): Collection<K2, V2> {
+  collection<K2 = Key, V2 = unknown, I2 = V2>(
+    name: string,
+    options: CollectionOptions<K2, V2, I2> = {},
+  ): Collection<K2, V2, I2> {
     checkName(name);
-    return new KvCollection(toTarget(this.#connection, name, options), this.#scope);
+    const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options), this.#scope);
+    collection.transact = this.transact;
+    return collection;
   }
 
   collections(): Promise<string[]> {
@@ -95,13 +115,14 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     });
   }
 
-  batch(): Batch<K, V>;
-  batch(ops: Iterable<BatchOp<K, V>>, options?: WriteOptions): Promise<CommitInfo>;
-  batch(ops?: Iterable<BatchOp<K, V>>, options?: WriteOptions): Batch<K, V> | Promise<CommitInfo> {
+  batch(): Batch<K, I>;
+  batch(ops: Iterable<BatchOp<K, I>>, options?: WriteOptions): Promise<CommitInfo>;
+  batch(ops?: Iterable<BatchOp<K, I>>, options?: WriteOptions): Batch<K, I> | Promise<CommitInfo> {
     const send = (changes: ChangeList, given: WriteOptions | undefined): Promise<CommitInfo> =>
       this.writeBatch(changes, given).then(({ version }) => ({ version }));
     if (ops === undefined) {
-      return new KvBatch(new BatchState((collection) => this.#resolve(collection), send), this.target);
+      const state = new BatchState((collection) => this.#resolve(collection), send);
+      return new KvBatch(state, this.target as Target<K, unknown>);
     }
     return attempt(() => {
       const changes = new ChangeList();
@@ -114,19 +135,19 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
         else throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
       }
       return send(changes, options);
-    });
+    }, options?.signal);
   }
 
-  begin(options?: TransactionOptions): Transaction<K, V> {
+  begin(options?: TransactionOptions): Transaction<K, V, I> {
     return this.#begin(checkTransactionOptions(options, this.#durability), false);
   }
 
-  async transaction<T>(fn: (tx: Transaction<K, V>) => T | Promise<T>, options?: TransactionOptions): Promise<T> {
-    return (await this.#run(fn, options)).value;
+  transaction<T>(fn: (tx: Transaction<K, V, I>) => T | Promise<T>, options?: TransactionOptions): Promise<T> {
+    return this.#run(fn, options).then(({ value }) => value);
   }
 
   tryTransaction<T>(
-    fn: (tx: Transaction<K, V>) => T | Promise<T>,
+    fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
     options?: TransactionOptions,
   ): Promise<Result<T>> {
     return toResult(this.#run(fn, options));
@@ -136,7 +157,7 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return this.#connection.request((writer) => writer.u8(Op.refresh), (reader) => reader.u8() !== 0);
   }
 
-  get sync(): SyncDatabase<K, V> {
+  get sync(): SyncDatabase<K, V, I> {
     this.#connection.checkSync();
     this.#sync ??= new KvSyncDatabase(this.target, NEWEST, this.#durability, (collection, options) =>
       (typeof collection === 'string' && options !== undefined
@@ -145,8 +166,8 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return this.#sync;
   }
 
-  purgeExpired(): Promise<number> {
-    return this.#purge(0);
+  purgeExpired(options?: SignalOptions): Promise<number> {
+    return attempt(() => this.#purge(options?.signal), options?.signal);
   }
 
   changes(options?: ChangesOptions): CommitIterator {
@@ -157,8 +178,8 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return new KvSnapshot(this.target, (collection) => this.#resolve(collection));
   }
 
-  flush(): Promise<void> {
-    return this.#connection.request((writer) => writer.u8(Op.flush), ignore);
+  flush(options?: SignalOptions): Promise<void> {
+    return attempt(() => this.#connection.request((writer) => writer.u8(Op.flush), ignore), options?.signal);
   }
 
   stats(): Promise<Stats> {
@@ -181,26 +202,44 @@ export class KvDatabase<K, V> extends KvCollection<K, V> implements Database<K, 
     return this.#connection.close();
   }
 
+  addEventListener(...listener: Parameters<EventTarget['addEventListener']>): void {
+    this.#listeners.addEventListener(...listener);
+  }
+
+  removeEventListener(...listener: Parameters<EventTarget['removeEventListener']>): void {
+    this.#listeners.removeEventListener(...listener);
+  }
+
+  dispatchEvent(event: Event): boolean {
+    return this.#listeners.dispatchEvent(event);
+  }
+
   [asyncDispose](): Promise<void> {
     return this.close();
   }
 
-  #begin(options: CheckedTransactionOptions, isInCallback: boolean): KvTransaction<K, V> {
+  #begin(options: CheckedTransactionOptions, isInCallback: boolean): KvTransaction<K, V, I> {
     return new KvTransaction(this.target, (collection) => this.#resolve(collection), options, isInCallback);
   }
 
-  async #run<T>(
-    fn: (tx: Transaction<K, V>) => T | Promise<T>,
+  #run<T>(
+    fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
     options: TransactionOptions | undefined,
   ): Promise<{ value: T; version: number }> {
-    const checked = checkTransactionOptions(options, this.#durability);
-    return runTransaction(() => this.#begin(checked, true), fn, checked.maxRetries);
+    return attempt(() => {
+      const checked = checkTransactionOptions(options, this.#durability);
+      return runTransaction(() => this.#begin(checked, true), fn, checked.maxRetries);
+    }, options?.signal);
   }
 
   /** Slice by slice, so that other calls get their turn. */
-  async #purge(before: number): Promise<number> {
-    const purged = await this.#connection.request((writer) => writer.u8(Op.purge).uv(PURGE_SLICE), (reader) => reader.uv());
-    return purged < PURGE_SLICE ? before + purged : this.#purge(before + purged);
+  async #purge(signal: AbortSignal | undefined): Promise<number> {
+    for (let all = 0; ;) {
+      const purged = await this.#connection.request((writer) => writer.u8(Op.purge).uv(PURGE_SLICE), (reader) => reader.uv());
+      all += purged;
+      if (purged < PURGE_SLICE) return all;
+      checkSignal(signal);
+    }
   }
 
   /** The collection that is meant, as this database knows it. */

@@ -30,6 +30,11 @@ export class FlushingTransport implements Transport {
       release();
       throw error;
     }
+    this.#host.background = {
+      news: () => this.events?.news(),
+      trouble: (error) => this.events?.trouble(error),
+      fail: (error) => this.events?.fail(error),
+    };
     this.#host.flush = () => {
       if (!this.#isFlushing) this.#beginFlush();
     };

@@ -17,6 +17,11 @@ export class HeldTransport implements Transport {
   constructor(module: WebAssembly.Module, storage: IndexedDbStorage, options: EngineOptions) {
     try {
       this.#host = EngineHost.open(module, storage, options);
+      this.#host.background = {
+        news: () => this.events?.news(),
+        trouble: (error) => this.events?.trouble(error),
+        fail: (error) => this.#queue.end(error),
+      };
     } catch (error) {
       storage.close();
       throw error;

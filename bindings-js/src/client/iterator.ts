@@ -1,7 +1,7 @@
 // Iterators: the helpers that all of them have, and those that other iterators are wrapped in.
 import type { KvIterator } from '../types.ts';
 import type { KeyPrefix } from '../codec/keys.ts';
-import { asyncDispose, checkCount, checkFunction } from './async.ts';
+import { abortable, asyncDispose, checkCount, checkFunction } from './async.ts';
 
 export type Step<T> = IteratorResult<T, undefined>;
 export const DONE: { readonly done: true; readonly value: undefined } = { done: true, value: undefined };
@@ -10,6 +10,13 @@ type Callback<T, R> = (item: T, index: number) => R;
 
 /** Names and semantics follow the iterator helpers of TC39. */
 export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
+  /** @internal Ends waiting, for callbacks too. */
+  readonly signal: AbortSignal | undefined;
+
+  constructor(signal: AbortSignal | undefined) {
+    this.signal = signal;
+  }
+
   abstract next(): Promise<Step<T>>;
   abstract return(): Promise<Step<T>>;
   abstract seek(key: KeyPrefix<K>): void;
@@ -96,39 +103,55 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
     return new WrappedIterator(this, () => inner.next(), () => inner.return(undefined));
   }
 
-  async reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A> {
-    checkFunction(fn);
-    let acc = initial;
-    let index = 0;
-    for await (const item of this) acc = await fn(acc, item, index++);
-    return acc;
+  reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A> {
+    return this.#call(fn, async () => {
+      let acc = initial;
+      let index = 0;
+      for await (const item of this) acc = await fn(acc, item, index++);
+      return acc;
+    });
   }
 
-  async forEach(fn: Callback<T, unknown>): Promise<void> {
-    checkFunction(fn);
-    let index = 0;
-    for await (const item of this) await fn(item, index++);
+  forEach(fn: Callback<T, unknown>): Promise<void> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) await fn(item, index++);
+    });
   }
 
-  async some(fn: Callback<T, unknown>): Promise<boolean> {
-    checkFunction(fn);
-    let index = 0;
-    for await (const item of this) if (await fn(item, index++)) return true;
-    return false;
+  some(fn: Callback<T, unknown>): Promise<boolean> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) if (await fn(item, index++)) return true;
+      return false;
+    });
   }
 
-  async every(fn: Callback<T, unknown>): Promise<boolean> {
-    checkFunction(fn);
-    let index = 0;
-    for await (const item of this) if (!await fn(item, index++)) return false;
-    return true;
+  every(fn: Callback<T, unknown>): Promise<boolean> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) if (!await fn(item, index++)) return false;
+      return true;
+    });
   }
 
-  async find(fn: Callback<T, unknown>): Promise<T | undefined> {
+  find(fn: Callback<T, unknown>): Promise<T | undefined> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) if (await fn(item, index++)) return item;
+      return undefined;
+    });
+  }
+
+  /** Runs what awaits a callback. */
+  async #call<R>(fn: unknown, work: () => Promise<R>): Promise<R> {
     checkFunction(fn);
-    let index = 0;
-    for await (const item of this) if (await fn(item, index++)) return item;
-    return undefined;
+    return this.interruptible(work());
+  }
+
+  /** As `abortable`, but what was aborted before says so by itself, once. */
+  protected interruptible<R>(work: Promise<R>): Promise<R> {
+    return this.signal?.aborted ? work : abortable(work, this.signal);
   }
 }
 
@@ -146,7 +169,7 @@ class WrappedIterator<T, K> extends BaseIterator<T, K> {
   #isDone = false;
 
   constructor(source: BaseIterator<unknown, K>, pull: () => Promise<Step<T>>, stop?: () => Promise<unknown>) {
-    super();
+    super(source.signal);
     this.#source = source;
     this.#pull = pull;
     this.#stop = stop;
@@ -156,7 +179,7 @@ class WrappedIterator<T, K> extends BaseIterator<T, K> {
     // One after the other, so that items come in order however long a callback takes.
     const step = this.#tail.then(() => this.#step());
     this.#tail = step.catch(() => undefined);
-    return step;
+    return this.interruptible(step);
   }
 
   override async return(): Promise<Step<T>> {

@@ -16,6 +16,11 @@ export class LocalTransport implements Transport {
     this.#release = release;
     try {
       this.#host = EngineHost.open(module, storage, options);
+      this.#host.background = {
+        news: () => this.events?.news(),
+        trouble: (error) => this.events?.trouble(error),
+        fail: (error) => this.events?.fail(error),
+      };
     } catch (error) {
       release();
       throw error;

@@ -2,8 +2,9 @@
 import { KvError } from '../errors.ts';
 import type { CustomStorage, Durability, OpenOptions, WasmSource, WorkerSource } from '../types.ts';
 import { isWasmSource } from '../wasm.ts';
-import { checkCount } from './async.ts';
+import { checkCount, checkSignal } from './async.ts';
 import { checkCodec } from './codecs.ts';
+import { toValidate } from './schema.ts';
 import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
@@ -23,12 +24,15 @@ export interface EngineOptions {
   readonly nodeBytes: number | undefined;
   /** Commits that are kept for those who follow; 0 changes nothing. */
   readonly feedCommits: number;
+  /** Whether expired entries are removed in the background. Default true. */
+  readonly sweep?: boolean;
   /** Random; what tells a database that is created from others. */
   readonly databaseId: Uint8Array;
 }
 
 export interface CheckedOptions {
   readonly storage: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage;
+  readonly onUnavailable: 'throw' | 'indexeddb' | 'memory';
   readonly durability: Durability;
   readonly lockTimeoutMs: number;
   readonly signal: AbortSignal | undefined;
@@ -87,17 +91,23 @@ function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['th
   throw new KvError('KV_INVALID_ARGUMENT', 'thread has to be "auto", "worker" or "same"');
 }
 
-export function checkOptions<K, V>(options: OpenOptions<K, V>): CheckedOptions {
+export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>): CheckedOptions {
   if (typeof options !== 'object' || options === null) {
     throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
   }
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
-  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, signal } = options;
+  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, onUnavailable = 'throw', signal } = options;
+  checkSignal(signal);
   durabilityCode(durability);
+  if (!['throw', 'indexeddb', 'memory'].includes(onUnavailable)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'onUnavailable has to be "throw", "indexeddb" or "memory"');
+  }
   if (options.key !== undefined) checkCodec('key', options.key);
   if (options.value !== undefined) checkCodec('value', options.value);
+  toValidate(options.schema);
   return {
     storage: checkStorage(options.storage),
+    onUnavailable,
     durability,
     lockTimeoutMs: lockTimeout === Infinity ? lockTimeout : checkCount('lockTimeout', lockTimeout),
     signal,

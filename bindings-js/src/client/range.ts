@@ -2,7 +2,7 @@
 import { encodeBound, prefixRange } from '../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
-import type { Range } from '../types.ts';
+import type { Bounds, Range } from '../types.ts';
 import { checkCount } from './async.ts';
 import { checkLimit } from './iterator.ts';
 import type { ByteRange } from './protocol.ts';
@@ -79,6 +79,17 @@ export function toWindow<K>(codec: KeyCodec<K>, options: Range<K> | undefined): 
     offset: checkCount('offset', offset),
     limit: checkLimit('limit', limit),
   };
+}
+
+/** Whether the window leaves out entries within the bounds. */
+export function isPart({ offset, limit }: Window): boolean {
+  return offset > 0 || limit !== Infinity;
+}
+
+/** The bounds of a window from the entry that it gives first to the one that it gives last; without one to the end of the bounds. */
+export function boundsOf<K>({ gt, gte, lt, lte, prefix, reverse }: Range<K>, first: Bound<K>, last: Bound<K> | undefined): Bounds<K> {
+  if (reverse) return { prefix, lte: first, ...(last === undefined ? { gt, gte } : { gte: last }) };
+  return { prefix, gte: first, ...(last === undefined ? { lt, lte } : { lte: last }) };
 }
 
 /** For calls that mean keys, not a part of a list. */

@@ -3,7 +3,7 @@ import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type { Bounds, Entry, KvIterator, RangeOptions, Reader } from '../types.ts';
-import { LazyPromise, abortable, attempt, checkFunction } from './async.ts';
+import { LazyPromise, attempt, checkFunction } from './async.ts';
 import { decodeKey, decodeValue, encodeKey } from './codecs.ts';
 import type { Connection } from './connection.ts';
 import { CursorIterator } from './cursor.ts';
@@ -11,6 +11,7 @@ import { Op } from './protocol.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 import { encodeSeek, refuseWindow, toWindow } from './range.ts';
 import type { Window } from './range.ts';
+import type { Validate } from './schema.ts';
 
 /** Which state a reader sees. */
 export interface View {
@@ -31,6 +32,8 @@ export interface Target<K, V> {
   readonly value: ValueCodec<V>;
   /** Milliseconds until entries expire that are stored without a time. */
   readonly expireIn: number | undefined;
+  /** Gives what is stored for a value. */
+  readonly validate: Validate<V> | undefined;
 }
 
 type Pair<K, V> = [K, V] | undefined;
@@ -114,15 +117,15 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return attempt(() => {
       if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
       const window = toWindow(this.target.key, options);
-      return abortable(index < 0 ? this.#atFromEnd(-index - 1, window) : this.#atFromStart(index, window), options?.signal);
-    });
+      return index < 0 ? this.#atFromEnd(-index - 1, window) : this.#atFromStart(index, window);
+    }, options?.signal);
   }
 
   count(options?: RangeOptions<K>): Promise<number> {
     return attempt(() => {
       const window = toWindow(this.target.key, options);
-      return abortable(this.#countIn(window), options?.signal);
-    });
+      return this.#countIn(window);
+    }, options?.signal);
   }
 
   get size(): Promise<number> {
@@ -134,14 +137,15 @@ export class CollectionReader<K, V> implements Reader<K, V> {
       refuseWindow(options);
       const { range } = toWindow(this.target.key, options);
       const bytes = encodeKey(this.target.key, key);
-      const rank = this.#request(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
-      return abortable(rank, options?.signal);
-    });
+      return this.#request(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
+    }, options?.signal);
   }
 
-  async forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void> {
-    checkFunction(fn);
-    for await (const [key, value] of this.entries(options)) await fn(value, key);
+  forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void> {
+    return attempt(async () => {
+      checkFunction(fn);
+      for await (const [key, value] of this.entries(options)) await fn(value, key);
+    }, options?.signal);
   }
 
   [Symbol.asyncIterator](): KvIterator<[K, V], K> {

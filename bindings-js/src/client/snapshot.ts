@@ -49,7 +49,7 @@ class SnapshotView implements View {
   }
 }
 
-type Resolve = <K, V>(collection: Collection<K, V> | string) => Target<K, V>;
+type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
 
 export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot<K, V> {
   readonly #view: SnapshotView;
@@ -62,8 +62,8 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
     this.#resolve = resolve;
   }
 
-  collection<K2, V2>(collection: Collection<K2, V2> | string): Reader<K2, V2> {
-    return new CollectionReader(this.#resolve<K2, V2>(collection), this.#view);
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> {
+    return new CollectionReader<K2, V2>(this.#resolve(collection), this.#view);
   }
 
   get version(): Promise<number> {

@@ -1,21 +1,22 @@
 // The synchronous face of a database whose engine runs in this thread: the same names, plain values, no promises.
 import { KvError } from '../errors.ts';
-import type { KeyPrefix } from '../codec/keys.ts';
+import type { Bound, KeyPrefix } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type {
   Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, Updated,
   WriteOptions,
 } from '../types.ts';
-import { checkFunction, dispose } from './async.ts';
+import { checkFunction, checkSignal, dispose } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { decodeKey, decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import type { Connection } from './connection.ts';
 import { toExpiry } from './expiry.ts';
 import { Op } from './protocol.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
-import { refuseWindow, toWindow } from './range.ts';
+import { boundsOf, isPart, refuseWindow, toWindow } from './range.ts';
 import type { Window } from './range.ts';
 import type { Target, View } from './reader.ts';
+import { validatedSync } from './schema.ts';
 import { durabilityCode } from './scope.ts';
 
 const REVERSE = 1;
@@ -234,7 +235,7 @@ export class KvSyncReader<K, V> implements SyncReader<K, V> {
 /** How a write begins: in the database with its durability, or in a transaction. */
 type Begin = (writer: RequestWriter, op: number, options: WriteOptions | undefined) => RequestWriter;
 
-export class KvSyncCollection<K, V> extends KvSyncReader<K, V> implements SyncCollection<K, V> {
+export class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCollection<K, V, I> {
   readonly #begin: Begin;
 
   constructor(target: Target<K, V>, view: View, begin: Begin) {
@@ -246,17 +247,15 @@ export class KvSyncCollection<K, V> extends KvSyncReader<K, V> implements SyncCo
     return this.target.name;
   }
 
-  set(key: K, value: V, options?: SetOptions): this {
-    const changes = new ChangeList();
-    changes.set(this.target, key, value, toExpiry(options, this.target.expireIn));
-    this.#batch(changes, options);
+  set(key: K, value: I, options?: SetOptions): this {
+    this.#set(key, value, options);
     return this;
   }
 
-  setMany(entries: Iterable<readonly [K, V]>, options?: SetOptions): void {
+  setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): void {
     const expiresAt = toExpiry(options, this.target.expireIn);
     const changes = new ChangeList();
-    for (const [key, value] of entries) changes.set(this.target, key, value, expiresAt);
+    for (const [key, value] of entries) changes.put(this.target, key, validatedSync(this.target, value), expiresAt);
     this.#batch(changes, options);
   }
 
@@ -270,29 +269,35 @@ export class KvSyncCollection<K, V> extends KvSyncReader<K, V> implements SyncCo
     return this.#batch(changes, options);
   }
 
-  clear(range?: Bounds<K>, options?: WriteOptions): void {
-    refuseWindow(range);
+  clear(range: Range<K> = {}, options?: WriteOptions): void {
     const window = toWindow(this.target.key, range);
+    if (isPart(window)) {
+      // Nothing else runs meanwhile.
+      const first = this.first(range);
+      const last = window.limit === Infinity ? undefined : this.at(window.limit - 1, range);
+      if (first !== undefined) this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined), options);
+      return;
+    }
     this.#write(Op.clear, options, (writer) => writer.uv(this.target.index).range(window.range), () => undefined);
   }
 
-  getOrInsert(key: K, value: V, options?: SetOptions): V {
+  getOrInsert(key: K, value: I, options?: SetOptions): V {
     const expiresAt = toExpiry(options, this.target.expireIn);
     const keyBytes = encodeKey(this.target.key, key);
-    const valueBytes = encodeValue(this.target.value, value);
+    const valueBytes = encodeValue(this.target.value, validatedSync(this.target, value));
     const found = this.#write(Op.getOrInsert, options, (writer) => {
       writer.uv(this.target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt);
     }, (reader) => reader.optional());
     return decodeValue(this.target.value, found ?? valueBytes);
   }
 
-  getOrInsertComputed(key: K, compute: (key: K) => V, options?: SetOptions): V {
+  getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V {
     checkFunction(compute);
     const found = this.get(key);
     return found === undefined ? this.getOrInsert(key, compute(key), options) : found;
   }
 
-  update(key: K, fn: (old: V | undefined, key: K) => Updated<V>, options?: SetOptions): V | undefined {
+  update(key: K, fn: (old: V | undefined, key: K) => Updated<I>, options?: SetOptions): V | undefined {
     checkFunction(fn);
     // Nothing else runs meanwhile but what `fn` does itself.
     const old = this.get(key);
@@ -302,8 +307,16 @@ export class KvSyncCollection<K, V> extends KvSyncReader<K, V> implements SyncCo
       this.delete(key, options);
       return undefined;
     }
-    this.set(key, next, options);
-    return next;
+    return this.#set(key, next, options);
+  }
+
+  /** Gives what was stored. */
+  #set(key: K, value: I, options: SetOptions | undefined): V {
+    const changes = new ChangeList();
+    const valid = validatedSync(this.target, value);
+    changes.put(this.target, key, valid, toExpiry(options, this.target.expireIn));
+    this.#batch(changes, options);
+    return valid;
   }
 
   #batch(changes: ChangeList, options: WriteOptions | undefined): number {
@@ -318,6 +331,7 @@ export class KvSyncCollection<K, V> extends KvSyncReader<K, V> implements SyncCo
     write: (writer: RequestWriter) => unknown,
     read: (reader: ReplyReader) => T,
   ): T {
+    checkSignal(options?.signal);
     return this.target.connection.requestSync((writer) => write(this.#begin(writer, op, options)), (reader) => {
       reader.uv();
       return read(reader);
@@ -326,9 +340,9 @@ export class KvSyncCollection<K, V> extends KvSyncReader<K, V> implements SyncCo
 }
 
 /** How the database finds the collection that is meant. */
-export type ResolveCollection = <K, V>(collection: Collection<K, V> | string, options?: object) => Target<K, V>;
+export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
-export class KvSyncDatabase<K, V> extends KvSyncCollection<K, V> implements SyncDatabase<K, V> {
+export class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements SyncDatabase<K, V, I> {
   readonly #resolve: ResolveCollection;
   readonly #view: View;
   readonly #durability: Durability;
@@ -344,13 +358,14 @@ export class KvSyncDatabase<K, V> extends KvSyncCollection<K, V> implements Sync
     return (writer, op, options) => writer.u8(op).u8(durabilityCode(options?.durability ?? durability));
   }
 
-  collection<K2, V2>(collection: Collection<K2, V2> | string, options?: object): SyncCollection<K2, V2> {
-    const target = this.#resolve<K2, V2>(collection, options);
-    return new KvSyncCollection(target, this.#view, KvSyncDatabase.#toDatabase(this.#durability));
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): SyncCollection<K2, V2, I2> {
+    const target = this.#resolve(collection, options);
+    return new KvSyncCollection<K2, V2, I2>(target, this.#view, KvSyncDatabase.#toDatabase(this.#durability));
   }
 
-  transaction<T>(fn: (tx: SyncTransaction<K, V>) => T, options?: WriteOptions): T {
+  transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T {
     checkFunction(fn);
+    checkSignal(options?.signal);
     const durability = durabilityCode(options?.durability ?? this.#durability);
     const { connection } = this.target;
     const view = { id: connection.newId(), isClosed: false };
@@ -360,10 +375,10 @@ export class KvSyncDatabase<K, V> extends KvSyncCollection<K, V> implements Sync
       return writer.u8(Op.within).uv(view.id).u8(op).u8(0);
     };
     try {
-      const own = new KvSyncCollection(this.target, view, begin);
+      const own = new KvSyncCollection<K, V, I>(this.target, view, begin);
       const tx = Object.assign(own, {
-        collection: <K2, V2>(collection: Collection<K2, V2> | string) =>
-          new KvSyncCollection(this.#resolve<K2, V2>(collection), view, begin),
+        collection: <K2, V2, I2>(collection: Collection<K2, V2, I2> | string) =>
+          new KvSyncCollection<K2, V2, I2>(this.#resolve(collection), view, begin),
       });
       const result = fn(tx);
       if (typeof (result as { then?: unknown } | undefined)?.then === 'function') {

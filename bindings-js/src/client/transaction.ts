@@ -3,7 +3,7 @@ import { KvError } from '../errors.ts';
 import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
 } from '../types.ts';
-import { LazyPromise, attempt, checkCount, checkFunction, dispose, ignore } from './async.ts';
+import { LazyPromise, attempt, checkCount, checkFunction, checkSignal, dispose, ignore, onAbort } from './async.ts';
 import { CollectionWriter } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
@@ -15,7 +15,7 @@ const DEFAULT_RETRIES = 10;
 /** setTimeout takes no more. */
 const MAX_TIMEOUT_MS = 0x7fff_ffff;
 
-export type Resolve = <K, V>(collection: Collection<K, V> | string) => Target<K, V>;
+export type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
 
 interface Held {
   readonly connection: Connection;
@@ -67,13 +67,16 @@ class TransactionState implements View {
   status: Transaction['status'] = 'active';
   /** Why it cannot be used any more. */
   failure: unknown;
+  #give: (failure: unknown) => void = ignore;
+  /** Rejects when it ends by something else than what is called on it. */
+  readonly failed = new Promise<never>((_, reject) => { this.#give = reject; });
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #onAbort = (): void => this.end('rolled-back', this.options.signal?.reason);
+  readonly #forgetSignal: () => void;
 
   constructor(connection: Connection, options: Checked) {
     this.connection = connection;
     this.options = options;
-    options.signal?.throwIfAborted();
+    checkSignal(options.signal);
     const id = connection.newId();
     const isReading = options.mode === 'readonly';
     this.held = { connection, id, close: isReading ? Op.snapshotClose : Op.transactionClose };
@@ -81,10 +84,11 @@ class TransactionState implements View {
       if (isReading) writer.u8(Op.snapshotOpen).uv(id);
       else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
     }, (reader) => reader.uv());
+    this.failed.catch(ignore);
     // Why it could not be begun explains what becomes of all that was called on it.
     this.version.catch((error: unknown) => this.finish('rolled-back', error));
     abandoned.register(this, this.held, this.held);
-    options.signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#forgetSignal = onAbort(options.signal, () => this.end('rolled-back', options.signal?.reason));
     if (options.timeoutMs <= MAX_TIMEOUT_MS) {
       const expire = (): void => this.end('rolled-back', new KvError(
         'KV_TIMEOUT', `the transaction was open for more than ${options.timeoutMs} ms and was rolled back`, { retryable: true },
@@ -119,8 +123,9 @@ class TransactionState implements View {
     if (this.status !== 'active') return false;
     this.status = status;
     this.failure = failure;
+    if (failure !== undefined) this.#give(failure);
     clearTimeout(this.#timer);
-    this.options.signal?.removeEventListener('abort', this.#onAbort);
+    this.#forgetSignal();
     abandoned.unregister(this.held);
     return true;
   }
@@ -140,7 +145,7 @@ class Rollback extends KvError {
   }
 }
 
-export class KvTransaction<K, V> extends CollectionWriter<K, V> implements Transaction<K, V> {
+export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implements Transaction<K, V, I> {
   readonly #state: TransactionState;
   readonly #resolve: Resolve;
   /** Whether a rollback ends a callback. */
@@ -166,10 +171,10 @@ export class KvTransaction<K, V> extends CollectionWriter<K, V> implements Trans
     return new LazyPromise(() => this.#state.version);
   }
 
-  collection<K2, V2>(collection: Collection<K2, V2> | string): Reader<K2, V2> & Writer<K2, V2> {
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2> {
     const state = this.#state;
     const scope = new TransactionScope(state.connection, state.id, () => state.checkWritable());
-    return new CollectionInTransaction(this.#resolve<K2, V2>(collection), state, scope);
+    return new CollectionInTransaction<K2, V2, I2>(this.#resolve(collection), state, scope);
   }
 
   dropCollection(name: string): Promise<boolean> {
@@ -215,7 +220,7 @@ export class KvTransaction<K, V> extends CollectionWriter<K, V> implements Trans
         state.status = 'rolled-back';
         throw error;
       });
-    });
+    }, options?.signal ?? this.#state.options.signal);
   }
 
   tryCommit(options?: WriteOptions): Promise<Result<void>> {
@@ -236,11 +241,16 @@ export class KvTransaction<K, V> extends CollectionWriter<K, V> implements Trans
     return this.#state.failure;
   }
 
+  /** @internal */
+  get failed(): Promise<never> {
+    return this.#state.failed;
+  }
+
   // What it reads cannot change before the commit, which checks it.
   protected override guard(): void {}
 }
 
-class CollectionInTransaction<K, V> extends CollectionWriter<K, V> {
+class CollectionInTransaction<K, V, I> extends CollectionWriter<K, V, I> {
   protected override guard(): void {}
 }
 
@@ -257,16 +267,17 @@ export function toResult<T>(outcome: Promise<{ readonly value: T; readonly versi
 }
 
 /** Runs a callback in one transaction after the other until one commits. */
-export async function runTransaction<K, V, T>(
-  begin: () => KvTransaction<K, V>,
-  fn: (tx: Transaction<K, V>) => T | Promise<T>,
+export async function runTransaction<K, V, I, T>(
+  begin: () => KvTransaction<K, V, I>,
+  fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
   maxRetries: number,
 ): Promise<{ value: T; version: number }> {
   checkFunction(fn);
   for (let attempts = 0; ; attempts++) {
     const tx = begin();
     try {
-      const value = await fn(tx);
+      // A callback that waits for ever does not outlast its transaction.
+      const value = await Promise.race([fn(tx), tx.failed]);
       // It may have ended by itself meanwhile: by its time or a signal.
       if (tx.status === 'rolled-back') throw tx.failure ?? new Rollback(undefined);
       const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;

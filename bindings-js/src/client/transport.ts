@@ -9,6 +9,8 @@ export interface TransportEvents {
   news(): void;
   /** A transport that was busy is not any more. */
   idle(): void;
+  /** Work in the background failed; the engine goes on. */
+  trouble(error: KvError): void;
   /** The engine is gone; no further reply comes. */
   fail(error: KvError): void;
 }

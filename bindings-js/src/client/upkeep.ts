@@ -1,6 +1,6 @@
 // Upkeep of an open database.
 import type { MaintenanceOptions, VerifyReport } from '../types.ts';
-import { abortable, checkFunction, ignore } from './async.ts';
+import { abortable, checkFunction, checkSignal, ignore, onAbort } from './async.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
 
@@ -13,7 +13,7 @@ type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: 
 function check(options: MaintenanceOptions | undefined): Checked {
   const { signal, onProgress = ignore } = options ?? {};
   checkFunction(onProgress);
-  signal?.throwIfAborted();
+  checkSignal(signal);
   return { signal, onProgress };
 }
 
@@ -77,18 +77,17 @@ export function backup(
   const held = { connection, id: connection.newId() };
   const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), (reader) => reader.uv());
   opened.catch(ignore);
-  let onAbort = ignore;
+  let forgetSignal = ignore;
   const release = (): void => {
-    signal?.removeEventListener('abort', onAbort);
+    forgetSignal();
     if (abandoned.unregister(held)) closeBackup(held);
   };
   const stream = new ReadableStream<Uint8Array<ArrayBuffer>>({
     start(controller) {
-      onAbort = () => {
+      forgetSignal = onAbort(signal, () => {
         release();
         controller.error(signal?.reason);
-      };
-      signal?.addEventListener('abort', onAbort, { once: true });
+      });
     },
     async pull(controller) {
       try {

@@ -12,9 +12,12 @@ export interface OpenRequest {
   readonly engine: EngineOptions;
 }
 
-/** From a worker: that it opened the database, that it could not or its engine is gone, new commits, or a binary reply. */
+/**
+ * From a worker: that it opened the database, that it could not or its engine is gone, that work in the background failed, new commits, or a
+ * binary reply.
+ */
 export type WorkerMessage =
   | { readonly type: 'opened' }
   | { readonly type: 'news' }
-  | { readonly type: 'failed'; readonly error: PlainError }
+  | { readonly type: 'failed' | 'trouble'; readonly error: PlainError }
   | Uint8Array;

@@ -2,9 +2,10 @@
 import { KvError } from '../errors.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
-import type { OpenRequest, WorkerMessage } from './worker-protocol.ts';
+import type { PlainError } from '../engine-host.ts';
+import type { OpenRequest } from './worker-protocol.ts';
 
-function toError({ code, message, retryable }: Extract<WorkerMessage, { type: 'failed' }>['error']): KvError {
+function toError({ code, message, retryable }: PlainError): KvError {
   return new KvError(code, message, { retryable });
 }
 
@@ -50,6 +51,7 @@ export class WorkerTransport implements Transport {
       worker.onmessage = ({ data }) => {
         if (data instanceof Uint8Array) return;
         signal?.removeEventListener('abort', abort);
+        if (data.type === 'trouble') return;
         if (data.type === 'failed') return reject(toError(data.error));
         this.#listen();
         resolve();
@@ -69,6 +71,7 @@ export class WorkerTransport implements Transport {
     worker.onmessage = ({ data }) => {
       if (data instanceof Uint8Array) this.events?.reply(data);
       else if (data.type === 'news') this.events?.news();
+      else if (data.type === 'trouble') this.events?.trouble(toError(data.error));
       else if (data.type === 'failed') fail(toError(data.error));
     };
     worker.onerror = (event) => {

@@ -34,8 +34,8 @@ export class IndexedDbStorage implements CustomStorage {
   }
 
   /** Locks and loads a database's files, waiting up to `timeoutMs` while somebody else has it. */
-  static async open(name: string, create: boolean, timeoutMs: number): Promise<IndexedDbStorage> {
-    const release = await lockByName(name, timeoutMs);
+  static async open(name: string, create: boolean, timeoutMs: number, signal?: AbortSignal): Promise<IndexedDbStorage> {
+    const release = await lockByName(name, timeoutMs, signal);
     let db: IDBDatabase | undefined;
     try {
       db = await openIdb(name, create);

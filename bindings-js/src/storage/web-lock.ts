@@ -8,12 +8,15 @@ function isLocked(name: string, cause?: unknown): KvError {
   return new KvError('KV_LOCKED', `${name} is open in another tab or handle; close it there first`, { cause, retryable: true });
 }
 
-/** Takes a lock, waiting up to `timeoutMs`; gives what releases it. */
-export async function lockByName(name: string, timeoutMs: number): Promise<() => void> {
+/** Takes a lock, waiting up to `timeoutMs` and no longer than until the signal is aborted; gives what releases it. */
+export async function lockByName(name: string, timeoutMs: number, signal?: AbortSignal): Promise<() => void> {
   const locks = globalThis.navigator?.locks;
   if (locks === undefined) throw new KvError('KV_UNSUPPORTED', 'this browser has no Web Locks, or the page is not served over HTTPS');
   const controller = new AbortController();
-  const timer = timeoutMs > MAX_TIMER_MS ? undefined : setTimeout(() => controller.abort(), timeoutMs);
+  signal?.throwIfAborted();
+  const abort = (): void => controller.abort();
+  signal?.addEventListener('abort', abort, { once: true });
+  const timer = timeoutMs > MAX_TIMER_MS ? undefined : setTimeout(abort, timeoutMs);
   // Without time to wait a signal could come before the answer.
   const options = timeoutMs > 0 ? { signal: controller.signal } : { ifAvailable: true };
   try {
@@ -25,10 +28,12 @@ export async function lockByName(name: string, timeoutMs: number): Promise<() =>
       locks.request(`mangrove-kv:${name}`, options, held).catch(reject);
     });
   } catch (error) {
+    signal?.throwIfAborted();
     if (error instanceof KvError) throw error;
     if (controller.signal.aborted) throw isLocked(name, error);
     throw new KvError('KV_UNSUPPORTED', `the browser refuses a lock for ${name}`, { cause: error });
   } finally {
     clearTimeout(timer);
+    signal?.removeEventListener('abort', abort);
   }
 }

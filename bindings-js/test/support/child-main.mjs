@@ -1,4 +1,4 @@
-// A process that holds a database, tries to, or writes into one until it is killed.
+// A process that holds a database, tries to, leaves it open, or writes into one until it is killed.
 import process from 'node:process';
 import { open } from 'mangrove-kv';
 
@@ -24,6 +24,13 @@ async function hold() {
   setInterval(() => {}, 1000);
 }
 
+/** Leaves it open with nothing more to do. */
+async function leave() {
+  const db = await open(path);
+  await db.set('left', 1, { expireIn: 1 });
+  say('open');
+}
+
 /** Says a number once it is stored; each commit holds it twice, and a value that makes the file grow. */
 async function write() {
   const db = await open(path);
@@ -37,4 +44,4 @@ async function write() {
   }
 }
 
-await { try: tryToOpen, hold, write }[mode]();
+await { try: tryToOpen, hold, leave, write }[mode]();

@@ -92,3 +92,19 @@ class FaultyFile implements StorageFile {
     this.#bytes.set(from, at);
   }
 }
+
+/** Its sizes are numbers that WebAssembly does not take: an exception inside the engine that ends it as a trap does. */
+export class CrashingStorage extends FaultyStorage {
+  isCrashing = false;
+
+  override open(name: string): StorageFile {
+    return new Proxy(super.open(name), {
+      get: (target, method) => {
+        if (method === 'size' && this.isCrashing) return () => 10n;
+        if (method === 'write' && this.isCrashing) return () => { throw new Error('so that the size is asked for'); };
+        const member: unknown = target[method as keyof StorageFile];
+        return typeof member === 'function' ? member.bind(target) as unknown : member;
+      },
+    });
+  }
+}

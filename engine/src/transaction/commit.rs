@@ -86,7 +86,12 @@ impl WriteTransaction<'_> {
         self.finished = true;
         self.writer.write_ahead_if_due(shared, dirty_before, record_bytes);
         shared.feed().push(info.version, chunks);
-        shared.history().push(info.version, self.record.take(), visible);
+        let record = if self.is_purge {
+            Some(Vec::new())
+        } else {
+            self.record.take()
+        };
+        shared.history().push(info.version, record, visible);
         Ok(Submission {
             info,
             awaits_flush: !visible,

@@ -83,7 +83,8 @@ impl WriteTransaction<'_> {
         Ok(())
     }
 
-    /// Removes up to `limit` expired records of all collections; returns how many were due, removed or not.
+    /// Removes up to `limit` expired records of all collections; returns how many were due, removed or not. The transaction may have no other
+    /// changes.
     pub(crate) fn purge(&mut self, limit: usize) -> Result<usize> {
         let names: Vec<(String, u32)> = self
             .state
@@ -91,6 +92,7 @@ impl WriteTransaction<'_> {
             .iter()
             .map(|(name, entry)| (name.clone(), entry.id))
             .collect();
+        self.is_purge = true;
         let mut due = 0;
         for (name, id) in names {
             let hints = hints_of(id);

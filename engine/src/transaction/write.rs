@@ -41,6 +41,8 @@ pub struct WriteTransaction<'a> {
     /// A storage error hit in the middle of a change: the draft is unusable.
     pub(super) failed: Option<Error>,
     pub(super) finished: bool,
+    /// It removes nothing but expired records, which nobody sees: no conflict for whoever read them as absent.
+    pub(super) is_purge: bool,
     /// Bytes of records that are on their way into a tree.
     pub(super) collected_bytes: usize,
 }
@@ -64,6 +66,7 @@ impl<'a> WriteTransaction<'a> {
             changed: false,
             failed: None,
             finished: false,
+            is_purge: false,
             collected_bytes: 0,
         }
     }

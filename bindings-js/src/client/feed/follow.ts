@@ -1,8 +1,8 @@
 // Ways to follow commits: of one collection's range, or of the whole database.
 import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../feed-types.ts';
 import { KvError } from '../../errors.ts';
-import type { Bounds } from '../../types.ts';
-import { checkCount, checkFunction, dispose, ignore } from '../async.ts';
+import type { Bounds, SignalOptions } from '../../types.ts';
+import { checkCount, checkFunction, dispose, ignore, onAbort } from '../async.ts';
 import type { CodecPair } from '../known-codecs.ts';
 import type { Connection } from '../connection.ts';
 import { Op } from '../protocol.ts';
@@ -64,14 +64,15 @@ function report(error: unknown): void {
 
 export function subscribe<K, V>(
   target: Target<K, V>,
-  range: Bounds<K>,
+  range: Bounds<K> & SignalOptions,
   listener: (commit: Commit<K, V>) => void,
 ): Subscription {
   checkFunction(listener);
   refuseWindow(range);
   // What is wrong with the range is said at once.
   toWindow(target.key, range);
-  const { gt, gte, lt, lte, prefix } = range ?? {};
+  const { gt, gte, lt, lte, prefix, signal } = range ?? {};
+  if (signal?.aborted) return { unsubscribe: ignore, [dispose]: ignore };
   const commits = watch(target, { gt, gte, lt, lte, prefix });
   let isActive = true;
   const listen = async (): Promise<void> => {
@@ -86,10 +87,12 @@ export function subscribe<K, V>(
   };
   listen().catch((error: unknown) => {
     if (isActive) report(error);
-  });
+  }).finally(() => forgetSignal());
   const unsubscribe = (): void => {
     isActive = false;
+    forgetSignal();
     commits.return().catch(ignore);
   };
+  const forgetSignal = onAbort(signal, unsubscribe);
   return { unsubscribe, [dispose]: unsubscribe };
 }

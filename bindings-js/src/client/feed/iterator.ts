@@ -1,6 +1,6 @@
 // Follows the commits of an engine: asks for those there are, then waits until it says that there are more.
 import type { Commit, CommitIterator } from '../../feed-types.ts';
-import { abortable, asyncDispose, ignore } from '../async.ts';
+import { abortable, asyncDispose, checkSignal, ignore, onAbort } from '../async.ts';
 import type { Connection } from '../connection.ts';
 import { DONE } from '../iterator.ts';
 import type { Step } from '../iterator.ts';
@@ -39,7 +39,7 @@ const abandoned = new FinalizationRegistry<Held>(closeFollower);
 export class FeedIterator<K, V> implements CommitIterator<K, V> {
   readonly #held: Held;
   readonly #signal: AbortSignal | undefined;
-  readonly #onAbort: () => void;
+  #forgetSignal = ignore;
   #opened: Promise<number> = Promise.resolve(0);
   /** The one from which commits are followed, once it is known. */
   #version: number | undefined;
@@ -57,9 +57,8 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     const { connection, signal } = request;
     this.#held = { connection, id: connection.newId() };
     this.#signal = signal;
-    this.#onAbort = () => this.#fail(signal?.reason);
     try {
-      signal?.throwIfAborted();
+      checkSignal(signal);
       this.#open(request);
     } catch (error) {
       this.#fail(error);
@@ -96,7 +95,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     this.#first = first?.();
     this.#first?.catch(ignore);
     abandoned.register(this, this.#held, this.#held);
-    signal?.addEventListener('abort', this.#onAbort, { once: true });
+    this.#forgetSignal = onAbort(signal, () => this.#fail(signal?.reason));
   }
 
   async #step(): Promise<Step<Commit<K, V>>> {
@@ -182,7 +181,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   #release(): void {
     this.#commits = undefined;
     this.#first = undefined;
-    this.#signal?.removeEventListener('abort', this.#onAbort);
+    this.#forgetSignal();
     if (abandoned.unregister(this.#held)) closeFollower(this.#held);
     this.#wake?.();
   }

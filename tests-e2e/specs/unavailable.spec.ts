@@ -1,0 +1,166 @@
+// Browsers in which OPFS is not to be had: what `onUnavailable` makes of it, and that nothing is chosen in silence. Waiting opens are given up.
+import type { BrowserContext, Page } from '@playwright/test';
+import { HARNESS_URL } from '../browser.ts';
+import { expect, test } from '../persistent.ts';
+
+/** The worker's script of databases in OPFS and in memory, as the bundler has named it. */
+const WORKER = /\/worker-(?!indexeddb)[^/]*\.js$/;
+
+const LACKS: Record<string, { prepare(context: BrowserContext): Promise<unknown> }> = {
+  'a private window': {
+    prepare: (context) => context.addInitScript(() => {
+      navigator.storage.getDirectory = () => Promise.reject(new DOMException('not in private', 'SecurityError'));
+    }),
+  },
+  'no OPFS': {
+    prepare: (context) => context.addInitScript(() => {
+      Object.defineProperty(navigator.storage, 'getDirectory', { value: undefined });
+    }),
+  },
+  'no workers': {
+    prepare: (context) => context.addInitScript(() => {
+      Object.defineProperty(window, 'Worker', { value: undefined });
+    }),
+  },
+  'no synchronous access': {
+    prepare: (context) => context.route(WORKER, async (route) => {
+      const response = await route.fetch();
+      const lacking = 'delete FileSystemFileHandle.prototype.createSyncAccessHandle;';
+      await route.fulfill({ response, body: lacking + await response.text() });
+    }),
+  },
+};
+
+function outcomes(page: Page, name: string): Promise<unknown> {
+  return page.evaluate(async (name) => {
+    const { destroy, open } = window.mangrove;
+    const found: unknown[] = [];
+    for (const onUnavailable of [undefined, 'throw', 'indexeddb', 'memory'] as const) {
+      try {
+        const db = await open(name, { onUnavailable });
+        await db.set('k', 1);
+        found.push([db.persistence, await db.get('k')]);
+        await db.close();
+        if (onUnavailable === 'indexeddb') {
+          const again = await open(name, { onUnavailable, create: false });
+          found.push(await again.get('k'));
+          await again.close();
+          await destroy(name, { storage: 'indexeddb' });
+        }
+      } catch (error) {
+        found.push((error as { code?: string }).code ?? String(error));
+      }
+    }
+    return found;
+  }, name);
+}
+
+for (const [name, { prepare }] of Object.entries(LACKS)) {
+  test(`${name}: only what was asked for stands in`, async ({ profile }) => {
+    const context = await profile.launch();
+    await prepare(context);
+    const page = await context.newPage();
+    await page.goto(HARNESS_URL);
+    expect(await outcomes(page, 'somewhere')).toEqual(['KV_UNSUPPORTED', 'KV_UNSUPPORTED', ['indexeddb', 1], 1, ['memory', 1]]);
+  });
+}
+
+test('where there is OPFS it is taken, whatever may stand in', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  expect(await outcomes(page, 'here')).toEqual([['opfs', 1], ['opfs', 1], ['opfs', 1], 1, ['opfs', 1]]);
+});
+
+test('what is wrong with the page is no reason to keep data elsewhere', async ({ profile }) => {
+  const context = await profile.launch();
+  await context.route(WORKER, (route) => route.fulfill({ status: 404 }));
+  const page = await context.newPage();
+  await page.goto(HARNESS_URL);
+  const found = await page.evaluate(async () => {
+    const { list, open } = window.mangrove;
+    const code = (promise: Promise<unknown>): Promise<string> => promise.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+    return [
+      await code(open('x', { onUnavailable: 'indexeddb' })), await code(open('', { onUnavailable: 'indexeddb' })),
+      await code(open('x', { storage: 'fs', onUnavailable: 'memory' })), await list({ storage: 'indexeddb' }),
+    ];
+  });
+  expect(found).toEqual(['KV_UNSUPPORTED', 'KV_INVALID_ARGUMENT', 'KV_UNSUPPORTED', []]);
+});
+
+test('a function that starts workers is told for what, and the wrong script is refused', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await context.newPage();
+  const scripts: string[] = [];
+  page.on('worker', (worker) => scripts.push(worker.url()));
+  await page.goto(HARNESS_URL);
+  await page.evaluate(async () => {
+    const { open } = window.mangrove;
+    await (await open('a')).close();
+  });
+  const script = scripts.find((url) => WORKER.test(url)) ?? '';
+  const found = await page.evaluate(async (script) => {
+    const { open } = window.mangrove;
+    const kinds: string[] = [];
+    const worker = (kind: string): Worker => {
+      kinds.push(kind);
+      return new Worker(script, { type: 'module' });
+    };
+    await (await open('a', { worker })).close();
+    await (await open('a', { worker, storage: 'memory' })).close();
+    const wrong = await open('a', { worker, storage: 'indexeddb' }).then(() => 'none', (error: { code?: string }) => error.code);
+    return { kinds, wrong };
+  }, script);
+  expect(found).toEqual({ kinds: ['opfs', 'memory', 'indexeddb'], wrong: 'KV_INVALID_ARGUMENT' });
+});
+
+for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['indexeddb', false]] as const) {
+  test(`an open that waits for another tab is given up, ${storage} ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+    const context = await profile.launch();
+    const [holder, waiter] = [await context.newPage(), await context.newPage()];
+    await holder.goto(HARNESS_URL);
+    await waiter.goto(HARNESS_URL);
+    await holder.evaluate(async (storage) => {
+      Object.assign(window, { held: await window.mangrove.open('shared', { storage }) });
+    }, storage);
+    const found = await waiter.evaluate(async ({ storage, hasWorkers }) => {
+      if (!hasWorkers) Object.defineProperty(window, 'Worker', { value: undefined });
+      const { open } = window.mangrove;
+      const reason = new Error('enough');
+      const early = await open('shared', { storage, signal: AbortSignal.abort(reason) }).catch((error: unknown) => error === reason);
+      const controller = new AbortController();
+      const opening = open('shared', { storage, lockTimeout: Infinity, signal: controller.signal });
+      setTimeout(() => controller.abort(reason), 50);
+      return [early, await opening.catch((error: unknown) => error === reason)];
+    }, { storage, hasWorkers });
+    expect(found).toEqual([true, true]);
+    await holder.evaluate(() => (window as unknown as { held: { close(): Promise<void> } }).held.close());
+    // Nothing that was given up has it.
+    expect(await waiter.evaluate(async (storage) => {
+      const db = await window.mangrove.open('shared', { storage });
+      await db.close();
+      return db.status;
+    }, storage)).toBe('closed');
+  });
+}
+
+test('the end of a worker is an event', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  const seen = await page.evaluate(async () => {
+    const seen: string[] = [];
+    const workers: Worker[] = [];
+    const { Worker } = window;
+    window.Worker = class extends Worker {
+      constructor(...args: ConstructorParameters<typeof Worker>) {
+        super(...args);
+        workers.push(this);
+      }
+    };
+    const db = await window.mangrove.open('events');
+    db.addEventListener('error', ({ error }) => seen.push(`error ${error.code}`));
+    db.addEventListener('close', ({ reason, target }) => seen.push(`close ${(reason as { code: string }).code} ${target === db}`));
+    workers[0]?.dispatchEvent(new ErrorEvent('error', { message: 'it died' }));
+    return seen;
+  });
+  expect(seen).toEqual(['error KV_IO', 'close KV_IO true']);
+});
