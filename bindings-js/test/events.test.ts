@@ -215,6 +215,26 @@ test('nothing is removed where nothing may be written, nor after the close', { s
   }
 }));
 
+test('a commit that waits for its flush is not disturbed', { skip: !hasClock }, () => withPath(async (path) => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  try {
+    const db = await open<number>(path);
+    await db.setMany(Array.from({ length: 10 }, (_, key) => [key, key]), { expireAt: 1 });
+    const writing = Array.from({ length: 5 }, (_, key) => db.set(100 + key, key));
+    // By now the message is on its way, and its flush is in another thread.
+    await Promise.resolve();
+    mock.timers.tick(SWEEP_EVERY_MS);
+    await Promise.all(writing);
+    mock.timers.tick(SWEEP_PAUSE_MS);
+    assert.equal((await db.stats()).entries, 5);
+    assert.deepEqual(await db.values().toArray(), [0, 1, 2, 3, 4]);
+    assert.equal((await db.verify()).ok, true);
+    await db.close();
+  } finally {
+    mock.timers.reset();
+  }
+}));
+
 test('a process ends though a database is open', () => withPath(async (path) => {
   const child = runChild(['leave', path]);
   assert.equal(await child.line(), 'open');
