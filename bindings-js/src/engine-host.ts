@@ -83,8 +83,8 @@ export class EngineHost implements Swept {
   flush = (): void => this.#engine?.flush();
   readonly #sweep: Sweep | undefined;
   background: Background | undefined;
-  /** A message waits for a flush: nothing else may be executed. */
-  isBusy = false;
+  #isWaiting = false;
+  #isFlushing = false;
 
   private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions) {
     this.#instance = instance;
@@ -137,17 +137,25 @@ export class EngineHost implements Swept {
   /** Begins a flush that the caller makes: of the files named, one after the other. */
   beginFlush(): StorageFile[] {
     const names = [[], ['log'], ['data', 'log']][this.#call((engine) => engine.begin_flush())] as string[];
+    this.#isFlushing = names.length > 0;
     return names.map((name) => this.#storage.files.get(name) as StorageFile);
   }
 
   /** The flush is over; `error` is what it failed with. */
   endFlush(error: unknown): void {
+    this.#isFlushing = false;
     if (this.#engine !== undefined) this.#call((engine) => engine.end_flush(error));
   }
 
   /** The flush that was begun is not waited for: `resume` makes another. No other may begin before it is over. */
   releaseFlush(): void {
+    this.#isFlushing = false;
     this.#call((engine) => engine.release_flush());
+  }
+
+  /** A flush is under way that others have to wait for, or a message waits for one: nothing else may be executed. */
+  get isBusy(): boolean {
+    return this.#isWaiting || this.#isFlushing;
   }
 
   #call<T>(call: (engine: Engine) => T): T {
@@ -173,7 +181,7 @@ export class EngineHost implements Swept {
 
   /** A negative length says that there is none yet. */
   #replyIfAny(engine: Engine, length: number): Uint8Array<ArrayBuffer> | undefined {
-    this.isBusy = length < 0;
+    this.#isWaiting = length < 0;
     return length < 0 ? undefined : this.#reply(engine, length);
   }
 

@@ -122,6 +122,8 @@ export class FlushingTransport implements Transport {
     this.#isFlushing = false;
     this.#isReleased = false;
     this.#host.endFlush(error);
+    // Who waits for a message hears of it by its reply.
+    if (error !== undefined && !this.#isMessageWaiting) this.events?.trouble(error as KvError);
     if (isReleased) return;
     if (this.#isMessageWaiting) {
       this.#resume();
