@@ -10,7 +10,7 @@ import { checkOptions } from '../src/client/options.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
 import { SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/sweep.ts';
 import { KvError } from '../src/errors.ts';
-import type { Database, StorageFile } from 'mangrove-kv';
+import type { Database, StorageFile } from '../src/types.ts';
 import { chance, code, rejects } from './support/kit.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
