@@ -12,7 +12,7 @@ type Bytes = Uint8Array;
 
 /** Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. */
 export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V>
-  & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'compression'>;
+  & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'compression' | 'thread'>;
 
 interface LevelRange {
   readonly gt?: Bytes;
@@ -58,8 +58,9 @@ function toWriteOptions({ sync }: LevelWriteOptions): WriteOptions {
 }
 
 /** Whether the engine runs in this thread: with a storage object, and with any where `openSync` is more than a refusal. */
-function isEngineHere(storage: OpenOptions['storage']): boolean {
+function isEngineHere(storage: OpenOptions['storage'], thread: OpenOptions['thread'] = 'auto'): boolean {
   if (typeof storage === 'object') return true;
+  if (thread !== 'auto') return thread === 'same';
   try {
     openSync('', { signal: AbortSignal.abort() }).close();
     return true;
@@ -69,14 +70,14 @@ function isEngineHere(storage: OpenOptions['storage']): boolean {
 }
 
 /** A value of its own, as the types of manifests lack `getSync`. */
-function manifestOf(storage: OpenOptions['storage']) {
+function manifestOf({ storage, thread }: Pick<OpenOptions, 'storage' | 'thread'>) {
   return {
     encodings: { view: true },
     createIfMissing: true,
     errorIfExists: true,
     explicitSnapshots: true,
     has: true,
-    getSync: isEngineHere(storage),
+    getSync: isEngineHere(storage, thread),
     permanence: storage !== 'memory',
   };
 }
@@ -160,15 +161,15 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
 
   /** Opened at the next tick, as every abstract-level. `location` is what `open` takes as the name. */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
-    super(manifestOf(options.storage), options);
+    super(manifestOf(options), options);
     this.location = String(location);
   }
 
   /** @hidden */
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
-    const { storage, lockTimeout, durability, cacheBytes, compression, createIfMissing, errorIfExists } = options;
+    const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } = options;
     this.#db = await open<Bytes, Bytes>(this.location, {
-      storage, lockTimeout, durability, cacheBytes, compression,
+      storage, lockTimeout, durability, cacheBytes, compression, thread,
       create: createIfMissing,
       exclusive: errorIfExists,
       key: keyCodecs.bytes,

@@ -31,6 +31,14 @@ test('the suite of abstract-level', async () => {
   assert.equal(passed, 5132);
 });
 
+test('the engine may have a thread of its own', () => withPath(async (path) => {
+  const level = new MangroveLevel(path, { thread: 'worker' });
+  assert.equal((level.supports as { getSync?: boolean }).getSync, false);
+  await level.put('a', '1');
+  assert.equal(await level.get('a'), '1');
+  await level.close();
+}));
+
 test('seeks after the end, sublevels, snapshots and durability in a directory', async () => {
   await withPath(async (path) => {
     const level = new MangroveLevel<string, { n: number }>(path, { valueEncoding: 'json', durability: 'relaxed' });
