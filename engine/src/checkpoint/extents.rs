@@ -96,6 +96,24 @@ impl FreeExtents {
         Extent { start, units }
     }
 
+    /// Whether any of these extents, which are sorted, has a unit that is free.
+    pub(crate) fn overlaps(&self, sorted: &[Extent]) -> bool {
+        let mut free = self.iter().peekable();
+        sorted.iter().any(|extent| {
+            while free.next_if(|free| free.start + free.units <= extent.start).is_some() {}
+            free.peek().is_some_and(|free| free.start < extent.start + extent.units)
+        })
+    }
+
+    /// The end without the free extent before it.
+    pub(crate) fn used_end(&self) -> u64 {
+        let last = self.by_start.last_key_value();
+        last.map_or(
+            self.end,
+            |(&start, &units)| if start + units == self.end { start } else { self.end },
+        )
+    }
+
     /// Units from `bound` on that are not free.
     pub(crate) fn used_above(&self, bound: u64) -> u64 {
         let tail = self
@@ -279,7 +297,18 @@ mod tests {
                 let found = free.bound_above(bound, units);
                 prop_assert!(found >= bound && free.used_above(found) <= units);
                 prop_assert!(found == bound || free.used_above(found - 1) > units);
+                live.sort_by_key(|extent| extent.start);
+                prop_assert!(!free.overlaps(&live));
+                let last = live.last().map_or(2, |extent| extent.start + extent.units);
+                prop_assert_eq!(free.used_end(), last);
                 let list: Vec<_> = free.iter().collect();
+                for extent in &list {
+                    let last_unit = Extent { start: extent.start + extent.units - 1, units: 1 };
+                    let with: Vec<_> = live.iter().filter(|other| other.start < extent.start).copied().chain([last_unit]).collect();
+                    prop_assert!(free.overlaps(&with));
+                    let up_to_it = Extent { start: 0, units: extent.start + 1 };
+                    prop_assert!(free.overlaps(&[up_to_it]));
+                }
                 prop_assert!(list.windows(2).all(|pair| pair[0].start + pair[0].units < pair[1].start));
             }
         }

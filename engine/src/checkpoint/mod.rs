@@ -80,9 +80,8 @@ impl Space {
             for extent in free {
                 space.free.free(extent)?;
             }
-            let mut all = space.free.clone();
-            for extent in &extents {
-                all.free(*extent)?;
+            if space.free.overlaps(&extents) {
+                return Err(Error::corrupt("the free map has an extent in both lists"));
             }
             space.quarantine.push_back(Quarantine {
                 generation: superblock.generation,

@@ -184,14 +184,13 @@ pub(super) fn recover_from(
     let limits = Limits::new(superblock.node_bytes as usize);
     let pager = Pager::new(blocks, limits, options.cache_bytes);
     let space = Space::load(&pager, superblock)?;
-    let mut used_end = space.free.clone();
-    used_end.trim_end();
+    let used_end = space.free.used_end();
     // Without data the file may end inside the superblocks: a creation that was cut short leaves it so.
-    let has_data = used_end.end() > Superblock::first_data_unit(superblock.unit_shift);
-    if has_data && file_len < used_end.end() << superblock.unit_shift {
+    let has_data = used_end > Superblock::first_data_unit(superblock.unit_shift);
+    if has_data && file_len < used_end << superblock.unit_shift {
         return Err(Error::corrupt(format!(
             "the file has {file_len} bytes but its data reaches to {}; it was truncated",
-            used_end.end() << superblock.unit_shift
+            used_end << superblock.unit_shift
         )));
     }
     let version = Arc::new(Version {
