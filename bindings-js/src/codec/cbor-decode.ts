@@ -1,4 +1,5 @@
 import { KvError } from '../errors.ts';
+import { readAscii } from './fast.ts';
 import {
   ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
   TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
@@ -37,33 +38,42 @@ function readWtf8(bytes: Uint8Array): string {
 
 export class CborDecoder {
   private readonly bytes: Uint8Array;
-  private readonly data: DataView;
-  private at = 0;
+  private readonly end: number;
+  private data: DataView | undefined;
+  private at: number;
   private depth = 0;
   /** Objects in the order in which they begin. */
   private readonly objects: unknown[] = [];
 
-  constructor(bytes: Uint8Array) {
+  /** Decodes a part; nothing of what it gives shares memory with it. */
+  constructor(bytes: Uint8Array, from: number, to: number) {
     this.bytes = bytes;
-    this.data = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.at = from;
+    this.end = to;
   }
 
   decode(): unknown {
     const value = this.value();
-    if (this.at !== this.bytes.length) throw corrupt();
+    if (this.at !== this.end) throw corrupt();
     return value;
   }
 
   private byte(): number {
-    const value = this.bytes[this.at++];
-    if (value === undefined) throw corrupt();
-    return value;
+    if (this.at >= this.end) throw corrupt();
+    return this.bytes[this.at++]!;
   }
 
   private u32(): number {
-    if (this.at + 4 > this.bytes.length) throw corrupt();
-    this.at += 4;
-    return this.data.getUint32(this.at - 4);
+    return this.fixed(4).getUint32(this.at - 4);
+  }
+
+  /** Passes over so many bytes of a number. */
+  private fixed(size: number): DataView {
+    if (this.at + size > this.end) throw corrupt();
+    this.at += size;
+    const { bytes } = this;
+    this.data ??= new DataView(bytes.buffer, bytes.byteOffset, this.end);
+    return this.data;
   }
 
   private argument(info: number): number {
@@ -84,7 +94,7 @@ export class CborDecoder {
   /** A length, which the rest of the bytes can hold with at least `size` bytes each. */
   private count(info: number, size: number): number {
     const count = this.argument(info);
-    if (count * size > this.bytes.length - this.at) throw corrupt();
+    if (count * size > this.end - this.at) throw corrupt();
     return count;
   }
 
@@ -127,33 +137,18 @@ export class CborDecoder {
       case TRUE: return true;
       case NULL: return null;
       case UNDEFINED: return undefined;
-      case FLOAT32:
-        if (this.at + 4 > this.bytes.length) throw corrupt();
-        this.at += 4;
-        return this.data.getFloat32(this.at - 4);
-      case FLOAT64:
-        if (this.at + 8 > this.bytes.length) throw corrupt();
-        this.at += 8;
-        return this.data.getFloat64(this.at - 8);
+      case FLOAT32: return this.fixed(4).getFloat32(this.at - 4);
+      case FLOAT64: return this.fixed(8).getFloat64(this.at - 8);
       default: throw corrupt();
     }
   }
 
   private string(info: number): string {
     const length = this.count(info, 1);
-    if (length <= 32) {
-      let text = '';
-      const end = this.at + length;
-      let at = this.at;
-      for (; at < end; at++) {
-        const byte = this.bytes[at]!;
-        if (byte >= 0x80) break;
-        text += String.fromCharCode(byte);
-      }
-      if (at === end) {
-        this.at = end;
-        return text;
-      }
+    const ascii = readAscii(this.bytes, this.at, this.at + length);
+    if (ascii !== undefined) {
+      this.at += length;
+      return ascii;
     }
     try {
       return textDecoder.decode(this.take(length));

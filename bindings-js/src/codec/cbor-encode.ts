@@ -1,5 +1,6 @@
 import { KvError } from '../errors.ts';
 import { ByteWriter } from './byte-writer.ts';
+import { putAscii } from './fast.ts';
 import {
   ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
   TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
@@ -135,16 +136,9 @@ export class CborEncoder {
       const start = out.length;
       out.reserve(length + 2);
       this.head(3, length);
-      const { bytes } = out;
-      let at = out.length;
-      let index = 0;
-      for (; index < length; index++) {
-        const unit = text.charCodeAt(index);
-        if (unit >= 0x80) break;
-        bytes[at++] = unit;
-      }
-      if (index === length) {
-        out.length = at;
+      const end = putAscii(text, out.bytes, out.length, out.bytes.length);
+      if (end >= 0) {
+        out.length = end;
         return;
       }
       out.length = start;

@@ -1,6 +1,8 @@
 // The order-preserving encoding of keys: comparing the bytes compares the keys. `docs/FORMAT.md` has the table.
 import { KvError } from '../errors.ts';
 import { ByteWriter } from './byte-writer.ts';
+import { putAscii, readAscii } from './fast.ts';
+import type { FastCodec } from './fast.ts';
 import type { Bound, Key } from './keys.ts';
 
 export const TAG_MAX = 0xfe;
@@ -33,6 +35,9 @@ export function checkLength(bytes: number): void {
   }
 }
 
+/** Eight bytes, to turn into a number. */
+const double = new ByteWriter(8);
+
 /** A double whose bytes sort as the numbers do: sign bit inverted, or all bits if it was set. */
 export function putOrderedDouble(out: ByteWriter, value: number): void {
   // -0 and 0 are one key, as in Map.
@@ -47,10 +52,10 @@ export function putOrderedDouble(out: ByteWriter, value: number): void {
 
 export function readOrderedDouble(bytes: Uint8Array, at: number): number {
   if (at + 8 > bytes.length) throw corrupt();
-  const copy = bytes.slice(at, at + 8);
-  if (copy[0]! & 0x80) copy[0]! ^= 0x80;
-  else for (let index = 0; index < 8; index++) copy[index]! ^= 0xff;
-  return new DataView(copy.buffer).getFloat64(0);
+  const flip = bytes[at]! & 0x80 ? 0 : 0xff;
+  for (let index = 0; index < 8; index++) double.bytes[index] = bytes[at + index]! ^ flip;
+  double.bytes[0]! ^= flip === 0 ? 0x80 : 0;
+  return double.view.getFloat64(0);
 }
 
 /** Each UTF-16 code unit as UTF-8 would write that number: lossless for lone surrogates, and ordered as JavaScript's `<`. */
@@ -77,6 +82,8 @@ export function putString(out: ByteWriter, text: string, escape = false): void {
 }
 
 export function readString(bytes: Uint8Array, from: number, to: number): string {
+  const ascii = readAscii(bytes, from, to);
+  if (ascii !== undefined) return ascii;
   let text = '';
   for (let at = from; at < to;) {
     const first = bytes[at++]!;
@@ -303,3 +310,25 @@ export function decodeAny(bytes: Uint8Array): Key {
   if (reader.at !== bytes.length) throw corrupt();
   return key;
 }
+
+/** Texts of ASCII and numbers; all other keys go the long way. */
+export const anyFast: FastCodec<Key> = {
+  put(key, out, at, end) {
+    if (typeof key === 'string') {
+      if (at === end) return -1;
+      out[at] = TAG_STRING;
+      return putAscii(key, out, at + 1, end);
+    }
+    if (typeof key !== 'number' || Number.isNaN(key) || at + 9 > end) return -1;
+    out[at] = TAG_NUMBER;
+    double.length = 0;
+    putOrderedDouble(double, key);
+    for (let index = 0; index < 8; index++) out[at + 1 + index] = double.bytes[index]!;
+    return at + 9;
+  },
+  read(bytes, from, to) {
+    if (from < to && bytes[from] === TAG_STRING) return readString(bytes, from + 1, to);
+    if (to - from === 9 && bytes[from] === TAG_NUMBER) return readOrderedDouble(bytes, from + 1);
+    return decodeAny(bytes.subarray(from, to));
+  },
+};

@@ -1,6 +1,8 @@
 // Key codecs: what the engine sees of a key is its bytes, and their order is the order of the collection.
 import { KvError } from '../errors.ts';
-import { TAG_MAX, checkLength, decodeAny, encodeAny, invalidKey, putString, readString, scratch, toBytes } from './key-bytes.ts';
+import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
+import type { FastCodec } from './fast.ts';
+import { TAG_MAX, anyFast, checkLength, decodeAny, encodeAny, invalidKey, putString, readString, scratch, toBytes } from './key-bytes.ts';
 
 /** What the default key codec orders: null < false < true < number < bigint < Date < string < binary < array. */
 export type Key = null | boolean | number | bigint | string | Date | Uint8Array | ArrayBuffer | readonly Key[];
@@ -16,7 +18,7 @@ export interface KeyCodec<K> {
 }
 
 /** Sorts after every key; only in bounds: `{ gt: ['ada', MAX_KEY] }` skips all of ada's. */
-export const MAX_KEY: unique symbol = Symbol('MAX_KEY');
+export const MAX_KEY: unique symbol = Symbol.for('mangrove-kv.MAX_KEY');
 
 /** For a tuple key also every leading part of it: `['ada']` for `[user: string, id: number]`. */
 export type KeyPrefix<K> = K extends readonly [...infer Head, unknown] ? K | KeyPrefix<Head> : K;
@@ -43,18 +45,57 @@ function checkText(key: unknown): string {
   return key;
 }
 
-function fixedView(bytes: Uint8Array, length: number, codec: string): DataView {
-  if (bytes.length !== length) throw corruptKey(codec);
-  return new DataView(bytes.buffer, bytes.byteOffset, length);
+/** Text of ASCII, which both codecs of strings write the same way. */
+function putText(key: string, out: Uint8Array, at: number, end: number): number {
+  return typeof key === 'string' ? putAscii(key, out, at, end) : -1;
+}
+
+const TWO_32 = 0x1_0000_0000;
+const SIGN = 0x8000_0000;
+
+function putU32(value: number, out: Uint8Array, at: number): void {
+  out[at] = value >>> 24;
+  out[at + 1] = value >>> 16;
+  out[at + 2] = value >>> 8;
+  out[at + 3] = value;
+}
+
+function readU32(bytes: Uint8Array, at: number): number {
+  return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0;
+}
+
+/** A codec of one length, from its fast ways. */
+function fixed<K>(id: string, length: number, what: string, { put, read }: FastCodec<K>): KeyCodec<K> {
+  const check = (from: number, to: number): void => {
+    if (to - from !== length) throw corruptKey(id);
+  };
+  return withFast<K, KeyCodec<K>>({
+    id,
+    encode(key) {
+      const bytes = new Uint8Array(length);
+      if (put(key, bytes, 0, length) < 0) throw invalidKey(`anything but ${what}`);
+      return bytes;
+    },
+    decode(bytes) {
+      check(0, bytes.length);
+      return read(bytes, 0, length);
+    },
+  }, {
+    put,
+    read(bytes, from, to) {
+      check(from, to);
+      return read(bytes, from, to);
+    },
+  });
 }
 
 /** Plain key codecs. Only `any` and `tuple` keep types apart; the others store one kind without a tag. */
 export const keyCodecs = {
   /** Default: every {@link Key}, self-describing, in the order of JavaScript and IndexedDB. */
-  any: { id: 'any', encode: (key: Key) => encodeAny(key), decode: decodeAny } as KeyCodec<Key>,
+  any: withFast<Key, KeyCodec<Key>>({ id: 'any', encode: (key) => encodeAny(key), decode: decodeAny }, anyFast),
 
   /** Strings in UTF-16 code unit order, as JavaScript's `<`; any string is allowed. */
-  string: {
+  string: withFast<string, KeyCodec<string>>({
     id: 'string',
     encode(key) {
       scratch.length = 0;
@@ -63,20 +104,23 @@ export const keyCodecs = {
       return scratch.copy();
     },
     decode: (bytes) => readString(bytes, 0, bytes.length),
-  } as KeyCodec<string>,
+  }, { put: putText, read: readString }),
 
   /** Strings as plain UTF-8, in code point order, as other databases store them; refuses lone surrogates. */
-  utf8: {
+  utf8: withFast<string, KeyCodec<string>>({
     id: 'utf8',
     encode(key) {
       if (!isWellFormed(checkText(key))) throw invalidKey('a string with lone surrogates');
       return utf8Encoder.encode(key);
     },
     decode: (bytes) => utf8Decoder.decode(bytes),
-  } as KeyCodec<string>,
+  }, {
+    put: putText,
+    read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
+  }),
 
   /** Bytes as they are. */
-  bytes: {
+  bytes: withFast<Uint8Array, KeyCodec<Uint8Array>>({
     id: 'bytes',
     encode(key) {
       const bytes = toBytes(key);
@@ -84,47 +128,44 @@ export const keyCodecs = {
       return bytes.slice();
     },
     decode: (bytes) => bytes.slice(),
-  } as KeyCodec<Uint8Array>,
+  }, bytesFast),
 
   /** Integers from 0 to 2^32 - 1 in 4 bytes. */
-  uint32: {
-    id: 'uint32',
-    encode(key) {
-      if (!Number.isInteger(key) || key < 0 || key > 0xffff_ffff) throw invalidKey('anything but an integer from 0 to 2^32 - 1');
-      const view = new DataView(new ArrayBuffer(4));
-      view.setUint32(0, key);
-      return new Uint8Array(view.buffer);
+  uint32: fixed<number>('uint32', 4, 'an integer from 0 to 2^32 - 1', {
+    put(key, out, at, end) {
+      if (typeof key !== 'number' || key >>> 0 !== key || at + 4 > end) return -1;
+      putU32(key, out, at);
+      return at + 4;
     },
-    decode: (bytes) => fixedView(bytes, 4, 'uint32').getUint32(0),
-  } as KeyCodec<number>,
+    read: readU32,
+  }),
 
   /** Safe integers in 8 bytes. */
-  int53: {
-    id: 'int53',
-    encode(key) {
-      if (!Number.isSafeInteger(key)) throw invalidKey('anything but a safe integer');
-      const view = new DataView(new ArrayBuffer(8));
-      view.setBigUint64(0, BigInt(key) + 2n ** 63n);
-      return new Uint8Array(view.buffer);
+  int53: fixed<number>('int53', 8, 'a safe integer', {
+    put(key, out, at, end) {
+      if (!Number.isSafeInteger(key) || at + 8 > end) return -1;
+      const high = Math.floor(key / TWO_32);
+      putU32(high ^ SIGN, out, at);
+      putU32(key - high * TWO_32, out, at + 4);
+      return at + 8;
     },
-    decode(bytes) {
-      const key = Number(fixedView(bytes, 8, 'int53').getBigUint64(0) - 2n ** 63n);
+    read(bytes, from) {
+      const key = (readU32(bytes, from) ^ SIGN) * TWO_32 + readU32(bytes, from + 4);
       if (!Number.isSafeInteger(key)) throw corruptKey('int53');
       return key;
     },
-  } as KeyCodec<number>,
+  }),
 
   /** Bigints from 0 to 2^64 - 1 in 8 bytes. */
-  uint64: {
-    id: 'uint64',
-    encode(key) {
-      if (typeof key !== 'bigint' || key < 0n || key >= 2n ** 64n) throw invalidKey('anything but a bigint from 0 to 2^64 - 1');
-      const view = new DataView(new ArrayBuffer(8));
-      view.setBigUint64(0, key);
-      return new Uint8Array(view.buffer);
+  uint64: fixed<bigint>('uint64', 8, 'a bigint from 0 to 2^64 - 1', {
+    put(key, out, at, end) {
+      if (typeof key !== 'bigint' || BigInt.asUintN(64, key) !== key || at + 8 > end) return -1;
+      putU32(Number(key >> 32n), out, at);
+      putU32(Number(key & 0xffff_ffffn), out, at + 4);
+      return at + 8;
     },
-    decode: (bytes) => fixedView(bytes, 8, 'uint64').getBigUint64(0),
-  } as KeyCodec<bigint>,
+    read: (bytes, from) => (BigInt(readU32(bytes, from)) << 32n) | BigInt(readU32(bytes, from + 4)),
+  }),
 
   /** Arrays of keys, with the types of their elements. */
   tuple<T extends readonly Key[]>(): KeyCodec<T> {

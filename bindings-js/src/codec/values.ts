@@ -2,6 +2,7 @@
 import { KvError } from '../errors.ts';
 import { CborDecoder } from './cbor-decode.ts';
 import { CborEncoder } from './cbor-encode.ts';
+import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import { toBytes } from './key-bytes.ts';
 
 /** Turns values into bytes and back. */
@@ -33,6 +34,41 @@ function encodeStructured(value: unknown): Uint8Array {
   }
 }
 
+function decodeStructured<V>(bytes: Uint8Array): V {
+  return readStructured(bytes, 0, bytes.length) as V;
+}
+
+/** A CBOR head of one byte holds a number below this. */
+const SMALL = 24;
+
+/** Whole numbers that are not negative and short texts of ASCII, the same as the encoder would write them. */
+function putStructured(value: unknown, out: Uint8Array, at: number, end: number): number {
+  if (typeof value === 'number') {
+    if (value >>> 0 !== value || Object.is(value, -0) || at + 5 > end) return -1;
+    if (value < SMALL) {
+      out[at] = value;
+      return at + 1;
+    }
+    const size = value < 0x100 ? 1 : value < 0x1_0000 ? 2 : 4;
+    out[at] = size === 4 ? 26 : 23 + size;
+    for (let index = size, rest = value; index > 0; index--, rest >>>= 8) out[at + index] = rest;
+    return at + 1 + size;
+  }
+  if (typeof value !== 'string' || at === end || value.length >= SMALL) return -1;
+  out[at] = 0x60 | value.length;
+  return putAscii(value, out, at + 1, end);
+}
+
+function readStructured(bytes: Uint8Array, from: number, to: number): unknown {
+  const first = bytes[from]!;
+  const size = first < SMALL ? 0 : first === 24 ? 1 : first === 25 ? 2 : first === 26 ? 4 : -1;
+  if (to - from !== 1 + size) return new CborDecoder(bytes, from, to).decode();
+  if (size === 0) return first;
+  let value = 0;
+  for (let at = from + 1; at < to; at++) value = value * 0x100 + bytes[at]!;
+  return value;
+}
+
 function invalidValue(codec: string, value: unknown): KvError {
   return new KvError('KV_INVALID_VALUE', `a ${typeof value} cannot be stored with value codec ${codec}`);
 }
@@ -44,11 +80,10 @@ export const valueCodecs = {
    * bigint, -0, NaN, holes, cycles and shared references come back as they were; functions, symbols and platform objects are refused.
    */
   structured<V = unknown>(): ValueCodec<V> {
-    return {
-      id: 'structured',
-      encode: encodeStructured,
-      decode: (bytes) => new CborDecoder(bytes).decode() as V,
-    };
+    return withFast<V, ValueCodec<V>>({ id: 'structured', encode: encodeStructured, decode: decodeStructured }, {
+      put: putStructured,
+      read: (bytes, from, to) => readStructured(bytes, from, to) as V,
+    });
   },
 
   /** JSON text, with JSON's losses. */
@@ -65,17 +100,26 @@ export const valueCodecs = {
   },
 
   /** Strings as UTF-8; lone surrogates become U+FFFD. */
-  string: {
+  string: withFast<string, ValueCodec<string>>({
     id: 'string',
     encode(value) {
       if (typeof value !== 'string') throw invalidValue('string', value);
       return utf8Encoder.encode(value);
     },
     decode: (bytes) => utf8Decoder.decode(bytes),
-  } as ValueCodec<string>,
+  }, {
+    put(value, out, at, end) {
+      if (typeof value !== 'string') return -1;
+      const short = putAscii(value, out, at, end);
+      // A character takes at most three bytes.
+      if (short >= 0 || value.length * 3 > end - at) return short;
+      return at + utf8Encoder.encodeInto(value, out.subarray(at, end)).written;
+    },
+    read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
+  }),
 
   /** Bytes as they are; what comes back is a copy. */
-  bytes: {
+  bytes: withFast<Uint8Array, ValueCodec<Uint8Array>>({
     id: 'bytes',
     encode(value) {
       const bytes = toBytes(value);
@@ -83,5 +127,5 @@ export const valueCodecs = {
       return bytes.slice();
     },
     decode: (bytes) => bytes.slice(),
-  } as ValueCodec<Uint8Array>,
+  }, bytesFast),
 };

@@ -1,0 +1,69 @@
+// What the package's own codecs can do beside their public methods: encode into a buffer and decode from a part of one.
+
+/** Fast ways of one codec. Neither runs code of the caller's, so the buffers stay what they are meanwhile. */
+export interface FastCodec<T> {
+  /** Encodes into `out` from `at` up to `end` at most; gives where it ended, or -1 where only `encode` can. */
+  put(value: T, out: Uint8Array, at: number, end: number): number;
+  /** As `decode`, of a part; what it gives shares nothing with `bytes`. */
+  read(bytes: Uint8Array, from: number, to: number): T;
+}
+
+/** By the codec itself: one that somebody made from another has methods of its own. */
+const fastCodecs = new WeakMap<object, unknown>();
+
+/** Gives the codec, known from now on to be fast. */
+export function withFast<T, C extends { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }>(codec: C, fast: FastCodec<T>): C {
+  fastCodecs.set(codec, fast);
+  return codec;
+}
+
+export function fastOf<T>(codec: { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }): FastCodec<T> | undefined {
+  return fastCodecs.get(codec) as FastCodec<T> | undefined;
+}
+
+/** Up to this length a loop is faster than the platform's encoder and decoder. */
+const SHORT = 64;
+
+/** Puts a short text of ASCII. */
+export function putAscii(text: string, out: Uint8Array, at: number, end: number): number {
+  const { length } = text;
+  if (length > SHORT || at + length > end) return -1;
+  for (let index = 0; index < length; index++) {
+    const unit = text.charCodeAt(index);
+    if (unit >= 0x80) return -1;
+    out[at + index] = unit;
+  }
+  return at + length;
+}
+
+const { fromCharCode } = String;
+
+/** A short text of ASCII; undefined if it is anything else. */
+export function readAscii(bytes: Uint8Array, from: number, to: number): string | undefined {
+  if (to - from > SHORT) return undefined;
+  let text = '';
+  let at = from;
+  for (; at + 8 <= to; at += 8) {
+    const a = bytes[at]!, b = bytes[at + 1]!, c = bytes[at + 2]!, d = bytes[at + 3]!;
+    const e = bytes[at + 4]!, f = bytes[at + 5]!, g = bytes[at + 6]!, h = bytes[at + 7]!;
+    if ((a | b | c | d | e | f | g | h) >= 0x80) return undefined;
+    text += fromCharCode(a, b, c, d, e, f, g, h);
+  }
+  for (; at < to; at++) {
+    const unit = bytes[at]!;
+    if (unit >= 0x80) return undefined;
+    text += fromCharCode(unit);
+  }
+  return text;
+}
+
+/** Bytes as they are. */
+export const bytesFast: FastCodec<Uint8Array> = {
+  put(value, out, at, end) {
+    // Another realm's arrays and buffers go the long way.
+    if (!(value instanceof Uint8Array) || at + value.length > end) return -1;
+    out.set(value, at);
+    return at + value.length;
+  },
+  read: (bytes, from, to) => bytes.slice(from, to),
+};
