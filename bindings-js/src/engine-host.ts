@@ -2,6 +2,8 @@
 import { instantiate } from '../build/wasm/glue.js';
 import type { Engine, Instance } from '../build/wasm/glue.js';
 import type { EngineOptions } from './client/options.ts';
+import { Lookup } from './client/lookup.ts';
+import type { LookupEngine } from './client/lookup.ts';
 import type { TransportEvents } from './client/transport.ts';
 import { KvError } from './errors.ts';
 import type { KvErrorCode } from './errors.ts';
@@ -70,11 +72,14 @@ const FLUSH_WITHIN_MS = 100;
 /** Told of what happens without a message: as the events of a transport. */
 export type Background = Pick<TransportEvents, 'news' | 'trouble' | 'fail'>;
 
-export class EngineHost implements Swept {
+export class EngineHost implements LookupEngine, Swept {
+  readonly keyBytes: number;
+  readonly keyAt: number;
   /** Let go of at the end: a browser has room for about a hundred, and a closed database may be kept for long. */
   #instance: Instance | undefined;
   readonly #storage: TrackedStorage;
   #engine: Engine | undefined;
+  #failure: KvError | undefined;
   #view = new Uint8Array(0);
   #flushTimer: ReturnType<typeof setTimeout> | undefined;
   /** Length of the message that waits for a flush. */
@@ -91,6 +96,8 @@ export class EngineHost implements Swept {
     this.#storage = storage;
     this.#engine = engine;
     this.#sweep = options.readOnly || options.sweep === false ? undefined : new Sweep(this);
+    this.keyBytes = engine.key_bytes();
+    this.keyAt = engine.key_ptr();
   }
 
   static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions): EngineHost {
@@ -107,6 +114,20 @@ export class EngineHost implements Swept {
   /** Size of the instance's memory. */
   get memoryBytes(): number {
     return this.#instance?.memory.buffer.byteLength ?? 0;
+  }
+
+  read(message: Uint8Array): Uint8Array | undefined {
+    const engine = this.#engine;
+    if (engine === undefined) return undefined;
+    try {
+      this.#give(engine, message);
+      const length = engine.execute(message.length);
+      const reply = engine.reply_ptr();
+      return this.#bytes().subarray(reply, reply + length);
+    } catch (error) {
+      this.#fail(error);
+      return undefined;
+    }
   }
 
   /** Executes a message. What it throws means that the engine is gone. */
@@ -160,17 +181,11 @@ export class EngineHost implements Swept {
 
   #call<T>(call: (engine: Engine) => T): T {
     const engine = this.#engine;
-    if (engine === undefined) throw new KvError('KV_CLOSED', 'the database is closed');
+    if (engine === undefined) throw this.#failure ?? new KvError('KV_CLOSED', 'the database is closed');
     try {
       return call(engine);
     } catch (error) {
-      this.#engine = undefined;
-      clearTimeout(this.#flushTimer);
-      this.#sweep?.stop();
-      this.#storage.closeAll();
-      const failure = crashed(this.#instance, error);
-      this.#forget();
-      throw failure;
+      throw this.#crash(error);
     }
   }
 
@@ -189,6 +204,46 @@ export class EngineHost implements Swept {
     if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
     const reply = engine.reply_ptr();
     return this.#bytes().slice(reply, reply + length);
+  }
+
+  get memory(): Uint8Array<ArrayBuffer> {
+    return this.#instance === undefined ? this.#view : this.#bytes();
+  }
+
+  get(view: number, collection: number, length: number, goesOn: boolean): number {
+    try {
+      return this.#engine?.get(view, collection, length, goesOn) ?? Lookup.ask;
+    } catch (error) {
+      return this.#fail(error);
+    }
+  }
+
+  has(view: number, collection: number, length: number, goesOn: boolean): number {
+    try {
+      return this.#engine?.has(view, collection, length, goesOn) ?? Lookup.ask;
+    } catch (error) {
+      return this.#fail(error);
+    }
+  }
+
+  get valueAt(): number {
+    return this.#engine?.value_ptr() ?? 0;
+  }
+
+  /** The message that is sent then says why. */
+  #fail(error: unknown): number {
+    this.#failure = this.#crash(error);
+    return Lookup.ask;
+  }
+
+  #crash(error: unknown): KvError {
+    this.#engine = undefined;
+    clearTimeout(this.#flushTimer);
+    this.#sweep?.stop();
+    this.#storage.closeAll();
+    const failure = crashed(this.#instance, error);
+    this.#forget();
+    return failure;
   }
 
   /** All of the memory. Its buffer is another one whenever it has grown, and the view of the one before is empty then. */

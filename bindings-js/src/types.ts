@@ -164,9 +164,9 @@ export interface SetOptions extends WriteOptions {
 }
 
 /** Returned by the callback of `update`: delete the entry. */
-export const DELETE: unique symbol = Symbol('mangrove-kv.DELETE');
+export const DELETE: unique symbol = Symbol.for('mangrove-kv.DELETE');
 /** Returned by the callback of `update`: leave everything as it is. */
-export const KEEP: unique symbol = Symbol('mangrove-kv.KEEP');
+export const KEEP: unique symbol = Symbol.for('mangrove-kv.KEEP');
 
 /** What the callback of `update` may return. */
 export type Updated<V> = V | typeof DELETE | typeof KEEP;

@@ -25,7 +25,7 @@ test('a crash rejects what waits and what comes later, and closes the files', as
   const snapshot = db.snapshot();
   await iterator.next();
   storage.isCrashing = true;
-  const waiting = [db.get('a'), db.set('b', 2), db.get('b'), db.snapshot().get('a')];
+  const waiting = [db.set('b', 2), db.get('a'), db.get('b'), db.snapshot().get('a')];
   for (const call of waiting) await rejects(call as Promise<unknown>, 'KV_IO');
   assert.equal(db.status, 'closed');
   const later = [db.get('a'), db.set('c', 3), iterator.next(), snapshot.get('a'), db.flush(), db.size, db.entries().toArray()];
@@ -38,6 +38,35 @@ test('a crash rejects what waits and what comes later, and closes the files', as
   const again = new KvDatabase(new Connection(new LocalTransport(module, storage, engine, () => undefined)), info, {});
   assert.deepEqual(await again.entries().toArray(), [['a', 1]]);
   await again.close();
+});
+
+test('a crash in a lookup without a message is like any other', async () => {
+  const { now } = Date;
+  const crash = async (call: (db: KvDatabase<unknown, unknown>) => Promise<unknown>): Promise<void> => {
+    const storage = new CrashingStorage();
+    const db = new KvDatabase<unknown, unknown>(new Connection(new LocalTransport(module, storage, engine, () => undefined)), info, {});
+    await db.set('a', 1);
+    let waiting;
+    // The engine asks for the time with the first read after a commit.
+    Date.now = () => {
+      throw new Error('there is no time');
+    };
+    try {
+      waiting = call(db);
+    } finally {
+      Date.now = now;
+    }
+    await assert.rejects(waiting, { code: 'KV_IO', message: /there is no time/ });
+    assert.equal(db.status, 'closed');
+    await rejects(db.get('a'), 'KV_IO');
+    await db.close();
+    assert.equal(storage.closed, storage.opened);
+  };
+  await crash((db) => db.get('a'));
+  await crash((db) => db.hasMany(['a']));
+  await crash((db) => db.entries().toArray());
+  await crash(async (db) => db.sync.get('a'));
+  await crash(async (db) => [...db.sync.entries()]);
 });
 
 test('a crash while opening closes the files', () => {

@@ -25,11 +25,16 @@ use mangrove_engine::{Clock, Compression, Database, Error, Options};
 use wasm_bindgen::prelude::*;
 
 use crate::host_storage::{HostStorage, JsStorage};
-use crate::protocol::Writer;
+use crate::protocol::{View, Writer};
 use crate::session::{Progress, Session};
 
 /// Buffers are kept between messages up to this size.
 const KEPT_BYTES: usize = 1 << 20;
+/// Longer keys are looked up with a message.
+const KEY_BYTES: usize = 1 << 10;
+/// No value is this long.
+const ABSENT: i32 = -1;
+const ASK: i32 = -2;
 /// Both halves of the log; a quota counts it.
 const LOG_BYTES: u32 = 8 << 20;
 
@@ -73,6 +78,9 @@ pub struct Engine {
     session: Session,
     request: Vec<u8>,
     reply: Writer,
+    /// Key of a lookup without a message.
+    key: Box<[u8; KEY_BYTES]>,
+    value: Vec<u8>,
 }
 
 #[wasm_bindgen]
@@ -90,6 +98,8 @@ impl Engine {
             session: Session::new(database),
             request: Vec::new(),
             reply: Writer::default(),
+            key: Box::new([0; KEY_BYTES]),
+            value: Vec::new(),
         })
     }
 
@@ -160,6 +170,47 @@ impl Engine {
         self.reply.position()
     }
 
+    /// Where the key of `get` and `has` belongs, for as long as the engine lives; there is room for `key_bytes`.
+    pub fn key_ptr(&self) -> usize {
+        self.key.as_ptr() as usize
+    }
+
+    /// Room for the key of `get` and `has`.
+    pub fn key_bytes(&self) -> usize {
+        KEY_BYTES
+    }
+
+    /// Looks up the key of `len` bytes, without a message. Gives the length of the value, -1 if there is none, and -2 where
+    /// a message has to be sent to learn what is wrong. `goes_on`: in the state that was read last, whatever expired since.
+    pub fn get(&mut self, view: f64, collection: u32, len: usize, goes_on: bool) -> i32 {
+        let key = self.key.get(..len).unwrap_or_default();
+        self.value.clear();
+        self.value.shrink_to(KEPT_BYTES);
+        let found = self
+            .session
+            .get(to_view(view), collection.into(), key, goes_on, &mut self.value);
+        match found {
+            Ok(true) => i32::try_from(self.value.len()).unwrap_or(ASK),
+            Ok(false) => ABSENT,
+            Err(_) => ASK,
+        }
+    }
+
+    /// As `get`, but 1 where there is a value.
+    pub fn has(&mut self, view: f64, collection: u32, len: usize, goes_on: bool) -> i32 {
+        let key = self.key.get(..len).unwrap_or_default();
+        match self.session.has(to_view(view), collection.into(), key, goes_on) {
+            Ok(true) => 1,
+            Ok(false) => ABSENT,
+            Err(_) => ASK,
+        }
+    }
+
+    /// Where the value is that `get` found, until the next call.
+    pub fn value_ptr(&self) -> usize {
+        self.value.as_ptr() as usize
+    }
+
     /// Whether relaxed commits wait for `flush`.
     pub fn needs_flush(&self) -> bool {
         self.session.needs_flush()
@@ -185,6 +236,19 @@ impl Engine {
 extern "C" {
     #[wasm_bindgen(js_namespace = Date, js_name = now)]
     fn date_now() -> f64;
+}
+
+/// A view as a number of JavaScript, which holds more than 32 bits.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the client counts from 1"
+)]
+fn to_view(number: f64) -> View {
+    match number as u64 {
+        0 => View::Current,
+        id => View::Opened(id),
+    }
 }
 
 /// Milliseconds since 1970.

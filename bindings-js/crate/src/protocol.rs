@@ -519,7 +519,7 @@ impl Writer {
     }
 }
 
-const COUNT_BYTES: usize = 4;
+const COUNT_BYTES: usize = 5;
 /// Most items that fit the room kept for their number.
 pub const MAX_CHUNK_ITEMS: u64 = (1 << (7 * COUNT_BYTES)) - 1;
 

@@ -96,6 +96,7 @@ impl Scan {
         let done_at = out.position();
         out.flag(false);
         let count_at = out.reserve_count();
+        let bytes_at = out.reserve_count();
         let start = out.position();
         let mut count = 0;
         while self.wants_more() && count < limit.items.min(MAX_CHUNK_ITEMS) {
@@ -122,6 +123,7 @@ impl Scan {
         let is_done = self.failed.is_none() && !self.wants_more();
         out.patch_flag(done_at, is_done);
         out.patch_count(count_at, count);
+        out.patch_count(bytes_at, (out.position() - start) as u64);
         Ok(!is_done || self.flags.keep())
     }
 

@@ -9,9 +9,9 @@
 
 use mangrove_engine::{CommitInfo, Database, Durability, Error, OpenFlush, Result, Transaction, WriteTransaction};
 
-use crate::protocol::{Reader, Writer, op};
+use crate::protocol::{Reader, View, Writer, op};
 use crate::report;
-use crate::state::State;
+use crate::state::{Source, State};
 use crate::upkeep;
 
 /// An open database and what its client has open in it.
@@ -141,6 +141,26 @@ impl Session {
             }
         }
         Progress::Done
+    }
+
+    /// As a message with one `GET`: appends the value of a key; tells whether there is one. With `goes_on` the state is the one that
+    /// was read last, whatever expired since.
+    pub fn get(&mut self, view: View, collection: u64, key: &[u8], goes_on: bool, into: &mut Vec<u8>) -> Result<bool> {
+        self.source(view, collection, goes_on)?.get_into(key, into)
+    }
+
+    /// As a message with one `HAS_MANY` of one key.
+    pub fn has(&mut self, view: View, collection: u64, key: &[u8], goes_on: bool) -> Result<bool> {
+        self.source(view, collection, goes_on)?.contains(key)
+    }
+
+    fn source(&mut self, view: View, collection: u64, goes_on: bool) -> Result<Source<'_>> {
+        if !goes_on {
+            self.state.forget_if_timed();
+        }
+        // Between messages nothing waits for its commit.
+        self.state
+            .source(self.database.as_ref().ok_or(Error::Closed)?, view, collection)
     }
 
     /// Whether relaxed commits wait for [`flush`](Self::flush).

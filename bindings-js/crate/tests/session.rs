@@ -4,7 +4,7 @@
 pub(crate) mod common;
 
 use common::{FaultyStorage, Reply, Request, execute, message, open, set};
-use mangrove_bindings::protocol::op;
+use mangrove_bindings::protocol::{View, op};
 use mangrove_bindings::session::Session;
 
 fn use_default() -> Request {
@@ -38,6 +38,7 @@ fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
     assert_eq!(reply.status(), Ok(()));
     let is_done = reply.u8() == 1;
     let count = reply.uv();
+    let _bytes = reply.uv();
     (is_done, (0..count).map(|_| reply.str()).collect())
 }
 
@@ -236,9 +237,13 @@ fn a_chunk_ends_at_its_bytes_but_has_an_item() {
         .uv(0)
         .uv(1);
     let mut reply = execute(&mut session, &[open, Request::new(op::SCAN_NEXT).uv(1).uv(0).uv(1500)]);
-    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 0, 1));
+    // Key and value with their lengths.
+    let item_bytes = 1 + 1 + 2 + 1000;
+    assert_eq!((reply.status(), reply.u8()), (Ok(()), 0));
+    assert_eq!((reply.uv(), reply.uv()), (1, item_bytes));
     assert_eq!((reply.str(), reply.str()), ("a".to_owned(), value));
-    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 1, 2));
+    assert_eq!((reply.status(), reply.u8()), (Ok(()), 1));
+    assert_eq!((reply.uv(), reply.uv()), (2, 2 * item_bytes));
 }
 
 #[test]
@@ -746,4 +751,38 @@ fn commits_that_are_undone_are_not_followed() {
         (Ok(()), 1, 1, Vec::new())
     );
     assert!(!session.has_news());
+}
+
+#[test]
+fn lookups_without_a_message_give_what_messages_do() {
+    let mut session = open(FaultyStorage::new());
+    let mut value = Vec::new();
+    let mut get = |session: &mut Session, view, collection, key: &str| {
+        value.clear();
+        let found = session.get(view, collection, key.as_bytes(), false, &mut value);
+        let has = session.has(view, collection, key.as_bytes(), false);
+        assert_eq!(found.as_ref().ok(), has.as_ref().ok());
+        found.map(|found| found.then(|| String::from_utf8(value.clone()).unwrap()))
+    };
+    execute(&mut session, &[use_default(), set("a", "1")]);
+    assert_eq!(get(&mut session, View::Current, 0, "a").unwrap(), Some("1".to_owned()));
+    assert_eq!(get(&mut session, View::Current, 0, "b").unwrap(), None);
+    get(&mut session, View::Current, 1, "a").unwrap_err();
+    get(&mut session, View::Opened(4), 0, "a").unwrap_err();
+    execute(
+        &mut session,
+        &[Request::new(op::SNAPSHOT_OPEN).uv(4), set("a", "2"), begin(5)],
+    );
+    execute(&mut session, &[set("a", "3").within(5)]);
+    assert_eq!(
+        get(&mut session, View::Opened(4), 0, "a").unwrap(),
+        Some("1".to_owned())
+    );
+    assert_eq!(
+        get(&mut session, View::Opened(5), 0, "a").unwrap(),
+        Some("3".to_owned())
+    );
+    assert_eq!(get(&mut session, View::Current, 0, "a").unwrap(), Some("2".to_owned()));
+    execute(&mut session, &[Request::new(op::CLOSE)]);
+    get(&mut session, View::Current, 0, "a").unwrap_err();
 }

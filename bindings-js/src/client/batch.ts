@@ -4,7 +4,7 @@ import type { Batch, Collection, CommitInfo, Expiry, Result, WriteOptions } from
 import { attempt, dispose } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { toExpiry } from './expiry.ts';
-import type { Target } from './reader.ts';
+import type { Target } from './target.ts';
 import { toResult } from './transaction.ts';
 
 /** What all faces of a batch share. */

@@ -2,8 +2,8 @@
 import { checkCount, ignore } from './async.ts';
 import { encodeKey, encodeValue } from './codecs.ts';
 import { RequestWriter } from './protocol.ts';
-import type { Target } from './reader.ts';
 import { isPromise } from './schema.ts';
+import type { Target } from './target.ts';
 
 const SET = 0;
 const DELETE = 1;
@@ -49,7 +49,16 @@ export class ChangeList {
 
   /** As `set`, of a value that is valid. */
   put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
-    putSet(this.#writer, target, encodeKey(target.key, key), value, expiresAt);
+    const writer = this.#writer;
+    const start = writer.length;
+    writer.u8(expiresAt === 0 ? SET : SET_EXPIRING).uv(target.index);
+    if (writer.encoded(target.fastKey, key) && writer.encoded(target.fastValue, value)) {
+      if (expiresAt !== 0) writer.uv(expiresAt);
+    } else {
+      // A codec of the caller's may fail, or add to this very batch.
+      writer.truncate(start);
+      putSet(writer, target, encodeKey(target.key, key), value, expiresAt);
+    }
     this.#length++;
   }
 

@@ -1,11 +1,13 @@
 // Calls codecs, which may be the user's own: whatever they throw comes out typed.
+import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type { KvErrorCode } from '../errors.ts';
 
 function typed(code: KvErrorCode, message: string, cause: unknown): KvError {
-  return cause instanceof KvError ? cause : new KvError(code, message, { cause });
+  // By name: the class can be there more than once.
+  return (cause as Partial<KvError> | undefined)?.name === 'KvError' ? cause as KvError : new KvError(code, message, { cause });
 }
 
 function checkBytes(code: KvErrorCode, codec: { readonly id: string }, bytes: Uint8Array): Uint8Array {
@@ -33,18 +35,33 @@ export function encodeValue<V>(codec: ValueCodec<V>, value: V): Uint8Array {
 }
 
 export function decodeKey<K>(codec: KeyCodec<K>, bytes: Uint8Array): K {
-  try {
-    return codec.decode(bytes);
-  } catch (error) {
-    throw typed('KV_CORRUPT', `codec ${codec.id} cannot decode a stored key`, error);
-  }
+  return decodePart('key', codec, undefined, bytes, 0, bytes.length);
 }
 
 export function decodeValue<V>(codec: ValueCodec<V>, bytes: Uint8Array): V {
+  return decodePart('value', codec, undefined, bytes, 0, bytes.length);
+}
+
+/** What is needed of a codec to decode. */
+export interface Decoder<T> {
+  readonly id: string;
+  decode(bytes: Uint8Array): T;
+}
+
+/** Decodes a part of a buffer that may change later. */
+export function decodePart<T>(
+  what: 'key' | 'value',
+  codec: Decoder<T>,
+  fast: FastCodec<T> | undefined,
+  bytes: Uint8Array,
+  from: number,
+  to: number,
+): T {
   try {
-    return codec.decode(bytes);
+    // A codec of the caller's may keep what it gets.
+    return fast === undefined ? codec.decode(bytes.slice(from, to)) : fast.read(bytes, from, to);
   } catch (error) {
-    throw typed('KV_CORRUPT', `codec ${codec.id} cannot decode a stored value`, error);
+    throw typed('KV_CORRUPT', `codec ${codec.id} cannot decode a stored ${what}`, error);
   }
 }
 

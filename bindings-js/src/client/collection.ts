@@ -8,14 +8,16 @@ import type {
 } from '../types.ts';
 import { attempt, checkFunction, checkSignal } from './async.ts';
 import { ChangeList } from './changes.ts';
-import { decodeValue, encodeKey, encodeValue } from './codecs.ts';
+import { batchCall, clearCall, getOrInsertCall } from './calls.ts';
+import { encodeKey, encodeValue } from './codecs.ts';
 import { toExpiry } from './expiry.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { Op } from './protocol.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
-import { CollectionReader, NEWEST } from './reader.ts';
-import type { Target, View } from './reader.ts';
+import { CollectionReader } from './reader.ts';
 import { validated } from './schema.ts';
+import { NEWEST } from './target.ts';
+import type { Target, View } from './target.ts';
 import type { WriteScope } from './scope.ts';
 
 /** Reads and writes where `scope` says. */
@@ -76,11 +78,8 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     return attempt(() => {
       const window = toWindow(this.target.key, range);
       if (isPart(window)) return this.clearPart(range, window.limit, options);
-      return this.#scope.write(Op.clear, options, (writer) => {
-        writer.uv(this.target.index).range(window.range);
-      }, (reader) => {
-        reader.uv();
-      });
+      const { write, read } = clearCall(this.target, window);
+      return this.#scope.write(Op.clear, options, write, read);
     }, options?.signal ?? range?.signal);
   }
 
@@ -90,11 +89,8 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
       const expiresAt = toExpiry(options, target.expireIn);
       const keyBytes = encodeKey(target.key, key);
       return validated(target, value, options?.signal, (valid) => {
-        const valueBytes = encodeValue(target.value, valid);
-        return this.#scope.write(Op.getOrInsert, options, (writer) => {
-          writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt);
-          // A value that is inserted comes out as a copy, like one that is found.
-        }, (reader) => decodeValue(target.value, reader.optional() ?? valueBytes));
+        const { write, read } = getOrInsertCall(target, keyBytes, valid, expiresAt);
+        return this.#scope.write(Op.getOrInsert, options, write, read);
       });
     }, options?.signal);
   }
@@ -156,9 +152,9 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     changes: ChangeList,
     options: WriteOptions | undefined,
   ): Promise<{ version: number; existed: number }> {
-    const send = (): Promise<{ version: number; existed: number }> => this.#scope.write(Op.batch, options, (writer) => {
-      writer.uv(changes.length).raw(changes.bytes);
-    }, (reader, version) => ({ version, existed: reader.uv() }));
+    const { write, read } = batchCall(changes);
+    const send = (): Promise<{ version: number; existed: number }> =>
+      this.#scope.write(Op.batch, options, write, (reader, version) => ({ version, existed: read(reader) }));
     const ready = changes.ready();
     if (ready === undefined) return send();
     return ready.then(() => {

@@ -1,5 +1,7 @@
 // Requests of one tick travel as one message; its replies settle them in order.
 import { KvError } from '../errors.ts';
+import { ASK } from './target.ts';
+import type { Lookups } from './lookup.ts';
 import { Op, ReplyReader, RequestWriter } from './protocol.ts';
 import type { Transport } from './transport.ts';
 
@@ -18,6 +20,12 @@ const FULL_MESSAGE_BYTES = 1 << 20;
 const FEW_FOLLOWERS = 4;
 
 const ignore = (): void => {};
+
+function readReply<T>(bytes: Uint8Array, read: (reader: ReplyReader) => T): T {
+  const reader = new ReplyReader(bytes);
+  if (reader.u8() !== 0) throw reader.error();
+  return read(reader);
+}
 
 /** A client's side of one engine. */
 export class Connection {
@@ -66,6 +74,12 @@ export class Connection {
     return this.#news;
   }
 
+  /** Lookups without messages, where there are such and nothing that was requested before is under way. */
+  get lookups(): Lookups | undefined {
+    const isIdle = this.#batch.length === 0 && this.#sent.length === 0 && this.#status === 'open';
+    return isIdle ? this.#transport.lookups : undefined;
+  }
+
   /** A number for a snapshot or cursor that no other of this connection has. */
   newId(): number {
     return this.#nextId++;
@@ -98,24 +112,39 @@ export class Connection {
   }
 
   /** Fails where the engine is in another thread. */
-  checkSync(): NonNullable<Transport['sendSync']> {
-    const { sendSync } = this.#transport;
-    if (sendSync !== undefined) return sendSync;
+  checkSync(): Required<Pick<Transport, 'sendSync' | 'syncFaces'>> {
+    const { sendSync, syncFaces } = this.#transport;
+    if (sendSync !== undefined && syncFaces !== undefined) return { sendSync, syncFaces };
     throw new KvError('KV_SYNC_UNAVAILABLE', 'the engine runs in another thread; use the asynchronous API');
   }
 
   /** As `request`, at once and after what was requested before. */
   requestSync<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T {
-    const sendSync = this.checkSync();
+    const { sendSync } = this.checkSync();
     if (this.#status !== 'open') throw this.closedError();
     this.#transport.settle?.();
     this.#send();
     const writer = this.#syncWriter;
     try {
       write(writer);
-      const reader = new ReplyReader(sendSync.call(this.#transport, writer.view()));
-      if (reader.u8() !== 0) throw reader.error();
-      return read(reader);
+      return readReply(sendSync.call(this.#transport, writer.view()), read);
+    } finally {
+      writer.reset(false);
+    }
+  }
+
+  /**
+   * A request that only reads, where lookups are possible; else `ASK`. `read` gets the reply where the engine left it, so it
+   * has to take all it needs and may not run code of the caller's.
+   */
+  requestNow<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T | typeof ASK {
+    const { lookups } = this;
+    if (lookups === undefined) return ASK;
+    const writer = this.#syncWriter;
+    try {
+      write(writer);
+      const reply = lookups.read(writer.view());
+      return reply === undefined ? ASK : readReply(reply, read);
     } finally {
       writer.reset(false);
     }

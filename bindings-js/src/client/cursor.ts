@@ -1,9 +1,12 @@
 // Iterators over the entries of a collection: a cursor of the engine, read ahead in chunks.
 import type { KeyPrefix } from '../codec/keys.ts';
+import { Chunk, ChunkSize } from './chunk.ts';
+import type { DecodeItem } from './chunk.ts';
 import type { Connection } from './connection.ts';
 import { abortable, checkSignal, ignore, onAbort } from './async.ts';
 import { BaseIterator, DONE, checkLimit } from './iterator.ts';
 import type { Step } from './iterator.ts';
+import { ASK } from './target.ts';
 import { Op } from './protocol.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 import type { Window } from './range.ts';
@@ -27,15 +30,10 @@ export interface CursorRequest<T, K> {
   readonly keys: boolean;
   readonly values: boolean;
   readonly signal: AbortSignal | undefined;
-  /** Takes an item's fields and makes the item. */
-  readonly decode: (reader: ReplyReader) => T;
+  readonly decode: DecodeItem<T>;
+  /** Decoding runs no code of the caller's. */
+  readonly isFast: boolean;
   readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
-}
-
-interface Chunk {
-  readonly items: ReplyReader;
-  left: number;
-  readonly isLast: boolean;
 }
 
 interface Held {
@@ -53,8 +51,10 @@ const abandoned = new FinalizationRegistry<Held>(closeCursor);
 export class CursorIterator<T, K> extends BaseIterator<T, K> {
   readonly #request: CursorRequest<T, K>;
   readonly #held: Held;
-  #chunk: Chunk | undefined;
-  #ahead: Promise<Chunk> | undefined;
+  #chunk: Chunk<T> | undefined;
+  #ahead: Promise<Chunk<T>> | undefined;
+  /** Size of chunks that are decoded at once. */
+  #size: ChunkSize | undefined;
   #chunkItems = FIRST_CHUNK.items;
   #chunkBytes = FIRST_CHUNK.bytes;
   /** Items that may still be given. */
@@ -129,10 +129,8 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   }
 
   #take(): T {
-    const chunk = this.#chunk as Chunk;
     try {
-      const item = this.#request.decode(chunk.items);
-      chunk.left--;
+      const item = (this.#chunk as Chunk<T>).take();
       this.#left--;
       return item;
     } catch (error) {
@@ -164,6 +162,14 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   }
 
   async #nextChunk(): Promise<void> {
+    if (this.#ahead === undefined) {
+      try {
+        if (this.#readNow((writer) => writer.u8(Op.scanNext).uv(this.#held.id))) return;
+      } catch (error) {
+        this.#fail(error);
+        return;
+      }
+    }
     const ahead = this.#ahead ?? this.#fetch();
     this.#ahead = ahead;
     try {
@@ -188,19 +194,25 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
 
   /** Now, not at the first `next`: an iterator reads the state of the moment it was asked for. */
   #open({ range, reverse, offset, limit }: Window): void {
-    const { connection, writeSource, keys, values, signal } = this.#request;
+    const { connection, writeSource, keys, values, signal, isFast } = this.#request;
     const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0) | KEEP_AT_END;
-    this.#ahead = this.#chunkOf(connection.request((writer) => {
+    const write = (writer: RequestWriter): void => {
       writer.u8(Op.scanOpen).uv(this.#held.id);
       writeSource(writer);
       writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
-      writer.uv(this.#chunkItems).uv(this.#chunkBytes);
-    }, this.#readChunk()));
+    };
+    if (isFast) this.#size = new ChunkSize(limit);
+    if (!this.#readNow(write)) {
+      this.#ahead = this.#chunkOf(connection.request((writer) => {
+        write(writer);
+        writer.uv(this.#chunkItems).uv(this.#chunkBytes);
+      }, this.#readChunk()));
+    }
     abandoned.register(this, this.#held, this.#held);
     this.#forgetSignal = onAbort(signal, () => this.#fail(signal?.reason));
   }
 
-  #fetch(): Promise<Chunk> {
+  #fetch(): Promise<Chunk<T>> {
     this.#chunkItems = Math.min(this.#chunkItems * CHUNK_GROWTH, MAX_CHUNK.items);
     this.#chunkBytes = Math.min(this.#chunkBytes * CHUNK_GROWTH, MAX_CHUNK.bytes);
     const { connection, id } = this.#held;
@@ -210,17 +222,26 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     ));
   }
 
-  #readChunk(): (reader: ReplyReader) => Chunk {
-    const fields = (this.#request.keys ? 1 : 0) + (this.#request.values ? 1 : 0);
-    return (reader) => {
-      const isLast = reader.u8() !== 0;
-      const left = reader.uv();
-      return { items: reader.fork(left * fields), left, isLast };
-    };
+  #readChunk(): (reader: ReplyReader) => Chunk<T> {
+    return (reader) => Chunk.kept(reader, this.#request.decode);
+  }
+
+  /** Reads a chunk at once, if the engine runs in this thread and has nothing else to do. */
+  #readNow(write: (writer: RequestWriter) => unknown): boolean {
+    const { connection, decode } = this.#request;
+    const size = this.#size;
+    if (size === undefined) return false;
+    const chunk = connection.requestNow((writer) => {
+      write(writer);
+      writer.uv(size.next()).uv(size.bytes);
+    }, (reader) => Chunk.decoded(reader, decode));
+    if (chunk === ASK) return false;
+    this.#chunk = chunk;
+    return true;
   }
 
   /** A chunk that is read ahead may fail before anybody waits for it. */
-  #chunkOf(chunk: Promise<Chunk>): Promise<Chunk> {
+  #chunkOf(chunk: Promise<Chunk<T>>): Promise<Chunk<T>> {
     chunk.catch(ignore);
     return chunk;
   }

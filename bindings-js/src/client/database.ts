@@ -1,4 +1,5 @@
 // An open database.
+import { fastOf } from '../codec/fast.ts';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
@@ -19,12 +20,10 @@ import { checkWait, toExpiry } from './expiry.ts';
 import { changes } from './feed/follow.ts';
 import { rememberCodecs } from './known-codecs.ts';
 import { Op } from './protocol.ts';
-import { NEWEST } from './reader.ts';
-import type { Target } from './reader.ts';
 import { toValidate } from './schema.ts';
+import type { Target } from './target.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
-import { KvSyncDatabase } from './sync.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, compact, verify } from './upkeep.ts';
 
@@ -51,7 +50,8 @@ function toTarget<K, V, I>(connection: Connection, name: string, options: Collec
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
   const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);
-  return { connection, name, index: connection.use(name, key.id, value.id), key, value, expireIn, validate };
+  const index = connection.use(name, key.id, value.id);
+  return { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate };
 }
 
 export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {
@@ -158,8 +158,8 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   get sync(): SyncDatabase<K, V, I> {
-    this.#connection.checkSync();
-    this.#sync ??= new KvSyncDatabase(this.target, NEWEST, this.#durability, (collection, options) =>
+    const { syncFaces } = this.#connection.checkSync();
+    this.#sync ??= syncFaces.database<K, V, I>(this.target, this.#durability, (collection, options) =>
       (typeof collection === 'string' && options !== undefined
         ? toTarget(this.#connection, checkedName(collection), options)
         : this.#resolve(collection)));

@@ -2,7 +2,9 @@
 import { EngineHost } from '../engine-host.ts';
 import type { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
+import { Lookups } from './lookup.ts';
 import type { EngineOptions } from './options.ts';
+import { syncFaces } from './sync.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 
 /** A file that another thread can flush. */
@@ -13,6 +15,8 @@ export interface FlushableFile extends StorageFile {
 
 export class FlushingTransport implements Transport {
   readonly takesBuffers = false;
+  readonly syncFaces = syncFaces;
+  readonly lookups: Lookups;
   events: TransportEvents | undefined;
   readonly #host: EngineHost;
   readonly #release: () => void;
@@ -26,6 +30,7 @@ export class FlushingTransport implements Transport {
     this.#release = release;
     try {
       this.#host = EngineHost.open(module, storage, options);
+      this.lookups = new Lookups(this.#host);
     } catch (error) {
       release();
       throw error;

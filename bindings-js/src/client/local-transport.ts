@@ -2,11 +2,15 @@
 import { EngineHost } from '../engine-host.ts';
 import { KvError } from '../errors.ts';
 import type { CustomStorage } from '../types.ts';
+import { Lookups } from './lookup.ts';
 import type { EngineOptions } from './options.ts';
+import { syncFaces } from './sync.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 
 export class LocalTransport implements Transport {
   readonly takesBuffers = false;
+  readonly syncFaces = syncFaces;
+  readonly lookups: Lookups;
   events: TransportEvents | undefined;
   readonly #host: EngineHost;
   readonly #release: () => void;
@@ -16,6 +20,7 @@ export class LocalTransport implements Transport {
     this.#release = release;
     try {
       this.#host = EngineHost.open(module, storage, options);
+      this.lookups = new Lookups(this.#host);
       this.#host.background = {
         news: () => this.events?.news(),
         trouble: (error) => this.events?.trouble(error),

@@ -1,7 +1,10 @@
 // The binary protocol of the engine: requests out, replies in. Little endian; `uv` is an unsigned LEB128, `bytes` a
 // `uv` length with that many bytes, `str` `bytes` of UTF-8.
 import { KvError } from '../errors.ts';
+import type { FastCodec } from '../codec/fast.ts';
 import type { KvErrorCode } from '../errors.ts';
+import { decodePart } from './codecs.ts';
+import type { Decoder } from './codecs.ts';
 
 /** First byte of each request. */
 export const Op = {
@@ -31,6 +34,11 @@ const MAX_KEPT_CAPACITY = 4 << 20;
 const MAX_REQUEST_BYTES = 512 << 20;
 const textEncoder = new TextEncoder();
 const textDecoder = new TextDecoder();
+
+/** What is made room for before something is encoded; more may be there. */
+const ENCODED_ROOM = 512;
+/** Largest number in two bytes of LEB128. */
+const MAX_TWO_BYTES = (1 << 14) - 1;
 
 /** Collects the requests of one message. */
 export class RequestWriter {
@@ -64,6 +72,7 @@ export class RequestWriter {
   }
 
   uv(value: number): this {
+    if (value < 0x80) return this.u8(value);
     this.#reserve(8);
     let rest = value;
     // Bit operators would cut the number to 32 bits.
@@ -77,6 +86,20 @@ export class RequestWriter {
 
   bytes(bytes: Uint8Array): this {
     return this.uv(bytes.length).raw(bytes);
+  }
+
+  /** The byte string that a value is encoded as, if `fast` is there and can do it; else writes nothing and gives false. */
+  encoded<T>(fast: FastCodec<T> | undefined, value: T): boolean {
+    if (fast === undefined) return false;
+    this.#reserve(ENCODED_ROOM);
+    const start = this.#length + 2;
+    const end = fast.put(value, this.#bytes, start, Math.min(this.#bytes.length, start + MAX_TWO_BYTES));
+    if (end < 0) return false;
+    // A length of two bytes, whatever it is.
+    this.#bytes[start - 2] = (end - start) | 0x80;
+    this.#bytes[start - 1] = (end - start) >> 7;
+    this.#length = end;
+    return true;
   }
 
   /** Bytes without a length. */
@@ -130,15 +153,15 @@ export class ReplyReader {
   }
 
   u8(): number {
-    const byte = this.#bytes[this.#at];
-    if (byte === undefined) throw this.#broken();
-    this.#at++;
-    return byte;
+    if (this.#at >= this.#bytes.length) throw this.#broken();
+    return this.#bytes[this.#at++]!;
   }
 
   uv(): number {
-    let value = 0;
-    let scale = 1;
+    const first = this.u8();
+    if (first < 0x80) return first;
+    let value = first & 0x7f;
+    let scale = 0x80;
     for (;;) {
       const byte = this.u8();
       value += (byte & 0x7f) * scale;
@@ -157,15 +180,22 @@ export class ReplyReader {
     return bytes;
   }
 
-  /** A reader of the next `count` byte strings, which are passed over here. */
-  fork(count: number): ReplyReader {
+  /** A reader of the next so many bytes, which are passed over here. */
+  fork(length: number): ReplyReader {
     const start = this.#at;
-    for (let index = 0; index < count; index++) {
-      const length = this.uv();
-      this.#at += length;
-    }
+    this.#at += length;
     if (this.#at > this.#bytes.length) throw this.#broken();
     return new ReplyReader(this.#bytes.subarray(start, this.#at));
+  }
+
+  /** Passes over a byte string and gives what `decodePart` makes of it. */
+  decoded<T>(what: 'key' | 'value', codec: Decoder<T>, fast: FastCodec<T> | undefined): T {
+    const length = this.uv();
+    const start = this.#at;
+    const end = start + length;
+    if (end > this.#bytes.length) throw this.#broken();
+    this.#at = end;
+    return decodePart(what, codec, fast, this.#bytes, start, end);
   }
 
   optional(): Uint8Array | undefined {

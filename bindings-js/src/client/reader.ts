@@ -1,100 +1,66 @@
 // Reads of one collection in one state: the newest, or a snapshot's.
-import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
-import type { ValueCodec } from '../codec/values.ts';
+import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
 import type { Bounds, Entry, KvIterator, RangeOptions, Reader } from '../types.ts';
 import { LazyPromise, attempt, checkFunction } from './async.ts';
-import { decodeKey, decodeValue, encodeKey } from './codecs.ts';
-import type { Connection } from './connection.ts';
+import { ReadCalls, checkOpen, itemDecoders } from './calls.ts';
+import type { Call, Pair } from './calls.ts';
+import type { DecodeItem } from './chunk.ts';
 import { CursorIterator } from './cursor.ts';
 import { Op } from './protocol.ts';
-import type { ReplyReader, RequestWriter } from './protocol.ts';
-import { encodeSeek, refuseWindow, toWindow } from './range.ts';
+import { ASK } from './target.ts';
+import type { Target, View } from './target.ts';
+import { encodeSeek, toWindow } from './range.ts';
 import type { Window } from './range.ts';
-import type { Validate } from './schema.ts';
-
-/** Which state a reader sees. */
-export interface View {
-  /** 0 for the newest. */
-  readonly id: number;
-  readonly isClosed: boolean;
-}
-
-export const NEWEST: View = { id: 0, isClosed: false };
-
-/** A collection as the client knows it. */
-export interface Target<K, V> {
-  readonly connection: Connection;
-  readonly name: string;
-  /** Its number in the connection. */
-  readonly index: number;
-  readonly key: KeyCodec<K>;
-  readonly value: ValueCodec<V>;
-  /** Milliseconds until entries expire that are stored without a time. */
-  readonly expireIn: number | undefined;
-  /** Gives what is stored for a value. */
-  readonly validate: Validate<V> | undefined;
-}
-
-type Pair<K, V> = [K, V] | undefined;
 
 export class CollectionReader<K, V> implements Reader<K, V> {
   /** @internal */
   readonly target: Target<K, V>;
   readonly #view: View;
+  readonly #calls: ReadCalls<K, V>;
 
   constructor(target: Target<K, V>, view: View) {
     this.target = target;
     this.#view = view;
+    this.#calls = new ReadCalls(target, view);
   }
 
   get(key: K): Promise<V | undefined> {
     return attempt(() => {
-      const bytes = encodeKey(this.target.key, key);
-      return this.#request(Op.get, (writer) => writer.bytes(bytes), (reader) => this.#optionalValue(reader));
+      const found = this.#calls.find(key);
+      return found === ASK ? this.#send(this.#calls.get(key)) : Promise.resolve(found);
     });
   }
 
   getMany(keys: Iterable<K>): Promise<(V | undefined)[]> {
-    return this.#many(Op.getMany, keys, (reader) => reader.optional(), (bytes) => bytes && this.#value(bytes));
+    return attempt(() => this.#sendUnlessFound(this.#calls.getMany(keys)));
   }
 
   getEntry(key: K): Promise<Entry<K, V> | undefined> {
-    return attempt(() => {
-      const bytes = encodeKey(this.target.key, key);
-      return this.#request(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
-        const value = reader.optional();
-        if (value === undefined) return undefined;
-        const version = reader.uv();
-        const expiresAt = reader.uv();
-        const entry = { key: this.#key(bytes), value: this.#value(value), version };
-        return expiresAt === 0 ? entry : { ...entry, expiresAt };
-      });
-    });
+    return attempt(() => this.#send(this.#calls.getEntry(key)));
   }
 
   has(key: K): Promise<boolean> {
-    return this.hasMany([key]).then(([has]) => has === true);
-  }
-
-  hasMany(keys: Iterable<K>): Promise<boolean[]> {
-    return this.#many(Op.hasMany, keys, (reader) => reader.u8() !== 0, (has) => has);
-  }
-
-  entries(options?: RangeOptions<K>): KvIterator<[K, V], K> {
-    return this.#iterate(options, true, true, (reader) => {
-      const key = reader.bytes();
-      const value = reader.bytes();
-      return [this.#key(key), this.#value(value)];
+    return attempt(() => {
+      const found = this.#calls.hasMany([key]);
+      return Array.isArray(found) ? Promise.resolve(found[0] === true) : this.#send(found).then(([has]) => has === true);
     });
   }
 
+  hasMany(keys: Iterable<K>): Promise<boolean[]> {
+    return attempt(() => this.#sendUnlessFound(this.#calls.hasMany(keys)));
+  }
+
+  entries(options?: RangeOptions<K>): KvIterator<[K, V], K> {
+    return this.#iterate(options, true, true, ({ entry }) => entry);
+  }
+
   keys(options?: RangeOptions<K>): KvIterator<K, K> {
-    return this.#iterate(options, true, false, (reader) => this.#key(reader.bytes()));
+    return this.#iterate(options, true, false, ({ key }) => key);
   }
 
   values(options?: RangeOptions<K>): KvIterator<V, K> {
-    return this.#iterate(options, false, true, (reader) => this.#value(reader.bytes()));
+    return this.#iterate(options, false, true, ({ value }) => value);
   }
 
   range(options: RangeOptions<K>): KvIterator<[K, V], K> {
@@ -124,7 +90,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   count(options?: RangeOptions<K>): Promise<number> {
     return attempt(() => {
       const window = toWindow(this.target.key, options);
-      return this.#countIn(window);
+      return this.#send(this.#calls.count(window));
     }, options?.signal);
   }
 
@@ -133,12 +99,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   }
 
   rank(key: K, options?: Bounds<K> & { signal?: AbortSignal | undefined }): Promise<number> {
-    return attempt(() => {
-      refuseWindow(options);
-      const { range } = toWindow(this.target.key, options);
-      const bytes = encodeKey(this.target.key, key);
-      return this.#request(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
-    }, options?.signal);
+    return attempt(() => this.#send(this.#calls.rank(key, options)), options?.signal);
   }
 
   forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void> {
@@ -152,62 +113,23 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return this.entries();
   }
 
-  #key(bytes: Uint8Array): K {
-    return decodeKey(this.target.key, bytes);
+  #send<T>({ write, read }: Call<T>): Promise<T> {
+    return this.target.connection.request(write, read);
   }
 
-  #value(bytes: Uint8Array): V {
-    return decodeValue(this.target.value, bytes);
-  }
-
-  #optionalValue(reader: ReplyReader): V | undefined {
-    const bytes = reader.optional();
-    return bytes && this.#value(bytes);
-  }
-
-  #pair(reader: ReplyReader): Pair<K, V> {
-    if (reader.u8() === 0) return undefined;
-    const key = reader.bytes();
-    const value = reader.bytes();
-    return [this.#key(key), this.#value(value)];
-  }
-
-  /** Sends a request that begins with view and collection. */
-  #request<T>(op: number, write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
-    this.#checkOpen();
-    const { connection, index } = this.target;
-    return connection.request((writer) => write(writer.u8(op).uv(this.#view.id).uv(index)), read);
-  }
-
-  #many<Raw, T>(
-    op: number,
-    keys: Iterable<K>,
-    read: (reader: ReplyReader) => Raw,
-    decode: (raw: Raw) => T,
-  ): Promise<T[]> {
-    return attempt(() => {
-      const encoded = Array.from(keys, (key) => encodeKey(this.target.key, key));
-      return this.#request(op, (writer) => {
-        writer.uv(encoded.length);
-        for (const bytes of encoded) writer.bytes(bytes);
-      }, (reader) => encoded.map(() => read(reader)).map(decode));
-    });
-  }
-
-  #countIn({ range, offset, limit }: Window): Promise<number> {
-    const count = this.#request(Op.count, (writer) => writer.range(range), (reader) => reader.uv());
-    return count.then((all) => Math.min(Math.max(all - offset, 0), limit));
+  #sendUnlessFound<T>(found: T[] | Call<T[]>): Promise<T[]> {
+    return Array.isArray(found) ? Promise.resolve(found) : this.#send(found);
   }
 
   #atFromStart(index: number, { range, reverse, offset, limit }: Window): Promise<Pair<K, V>> {
     const position = offset + index;
     if (index >= limit || !Number.isSafeInteger(position)) return Promise.resolve(undefined);
-    return this.#atPosition(range, reverse, position);
+    return this.#send(this.#calls.at(range, reverse, position));
   }
 
   async #atFromEnd(index: number, window: Window): Promise<Pair<K, V>> {
     const { range, reverse, offset, limit } = window;
-    if (offset === 0 && limit === Infinity) return this.#atPosition(range, !reverse, index);
+    if (offset === 0 && limit === Infinity) return this.#send(this.#calls.at(range, !reverse, index));
     // Where the end is has to be asked first, in a state that stays the same meanwhile.
     const { connection } = this.target;
     const id = this.#view.id || connection.newId();
@@ -215,45 +137,34 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     if (isOwn) connection.post((writer) => writer.u8(Op.snapshotOpen).uv(id), (reader) => reader.uv());
     const fixed = isOwn ? new CollectionReader(this.target, { id, isClosed: false }) : this;
     try {
-      const count = await fixed.#countIn(window);
+      const count = await fixed.#send(fixed.#calls.count(window));
       return index < count ? await fixed.#atFromStart(count - 1 - index, window) : undefined;
     } finally {
       if (isOwn) connection.post((writer) => writer.u8(Op.snapshotClose).uv(id), () => undefined);
     }
   }
 
-  #atPosition(range: Window['range'], fromEnd: boolean, index: number): Promise<Pair<K, V>> {
-    const read = (reader: ReplyReader): Pair<K, V> => this.#pair(reader);
-    const end = fromEnd ? 1 : 0;
-    // An edge is found without counting.
-    return index === 0
-      ? this.#request(Op.edge, (writer) => writer.range(range).u8(end), read)
-      : this.#request(Op.at, (writer) => writer.range(range).u8(end).uv(index), read);
-  }
-
   #iterate<T>(
     options: RangeOptions<K> | undefined,
     keys: boolean,
     values: boolean,
-    decode: (reader: ReplyReader) => T,
+    choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
   ): KvIterator<T, K> {
     const { connection, index, key } = this.target;
+    const decoders = itemDecoders(this.target);
     return new CursorIterator<T, K>({
       connection,
       window: () => {
-        this.#checkOpen();
+        checkOpen(this.#view);
         return toWindow(key, options);
       },
       writeSource: (writer) => writer.uv(this.#view.id).uv(index),
       keys,
       values,
       signal: options?.signal,
-      decode,
+      decode: choose(decoders),
+      isFast: decoders.isFast,
       encodeSeek: (prefix) => encodeSeek(key, prefix),
     });
-  }
-
-  #checkOpen(): void {
-    if (this.#view.isClosed) throw new KvError('KV_CLOSED', 'the snapshot is closed');
   }
 }

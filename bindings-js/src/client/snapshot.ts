@@ -4,8 +4,7 @@ import { LazyPromise, dispose, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
 import { CollectionReader } from './reader.ts';
-import type { Target, View } from './reader.ts';
-import { KvSyncReader } from './sync.ts';
+import type { Target, View } from './target.ts';
 
 interface Held {
   readonly connection: Connection;
@@ -71,8 +70,7 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
   }
 
   get sync(): SyncReader<K, V> {
-    this.target.connection.checkSync();
-    return new KvSyncReader(this.target, this.#view);
+    return this.target.connection.checkSync().syncFaces.reader(this.target, this.#view);
   }
 
   close(): Promise<void> {

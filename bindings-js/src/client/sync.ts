@@ -8,49 +8,33 @@ import type {
 } from '../types.ts';
 import { checkFunction, checkSignal, dispose } from './async.ts';
 import { ChangeList } from './changes.ts';
-import { decodeKey, decodeValue, encodeKey, encodeValue } from './codecs.ts';
-import type { Connection } from './connection.ts';
+import { ReadCalls, batchCall, checkOpen, clearCall, getOrInsertCall, itemDecoders } from './calls.ts';
+import type { Call } from './calls.ts';
+import type { DecodeItem } from './chunk.ts';
+import { encodeKey } from './codecs.ts';
 import { toExpiry } from './expiry.ts';
 import { Op } from './protocol.ts';
-import type { ReplyReader, RequestWriter } from './protocol.ts';
-import { boundsOf, isPart, refuseWindow, toWindow } from './range.ts';
-import type { Window } from './range.ts';
-import type { Target, View } from './reader.ts';
+import type { RequestWriter } from './protocol.ts';
+import { boundsOf, isPart, toWindow } from './range.ts';
 import { validatedSync } from './schema.ts';
+import { ASK, NEWEST } from './target.ts';
+import type { Target, View } from './target.ts';
 import { durabilityCode } from './scope.ts';
+import { SyncScan } from './sync-scan.ts';
 
 const REVERSE = 1;
 const WITH_KEYS = 2;
 const WITH_VALUES = 4;
-const FIRST_CHUNK_ITEMS = 64;
-const MAX_CHUNK_ITEMS = 4096;
-const CHUNK_BYTES = 256 << 10;
 
-interface OpenScan {
-  readonly connection: Connection;
-  readonly id: number;
-}
-
-function closeScan({ connection, id }: OpenScan): void {
-  if (connection.status === 'open') connection.requestSync((writer) => writer.u8(Op.scanClose).uv(id), () => undefined);
-}
-
-/** An iterator that nobody ended would keep its snapshot's space in the file. */
-const abandoned = new FinalizationRegistry<OpenScan>((scan) => {
-  try {
-    closeScan(scan);
-  } catch {
-    // The engine is gone, and the scan with it.
-  }
-});
-
-export class KvSyncReader<K, V> implements SyncReader<K, V> {
+class KvSyncReader<K, V> implements SyncReader<K, V> {
   protected readonly target: Target<K, V>;
   protected readonly view: View;
+  readonly #calls: ReadCalls<K, V>;
 
   constructor(target: Target<K, V>, view: View) {
     this.target = target;
     this.view = view;
+    this.#calls = new ReadCalls(target, view);
   }
 
   get size(): number {
@@ -58,30 +42,16 @@ export class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   get(key: K): V | undefined {
-    const bytes = encodeKey(this.target.key, key);
-    return this.#request(Op.get, (writer) => writer.bytes(bytes), (reader) => {
-      const value = reader.optional();
-      return value === undefined ? undefined : this.#value(value);
-    });
+    const found = this.#calls.find(key);
+    return found === ASK ? this.#send(this.#calls.get(key)) : found;
   }
 
   getMany(keys: Iterable<K>): (V | undefined)[] {
-    return this.#many(Op.getMany, keys, (reader) => {
-      const value = reader.optional();
-      return value === undefined ? undefined : this.#value(value);
-    });
+    return this.#sendUnlessFound(this.#calls.getMany(keys));
   }
 
   getEntry(key: K): Entry<K, V> | undefined {
-    const bytes = encodeKey(this.target.key, key);
-    return this.#request(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
-      const value = reader.optional();
-      if (value === undefined) return undefined;
-      const version = reader.uv();
-      const expiresAt = reader.uv();
-      const entry = { key: this.#key(bytes), value: this.#value(value), version };
-      return expiresAt === 0 ? entry : { ...entry, expiresAt };
-    });
+    return this.#send(this.#calls.getEntry(key));
   }
 
   has(key: K): boolean {
@@ -89,22 +59,19 @@ export class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   hasMany(keys: Iterable<K>): boolean[] {
-    return this.#many(Op.hasMany, keys, (reader) => reader.u8() !== 0);
+    return this.#sendUnlessFound(this.#calls.hasMany(keys));
   }
 
   entries(options?: Range<K>): IterableIterator<[K, V]> {
-    return this.#iterate(options, true, true, (reader) => {
-      const key = reader.bytes();
-      return [this.#key(key), this.#value(reader.bytes())];
-    });
+    return this.#iterate(options, true, true, ({ entry }) => entry);
   }
 
   keys(options?: Range<K>): IterableIterator<K> {
-    return this.#iterate(options, true, false, (reader) => this.#key(reader.bytes()));
+    return this.#iterate(options, true, false, ({ key }) => key);
   }
 
   values(options?: Range<K>): IterableIterator<V> {
-    return this.#iterate(options, false, true, (reader) => this.#value(reader.bytes()));
+    return this.#iterate(options, false, true, ({ value }) => value);
   }
 
   range(options: Range<K>): IterableIterator<[K, V]> {
@@ -127,61 +94,31 @@ export class KvSyncReader<K, V> implements SyncReader<K, V> {
     if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
     const window = toWindow(this.target.key, options);
     const { range, reverse, offset, limit } = window;
-    if (index < 0 && offset === 0 && limit === Infinity) return this.#atPosition(range, !reverse, -index - 1);
-    const fromStart = index < 0 ? this.#countIn(window) + index : index;
+    if (index < 0 && offset === 0 && limit === Infinity) return this.#send(this.#calls.at(range, !reverse, -index - 1));
+    const fromStart = index < 0 ? this.#send(this.#calls.count(window)) + index : index;
     const position = offset + fromStart;
     if (fromStart < 0 || fromStart >= limit || !Number.isSafeInteger(position)) return undefined;
-    return this.#atPosition(range, reverse, position);
+    return this.#send(this.#calls.at(range, reverse, position));
   }
 
   count(options?: Range<K>): number {
-    return this.#countIn(toWindow(this.target.key, options));
+    return this.#send(this.#calls.count(toWindow(this.target.key, options)));
   }
 
   rank(key: K, options?: Bounds<K>): number {
-    refuseWindow(options);
-    const { range } = toWindow(this.target.key, options);
-    const bytes = encodeKey(this.target.key, key);
-    return this.#request(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
+    return this.#send(this.#calls.rank(key, options));
   }
 
   [Symbol.iterator](): IterableIterator<[K, V]> {
     return this.entries();
   }
 
-  #key(bytes: Uint8Array): K {
-    return decodeKey(this.target.key, bytes);
+  #send<T>({ write, read }: Call<T>): T {
+    return this.target.connection.requestSync(write, read);
   }
 
-  #value(bytes: Uint8Array): V {
-    return decodeValue(this.target.value, bytes);
-  }
-
-  #request<T>(op: number, write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T {
-    this.#checkOpen();
-    const { connection, index } = this.target;
-    return connection.requestSync((writer) => write(writer.u8(op).uv(this.view.id).uv(index)), read);
-  }
-
-  #many<T>(op: number, keys: Iterable<K>, read: (reader: ReplyReader) => T): T[] {
-    const encoded = Array.from(keys, (key) => encodeKey(this.target.key, key));
-    return this.#request(op, (writer) => {
-      writer.uv(encoded.length);
-      for (const bytes of encoded) writer.bytes(bytes);
-    }, (reader) => encoded.map(() => read(reader)));
-  }
-
-  #countIn({ range, offset, limit }: Window): number {
-    const all = this.#request(Op.count, (writer) => writer.range(range), (reader) => reader.uv());
-    return Math.min(Math.max(all - offset, 0), limit);
-  }
-
-  #atPosition(range: Window['range'], fromEnd: boolean, index: number): [K, V] | undefined {
-    return this.#request(Op.at, (writer) => writer.range(range).u8(fromEnd ? 1 : 0).uv(index), (reader) => {
-      if (reader.u8() === 0) return undefined;
-      const key = reader.bytes();
-      return [this.#key(key), this.#value(reader.bytes())];
-    });
+  #sendUnlessFound<T>(found: T[] | Call<T[]>): T[] {
+    return Array.isArray(found) ? found : this.#send(found);
   }
 
   /** The state is that of the call, not that of the first `next`. */
@@ -189,53 +126,28 @@ export class KvSyncReader<K, V> implements SyncReader<K, V> {
     options: Range<K> | undefined,
     keys: boolean,
     values: boolean,
-    decode: (reader: ReplyReader) => T,
+    choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
   ): IterableIterator<T> {
     const { range, reverse, offset, limit } = toWindow(this.target.key, options);
     const { connection, index } = this.target;
-    const fields = (keys ? 1 : 0) + (values ? 1 : 0);
-    const scan: OpenScan = { connection, id: connection.newId() };
-    const read = (reader: ReplyReader): { isLast: boolean; left: number; items: ReplyReader } => {
-      const isLast = reader.u8() !== 0;
-      const left = reader.uv();
-      return { isLast, left, items: reader.fork(left * fields) };
-    };
     const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0);
-    this.#checkOpen();
-    let chunk = limit === 0 ? undefined : connection.requestSync((writer) => {
-      writer.u8(Op.scanOpen).uv(scan.id).uv(this.view.id).uv(index).range(range).u8(flags).uv(offset);
-      writer.uv(limit === Infinity ? 0 : limit).uv(FIRST_CHUNK_ITEMS).uv(CHUNK_BYTES);
-    }, read);
-    let items = FIRST_CHUNK_ITEMS;
-    let isOpen = chunk?.isLast === false;
-    function* generate(): Generator<T, undefined> {
-      try {
-        while (chunk !== undefined) {
-          for (; chunk.left > 0; chunk.left--) yield decode(chunk.items);
-          if (!isOpen) return;
-          items = Math.min(items * 4, MAX_CHUNK_ITEMS);
-          chunk = connection.requestSync((writer) => writer.u8(Op.scanNext).uv(scan.id).uv(items).uv(CHUNK_BYTES), read);
-          isOpen = !chunk.isLast;
-        }
-      } finally {
-        if (isOpen && connection.status === 'open') closeScan(scan);
-        abandoned.unregister(scan);
-      }
-    }
-    const iterator = generate();
-    if (isOpen) abandoned.register(iterator, scan, scan);
-    return iterator;
-  }
-
-  #checkOpen(): void {
-    if (this.view.isClosed) throw new KvError('KV_CLOSED', 'the snapshot is closed');
+    const decoders = itemDecoders(this.target);
+    checkOpen(this.view);
+    return new SyncScan({
+      connection,
+      write: (writer) =>
+        writer.uv(this.view.id).uv(index).range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit),
+      limit,
+      decode: choose(decoders),
+      isFast: decoders.isFast,
+    });
   }
 }
 
 /** How a write begins: in the database with its durability, or in a transaction. */
 type Begin = (writer: RequestWriter, op: number, options: WriteOptions | undefined) => RequestWriter;
 
-export class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCollection<K, V, I> {
+class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCollection<K, V, I> {
   readonly #begin: Begin;
 
   constructor(target: Target<K, V>, view: View, begin: Begin) {
@@ -278,17 +190,14 @@ export class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements
       if (first !== undefined) this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined), options);
       return;
     }
-    this.#write(Op.clear, options, (writer) => writer.uv(this.target.index).range(window.range), () => undefined);
+    this.#write(Op.clear, options, clearCall(this.target, window));
   }
 
   getOrInsert(key: K, value: I, options?: SetOptions): V {
     const expiresAt = toExpiry(options, this.target.expireIn);
     const keyBytes = encodeKey(this.target.key, key);
-    const valueBytes = encodeValue(this.target.value, validatedSync(this.target, value));
-    const found = this.#write(Op.getOrInsert, options, (writer) => {
-      writer.uv(this.target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt);
-    }, (reader) => reader.optional());
-    return decodeValue(this.target.value, found ?? valueBytes);
+    const valid = validatedSync(this.target, value);
+    return this.#write(Op.getOrInsert, options, getOrInsertCall(this.target, keyBytes, valid, expiresAt));
   }
 
   getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V {
@@ -320,17 +229,10 @@ export class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements
   }
 
   #batch(changes: ChangeList, options: WriteOptions | undefined): number {
-    return this.#write(Op.batch, options, (writer) => {
-      writer.uv(changes.length).raw(changes.bytes);
-    }, (reader) => reader.uv());
+    return this.#write(Op.batch, options, batchCall(changes));
   }
 
-  #write<T>(
-    op: number,
-    options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader) => T,
-  ): T {
+  #write<T>(op: number, options: WriteOptions | undefined, { write, read }: Call<T>): T {
     checkSignal(options?.signal);
     return this.target.connection.requestSync((writer) => write(this.#begin(writer, op, options)), (reader) => {
       reader.uv();
@@ -342,7 +244,7 @@ export class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements
 /** How the database finds the collection that is meant. */
 export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
-export class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements SyncDatabase<K, V, I> {
+class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements SyncDatabase<K, V, I> {
   readonly #resolve: ResolveCollection;
   readonly #view: View;
   readonly #durability: Durability;
@@ -410,3 +312,10 @@ export class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> imple
   }
 }
 
+
+/** Makes synchronous faces. Comes with the transports that have them, so that others need not load it. */
+export const syncFaces = {
+  reader: <K, V>(target: Target<K, V>, view: View): SyncReader<K, V> => new KvSyncReader(target, view),
+  database: <K, V, I>(target: Target<K, V>, durability: Durability, resolve: ResolveCollection): SyncDatabase<K, V, I> =>
+    new KvSyncDatabase<K, V, I>(target, NEWEST, durability, resolve),
+};

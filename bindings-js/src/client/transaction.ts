@@ -7,7 +7,7 @@ import { LazyPromise, attempt, checkCount, checkFunction, checkSignal, dispose, 
 import { CollectionWriter } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
-import type { Target, View } from './reader.ts';
+import type { Target, View } from './target.ts';
 import { TransactionScope, durabilityCode } from './scope.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;

@@ -1,5 +1,7 @@
 // How messages reach the engine.
 import type { KvError } from '../errors.ts';
+import type { Lookups } from './lookup.ts';
+import type { syncFaces } from './sync.ts';
 
 /** Where a transport reports to. */
 export interface TransportEvents {
@@ -28,6 +30,10 @@ export interface Transport {
   settle?(): void;
   /** Sends a message and gives its reply at once; only where the engine runs in this thread. */
   sendSync?(message: Uint8Array<ArrayBuffer>): Uint8Array;
+  /** There if `sendSync` is. */
+  readonly syncFaces?: typeof syncFaces;
+  /** Lookups without messages; only where the engine runs in this thread and answers messages at once. */
+  readonly lookups?: Lookups;
   /** Frees what the engine holds; called once, after its last reply or failure. */
   dispose(): Promise<void> | void;
 }

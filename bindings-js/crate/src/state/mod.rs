@@ -229,7 +229,7 @@ impl State {
     }
 
     /// Where to read from.
-    fn source(&mut self, database: &Database, view: View, collection: u64) -> Result<Source<'_>> {
+    pub(crate) fn source(&mut self, database: &Database, view: View, collection: u64) -> Result<Source<'_>> {
         if let View::Opened(id) = view
             && self.transactions.get_mut(id).is_some()
         {

@@ -23,7 +23,7 @@ impl Source<'_> {
     }
 
     /// Appends the value of a key, if there is one.
-    pub(super) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+    pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         let value = match self {
             Self::Committed(tree) => return tree.map_or(Ok(false), |tree| tree.get_into(key, into)),
             Self::Uncommitted(transaction, name) => transaction.get(name, key)?,
@@ -33,7 +33,7 @@ impl Source<'_> {
         Ok(value.is_some())
     }
 
-    pub(super) fn contains(&self, key: &[u8]) -> Result<bool> {
+    pub(crate) fn contains(&self, key: &[u8]) -> Result<bool> {
         match self {
             Self::Committed(tree) => tree.map_or(Ok(false), |tree| tree.contains(key)),
             Self::Uncommitted(transaction, name) => Ok(transaction.get(name, key)?.is_some()),

@@ -7,8 +7,9 @@ import type { CodecPair } from '../known-codecs.ts';
 import type { Connection } from '../connection.ts';
 import { Op } from '../protocol.ts';
 import { refuseWindow, toWindow } from '../range.ts';
-import { CollectionReader, NEWEST } from '../reader.ts';
-import type { Target } from '../reader.ts';
+import { CollectionReader } from '../reader.ts';
+import { NEWEST } from '../target.ts';
+import type { Target } from '../target.ts';
 import { FixedDecoders, StoredDecoders } from './decode.ts';
 import { FeedIterator } from './iterator.ts';
 

@@ -1,0 +1,155 @@
+// Requests with what reads their replies, for promises and for the synchronous face alike.
+import type { Bounds, Entry } from '../types.ts';
+import { KvError } from '../errors.ts';
+import type { ChangeList } from './changes.ts';
+import { decodeKey, decodeValue, encodeKey, encodeValue } from './codecs.ts';
+import type { Lookups } from './lookup.ts';
+import { Op } from './protocol.ts';
+import type { ReplyReader, RequestWriter } from './protocol.ts';
+import { refuseWindow, toWindow } from './range.ts';
+import type { Window } from './range.ts';
+import { ASK, isFast } from './target.ts';
+import type { Target, View } from './target.ts';
+
+/** `read` takes all of the reply's fields before it decodes them. */
+export interface Call<T> {
+  readonly write: (writer: RequestWriter) => unknown;
+  readonly read: (reader: ReplyReader) => T;
+}
+
+export type Pair<K, V> = [K, V] | undefined;
+
+export function checkOpen(view: View): void {
+  if (view.isClosed) throw new KvError('KV_CLOSED', 'the snapshot is closed');
+}
+
+/** Lookups and counts of one collection in one state. */
+export class ReadCalls<K, V> {
+  readonly #target: Target<K, V>;
+  readonly #view: View;
+
+  constructor(target: Target<K, V>, view: View) {
+    this.#target = target;
+    this.#view = view;
+  }
+
+  /** What a key leads to, if that needs no message. */
+  find(key: K): V | undefined | typeof ASK {
+    const { lookups } = this.#target.connection;
+    return lookups ? lookups.get(this.#target, this.#view, key) : ASK;
+  }
+
+  get(key: K): Call<V | undefined> {
+    const bytes = encodeKey(this.#target.key, key);
+    return this.#call(Op.get, (writer) => writer.bytes(bytes), (reader) => this.#optional(reader.optional()));
+  }
+
+  /** What the keys lead to, or the call that finds out. */
+  getMany(keys: Iterable<K>): (V | undefined)[] | Call<(V | undefined)[]> {
+    return this.#many(Op.getMany, keys, (lookups, list) => lookups.getMany(this.#target, this.#view, list), (reader) => reader.optional(), (bytes) => this.#optional(bytes));
+  }
+
+  /** As `getMany`. */
+  hasMany(keys: Iterable<K>): boolean[] | Call<boolean[]> {
+    return this.#many(Op.hasMany, keys, (lookups, list) => lookups.hasMany(this.#target, this.#view, list), (reader) => reader.u8() !== 0, (has) => has);
+  }
+
+  getEntry(key: K): Call<Entry<K, V> | undefined> {
+    const bytes = encodeKey(this.#target.key, key);
+    return this.#call(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
+      const value = reader.optional();
+      if (value === undefined) return undefined;
+      const version = reader.uv();
+      const expiresAt = reader.uv();
+      const entry = { key: decodeKey(this.#target.key, bytes), value: this.#value(value), version };
+      return expiresAt === 0 ? entry : { ...entry, expiresAt };
+    });
+  }
+
+  count({ range, offset, limit }: Window): Call<number> {
+    return this.#call(Op.count, (writer) => writer.range(range), (reader) =>
+      Math.min(Math.max(reader.uv() - offset, 0), limit));
+  }
+
+  rank(key: K, options: Bounds<K> | undefined): Call<number> {
+    refuseWindow(options);
+    const { range } = toWindow(this.#target.key, options);
+    const bytes = encodeKey(this.#target.key, key);
+    return this.#call(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
+  }
+
+  at(range: Window['range'], fromEnd: boolean, index: number): Call<Pair<K, V>> {
+    const end = fromEnd ? 1 : 0;
+    // An edge is found without counting.
+    const write = (writer: RequestWriter): RequestWriter => writer.range(range).u8(end);
+    return this.#call(index === 0 ? Op.edge : Op.at, index === 0 ? write : (writer) => write(writer).uv(index), (reader) => {
+      if (reader.u8() === 0) return undefined;
+      const key = reader.bytes();
+      const value = reader.bytes();
+      return [decodeKey(this.#target.key, key), this.#value(value)];
+    });
+  }
+
+  #value(bytes: Uint8Array): V {
+    return decodeValue(this.#target.value, bytes);
+  }
+
+  #optional(bytes: Uint8Array | undefined): V | undefined {
+    return bytes && this.#value(bytes);
+  }
+
+  /** A call that begins with view and collection. */
+  #call<T>(op: number, write: Call<T>['write'], read: Call<T>['read']): Call<T> {
+    checkOpen(this.#view);
+    return { write: (writer) => write(writer.u8(op).uv(this.#view.id).uv(this.#target.index)), read };
+  }
+
+  #many<Raw, T>(
+    op: number,
+    keys: Iterable<K>,
+    look: (lookups: Lookups, keys: readonly K[]) => T[] | typeof ASK,
+    read: (reader: ReplyReader) => Raw,
+    decode: (raw: Raw) => T,
+  ): T[] | Call<T[]> {
+    const list = Array.from(keys);
+    const { lookups } = this.#target.connection;
+    const found = lookups ? look(lookups, list) : ASK;
+    if (found !== ASK) return found;
+    const encoded = list.map((key) => encodeKey(this.#target.key, key));
+    return this.#call(op, (writer) => {
+      writer.uv(encoded.length);
+      for (const bytes of encoded) writer.bytes(bytes);
+    }, (reader) => encoded.map(() => read(reader)).map(decode));
+  }
+}
+
+/** What makes an entry, a key or a value of an item of a scan. */
+export function itemDecoders<K, V>(target: Target<K, V>): {
+  readonly entry: (reader: ReplyReader) => [K, V];
+  readonly key: (reader: ReplyReader) => K;
+  readonly value: (reader: ReplyReader) => V;
+  /** They run no code of the caller's. */
+  readonly isFast: boolean;
+} {
+  const key = (reader: ReplyReader): K => reader.decoded('key', target.key, target.fastKey);
+  const value = (reader: ReplyReader): V => reader.decoded('value', target.value, target.fastValue);
+  return { entry: (reader) => [key(reader), value(reader)], key, value, isFast: isFast(target) };
+}
+
+export function clearCall<K, V>({ index }: Target<K, V>, { range }: Window): Call<void> {
+  return { write: (writer) => writer.uv(index).range(range), read: (reader) => void reader.uv() };
+}
+
+export function getOrInsertCall<K, V>(target: Target<K, V>, keyBytes: Uint8Array, value: V, expiresAt: number): Call<V> {
+  const valueBytes = encodeValue(target.value, value);
+  return {
+    write: (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
+    // A value that is inserted comes out as a copy, like one that is found.
+    read: (reader) => decodeValue(target.value, reader.optional() ?? valueBytes),
+  };
+}
+
+/** Gives how many of the keys that were deleted were there. */
+export function batchCall(changes: ChangeList): Call<number> {
+  return { write: (writer) => writer.uv(changes.length).raw(changes.bytes), read: (reader) => reader.uv() };
+}

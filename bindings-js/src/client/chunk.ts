@@ -1,0 +1,78 @@
+// A part of a scan: the items of one reply.
+import type { ReplyReader } from './protocol.ts';
+
+/** Takes an item's fields and makes the item. */
+export type DecodeItem<T> = (reader: ReplyReader) => T;
+
+/** Items of a chunk that is decoded at once. */
+const FIRST_ITEMS = 32;
+const MAX_ITEMS = 2048;
+const BYTES = 64 << 10;
+/** A scan of no more items is one chunk. */
+const MAX_SHORT_SCAN = 256;
+
+export class Chunk<T> {
+  /** Items that were not taken yet. */
+  left: number;
+  readonly isLast: boolean;
+  readonly #reader: ReplyReader;
+  readonly #decode: DecodeItem<T>;
+  #items: T[] | undefined;
+  #at = 0;
+
+  private constructor(reader: ReplyReader, decode: DecodeItem<T>, keeps: boolean) {
+    this.isLast = reader.u8() !== 0;
+    this.left = reader.uv();
+    const length = reader.uv();
+    this.#reader = keeps ? reader.fork(length) : reader;
+    this.#decode = decode;
+  }
+
+  /** Decodes each item when it is taken; the reply has to stay as it is. */
+  static kept<T>(reader: ReplyReader, decode: DecodeItem<T>): Chunk<T> {
+    return new Chunk(reader, decode, true);
+  }
+
+  /** Decodes all now, up to one that cannot be decoded. `decode` must not run code of the caller's. */
+  static decoded<T>(reader: ReplyReader, decode: DecodeItem<T>): Chunk<T> {
+    const chunk = new Chunk(reader, decode, false);
+    const items: T[] = [];
+    try {
+      while (items.length < chunk.left) items.push(decode(reader));
+    } catch (error) {
+      chunk.#failure = { error };
+    }
+    chunk.#items = items;
+    return chunk;
+  }
+
+  #failure: { readonly error: unknown } | undefined;
+
+  take(): T {
+    const items = this.#items;
+    if (items === undefined) {
+      const item = this.#decode(this.#reader);
+      this.left--;
+      return item;
+    }
+    if (this.#at === items.length) throw this.#failure?.error;
+    this.left--;
+    return items[this.#at++] as T;
+  }
+}
+
+/** How many items chunks have that are decoded at once: more and more, as somebody seems to want them all. */
+export class ChunkSize {
+  readonly bytes = BYTES;
+  #items: number;
+
+  constructor(limit: number) {
+    this.#items = limit <= MAX_SHORT_SCAN ? limit : FIRST_ITEMS;
+  }
+
+  next(): number {
+    const items = this.#items;
+    this.#items = Math.min(items * 4, MAX_ITEMS);
+    return items;
+  }
+}

@@ -1,0 +1,97 @@
+// An iterator over entries whose engine runs in this thread: a cursor of the engine, read in chunks.
+import { Chunk, ChunkSize } from './chunk.ts';
+import type { DecodeItem } from './chunk.ts';
+import type { Connection } from './connection.ts';
+import { ASK } from './target.ts';
+import { Op } from './protocol.ts';
+import type { ReplyReader, RequestWriter } from './protocol.ts';
+
+interface OpenScan {
+  readonly connection: Connection;
+  readonly id: number;
+}
+
+function closeScan({ connection, id }: OpenScan): void {
+  if (connection.status === 'open') connection.requestSync((writer) => writer.u8(Op.scanClose).uv(id), () => undefined);
+}
+
+/** An iterator that nobody ended would keep its snapshot's space in the file. */
+const abandoned = new FinalizationRegistry<OpenScan>((scan) => {
+  try {
+    closeScan(scan);
+  } catch {
+    // The engine is gone, and the scan with it.
+  }
+});
+
+export interface ScanRequest<T> {
+  readonly connection: Connection;
+  /** Writes what follows the scan's number. */
+  readonly write: (writer: RequestWriter) => unknown;
+  readonly limit: number;
+  readonly decode: DecodeItem<T>;
+  /** Decoding runs no code of the caller's. */
+  readonly isFast: boolean;
+}
+
+export class SyncScan<T> implements IterableIterator<T> {
+  declare [Symbol.iterator]: () => this;
+  readonly #request: ScanRequest<T>;
+  readonly #scan: OpenScan;
+  readonly #size: ChunkSize;
+  #chunk: Chunk<T> | undefined;
+  #isOpen = false;
+
+  /** The state is that of now, not that of the first `next`. */
+  constructor(request: ScanRequest<T>) {
+    this.#request = request;
+    this.#scan = { connection: request.connection, id: request.connection.newId() };
+    this.#size = new ChunkSize(request.limit);
+    if (request.limit === 0) return;
+    this.#read((writer) => request.write(writer.u8(Op.scanOpen).uv(this.#scan.id)));
+    if (this.#isOpen) abandoned.register(this, this.#scan, this.#scan);
+  }
+
+  next(): IteratorResult<T, undefined> {
+    let chunk = this.#chunk;
+    while (chunk === undefined || chunk.left === 0) {
+      if (!this.#isOpen) return { done: true, value: undefined };
+      chunk = this.#read((writer) => writer.u8(Op.scanNext).uv(this.#scan.id));
+      if (!this.#isOpen) abandoned.unregister(this.#scan);
+    }
+    try {
+      return { done: false, value: chunk.take() };
+    } catch (error) {
+      this.return();
+      throw error;
+    }
+  }
+
+  return(): IteratorResult<T, undefined> {
+    this.#chunk = undefined;
+    if (this.#isOpen) {
+      this.#isOpen = false;
+      abandoned.unregister(this.#scan);
+      closeScan(this.#scan);
+    }
+    return { done: true, value: undefined };
+  }
+
+  #read(write: (writer: RequestWriter) => unknown): Chunk<T> {
+    const { connection, decode, isFast } = this.#request;
+    const writeAll = (writer: RequestWriter): void => {
+      write(writer);
+      writer.uv(this.#size.next()).uv(this.#size.bytes);
+    };
+    // What fails closes the scan.
+    this.#isOpen = false;
+    let chunk = isFast ? connection.requestNow(writeAll, (reader) => Chunk.decoded(reader, decode)) : ASK;
+    if (chunk === ASK) chunk = connection.requestSync(writeAll, (reader: ReplyReader) => Chunk.kept(reader, decode));
+    this.#isOpen = !chunk.isLast;
+    this.#chunk = chunk;
+    return chunk;
+  }
+}
+
+// Where there are iterator helpers, it has them.
+Object.setPrototypeOf(SyncScan.prototype, Object.getPrototypeOf(Object.getPrototypeOf([][Symbol.iterator]())) as object);
