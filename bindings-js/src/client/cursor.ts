@@ -201,7 +201,8 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       writeSource(writer);
       writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
     };
-    if (isFast) this.#size = new ChunkSize(limit);
+    // What is there at once cannot be aborted any more.
+    if (isFast && signal === undefined) this.#size = new ChunkSize(limit);
     if (!this.#readNow(write)) {
       this.#ahead = this.#chunkOf(connection.request((writer) => {
         write(writer);
