@@ -1,6 +1,7 @@
 // Lookups and scans that need no message: the same answers, in the order of the calls, and copies of what is stored.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { inspect } from 'node:util';
 import fc from 'fast-check';
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import type { KeyCodec, ValueCodec } from 'mangrove-kv';
@@ -69,7 +70,8 @@ for (const codec of CODECS) {
       };
       const around = new Uint8Array(stored.length + 8).fill(0x61);
       around.set(stored, 4);
-      assert.deepEqual(result(() => fast.read(around, 4, 4 + stored.length)), result(() => codec.decode(stored)));
+      // As text, since no invalid date equals another.
+      assert.equal(inspect(result(() => fast.read(around, 4, 4 + stored.length))), inspect(result(() => codec.decode(stored))));
     }), { numRuns: 500 });
   });
 }
