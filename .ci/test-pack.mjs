@@ -9,20 +9,28 @@ import { pack } from './pack.mjs';
 import { toolEnv } from './tools.mjs';
 
 const PROGRAM = `
-import { open, destroy } from 'mangrove-kv';
-import { open as openInline } from 'mangrove-kv/inline';
+import { open, destroy, restore } from 'mangrove-kv';
+import { open as openInline, restore as restoreInline } from 'mangrove-kv/inline';
 
-for (const start of [open, openInline]) {
+for (const [start, copy] of [[open, restore], [openInline, restoreInline]]) {
   const path = process.argv[2] + (start === open ? '' : '-inline');
   const db = await start(path);
   await db.setMany([['b', new Date(2)], ['a', { list: [1n] }]]);
   await db.close();
   const again = await start(path, { create: false });
   const [keys, { list }] = [await again.keys().toArray(), await again.get('a')];
+  await copy(path + '-copy', again.backup());
+  const copied = await start(path + '-copy', { create: false });
+  if (await copied.size !== 2) throw new Error('not what was saved');
+  await copied.close();
   await again.close();
   if (again.persistence !== 'fs' || keys.join() !== 'a,b' || list[0] !== 1n || !await destroy(path)) throw new Error('not what was written');
 }
 `;
+
+/** The command line tool as it is installed: `npx mangrove-kv` runs this file. */
+const TOOL = join('node_modules', '.bin', 'mangrove-kv');
+const TOOL_FILE = join('node_modules', 'mangrove-kv', 'dist', 'cli.js');
 
 /** What a strict project with nothing but its runtime's types makes of ours. */
 const TYPED_PROGRAM = `
@@ -46,10 +54,11 @@ const RUNTIMES = {
   bun: ['bun', 'program.mjs', 'bun.db'],
 };
 
-function check(what, cwd, [program, ...args]) {
+function check(what, cwd, [program, ...args], expected) {
   const start = performance.now();
   try {
-    execFileSync(program, args, { cwd, env: toolEnv(), encoding: 'utf8', stdio: 'pipe' });
+    const out = execFileSync(program, args, { cwd, env: toolEnv(), encoding: 'utf8', stdio: 'pipe' });
+    if (expected !== undefined && out !== expected) throw new Error(`it printed ${out}`);
   } catch (error) {
     throw new Error(`${what}: ${error.message}\n${error.stdout ?? ''}`, { cause: error });
   }
@@ -69,13 +78,19 @@ const directory = mkdtempSync(join(tmpdir(), 'mangrove-pack-'));
 try {
   const tarball = pack(directory);
   check('publint', directory, ['publint', 'run', '--strict', tarball]);
-  // The module is no script, and there is no CommonJS.
-  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm']);
+  // The modules are no scripts, and there is no CommonJS.
+  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm', 'mangrove_upkeep_bg.wasm']);
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
   check('npm install', directory, ['npm', 'install', '--offline', '--no-audit', '--no-fund', tarball]);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);
   writeFileSync(join(directory, 'program.mts'), TYPED_PROGRAM);
-  for (const [runtime, command] of Object.entries(RUNTIMES)) check(runtime, directory, command);
+  for (const [runtime, command] of Object.entries(RUNTIMES)) {
+    check(runtime, directory, command);
+    const tool = runtime === 'node' ? [join(directory, TOOL)] : [...command.slice(0, -2), TOOL_FILE];
+    check(`${runtime}, set`, directory, [...tool, 'set', `tool-${runtime}`, '"ada"', '{"born":1815}'], '');
+    check(`${runtime}, scan`, directory, [...tool, 'scan', `tool-${runtime}`], '{"key":"ada","value":{"born":1815}}\n');
+    check(`${runtime}, recover`, directory, [...tool, 'recover', `tool-${runtime}`, `recovered-${runtime}`]);
+  }
   checkTypes(directory);
 } catch (error) {
   process.stderr.write(`pack: ${error.message}\n`);

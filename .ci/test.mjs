@@ -16,7 +16,7 @@ const STEPS = [
   // Its locks are shuttle's, so it is a build of its own.
   { name: 'clippy shuttle', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   // The other crates have no tests and much to compile; clippy has checked them.
-  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-cli', '--package', 'mangrove-bindings'] },
+  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-cli', '--package', 'mangrove-bindings', '--package', 'mangrove-host', '--package', 'mangrove-upkeep'] },
   { name: 'shuttle', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
   // Warnings, as of an export without documentation, are errors.
@@ -29,11 +29,21 @@ const STEPS = [
   { name: 'suites', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
   { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
+  // The tests of the native tool, on the one of the package; then both on the same command lines. The test that is left out runs it a thousand times.
+  {
+    name: 'cli', command: ['cargo', 'test', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'damage', '--exact'], env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
+  },
+  { name: 'cli both', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
   { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },
   { name: 'e2e', command: ['npm', 'run', '--silent', 'test', '--workspace', 'tests-e2e'] },
   { name: 'e2e examples', cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', cwd: MATRIX, command: ['playwright', 'test'] },
 ];
+
+/** Built by its tests. */
+function nativeTool() {
+  return join(process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target'), 'debug', 'mangrove');
+}
 
 function typeScriptProjects() {
   const workspaces = JSON.parse(output('npm', ['query', '.workspace']) ?? '[]').map((workspace) => workspace.location);
@@ -46,10 +56,10 @@ function select(names) {
   return names.length === 0 ? STEPS : STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
 }
 
-function runStep({ name, command: [program, ...args], cwd = ROOT }, env) {
+function runStep({ name, command: [program, ...args], cwd = ROOT, env: own }, env) {
   process.stdout.write(`\n==> ${name}: ${program} ${args.join(' ')}\n`);
   const start = performance.now();
-  const result = spawnSync(program, args, { cwd, env, stdio: 'inherit' });
+  const result = spawnSync(program, args, { cwd, env: { ...env, ...own }, stdio: 'inherit' });
   const seconds = ((performance.now() - start) / 1000).toFixed(1);
   const passed = result.status === 0;
   const reason = result.error?.message ?? result.signal ?? `exit ${result.status}`;

@@ -8,10 +8,8 @@ const EXPORT_LIST = /^export \{ initSync, __wbg_init as default \};$/m;
 /** Loading by URL is the entries' business; they hand over a compiled module. */
 const LOADERS = [/^async function __wbg_load\([\s\S]*?^\}$/m, /^let __wbg_init_promise;[\s\S]*?(?=^export \{)/m];
 
-const TYPES = `import type * as glue from './mangrove.js';
-
-export type Engine = glue.Engine;
-
+const typesOf = (name, names) => `import type * as glue from './${name}.js';
+${names.includes('Engine') ? '\nexport type Engine = glue.Engine;\n' : ''}
 /** What one instance of the module exports. */
 export type Instance = Omit<typeof glue, 'default' | 'initSync'> & { readonly memory: WebAssembly.Memory };
 
@@ -24,15 +22,15 @@ function cut(code, pattern) {
   return code.replace(pattern, '');
 }
 
-/** Reads mangrove.js in the directory and writes glue.js and its types beside it. */
-export function writeGlue(directory) {
-  const original = readFileSync(join(directory, 'mangrove.js'), 'utf8');
+/** Reads what wasm-bindgen wrote and writes glue.js and its types beside it. */
+export function writeGlue(directory, name) {
+  const original = readFileSync(join(directory, `${name}.js`), 'utf8');
   const names = [...original.matchAll(EXPORT)].map((match) => match[1]);
-  if (!names.includes('Engine')) throw new Error('the glue of wasm-bindgen exports no class Engine');
+  if (!names.includes('panic_message')) throw new Error('the glue of wasm-bindgen does not export what is expected');
   let body = LOADERS.reduce(cut, original);
   body = cut(body, EXPORT_LIST).replace(EXPORT, '');
   if (/^(?:export|import) /m.test(body)) throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
   const code = `export function instantiate(wasmModuleToUse) {\n${body}\nconst { memory } = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, memory };\n}\n`;
   writeFileSync(join(directory, 'glue.js'), code);
-  writeFileSync(join(directory, 'glue.d.ts'), TYPES);
+  writeFileSync(join(directory, 'glue.d.ts'), typesOf(name, names));
 }

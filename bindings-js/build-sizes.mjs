@@ -5,7 +5,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 const FILES = [
   'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'live.js', 'mangrove_bg.wasm', 'node.js',
-  'node-inline.js', 'node-worker.js',
+  'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js',
 ];
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */

@@ -1,6 +1,6 @@
 // Builds the npm package into dist/: the engine as WebAssembly, the bundles, and the types.
 import { createHash } from 'node:crypto';
-import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
@@ -14,8 +14,11 @@ import { checkSizes } from './build-sizes.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const DIST = join(HERE, 'dist');
-/** What wasm-pack writes; the TypeScript imports `glue.js` from here. */
-const WASM = join(HERE, 'build', 'wasm');
+/** The modules: the crate of each, and where wasm-pack writes it; the TypeScript imports `glue.js` from there. */
+const MODULES = [
+  { crate: 'crate', directory: join(HERE, 'build', 'wasm'), name: 'mangrove' },
+  { crate: 'upkeep', directory: join(HERE, 'build', 'wasm-upkeep'), name: 'mangrove_upkeep' },
+];
 const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
 
 const WASM_INPUTS = [
@@ -24,8 +27,12 @@ const WASM_INPUTS = [
   'rust-toolchain.toml',
   'engine/Cargo.toml',
   'engine/src',
+  'bindings-js/host/Cargo.toml',
+  'bindings-js/host/src',
   'bindings-js/crate/Cargo.toml',
   'bindings-js/crate/src',
+  'bindings-js/upkeep/Cargo.toml',
+  'bindings-js/upkeep/src',
   'bindings-js/build.mjs',
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
@@ -38,12 +45,18 @@ const ENTRIES = [
   { name: 'inline', platform: 'browser' },
   { name: 'worker', platform: 'browser' },
   { name: 'worker-indexeddb', platform: 'browser' },
+  { name: 'worker-upkeep', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
+  { name: 'upkeep', platform: 'browser' },
+  { name: 'upkeep-inline', platform: 'browser' },
   { name: 'live', platform: 'neutral' },
   { name: 'node', platform: 'node' },
   { name: 'node-inline', platform: 'node' },
   { name: 'node-worker', platform: 'node' },
+  { name: 'node-upkeep', platform: 'node' },
+  { name: 'node-upkeep-inline', platform: 'node' },
+  { name: 'cli', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
   { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },
@@ -68,32 +81,34 @@ function hashOfInputs() {
 function buildWasm() {
   const hash = hashOfInputs();
   const isCurrent = existsSync(WASM_STAMP) && readFileSync(WASM_STAMP, 'utf8') === hash
-    && existsSync(join(WASM, 'mangrove_bg.wasm'));
+    && MODULES.every(({ directory, name }) => existsSync(join(directory, `${name}_bg.wasm`)));
   if (isCurrent) return;
   rmSync(WASM_STAMP, { force: true });
-  rmSync(WASM, { recursive: true, force: true });
-  // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
-  run('wasm-pack', [
-    '--quiet', 'build', join(HERE, 'crate'), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
-    '--no-pack', '--out-dir', WASM, '--out-name', 'mangrove',
-  ], { env: wasmEnv() });
-  writeGlue(WASM);
-  writeInline();
+  for (const { crate, directory, name } of MODULES) {
+    rmSync(directory, { recursive: true, force: true });
+    // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
+    run('wasm-pack', [
+      '--quiet', 'build', join(HERE, crate), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
+      '--no-pack', '--out-dir', directory, '--out-name', name,
+    ], { env: wasmEnv() });
+    writeGlue(directory, name);
+    writeInline(directory, name);
+  }
   writeFileSync(WASM_STAMP, hash);
 }
 
 /** The module as text, packed: so it takes no more after the server's compression than the file does. */
-function writeInline() {
-  const packed = gzipSync(readFileSync(join(WASM, 'mangrove_bg.wasm')), { level: 9 }).toString('base64');
-  writeFileSync(join(WASM, 'inline.js'), `export default '${packed}';\n`);
-  writeFileSync(join(WASM, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
+function writeInline(directory, name) {
+  const packed = gzipSync(readFileSync(join(directory, `${name}_bg.wasm`)), { level: 9 }).toString('base64');
+  writeFileSync(join(directory, 'inline.js'), `export default '${packed}';\n`);
+  writeFileSync(join(directory, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
 }
 
-/** The engine in the page's own thread and IndexedDB are files of their own, as few load them. */
+/** The engine in the page's own thread, IndexedDB, and restoring and recovering are files of their own, as few load them. */
 const rareStaysApart = {
   name: 'rare-stays-apart',
   setup({ onResolve }) {
-    onResolve({ filter: /^\.\/(?:local|indexeddb)\.ts$/ }, ({ path, kind }) =>
+    onResolve({ filter: /^\.\/(?:local|indexeddb|(?:node-)?upkeep(?:-inline)?)\.ts$/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
   },
 };
@@ -114,7 +129,7 @@ async function bundle() {
     legalComments: 'none',
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
-    plugins: ['index', 'inline'].includes(name) ? [rareStaysApart] : [],
+    plugins: ['index', 'inline', 'node', 'node-inline'].includes(name) ? [rareStaysApart] : [],
     logLevel: 'warning',
   })));
   for (const [at, name] of ['index', 'inline'].entries()) {
@@ -127,6 +142,8 @@ async function bundle() {
 /** Bundlers find the worker and the module by exactly these expressions. */
 const WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
 const INDEXEDDB_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
+const UPKEEP_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-upkeep\.js",import\.meta\.url\),\{type:"module"/;
+const UPKEEP_MODULE_REFERENCE = /new URL\("\.\/mangrove_upkeep_bg\.wasm",import\.meta\.url\)/;
 const MODULE_REFERENCE = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
 
 function checkAssetReferences() {
@@ -139,6 +156,9 @@ function checkAssetReferences() {
   expect('inline.js', WORKER_REFERENCE, true);
   for (const file of ['index.js', 'inline.js']) expect(file, INDEXEDDB_WORKER_REFERENCE, true);
   for (const file of ['inline.js', 'node-inline.js']) expect(file, /mangrove_bg\.wasm/, false);
+  for (const file of ['upkeep.js', 'upkeep-inline.js']) expect(file, UPKEEP_WORKER_REFERENCE, true);
+  for (const file of ['upkeep.js', 'node-upkeep.js']) expect(file, UPKEEP_MODULE_REFERENCE, true);
+  for (const file of ['upkeep-inline.js', 'node-upkeep-inline.js']) expect(file, /mangrove_upkeep_bg\.wasm/, false);
 }
 
 function emitTypes() {
@@ -146,7 +166,8 @@ function emitTypes() {
 }
 
 function copyAssets() {
-  copyFileSync(join(WASM, 'mangrove_bg.wasm'), join(DIST, 'mangrove_bg.wasm'));
+  chmodSync(join(DIST, 'cli.js'), 0o755);
+  for (const { directory, name } of MODULES) copyFileSync(join(directory, `${name}_bg.wasm`), join(DIST, `${name}_bg.wasm`));
   // npm packs what lies beside package.json only.
   for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) {
     if (existsSync(join(ROOT, name))) copyFileSync(join(ROOT, name), join(HERE, name));

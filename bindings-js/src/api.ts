@@ -17,3 +17,4 @@ export type {
   Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter,
   Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport, WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';
+export type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';

@@ -95,7 +95,7 @@ async function openInWorker(
   const request = loadModule(wasm).then((module) => ({ module, storage, name, lockTimeoutMs, engine }));
   // It may fail before anybody waits for it.
   request.catch(() => undefined);
-  return WorkerTransport.open(startWorker(storage, worker), request, signal);
+  return WorkerTransport.open(startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker), request, signal);
 }
 
 /** In a worker of the caller's, where the synchronous API is wanted. */
@@ -130,19 +130,16 @@ async function openInIndexedDb(loadModule: LoadModule, name: string, options: Ch
   return open(module, name, options);
 }
 
-function startWorker(kind: 'opfs' | 'indexeddb' | 'memory', source: CheckedOptions['worker']): WorkerPort {
+// Bundlers know this form. webpack takes the name for that of the file, so each has its own.
+const ownWorker = (): Worker => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv-indexeddb' });
+
+/** @internal Starts the worker that the caller gives, or our own. */
+export function startWorker(kind: 'opfs' | 'indexeddb' | 'memory', source: CheckedOptions['worker'], own: () => Worker): WorkerPort {
   let worker: Worker;
   try {
-    if (typeof source === 'function') {
-      worker = source(kind);
-    } else if (source !== undefined) {
-      worker = new Worker(source, { type: 'module', name: 'mangrove-kv' });
-    } else {
-      // Bundlers know this form.
-      worker = kind === 'indexeddb'
-        ? new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv' })
-        : new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
-    }
+    if (typeof source === 'function') worker = source(kind);
+    else worker = source === undefined ? own() : new Worker(source, { type: 'module', name: 'mangrove-kv' });
   } catch (error) {
     const reason = error instanceof Error ? `: ${error.message}` : '';
     throw new KvError('KV_UNSUPPORTED', `the worker could not be started (no-worker)${reason}`, { cause: error });

@@ -6,6 +6,7 @@
 import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import type { Database, OpenOptions } from './types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, openSync, persist } from './browser.ts';
@@ -25,4 +26,32 @@ export async function open<K = Key, V = unknown, I = V>(
   options: OpenOptions<K, V, I> = {},
 ): Promise<Database<K, V, I>> {
   return openIn(loadModule, name, options);
+}
+
+/**
+ * Makes a database of what `backup()` gave; it has to be closed. With `overwrite` it takes the place of the one that is there, in one
+ * step, when all of it was verified: whatever ends the work before, the old one is as it was. It needs the space of both, and of the backup
+ * if that is a stream. Entries keep when they expire. `onProgress` is told entries.
+ *
+ * @throws KvError KV_EXISTS without `overwrite`; KV_LOCKED if it is open; KV_CORRUPT if the backup is damaged, was cut off, or is none;
+ * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO; KV_UNSUPPORTED where databases cannot be kept; KV_INVALID_ARGUMENT for an incremental backup.
+ */
+export async function restore(
+  name: string | URL,
+  backup: ReadableStream<Uint8Array> | Blob,
+  options: RestoreOptions = {},
+): Promise<void> {
+  return (await import('./upkeep.ts')).restore(name, backup, options);
+}
+
+/**
+ * Writes what can be read of a damaged database into a new one, `into`, which must not exist. The damaged one is locked and read, never changed.
+ * Collections that have lost their names are called `recovered-<number>`. O(its size). `onProgress` is told the entries that were copied, and 0 as their
+ * number until all are.
+ *
+ * @throws KvError KV_NOT_FOUND if there is nothing; KV_EXISTS; KV_LOCKED if one of the two is open; KV_CORRUPT if nothing in it is a database;
+ * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is no error; it is in what this gives.
+ */
+export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+  return (await import('./upkeep.ts')).recover(name, into, options);
 }

@@ -3,6 +3,7 @@ import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import { inlineModule } from './inline-wasm.ts';
 import type { Database, OpenOptions } from './types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, openSync, persist } from './browser.ts';
@@ -15,4 +16,18 @@ export async function open<K = Key, V = unknown, I = V>(
   options: OpenOptions<K, V, I> = {},
 ): Promise<Database<K, V, I>> {
   return openIn(loadModule, name, options);
+}
+
+/** As `restore` of `mangrove-kv`. */
+export async function restore(
+  name: string | URL,
+  backup: ReadableStream<Uint8Array> | Blob,
+  options: RestoreOptions = {},
+): Promise<void> {
+  return (await import('./upkeep-inline.ts')).restore(name, backup, options);
+}
+
+/** As `recover` of `mangrove-kv`. */
+export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+  return (await import('./upkeep-inline.ts')).recover(name, into, options);
 }

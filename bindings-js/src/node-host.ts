@@ -137,7 +137,7 @@ function noIndexedDb(): KvError {
   return new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 
-function toPath(name: string | URL): string {
+export function toPath(name: string | URL): string {
   try {
     if (name instanceof URL) return fileURLToPath(name);
     if (typeof name === 'string' && name !== '' && !name.includes('\0')) return resolve(name);
@@ -147,7 +147,7 @@ function toPath(name: string | URL): string {
   throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
 }
 
-function prepareDirectory(path: string, create: boolean): void {
+export function prepareDirectory(path: string, create: boolean): void {
   const data = join(path, DATA_FILE);
   try {
     if (fs.existsSync(data)) return;
@@ -175,8 +175,8 @@ export async function destroy(name: string | URL, options: PlaceOptions = {}): P
   const release = await lockDirectory(path, 0);
   try {
     fs.rmSync(data);
-    // Without data a log means nothing.
-    fs.rmSync(join(path, LOG_FILE), { force: true });
+    // Without data a log means nothing, nor does what an interrupted restoration has left.
+    for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring']) fs.rmSync(join(path, name), { force: true });
     syncDirectory(path);
   } catch (error) {
     throw toKvError(error, `remove ${path}`);

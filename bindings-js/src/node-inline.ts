@@ -6,6 +6,7 @@ import type { Key } from './codec/keys.ts';
 import { openIn, openSyncIn } from './node-host.ts';
 import { createNodeLoader } from './node-wasm.ts';
 import type { Database, OpenOptions, SyncDatabase } from './types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
@@ -29,4 +30,18 @@ export function openSync<K = Key, V = unknown, I = V>(
   options: OpenOptions<K, V, I> = {},
 ): SyncDatabase<K, V, I> {
   return openSyncIn(loader, name, options);
+}
+
+/** As `restore` of `mangrove-kv`. */
+export async function restore(
+  name: string | URL,
+  backup: ReadableStream<Uint8Array> | Blob,
+  options: RestoreOptions = {},
+): Promise<void> {
+  return (await import('./node-upkeep-inline.ts')).restore(name, backup, options);
+}
+
+/** As `recover` of `mangrove-kv`. */
+export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+  return (await import('./node-upkeep-inline.ts')).recover(name, into, options);
 }

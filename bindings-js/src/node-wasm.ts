@@ -52,6 +52,10 @@ function loadSourceSync(source: WasmSource): WebAssembly.Module {
 }
 
 export function createNodeLoader(ownModule: () => WasmSource, worker: () => URL): NodeLoader {
+  return { ...createModuleLoader(ownModule), worker };
+}
+
+export function createModuleLoader(ownModule: () => WasmSource): Omit<NodeLoader, 'worker'> {
   const byAddress = new Map<string, WebAssembly.Module>();
   const byObject = new WeakMap<object, WebAssembly.Module>();
   let own: WebAssembly.Module | undefined;
@@ -69,5 +73,5 @@ export function createNodeLoader(ownModule: () => WasmSource, worker: () => URL)
     return module;
   }
 
-  return { load: createLoader({ ownModule, base, fromUrl: readModule }), loadSync, worker };
+  return { load: createLoader({ ownModule, base, fromUrl: readModule }), loadSync };
 }

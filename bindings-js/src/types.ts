@@ -580,6 +580,8 @@ export interface Stats {
   readonly unitSize: number;
   /** Levels of the deepest collection. */
   readonly depth: number;
+  /** Longest key. */
+  readonly maxKeySize: number;
   /** Nodes found in memory. */
   readonly cacheHits: number;
   /** Nodes that had to be read. */
@@ -714,8 +716,8 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
   /** Figures of this moment. */
   stats(): Promise<Stats>;
   /**
-   * Reads and checks the whole file: O(its size), while other calls wait. `onProgress` is told the entries at the begin and at the end;
-   * after an abort the promise rejects at once, and the check goes on unheard.
+   * Reads and checks everything as it is now: O(the file's size), in slices between which other calls get their turn. The last slice looks at how the
+   * file is used. `onProgress` is told entries. Until it is done or aborted, the file keeps what it may still read.
    */
   verify(options?: MaintenanceOptions): Promise<VerifyReport>;
   /**

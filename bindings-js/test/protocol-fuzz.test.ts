@@ -59,8 +59,9 @@ test('any message is answered', () => {
       assert.equal(kept.u8(), 0);
     }
   }
-  const report = new ReplyReader(host.execute(new Uint8Array([Op.verify])));
-  assert.equal(report.u8(), 0);
+  const report = new ReplyReader(host.execute(new RequestWriter().u8(Op.verify).uv(2 ** 52).uv(2 ** 52).view()));
+  assert.deepEqual([report.u8(), report.u8()], [0, 1]);
+  assert.equal(report.uv(), report.uv());
   assert.equal((JSON.parse(report.str()) as { ok: boolean }).ok, true);
 });
 

@@ -29,4 +29,4 @@ await done;
 console.log((await stat(`${path}.bak`)).size > 10_000);
 await db.close();
 
-// Restoring: `mangrove restore example-backup.bak copy` makes a database of it, which `open('copy')` opens.
+// Restoring: `await restore('copy', await openAsBlob('example-backup.bak'))`, or from a shell `npx mangrove-kv restore example-backup.bak copy`.

@@ -72,7 +72,7 @@ pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, Rest
 pub use block::Compression;
 pub use clock::Clock;
 pub use database::{
-    Change, Changes, CollectionInfo, Commit, Cursor, Database, OpenFlush, Options, Snapshot, Stats, Tree,
+    Change, Changes, CollectionInfo, Commit, Cursor, Database, OpenFlush, Options, Snapshot, Stats, Tree, Verification,
     VerifyProgress, VerifyReport,
 };
 pub use database::{CompactEnd, CompactOptions, CompactProgress, CompactReport};

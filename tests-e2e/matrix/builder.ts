@@ -15,5 +15,6 @@ export interface Report {
   readonly persistence: string;
   readonly runs: number;
   readonly keys: readonly string[];
+  readonly restored: readonly string[];
   readonly inPage?: string;
 }

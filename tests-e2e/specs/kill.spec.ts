@@ -1,24 +1,12 @@
 // The browser is killed with SIGKILL, all its processes at once, while a page writes. What the page had acknowledged is there afterwards, every
 // batch whole, and the database verifies.
 import { execFileSync } from 'node:child_process';
-import { readFileSync, readdirSync } from 'node:fs';
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
+import { processesOf } from '../processes.ts';
 
 const ROUNDS = 4;
 const PER_BATCH = 20;
-
-/** Chromium's processes on a profile, and their children. */
-function processesOf(directory: string): number[] {
-  const processes = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
-  return processes.filter((pid) => {
-    try {
-      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(directory);
-    } catch {
-      return false;
-    }
-  });
-}
 
 for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser in the middle of writes to ${storage} loses nothing that was acknowledged`, async ({ profile }) => {
   test.setTimeout(120_000);

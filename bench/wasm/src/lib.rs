@@ -9,7 +9,7 @@ use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Cursor, Database, Direction, Durability, KeyRange, Options, Result};
 
 #[cfg(target_arch = "wasm32")]
-#[path = "../../../bindings-js/crate/src/alloc.rs"]
+#[path = "../../../bindings-js/host/src/alloc.rs"]
 mod alloc;
 #[cfg(target_arch = "wasm32")]
 mod exports;

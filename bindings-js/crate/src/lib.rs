@@ -1,14 +1,10 @@
 //! The boundary between the engine and JavaScript: one engine per WebAssembly instance, spoken to in binary messages.
 //!
 //! [`protocol`] reads requests and writes replies, [`session`] executes them on a database; both run natively too.
-//! Only `host_storage`, `errors` and the [`Engine`] class know JavaScript.
+//! Only the [`Engine`] class and `mangrove-host` know JavaScript.
 
-#[cfg(target_arch = "wasm32")]
-mod alloc;
-mod errors;
 mod feed;
 mod followers;
-mod host_storage;
 pub mod protocol;
 mod range;
 mod report;
@@ -18,13 +14,12 @@ mod state;
 mod table;
 mod upkeep;
 
-use std::cell::RefCell;
 use std::sync::Arc;
 
-use mangrove_engine::{Clock, Compression, Database, Error, Options};
+use mangrove_engine::{Compression, Database, Error, Options};
+use mangrove_host::{HostStorage, JsStorage, LOG_BYTES, keep_panic_message, to_js};
 use wasm_bindgen::prelude::*;
 
-use crate::host_storage::{HostStorage, JsStorage};
 use crate::protocol::{View, Writer};
 use crate::session::{Progress, Session};
 
@@ -35,8 +30,6 @@ const KEY_BYTES: usize = 1 << 10;
 /// No value is this long.
 const ABSENT: i32 = -1;
 const ASK: i32 = -2;
-/// Both halves of the log; a quota counts it.
-const LOG_BYTES: u32 = 8 << 20;
 
 #[wasm_bindgen]
 extern "C" {
@@ -93,7 +86,7 @@ impl Engine {
                 let beside_writer = options.beside_writer().unwrap_or_default();
                 Database::open(Arc::new(JsStorage::new(storage, beside_writer)), opened)
             })
-            .map_err(|error| errors::to_js(&error))?;
+            .map_err(|error| to_js(&error))?;
         Ok(Self {
             session: Session::new(database),
             request: Vec::new(),
@@ -153,7 +146,7 @@ impl Engine {
         let result = if thrown.is_undefined() {
             Ok(())
         } else {
-            Err(errors::from_js(thrown, "log", "flush log".to_owned()))
+            Err(mangrove_host::from_js(thrown, "log", "flush log".to_owned()))
         };
         self.session.end_flush(result);
     }
@@ -232,12 +225,6 @@ impl Engine {
     }
 }
 
-#[wasm_bindgen]
-extern "C" {
-    #[wasm_bindgen(js_namespace = Date, js_name = now)]
-    fn date_now() -> f64;
-}
-
 /// A view as a number of JavaScript, which holds more than 32 bits.
 #[allow(
     clippy::cast_possible_truncation,
@@ -249,16 +236,6 @@ fn to_view(number: f64) -> View {
         0 => View::Current,
         id => View::Opened(id),
     }
-}
-
-/// Milliseconds since 1970.
-#[allow(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a clock before 1970 is as good as one that stands there"
-)]
-fn now() -> u64 {
-    date_now() as u64
 }
 
 fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
@@ -286,28 +263,13 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
         session: id.map(|id| u128::from_le_bytes(id) as u64),
         feed_commits: given.feed_commits().map_or(defaults.feed_commits, u64::from),
         log_bytes: LOG_BYTES,
-        clock: Clock::new(now),
+        clock: mangrove_host::clock(),
         ..defaults
     })
-}
-
-thread_local! {
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// A panic ends in a trap that says nothing; its message is left for who catches the trap.
-fn keep_panic_message() {
-    std::panic::set_hook(Box::new(|info| {
-        PANIC.with(|message| {
-            if let Ok(mut message) = message.try_borrow_mut() {
-                *message = Some(info.to_string());
-            }
-        });
-    }));
 }
 
 /// What the engine said before it trapped, if anything.
 #[wasm_bindgen]
 pub fn panic_message() -> Option<String> {
-    PANIC.with_borrow(Clone::clone)
+    mangrove_host::last_panic()
 }

@@ -227,6 +227,7 @@ fn joins_group(code: u8) -> bool {
                 | op::CHANGES_READY
                 | op::BACKUP_NEXT
                 | op::BACKUP_CLOSE
+                | op::VERIFY_CLOSE
         )
 }
 
@@ -364,13 +365,13 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
         op::STATS => {
             // What is kept from read to read is no snapshot of the client's.
             state.forget_current();
-            out.bytes(report::stats(&writes.database.stats()).as_bytes());
+            let stats = report::stats(&writes.database.stats(), writes.database.max_key_bytes());
+            out.bytes(stats.as_bytes());
             Ok(())
         }
         op::VERIFY => {
             state.forget_current();
-            out.bytes(report::verify(&writes.database.verify()?).as_bytes());
-            Ok(())
+            state.verify(writes.database, reader, out)
         }
         op::PURGE => {
             let limit = reader.uv()?;
@@ -382,9 +383,9 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
             Ok(())
         }
         op::COMPACT => {
-            let slices = reader.uv()?;
+            let (slices, threshold_bytes) = (reader.uv()?, reader.uv()?);
             state.forget_current();
-            upkeep::compact(writes.database, slices, out)
+            upkeep::compact(writes.database, slices, threshold_bytes, out)
         }
         op::COLLECTIONS => {
             report::collections(&writes.database.collections(), out);

@@ -326,7 +326,7 @@ fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
             set("a", "1"),
             Request::new(op::STATS),
             set("b", "1"),
-            Request::new(op::VERIFY),
+            Request::new(op::VERIFY).uv(1).uv(1000),
         ],
     );
     assert_eq!(reply.status(), Ok(()));
@@ -338,7 +338,8 @@ fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
         "{stats}"
     );
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
-    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.u8()), (Ok(()), 1));
+    assert_eq!((reply.uv(), reply.uv()), (2, 2));
     let report = reply.str();
     assert!(
         report.starts_with("{\"ok\":true,") && report.ends_with("\"problems\":[]}"),

@@ -187,7 +187,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   verify(options?: MaintenanceOptions): Promise<VerifyReport> {
-    return verify(this.#connection, options, async () => (await this.stats()).entries);
+    return verify(this.#connection, options);
   }
 
   compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {

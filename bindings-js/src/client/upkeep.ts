@@ -6,6 +6,8 @@ import { Op } from './protocol.ts';
 
 /** Slices of 1 MiB that are moved by one message. */
 const COMPACT_SLICES = 4;
+/** Checked by one message. */
+const VERIFY_BYTES = 2 << 20;
 const PIECE_BYTES = 256 << 10;
 
 type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
@@ -17,19 +19,25 @@ function check(options: MaintenanceOptions | undefined): Checked {
   return { signal, onProgress };
 }
 
-export async function verify(
-  connection: Connection,
-  options: MaintenanceOptions | undefined,
-  entries: () => Promise<number>,
-): Promise<VerifyReport> {
+export async function verify(connection: Connection, options: MaintenanceOptions | undefined): Promise<VerifyReport> {
   const { signal, onProgress } = check(options);
-  if (options?.onProgress !== undefined) onProgress(0, await abortable(entries(), signal));
-  const report = await abortable(connection.request(
-    (writer) => writer.u8(Op.verify),
-    (reader) => JSON.parse(reader.str()) as VerifyReport,
-  ), signal);
-  onProgress(report.entries, report.entries);
-  return report;
+  const id = connection.newId();
+  try {
+    for (;;) {
+      const { done, total, report } = await abortable(connection.request(
+        (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
+        (reader) => {
+          const isAll = reader.u8() !== 0;
+          return { done: reader.uv(), total: reader.uv(), report: isAll ? JSON.parse(reader.str()) as VerifyReport : undefined };
+        },
+      ), signal);
+      onProgress(done, total);
+      if (report !== undefined) return report;
+    }
+  } catch (error) {
+    if (connection.status === 'open') connection.post((writer) => writer.u8(Op.verifyClose).uv(id), ignore);
+    throw error;
+  }
 }
 
 export async function compact(
@@ -40,8 +48,14 @@ export async function compact(
   let first: number | undefined;
   for (let slices = COMPACT_SLICES; ;) {
     const { isAll, before, after, used } = await abortable(connection.request(
-      (writer) => writer.u8(Op.compact).uv(slices),
-      (reader) => ({ isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() }),
+      (writer) => writer.u8(Op.compact).uv(slices).uv(0),
+      (reader) => {
+        const reply = { isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() };
+        // Whether it ended for lack of room, and what was moved, are of interest to the command line tool.
+        reader.u8();
+        reader.uv();
+        return reply;
+      },
     ), signal);
     first ??= before;
     onProgress(Math.max(first - after, 0), Math.max(isAll ? first - after : first - used, 0));

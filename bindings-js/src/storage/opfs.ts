@@ -14,7 +14,7 @@ interface AccessHandle {
   close(): void;
 }
 
-interface FileHandle {
+export interface FileHandle {
   createSyncAccessHandle?(): Promise<AccessHandle>;
 }
 
@@ -29,7 +29,7 @@ const MAX_WAIT_MS = 250;
 /** What a browser throws while a file is held: by another tab, or by a worker that is dying. */
 const HELD = ['NoModificationAllowedError', 'InvalidStateError'];
 
-function nameOf(error: unknown): string {
+export function nameOf(error: unknown): string {
   return (error as { name?: unknown } | null | undefined)?.name?.toString() ?? '';
 }
 
@@ -74,7 +74,7 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
   }
 }
 
-class OpfsFile implements StorageFile {
+export class OpfsFile implements StorageFile {
   readonly #handle: AccessHandle;
   /** Asking the browser costs as much as a read. */
   #size: number;
@@ -197,7 +197,7 @@ function isMissing(error: unknown): false {
   throw error;
 }
 
-async function acquire(name: string, file: FileHandle, timeoutMs: number): Promise<AccessHandle> {
+export async function acquire(name: string, file: FileHandle, timeoutMs: number): Promise<AccessHandle> {
   if (file.createSyncAccessHandle === undefined) {
     throw new KvError('KV_UNSUPPORTED', 'this browser has no synchronous access to files in workers (no-opfs)');
   }

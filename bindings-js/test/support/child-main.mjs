@@ -1,8 +1,9 @@
-// A process that holds a database, tries to, leaves it open, or writes into one until it is killed.
+// A process that holds a database, tries to, leaves it open, or writes into one or restores it until it is killed.
+import { readFileSync } from 'node:fs';
 import process from 'node:process';
-import { open } from 'mangrove-kv';
+import { open, restore } from 'mangrove-kv';
 
-const [mode, path] = process.argv.slice(2);
+const [mode, path, backup] = process.argv.slice(2);
 
 function say(line) {
   process.stdout.write(`${line}\n`);
@@ -44,4 +45,10 @@ async function write() {
   }
 }
 
-await { try: tryToOpen, hold, leave, write }[mode]();
+/** Says how far it is, and what it does next. */
+async function restoreAgain() {
+  const blob = new Blob([readFileSync(backup)]);
+  for (;;) await restore(path, blob, { overwrite: true, onProgress: say });
+}
+
+await { try: tryToOpen, hold, leave, write, restore: restoreAgain }[mode]();

@@ -51,7 +51,7 @@ pub use recover::{
 };
 pub use snapshot::{Snapshot, Tree};
 pub use stats::Stats;
-pub use verify::{VerifyProgress, VerifyReport};
+pub use verify::{Verification, VerifyProgress, VerifyReport};
 pub(crate) use writer::{Writer, write_roots};
 
 /// Longest wait before a transaction is run again.
@@ -600,7 +600,7 @@ impl Database {
         Ok(report.unwrap_or_default())
     }
 
-    /// As [`verify`](Self::verify); `progress` is called before each node, and its break ends it: then there is no report.
+    /// As [`verify`](Self::verify); `progress` is called before each node and each value outside of nodes, and its break ends it: then there is no report.
     ///
     /// # Errors
     /// As [`verify`](Self::verify).
@@ -609,10 +609,10 @@ impl Database {
         progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
     ) -> Result<Option<VerifyReport>> {
         let report = verify::verify(&self.shared, progress);
-        match report.as_ref().and_then(|report| report.problems.first()) {
-            Some(problem) if self.shared.or_stale(problem.clone()) == Error::Stale => Err(Error::Stale),
-            _ => Ok(report),
+        if let Some(report) = &report {
+            verify::check_stale(&self.shared, report)?;
         }
+        Ok(report)
     }
 
     /// Makes everything durable, empties the log and gives the files back. The files stay open while snapshots of it live.

@@ -51,6 +51,11 @@ impl Snapshot {
         Some((collection.id, collection.root))
     }
 
+    /// The database and the version.
+    pub(super) fn parts(&self) -> (&Arc<Shared>, &Arc<Version>) {
+        (&self.pin.shared, &self.pin.version)
+    }
+
     /// A snapshot for an optimistic transaction, which from now on learns of all later commits.
     pub(crate) fn for_transaction(shared: &Arc<Shared>) -> Self {
         let mut history = shared.history();

@@ -1,6 +1,5 @@
-//! A visit to every block of a tree, for verification.
+//! A visit to every block of a tree, for verification, node by node.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::{Pages, value};
@@ -9,56 +8,119 @@ use crate::cache::{Access, Expected};
 use crate::error::{Error, Result};
 use crate::node::{Child, Node, ValuePlace};
 
-/// Called before each node with the number of nodes and records so far; breaks to end the walk.
-pub(crate) type Tick<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
-
 /// Tells whether there is a hint about the record of a key with an expiry.
 pub(crate) type HasHint<'a> = &'a dyn Fn(u64, &[u8]) -> Result<bool>;
 
-/// Counts and findings of a walk.
-#[derive(Default)]
-pub(crate) struct Walk<'a> {
-    pub tick: Option<Tick<'a>>,
-    /// Set where the tree can have records that expire.
-    pub has_hint: Option<HasHint<'a>>,
-    /// The walk was ended early.
-    pub is_cancelled: bool,
+/// What is looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// Every block is read from storage again, whether it is cached or not, and checked.
+    All,
+    /// Where the blocks are. Leaves and values that lead to no others are not read.
+    Extents,
+}
+
+/// A node, and the child or the value of its own that comes next.
+struct Frame {
+    node: Arc<Node>,
+    next: usize,
+}
+
+/// A walk through one tree, with counts and findings.
+pub(crate) struct Walk {
+    visit: Visit,
+    owner: u32,
+    root: Child,
+    has_begun: bool,
+    /// From the root down. No node in it has given all it has.
+    path: Vec<Frame>,
     /// Blocks reached, in no particular order.
     pub blocks: Vec<BlockRef>,
     pub nodes: u64,
     pub records: u64,
-    pub depth: u8,
     /// Damage found; the walk goes on beside it.
     pub problems: Vec<Error>,
 }
 
-impl Walk<'_> {
-    /// Visits a tree. Every block is read from storage again, whether it is cached or not.
-    pub(crate) fn tree(&mut self, pages: &impl Pages, root: &Child, owner: u32) {
-        let expected = Expected {
+impl Walk {
+    pub(crate) fn new(visit: Visit, root: &Child, owner: u32) -> Self {
+        Self {
+            visit,
             owner,
-            level: None,
-            count: root.count,
-            lower: &[],
-            upper: None,
-        };
-        let before = self.records;
-        self.subtree(pages, root, &expected);
-        if self.problems.is_empty() && !self.is_cancelled && self.records - before != root.count {
+            root: *root,
+            has_begun: false,
+            path: Vec::new(),
+            blocks: Vec::new(),
+            nodes: 0,
+            records: 0,
+            problems: Vec::new(),
+        }
+    }
+
+    /// Visits the whole tree.
+    pub(crate) fn run(mut self, pages: &impl Pages, has_hint: Option<HasHint<'_>>) -> Self {
+        while !self.is_at_end() {
+            self.step(pages, has_hint);
+        }
+        self
+    }
+
+    pub(crate) fn is_at_end(&self) -> bool {
+        self.has_begun && self.path.is_empty()
+    }
+
+    /// Visits one node or value more. `has_hint` is given where the tree can have records that expire.
+    pub(crate) fn step(&mut self, pages: &impl Pages, has_hint: Option<HasHint<'_>>) {
+        if let Some(Frame { node, next }) = self.path.last_mut() {
+            let (node, index) = (Arc::clone(node), *next);
+            *next += 1;
+            if *next == node.len() {
+                self.path.pop();
+            }
+            if node.is_leaf() {
+                self.value(pages, &node, index);
+            } else {
+                self.child(pages, &node, index, has_hint);
+            }
+        } else if !self.has_begun {
+            self.has_begun = true;
+            let root = self.root;
+            let expected = Expected {
+                owner: self.owner,
+                level: None,
+                count: root.count,
+                lower: &[],
+                upper: None,
+            };
+            self.node(pages, &root, &expected, has_hint);
+        }
+        let is_whole = self.visit == Visit::All && self.problems.is_empty();
+        if is_whole && self.is_at_end() && self.records != self.root.count {
             self.problems.push(Error::corrupt(format!(
                 "the catalog counts {} records, the tree holds {}",
-                root.count,
-                self.records - before
+                self.root.count, self.records
             )));
         }
     }
 
-    fn subtree(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) {
-        let (nodes, records) = (self.nodes, self.records);
-        if let Some(tick) = &mut self.tick {
-            self.is_cancelled |= tick(nodes, records).is_break();
-        }
-        if self.is_cancelled {
+    fn child(&mut self, pages: &impl Pages, node: &Node, index: usize, has_hint: Option<HasHint<'_>>) {
+        let child = node.child(index);
+        let (lower, upper) = node.child_fences(index);
+        let expected = Expected {
+            owner: self.owner,
+            level: Some(node.level() - 1),
+            count: child.count,
+            lower: &lower,
+            upper: upper.as_deref(),
+        };
+        self.node(pages, &child, &expected, has_hint);
+    }
+
+    fn node(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>, has_hint: Option<HasHint<'_>>) {
+        if let (Visit::Extents, Some(0), false, Pointer::Disk(reference)) =
+            (self.visit, expected.level, child.has_overflow, child.pointer)
+        {
+            self.blocks.push(reference);
             return;
         }
         let node = match self.fresh(pages, child, expected) {
@@ -69,7 +131,6 @@ impl Walk<'_> {
             }
         };
         self.nodes += 1;
-        self.depth = self.depth.max(node.level() + 1);
         if node.total() != child.count {
             self.problems.push(
                 Error::corrupt("a node holds another number of records than its parent says")
@@ -77,20 +138,13 @@ impl Walk<'_> {
             );
         }
         if node.is_leaf() {
-            self.leaf(pages, &node, expected);
-            return;
+            self.records += node.len() as u64;
+            if let Some(has_hint) = has_hint {
+                self.check_hints(&node, has_hint);
+            }
         }
-        for index in 0..node.len() {
-            let child = node.child(index);
-            let (lower, upper) = node.child_fences(index);
-            let below = Expected {
-                owner: expected.owner,
-                level: Some(node.level() - 1),
-                count: child.count,
-                lower: &lower,
-                upper: upper.as_deref(),
-            };
-            self.subtree(pages, &child, &below);
+        if node.len() > 0 && (!node.is_leaf() || node.has_overflow()) {
+            self.path.push(Frame { node, next: 0 });
         }
     }
 
@@ -109,8 +163,7 @@ impl Walk<'_> {
     }
 
     /// Every record that expires has a hint, or it would never be purged.
-    fn check_hints(&mut self, node: &Node) {
-        let Some(has_hint) = self.has_hint else { return };
+    fn check_hints(&mut self, node: &Node, has_hint: HasHint<'_>) {
         for index in 0..node.len() {
             let expires = node.record(index).expires;
             let key = node.key(index);
@@ -127,31 +180,28 @@ impl Walk<'_> {
         }
     }
 
-    fn leaf(&mut self, pages: &impl Pages, node: &Node, expected: &Expected<'_>) {
-        self.records += node.len() as u64;
-        self.check_hints(node);
-        if !node.has_overflow() {
+    /// The value of a record, if it has blocks of its own.
+    fn value(&mut self, pages: &impl Pages, leaf: &Node, index: usize) {
+        let record = leaf.record(index);
+        let ValuePlace::OutOfLine(reference) = record.place else {
             return;
-        }
+        };
         let blocks = &pages.pager().blocks;
-        for index in 0..node.len() {
-            let record = node.record(index);
-            let ValuePlace::OutOfLine(reference) = record.place else {
-                continue;
-            };
-            let chunks = value::chunks(blocks, expected.owner, record.value_len, &reference);
-            let read = value::read_parts(blocks, expected.owner, &record, |_| Ok::<_, Error>(()));
-            match chunks.and_then(|chunks| read.map(|()| chunks)) {
-                Ok(chunks) => {
-                    if record.value_len > value::CHUNK_BYTES {
-                        self.blocks.push(reference);
-                    }
-                    self.blocks.extend(chunks);
+        let chunks = value::chunks(blocks, self.owner, record.value_len, &reference);
+        let read = match self.visit {
+            Visit::All => value::read_parts(blocks, self.owner, &record, |_| Ok::<_, Error>(())),
+            Visit::Extents => Ok(()),
+        };
+        match chunks.and_then(|chunks| read.map(|()| chunks)) {
+            Ok(chunks) => {
+                if record.value_len > value::CHUNK_BYTES {
+                    self.blocks.push(reference);
                 }
-                Err(error) => {
-                    let key = node.key(index);
-                    self.problems.push(error.covering(&key, Some(&key)));
-                }
+                self.blocks.extend(chunks);
+            }
+            Err(error) => {
+                let key = leaf.key(index);
+                self.problems.push(error.covering(&key, Some(&key)));
             }
         }
     }

@@ -1,4 +1,4 @@
-// esbuild leaves the addresses of the worker and the module as they are, so both go beside the bundle.
+// esbuild leaves the addresses of the workers and the modules as they are, so they go beside the bundle.
 import { copyFileSync, cpSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
@@ -6,7 +6,7 @@ import { build } from 'esbuild';
 await build({
   entryPoints: ['main.js'], outdir: 'out', bundle: true, splitting: true, format: 'esm', minify: true, logLevel: 'warning',
 });
-for (const name of ['worker', 'mangrove_bg.wasm']) {
+for (const name of ['worker', 'worker-upkeep', 'mangrove_bg.wasm', 'mangrove_upkeep_bg.wasm']) {
   const path = fileURLToPath(import.meta.resolve(`mangrove-kv/${name}`));
   copyFileSync(path, `out/${path.slice(path.lastIndexOf('/') + 1)}`);
 }

@@ -1,5 +1,6 @@
-// What every bundler has to build and a browser to run: opens a database, counts its own runs in it, reads back.
-import { open } from 'mangrove-kv';
+// What every bundler has to build and a browser to run: opens a database, counts its own runs in it, reads back,
+// restores a backup.
+import { open, restore } from 'mangrove-kv';
 
 /** Its script is loaded only where the engine runs in the page's thread: one more file a bundler has to find. */
 async function runsInPage() {
@@ -11,6 +12,20 @@ async function runsInPage() {
     return 'opened';
   } catch (error) {
     return error.message.includes('refused') ? 'refused' : String(error);
+  }
+}
+
+/** Its script, worker and module are three more. */
+async function restores(kv) {
+  const db = await kv.open('source', { storage: 'memory' });
+  await db.set('copied', 1n);
+  await kv.restore('restored', db.backup(), { overwrite: true });
+  await db.close();
+  const restored = await kv.open('restored', { create: false });
+  try {
+    return await restored.keys().toArray();
+  } finally {
+    await restored.close();
   }
 }
 
@@ -28,9 +43,11 @@ async function runs(openDatabase, name) {
 }
 
 async function run() {
-  if (!location.search.includes('inline')) return { ...await runs(open, 'matrix'), inPage: await runsInPage() };
+  if (!location.search.includes('inline')) {
+    return { ...await runs(open, 'matrix'), restored: await restores({ open, restore }), inPage: await runsInPage() };
+  }
   const inline = await import('mangrove-kv/inline');
-  return runs(inline.open, 'inline');
+  return { ...await runs(inline.open, 'inline'), restored: await restores(inline) };
 }
 
 export async function report() {

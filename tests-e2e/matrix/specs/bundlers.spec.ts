@@ -29,13 +29,13 @@ for (const [bundler, headers] of Object.entries(BUNDLERS)) {
     await using server = await serve(await build(bundler), headers);
 
     const first = await reportOf(page, server.url);
-    expect(first).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'], inPage: 'refused' });
+    expect(first).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'], restored: ['copied'], inPage: 'refused' });
     const second = await reportOf(page, server.url);
     expect(second).toEqual({ ...first, runs: 2 });
-    expect(requests.filter((url) => url.endsWith('.wasm'))).toHaveLength(2);
+    expect(requests.filter((url) => url.endsWith('.wasm'))).toHaveLength(4);
 
     requests.length = 0;
-    expect(await reportOf(page, `${server.url}?inline`)).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'] });
+    expect(await reportOf(page, `${server.url}?inline`)).toEqual({ persistence: 'opfs', runs: 1, keys: ['a', 'b', 'runs'], restored: ['copied'] });
     expect(requests.filter((url) => /\.wasm|^blob:/.test(url))).toEqual([]);
     expect(problems).toEqual([]);
   });

@@ -1,6 +1,6 @@
 //! What a client has open, and each request's meaning.
 
-use mangrove_engine::{BackupPieces, Database, Error, Result, Snapshot, Tree};
+use mangrove_engine::{BackupPieces, Database, Error, Result, Snapshot, Tree, Verification};
 
 use crate::followers::Followers;
 use crate::protocol::{Reader, View, Writer, op};
@@ -13,6 +13,7 @@ mod changes;
 mod reads;
 mod source;
 mod transactions;
+mod verify;
 mod writes;
 
 pub(crate) use source::Source;
@@ -71,6 +72,7 @@ pub(crate) struct State {
     scans: Table<Scan>,
     followers: Followers,
     backups: Table<BackupPieces>,
+    verifications: Table<Verification>,
 }
 
 impl State {
@@ -128,6 +130,7 @@ impl State {
             op::BACKUP_OPEN => self.backup_open(database, reader, out),
             op::BACKUP_NEXT => self.backup_next(reader, out),
             op::BACKUP_CLOSE => self.backup_close(reader),
+            op::VERIFY_CLOSE => self.verify_close(reader),
             op::TRANSACTION_OPEN => self.transaction_open(database, reader, out),
             op::TRANSACTION_COMMIT => self.transaction_commit(writes, reader, out),
             op::TRANSACTION_CLOSE => self.transaction_close(reader),

@@ -36,8 +36,16 @@ impl Run {
     }
 }
 
+/// The program that is tested in place of this one. It sees no locks of the system, takes only names that are text, and has no incremental
+/// backups.
+pub(crate) fn other_program() -> Option<String> {
+    std::env::var("MANGROVE_PROGRAM").ok()
+}
+
+/// The tool, or the one of the JavaScript package: what is said here holds for both.
 pub(crate) fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mangrove"));
+    let program = other_program().unwrap_or_else(|| env!("CARGO_BIN_EXE_mangrove").to_owned());
+    let mut command = Command::new(program);
     command.args(arguments);
     command
         .stdin(Stdio::piped())

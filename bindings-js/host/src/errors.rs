@@ -21,7 +21,8 @@ extern "C" {
 }
 
 /// What a JavaScript caller catches: `{ code, message, retryable }`.
-pub(crate) fn to_js(error: &Error) -> JsValue {
+#[must_use]
+pub fn to_js(error: &Error) -> JsValue {
     let object = Plain::new();
     object.set_code(error.code());
     object.set_message(&error.to_string());
@@ -32,7 +33,8 @@ pub(crate) fn to_js(error: &Error) -> JsValue {
 /// What a host's exception means. `context` says what was being done with `file`.
 #[cold]
 #[inline(never)]
-pub(crate) fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
+#[must_use]
+pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
     let code = text(thrown, "code").unwrap_or_default();
     match code.as_str() {
         "KV_QUOTA_EXCEEDED" | "ENOSPC" | "EDQUOT" => return Error::StorageFull { context },

@@ -27,7 +27,7 @@ extern "C" {
     fn remove(this: &HostStorage, file: &str) -> std::result::Result<(), JsValue>;
 
     /// `StorageFile` of the TypeScript API.
-    type HostFile;
+    pub type HostFile;
 
     #[wasm_bindgen(method, catch)]
     fn read(this: &HostFile, at: f64, into: &mut [u8]) -> std::result::Result<(), JsValue>;
@@ -80,13 +80,15 @@ impl Drop for Handle {
 }
 
 /// A `CustomStorage`.
-pub(crate) struct JsStorage {
+pub struct JsStorage {
     handle: Handle,
     beside_writer: bool,
 }
 
 impl JsStorage {
-    pub(crate) fn new(storage: HostStorage, beside_writer: bool) -> Self {
+    /// A storage. `beside_writer`: somebody else may write to its files meanwhile.
+    #[must_use]
+    pub fn new(storage: HostStorage, beside_writer: bool) -> Self {
         Self {
             handle: Handle::new(storage.into()),
             beside_writer,
@@ -132,13 +134,7 @@ impl Storage for JsStorage {
             return Err(Error::NotFound { what: name.to_owned() });
         }
         let file = self.call("open", name, |storage| storage.open(name))?;
-        let file = JsFile {
-            handle: Handle::new(file.into()),
-            name: name.to_owned(),
-            size: AtomicU64::new(0),
-        };
-        file.ask_size()?;
-        Ok(Arc::new(file))
+        Ok(Arc::new(JsFile::new(file, name)?))
     }
 
     fn exists(&self, name: &str) -> Result<bool> {
@@ -156,7 +152,7 @@ impl Storage for JsStorage {
 }
 
 /// A `StorageFile`.
-struct JsFile {
+pub struct JsFile {
     handle: Handle,
     name: String,
     /// Asking the host costs as much as reading.
@@ -164,6 +160,20 @@ struct JsFile {
 }
 
 impl JsFile {
+    /// A file that is open. Errors call it `name`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot tell its size.
+    pub fn new(file: HostFile, name: &str) -> Result<Self> {
+        let file = Self {
+            handle: Handle::new(file.into()),
+            name: name.to_owned(),
+            size: AtomicU64::new(0),
+        };
+        file.ask_size()?;
+        Ok(file)
+    }
+
     fn call<R>(
         &self,
         action: &str,

@@ -1,0 +1,42 @@
+//! A verification that the client takes slice by slice.
+
+use mangrove_engine::{Database, Error, Result};
+
+use super::State;
+use crate::protocol::{Reader, Writer};
+use crate::report;
+
+impl State {
+    /// Checks some bytes more; the first request with an id begins. Writes whether that was all, how many records were checked, of how many,
+    /// and at the end the report.
+    pub(crate) fn verify(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (id, bytes) = (reader.uv()?, reader.uv()?);
+        if self.verifications.get_mut(id).is_none() {
+            self.verifications.insert(id, database.snapshot().verification());
+        }
+        let verification = self.verifications.get_mut(id).ok_or(Error::Closed)?;
+        let advanced = verification.advance(bytes);
+        let progress = verification.progress();
+        if !matches!(advanced, Ok(None)) {
+            self.verifications.remove(id);
+        }
+        let report = advanced?;
+        let (done, total) = match &report {
+            Some(report) => (report.entries, report.entries),
+            None => (progress.entries, progress.total_entries),
+        };
+        out.flag(report.is_some());
+        out.uv(done);
+        out.uv(total);
+        if let Some(report) = report {
+            out.bytes(report::verify(&report).as_bytes());
+        }
+        Ok(())
+    }
+
+    pub(super) fn verify_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
+        let id = reader.uv()?;
+        self.verifications.remove(id);
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! What the WebAssembly modules share: the engine's storage over JavaScript objects, errors on their way into and out of JavaScript, reports
+//! as JSON, the clock, and the allocator.
+
+#[cfg(target_arch = "wasm32")]
+mod alloc;
+mod errors;
+pub mod json;
+mod panic;
+mod storage;
+
+pub use errors::{from_js, to_js};
+pub use panic::{keep_panic_message, last_panic};
+pub use storage::{HostFile, HostStorage, JsFile, JsStorage};
+
+use mangrove_engine::Clock;
+use wasm_bindgen::prelude::*;
+
+/// Both halves of the log; a quota counts it.
+pub const LOG_BYTES: u32 = 8 << 20;
+
+#[wasm_bindgen]
+extern "C" {
+    #[wasm_bindgen(js_namespace = Date, js_name = now)]
+    fn date_now() -> f64;
+}
+
+/// Milliseconds since 1970.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a clock before 1970 is as good as one that stands there"
+)]
+fn now() -> u64 {
+    date_now() as u64
+}
+
+/// JavaScript's.
+#[must_use]
+pub fn clock() -> Clock {
+    Clock::new(now)
+}

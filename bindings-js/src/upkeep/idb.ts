@@ -1,0 +1,69 @@
+// Restoring and recovering in IndexedDB, in a worker. The files are in memory; one transaction stores all that became of them.
+import { KvError } from '../errors.ts';
+import { removeIdb } from '../storage/idb.ts';
+import { IndexedDbStorage } from '../storage/indexeddb.ts';
+import { MemoryStorage } from '../storage/memory.ts';
+import { DATA_FILE, LOG_FILE } from '../storage/opfs.ts';
+import type { CustomStorage, StorageFile } from '../types.ts';
+import { UnchangedStorage } from './files.ts';
+import { alreadyExists } from './options.ts';
+import type { Source, Target } from './run.ts';
+
+/** A worker that was ended a moment ago may still have its lock. */
+const LOCK_WAIT_MS = 500;
+
+export class IdbTarget implements Target {
+  readonly #storage: IndexedDbStorage;
+  readonly #name: string;
+  readonly #isNew: boolean;
+
+  private constructor(storage: IndexedDbStorage, name: string, isNew: boolean) {
+    this.#storage = storage;
+    this.#name = name;
+    this.#isNew = isNew;
+  }
+
+  static async open(name: string, overwrite: boolean, canOverwrite: boolean): Promise<IdbTarget> {
+    let isNew = false;
+    const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS).catch((error: KvError) => {
+      if (error.code !== 'KV_NOT_FOUND') throw error;
+      isNew = true;
+      return IndexedDbStorage.open(name, true, LOCK_WAIT_MS);
+    });
+    if (!overwrite && storage.list().includes(DATA_FILE) && storage.open(DATA_FILE).size() > 0) {
+      storage.close();
+      throw alreadyExists(name, canOverwrite);
+    }
+    return new IdbTarget(storage, name, isNew);
+  }
+
+  /** From here to `install` or `abandon` nothing may be waited for: what is changed is stored at the end of the task. */
+  get storage(): CustomStorage {
+    for (const file of [DATA_FILE, LOG_FILE]) this.#storage.remove(file);
+    return this.#storage;
+  }
+
+  async spool(): Promise<StorageFile> {
+    return new MemoryStorage().open('backup');
+  }
+
+  async install(): Promise<void> {
+    try {
+      await this.#storage.settled();
+    } catch (error) {
+      await this.abandon();
+      throw error;
+    }
+    this.#storage.close();
+  }
+
+  async abandon(): Promise<void> {
+    this.#storage.close();
+    if (this.#isNew) await removeIdb(this.#name).catch(() => undefined);
+  }
+}
+
+export async function openIdbSource(name: string): Promise<Source> {
+  const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS);
+  return { storage: new UnchangedStorage(storage), close: () => storage.close() };
+}

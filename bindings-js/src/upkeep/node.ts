@@ -1,0 +1,199 @@
+// Restoring and recovering in directories.
+import * as fs from 'node:fs';
+import { join } from 'node:path';
+import { KvError } from '../errors.ts';
+import { prepareDirectory, toPath } from '../node-host.ts';
+import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import { lockDirectory } from '../storage/node-lock.ts';
+import type { StorageFile } from '../types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from '../upkeep-types.ts';
+import type { LoadModule } from '../wasm.ts';
+import { RenamedStorage, UnchangedStorage } from './files.ts';
+import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, pour, readerOf } from './options.ts';
+import type { Backup } from './options.ts';
+import { toRecoverReport } from './report.ts';
+import type { FullRecoverReport, RestoreReport } from './report.ts';
+import { ASIDE, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
+import type { Source, Target } from './run.ts';
+import type { Watch } from './job.ts';
+
+const MADE_FILES = [`${DATA_FILE}${ASIDE}`, `${LOG_FILE}${ASIDE}`, SPOOL_FILE];
+
+function sizeOf(path: string): number {
+  try {
+    return fs.statSync(path).size;
+  } catch (error) {
+    if (isMissing(error)) return 0;
+    throw toKvError(error, `look at ${path}`);
+  }
+}
+
+function isFile(path: string): boolean {
+  return fs.statSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
+}
+
+function exists(directory: string): boolean {
+  return sizeOf(join(directory, DATA_FILE)) > 0;
+}
+
+class Directory implements Target {
+  readonly storage: RenamedStorage;
+  readonly #path: string;
+  readonly #isNew: boolean;
+  readonly #release: () => void;
+  #spool: StorageFile | undefined;
+
+  private constructor(path: string, isNew: boolean, release: () => void) {
+    this.#path = path;
+    this.#isNew = isNew;
+    this.#release = release;
+    this.storage = new RenamedStorage(new NodeStorage(path), (file) => file + ASIDE);
+  }
+
+  static async open(path: string, overwrite: boolean, canOverwrite: boolean): Promise<Directory> {
+    // Before anything is made there. A file is a database that a browser exported, or none of ours.
+    if (isFile(path) || (!overwrite && exists(path))) throw alreadyExists(path, canOverwrite);
+    const isNew = !fs.existsSync(path);
+    prepareDirectory(path, true);
+    const target = new Directory(path, isNew, await lockDirectory(path, 0));
+    try {
+      if (!overwrite && exists(path)) throw alreadyExists(path, canOverwrite);
+      target.#removeMade();
+      return target;
+    } catch (error) {
+      await target.abandon();
+      throw error;
+    }
+  }
+
+  async spool(): Promise<StorageFile> {
+    return this.#spool = new NodeStorage(this.#path).open(SPOOL_FILE);
+  }
+
+  async install(): Promise<void> {
+    const [made] = MADE_FILES as [string];
+    const data = join(this.#path, DATA_FILE);
+    try {
+      this.#close();
+      // What was made is on the disk, the directory's entry of it too. This is the step from the old database to the new one.
+      fs.renameSync(join(this.#path, made), data);
+      syncDirectory(this.#path);
+    } catch (error) {
+      await this.abandon();
+      throw toKvError(error, `put the new database in the place of ${data}`);
+    }
+    try {
+      // The new database was closed, so it needs no log; the salt of an old one is not its own, so what is in there means nothing to it.
+      fs.rmSync(join(this.#path, LOG_FILE), { force: true });
+      this.#removeMade();
+      syncDirectory(this.#path);
+    } catch {
+      // It is only in the way.
+    } finally {
+      this.#release();
+    }
+  }
+
+  async abandon(): Promise<void> {
+    try {
+      this.#close();
+      this.#removeMade();
+    } catch {
+      // The next restoration removes it. What counts is why this one failed.
+    } finally {
+      this.#release();
+    }
+    if (!this.#isNew) return;
+    try {
+      fs.rmdirSync(this.#path);
+    } catch {
+      // Somebody else has put something there.
+    }
+  }
+
+  #close(): void {
+    this.storage.closeAll();
+    this.#spool?.close();
+  }
+
+  #removeMade(): void {
+    for (const name of MADE_FILES) fs.rmSync(join(this.#path, name), { force: true });
+  }
+}
+
+/** Codes of the system where nothing can be written, so that there is nobody to be locked out. */
+const READ_ONLY_PLACES = ['EACCES', 'EPERM', 'EROFS'];
+
+async function openSource(path: string): Promise<Source> {
+  const isSingle = isFile(path);
+  if (!isSingle && !exists(path)) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
+  if (isSingle) return { storage: new UnchangedStorage(singleFile(path)), close: () => {} };
+  const release = await lockDirectory(path, 0).catch((error: unknown) => {
+    const { code = '' } = (error as { cause?: { code?: string } }).cause ?? {};
+    if (READ_ONLY_PLACES.includes(code)) return () => {};
+    throw error;
+  });
+  return { storage: new UnchangedStorage(new NodeStorage(path, true)), close: release };
+}
+
+/** A data file of any name, as a browser exports it. What else there is lies beside it. */
+function singleFile(path: string): RenamedStorage {
+  const at = Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1;
+  const [directory, name] = [path.slice(0, at), path.slice(at)];
+  const isOwn = name === DATA_FILE;
+  return new RenamedStorage(new NodeStorage(directory, true), (file) => isOwn ? file : file === DATA_FILE ? name : `${name}.${file}`);
+}
+
+/** @internal What the command line tool shows. */
+export async function restoreFully(
+  load: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions, watcher: Watcher, watch: Watch = watcher.watch,
+): Promise<RestoreReport> {
+  const path = toPath(name);
+  const reader = readerOf(backup);
+  let target: Directory;
+  let module: WebAssembly.Module;
+  try {
+    module = await load(options.wasm);
+    watcher.signal?.throwIfAborted();
+    target = await Directory.open(path, options.overwrite ?? false, true);
+  } catch (error) {
+    reader.cancel(error).catch(() => undefined);
+    throw error;
+  }
+  const spool = async (): Promise<StorageFile> => {
+    const file = await target.spool();
+    await pour(reader, watcher.signal, appendTo(file));
+    return file;
+  };
+  return restoreInto(module, target, spool, watch, watcher.reason);
+}
+
+/** @internal What the command line tool shows. */
+export async function recoverFully(
+  load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions, watcher: Watcher, watch: Watch = watcher.watch,
+): Promise<FullRecoverReport> {
+  const [from, to] = [toPath(name), toPath(into)];
+  const module = await load(options.wasm);
+  watcher.signal?.throwIfAborted();
+  if (isFile(to) || exists(to)) throw alreadyExists(to, false);
+  const source = await openSource(from);
+  return recoverInto(module, source, () => Directory.open(to, false, false), watch, watcher.reason);
+}
+
+function check(options: RestoreOptions): Watcher {
+  checkUpkeepOptions(options);
+  if (options.storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
+  return new Watcher(options);
+}
+
+export async function restoreWith(load: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+  const watcher = check(options);
+  await restoreFully(load, name, backup, options, watcher);
+}
+
+export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+  const watcher = check(options);
+  const report = toRecoverReport(await recoverFully(load, name, into, options, watcher));
+  watcher.done(report.entries);
+  return report;
+}

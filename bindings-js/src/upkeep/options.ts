@@ -1,0 +1,99 @@
+// What a caller says to `restore` and `recover`, checked, and who is told how far they are.
+import { abortable, checkFunction } from '../client/async.ts';
+import { KvError } from '../errors.ts';
+import type { StorageFile } from '../types.ts';
+import type { RecoverOptions, RestoreOptions } from '../upkeep-types.ts';
+import type { Phase } from './job.ts';
+
+export type Backup = ReadableStream<Uint8Array> | Blob;
+
+/** Tells the caller how far the work is, and remembers why it has to end. */
+export class Watcher {
+  readonly signal: AbortSignal | undefined;
+  readonly #onProgress: RecoverOptions['onProgress'];
+  #thrown: { readonly error: unknown } | undefined;
+
+  constructor({ signal, onProgress }: RecoverOptions) {
+    if (onProgress !== undefined) checkFunction(onProgress);
+    this.signal = signal;
+    this.#onProgress = onProgress;
+    signal?.throwIfAborted();
+  }
+
+  readonly watch = (phase: Phase, done: number, total: number): boolean => {
+    if (this.signal?.aborted) return false;
+    try {
+      // While the file is searched nothing is copied yet.
+      if (phase === 'scanning') this.#onProgress?.(0, 0);
+      else this.#onProgress?.(done, total);
+      return true;
+    } catch (error) {
+      this.#thrown = { error };
+      return false;
+    }
+  };
+
+  readonly reason = (): unknown => this.#thrown === undefined ? this.signal?.reason : this.#thrown.error;
+
+  /** The last word. The work is done, so it cannot be ended any more. */
+  done(entries: number): void {
+    this.#onProgress?.(entries, entries);
+  }
+}
+
+export function checkUpkeepOptions(options: RestoreOptions): void {
+  if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
+  const { overwrite = false, storage } = options;
+  if (typeof overwrite !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'overwrite has to be a boolean');
+  if (storage !== undefined && storage !== 'indexeddb') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be "indexeddb" or left out');
+  }
+}
+
+export function isBlob(backup: unknown): backup is Blob {
+  return typeof (backup as Partial<Blob> | null | undefined)?.arrayBuffer === 'function'
+    && typeof (backup as Partial<Blob>).stream === 'function';
+}
+
+/** A reader of a backup's bytes. */
+export function readerOf(backup: Backup): ReadableStreamDefaultReader<Uint8Array> {
+  if (isBlob(backup)) return backup.stream().getReader();
+  if (typeof (backup as Partial<ReadableStream> | null | undefined)?.getReader === 'function') return backup.getReader();
+  throw new KvError('KV_INVALID_ARGUMENT', 'the backup has to be a ReadableStream of bytes or a Blob');
+}
+
+/** Hands over a stream piece by piece; cancels it if that, or the signal, ends it. */
+export async function pour(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  signal: AbortSignal | undefined,
+  take: (piece: Uint8Array) => void,
+): Promise<void> {
+  try {
+    for (;;) {
+      const { done, value } = await abortable(reader.read(), signal);
+      if (done) return;
+      take(checkPiece(value));
+    }
+  } catch (error) {
+    reader.cancel(error).catch(() => undefined);
+    throw error;
+  }
+}
+
+export function checkPiece(piece: unknown): Uint8Array {
+  if (piece instanceof Uint8Array) return piece;
+  throw new KvError('KV_INVALID_ARGUMENT', 'the stream of a backup has to give Uint8Arrays');
+}
+
+/** Writes pieces one after the other. */
+export function appendTo(file: StorageFile): (piece: Uint8Array) => void {
+  let at = 0;
+  return (piece) => {
+    if (piece.length > 0) file.write(at, piece);
+    at += piece.length;
+  };
+}
+
+export function alreadyExists(name: string, canOverwrite: boolean): KvError {
+  return new KvError('KV_EXISTS', `the database ${name} already exists${canOverwrite ? '; overwrite: true replaces it' : ''}`);
+}

@@ -1,0 +1,130 @@
+// A page's side of restoring and recovering: a worker for each, which is ended with it.
+import { checkSupport, startWorker } from '../browser.ts';
+import { abortable } from '../client/async.ts';
+import { fromPlain } from '../engine-host.ts';
+import { KvError } from '../errors.ts';
+import { directoryName, rootDirectory } from '../storage/opfs.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from '../upkeep-types.ts';
+import { isWasmSource } from '../wasm.ts';
+import type { LoadModule } from '../wasm.ts';
+import { MADE_FILES } from './opfs.ts';
+import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf } from './options.ts';
+import type { Backup } from './options.ts';
+import { toRecoverReport } from './report.ts';
+import type { FullRecoverReport } from './report.ts';
+import type { UpkeepJob, UpkeepMessage, UpkeepPiece, UpkeepRequest } from './worker-protocol.ts';
+
+type NextPiece = () => Promise<UpkeepPiece>;
+
+/** A worker that was ended lets go of its files a moment later. */
+const CLEAN_ATTEMPTS = 10;
+const CLEAN_PAUSE_MS = 50;
+
+async function prepare(name: string, { storage, wasm, worker }: RecoverOptions, loadModule: LoadModule): Promise<WebAssembly.Module> {
+  directoryName(name);
+  if (wasm !== undefined && !isWasmSource(wasm)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be a URL, a Response, bytes or a WebAssembly.Module');
+  }
+  if (worker !== undefined && !['string', 'function'].includes(typeof worker) && !(worker instanceof URL)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
+  }
+  if (storage === undefined) {
+    const support = await checkSupport();
+    if (!support.ok) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
+  } else if (typeof Worker !== 'function') {
+    throw new KvError('KV_UNSUPPORTED', 'workers are not available here (no-worker)');
+  }
+  return loadModule(wasm);
+}
+
+function runInWorker(worker: Worker, request: UpkeepRequest, watcher: Watcher, next: NextPiece): Promise<unknown> {
+  const { signal } = watcher;
+  let abort = (): void => {};
+  const report = new Promise((resolve, reject) => {
+    const pull = async (): Promise<void> => {
+      const piece = await next();
+      worker.postMessage(piece);
+    };
+    abort = () => reject(signal?.reason);
+    signal?.addEventListener('abort', abort, { once: true });
+    worker.onmessage = ({ data }: MessageEvent<UpkeepMessage>) => {
+      if (data.type === 'pull') pull().catch(reject);
+      else if (data.type === 'failed') reject(fromPlain(data.error));
+      else if (data.type === 'done') resolve(data.report);
+      else if (!watcher.watch(data.phase, data.done, data.total)) reject(watcher.reason());
+    };
+    worker.onerror = (event) => {
+      event.preventDefault();
+      reject(new KvError('KV_UNSUPPORTED', `the worker could not be started or failed (no-worker): ${event.message ?? ''}`));
+    };
+    worker.onmessageerror = () => reject(new KvError('KV_IO', 'a message of the worker could not be read'));
+    if (signal?.aborted) abort();
+    else worker.postMessage(request);
+  });
+  return report.finally(() => {
+    signal?.removeEventListener('abort', abort);
+    worker.terminate();
+  });
+}
+
+/** Removes what a worker that was ended has left. */
+async function clean(name: string): Promise<void> {
+  const root = await rootDirectory(false);
+  const parent = await root?.getDirectoryHandle(directoryName(name));
+  for (const file of MADE_FILES) {
+    for (let attempt = 0; attempt < CLEAN_ATTEMPTS; attempt++) {
+      const isLeft = await parent?.removeEntry(file).then(() => false, (error: DOMException) => error.name !== 'NotFoundError');
+      if (!isLeft) break;
+      await new Promise((resolve) => setTimeout(resolve, CLEAN_PAUSE_MS));
+    }
+  }
+}
+
+async function upkeep(
+  loadModule: LoadModule, name: string, job: UpkeepJob, options: RecoverOptions, watcher: Watcher, next: NextPiece,
+): Promise<unknown> {
+  const module = await abortable(prepare(name, options, loadModule), watcher.signal);
+  // What a browser gives.
+  const worker = startWorker(
+    options.storage ?? 'opfs',
+    options.worker,
+    () => new Worker(new URL('./worker-upkeep.js', import.meta.url), { type: 'module', name: 'mangrove-kv-upkeep' }),
+  ) as unknown as Worker;
+  try {
+    return await runInWorker(worker, { module, storage: options.storage ?? 'opfs', job }, watcher, next);
+  } catch (error) {
+    // Where it failed by itself it has cleaned up.
+    const isEnded = watcher.signal?.aborted || error === watcher.reason();
+    if (isEnded && options.storage === undefined) await clean(name).catch(() => undefined);
+    throw error;
+  }
+}
+
+export async function restoreIn(loadModule: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+  checkUpkeepOptions(options);
+  const watcher = new Watcher(options);
+  const path = String(name);
+  const [blob, reader] = isBlob(backup) ? [backup, undefined] : [undefined, readerOf(backup)];
+  const next = async (): Promise<UpkeepPiece> => {
+    const result = await reader?.read();
+    return result === undefined || result.done ? 'end' : checkPiece(result.value);
+  };
+  const job: UpkeepJob = { kind: 'restore', name: path, overwrite: options.overwrite ?? false, backup: blob };
+  try {
+    await upkeep(loadModule, path, job, options, watcher, next);
+  } catch (error) {
+    reader?.cancel(error).catch(() => undefined);
+    throw error;
+  }
+}
+
+export async function recoverIn(loadModule: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+  checkUpkeepOptions(options);
+  const watcher = new Watcher(options);
+  directoryName(String(name));
+  const job: UpkeepJob = { kind: 'recover', name: String(name), into: String(into) };
+  const none = async (): Promise<UpkeepPiece> => 'end';
+  const report = toRecoverReport(await upkeep(loadModule, String(into), job, options, watcher, none) as FullRecoverReport);
+  watcher.done(report.entries);
+  return report;
+}

@@ -1,0 +1,116 @@
+// The command line tool. `test-cli` compares it with the native one; the tests of the native one run against it too.
+import assert from 'node:assert/strict';
+import { Buffer } from 'node:buffer';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import { open } from 'mangrove-kv';
+import { CLI, cli } from './support/cli.ts';
+import { withPath } from './support/kit.ts';
+
+function ok(args: readonly string[], input?: string | Uint8Array): string {
+  const { code, out, err } = cli(args, input);
+  assert.deepEqual([code, err], [0, ''], `${args.join(' ')}: ${out}`);
+  return Buffer.from(out, 'latin1').toString('utf8');
+}
+
+function fails(args: readonly string[], exit: number, kv: string, input?: string): void {
+  const { code, err } = cli(args, input);
+  assert.equal(code, exit, `${args.join(' ')}: ${err}`);
+  assert.ok(err.startsWith(`mangrove: ${kv}: `) && err.trimEnd().split('\n').length === 1, err);
+}
+
+test('records are written, read and removed', () => withPath(async (path) => {
+  ok(['set', path, '"ada"', '{"born":1815}']);
+  ok(['set', path, '-5', '-7.5', '--durability', 'none']);
+  ok(['set', path, '[1,{"$date":"2020-01-01"}]', '--collection', 'other'], '{"$map":[[{"$bigint":"7"},{"$bytes":"AP8="}]]}');
+  assert.equal(ok(['get', path, '"ada"']), '{"born":1815}\n');
+  assert.equal(ok(['scan', path, '--reverse', '--limit', '1', '--keys-only']), '{"key":"ada"}\n');
+  assert.equal(ok(['count', path, '--end', '"a"']), '1\n');
+  const lines = ok(['dump', path]);
+  assert.equal(lines.split('\n').length, 4);
+  assert.equal(ok(['del', path, '"ada"']), 'true\n');
+  assert.equal(ok(['del', path, '"ada"']), 'false\n');
+  fails(['get', path, '"ada"'], 1, 'KV_NOT_FOUND');
+  ok(['load', `${path}-copy`], lines);
+  assert.equal(ok(['dump', `${path}-copy`]), lines);
+  assert.deepEqual(readdirSync(path).sort(), ['data', 'log']);
+  const db = await open(path);
+  assert.equal(await db.get(-5), -7.5);
+  assert.deepEqual(await db.collection('other').get([1, new Date('2020-01-01')]), new Map([[7n, Uint8Array.of(0, 255)]]));
+  fails(['set', path, '1', '1'], 1, 'KV_LOCKED');
+  assert.equal(ok(['count', path]), '1\n');
+  await db.close();
+}));
+
+test('a backup is restored, a damaged database is found and recovered', () => withPath(async (path) => {
+  ok(['load', path], Array.from({ length: 3000 }, (_, key) => `{"key":${key},"value":"value ${key}"}\n`).join(''));
+  const report = JSON.parse(ok(['backup', path, `${path}-file`])) as Record<string, unknown>;
+  assert.deepEqual([report['entries'], report['collections']], [3000, 1]);
+  fails(['backup', path, `${path}-file`], 1, 'KV_EXISTS');
+  const stream = cli(['backup', path, '-']);
+  assert.equal(stream.code, 0);
+  assert.deepEqual(JSON.parse(stream.err), report);
+  assert.deepEqual(Buffer.from(stream.out, 'latin1'), readFileSync(`${path}-file`));
+  const restored = JSON.parse(ok(['restore', '-', `${path}-restored`], Buffer.from(stream.out, 'latin1'))) as Record<string, unknown>;
+  assert.deepEqual({ ...restored, pagesChecked: undefined }, { ...report, pagesChecked: undefined });
+  fails(['restore', `${path}-file`, `${path}-restored`], 1, 'KV_EXISTS');
+  assert.equal(ok(['dump', `${path}-restored`]), ok(['dump', path]));
+  assert.equal((JSON.parse(ok(['verify', path])) as { ok: boolean }).ok, true);
+  const data = join(path, 'data');
+  const bytes = readFileSync(data);
+  const at = bytes.length - 8000;
+  bytes[at] = (bytes[at] as number) ^ 1;
+  writeFileSync(data, bytes);
+  const verified = cli(['verify', path]);
+  assert.deepEqual([verified.code, (JSON.parse(verified.out) as { ok: boolean }).ok], [2, false], verified.err);
+  const recovered = cli(['recover', path, `${path}-recovered`]);
+  assert.equal(recovered.code, 2);
+  assert.ok((JSON.parse(recovered.out) as { entries: number }).entries > 1000);
+  assert.match(recovered.err, /copying[^]*\nmangrove: KV_CORRUPT: /);
+  assert.equal((JSON.parse(ok(['verify', `${path}-recovered`])) as { ok: boolean }).ok, true);
+  fails(['recover', path, `${path}-recovered`], 1, 'KV_EXISTS');
+}));
+
+test('what was acknowledged is there when the loading process is killed', () => withPath(async (path) => {
+  const [command, ...args] = CLI as [string, ...string[]];
+  const child = spawn(command, [...args, 'load', path, '--ack', '--batch', '5', '--durability', 'relaxed'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  for (let key = 0; key < 20; key++) child.stdin.write(`{"key": ${key} ,"value":[${key}]}\n`);
+  const acks = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  for (let key = 0; key < 20; key++) assert.equal((await acks.next()).value, String(key));
+  child.kill('SIGKILL');
+  await once(child, 'exit');
+  assert.equal(ok(['count', path]), '20\n');
+  fails(['load', path], 1, 'KV_INVALID_ARGUMENT', '{"key":100,"value":1}\n{"key":101}\n');
+  assert.equal(ok(['count', path]), '20\n');
+}));
+
+test('upkeep and figures', () => withPath(async (path) => {
+  ok(['load', path], Array.from({ length: 2000 }, (_, key) => `{"key":${key},"value":"${`${key} `.repeat(100)}"}\n`).join(''));
+  ok(['load', path], Array.from({ length: 2000 }, (_, key) => `{"key":${key},"value":0}\n`).join(''));
+  const compacted = JSON.parse(ok(['compact', path])) as { end: string; fileSizeBefore: number; fileSizeAfter: number };
+  assert.ok(compacted.end === 'done' && compacted.fileSizeAfter < compacted.fileSizeBefore, JSON.stringify(compacted));
+  const stat = JSON.parse(ok(['stat', path])) as Record<string, unknown>;
+  assert.equal(stat['fileSize'], compacted.fileSizeAfter);
+  assert.deepEqual(stat['collections'], [{ name: '', count: 2000, keyCodec: 'any', valueCodec: 'structured' }]);
+  const figures = JSON.parse(ok(['bench', `${path}-bench`, '--count', '500', '--durability', 'relaxed'])) as Record<string, number>;
+  assert.ok((figures['setsPerSecond'] as number) > 0 && figures['count'] === 500);
+  assert.equal(existsSync(`${path}-bench`), false);
+}));
+
+test('wrong usage is explained', () => withPath(async (path) => {
+  for (const args of [[], ['none'], ['get', path], ['count', path, '--nonsense'], ['load', path, '--batch', '0'], ['scan', path, 'more'], ['scan', path, '--limit', 'x']]) {
+    const { code, out, err } = cli(args);
+    assert.deepEqual([code, out], [1, ''], args.join(' '));
+    assert.match(err, /Usage: mangrove-kv/);
+  }
+  for (const args of [['--help'], ['help', 'load'], ['verify', '--help'], ['--version']]) assert.match(ok(args), /mangrove/i);
+  fails(['count', path], 1, 'KV_NOT_FOUND');
+  fails(['set', path, '{}', '1'], 1, 'KV_INVALID_KEY');
+  fails(['set', path, '1', '{"$what":1}'], 1, 'KV_INVALID_ARGUMENT');
+  fails(['backup', path, '-', '--since', '1'], 1, 'KV_UNSUPPORTED');
+  assert.equal(existsSync(path), false);
+}));

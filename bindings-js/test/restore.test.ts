@@ -1,0 +1,219 @@
+// Restoring backups: into a new place, over a database, of streams and Blobs, and what is left when it does not work.
+import assert from 'node:assert/strict';
+import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { destroy, open, recover, restore } from 'mangrove-kv';
+import type { Database } from 'mangrove-kv';
+import * as inline from 'mangrove-kv/inline';
+import { runChild } from './support/child.ts';
+import { chance, rejects, withPath } from './support/kit.ts';
+
+async function fill(db: Database, count: number, text = 'x'): Promise<void> {
+  await db.setMany(Array.from({ length: count }, (_, key) => [key, { key, text: `${text}${key}`.repeat(20) }] as const));
+}
+
+/** A database with `count` entries; gives a backup of it. */
+async function backupOf(path: string, count: number, text = 'x'): Promise<Blob> {
+  const db = await open(path);
+  await fill(db, count, text);
+  const log = db.collection<string, Date>('log');
+  await log.set('made', new Date(5));
+  await log.set('soon', new Date(6), { expireAt: 4e12 });
+  const blob = await new Response(db.backup()).blob();
+  await db.close();
+  return blob;
+}
+
+async function texts(path: string): Promise<{ count: number; first: unknown; log: number }> {
+  const db = await open(path, { create: false, lockTimeout: 0 });
+  try {
+    assert.deepEqual((await db.verify()).problems, []);
+    return { count: await db.size, first: (await db.get(0) as { text: string } | undefined)?.text.slice(0, 2), log: await db.collection('log').size };
+  } finally {
+    await db.close();
+  }
+}
+
+test('a backup is restored, from a Blob and from a stream, also by the inlined entry', () => withPath(async (path) => {
+  const blob = await backupOf(path, 3000);
+  const told: [number, number][] = [];
+  await restore(`${path}/deep/blob`, blob, { onProgress: (...progress) => told.push(progress) });
+  assert.deepEqual(told.at(-1), [3002, 3002]);
+  await restore(new URL(`file://${path}-stream`), blob.stream());
+  await inline.restore(`${path}-inline`, blob);
+  for (const made of [`${path}/deep/blob`, `${path}-stream`, `${path}-inline`]) {
+    assert.deepEqual(readdirSync(made), ['data']);
+    assert.deepEqual(await texts(made), { count: 3000, first: 'x0', log: 2 });
+    const db = await open(made);
+    const log = db.collection<string, Date>('log');
+    assert.deepEqual(await log.get('made'), new Date(5));
+    assert.equal((await log.getEntry('soon'))?.expiresAt, 4e12);
+    await db.close();
+    rmSync(made, { recursive: true });
+  }
+}));
+
+test('a stream of pieces of any size is restored straight from a database that goes on', () => withPath(async (path) => {
+  const db = await open(path);
+  await fill(db, 500);
+  let rest = new Uint8Array();
+  const cut = new TransformStream<Uint8Array, Uint8Array>({
+    transform(piece, controller) {
+      rest = Uint8Array.of(...rest, ...piece);
+      for (let at = 0; at < rest.length; at += 1 + at % 777) controller.enqueue(rest.slice(at, at + 1 + at % 777));
+      rest = new Uint8Array();
+    },
+  });
+  const restored = restore(`${path}-copy`, db.backup().pipeThrough(cut));
+  await fill(db, 501, 'later');
+  await restored;
+  assert.deepEqual(await texts(`${path}-copy`), { count: 500, first: 'x0', log: 0 });
+  await db.close();
+  rmSync(`${path}-copy`, { recursive: true });
+}));
+
+test('what exists is replaced only if asked to, and at once', () => withPath(async (path) => {
+  const blob = await backupOf(path, 100, 'new');
+  const db = await open(path);
+  await fill(db, 200, 'old');
+  await rejects(restore(path, blob, { overwrite: true }), 'KV_LOCKED');
+  assert.equal(await db.size, 200);
+  await db.close();
+  await rejects(restore(path, blob), 'KV_EXISTS');
+  assert.deepEqual(await texts(path), { count: 200, first: 'ol', log: 2 });
+  await restore(path, blob, { overwrite: true });
+  assert.deepEqual(await texts(path), { count: 100, first: 'ne', log: 2 });
+}));
+
+test('a damaged database is replaced', () => withPath(async (path) => {
+  const blob = await backupOf(path, 100);
+  writeFileSync(join(path, 'data'), 'no database at all');
+  await rejects(restore(path, blob), 'KV_EXISTS');
+  await restore(path, blob, { overwrite: true });
+  assert.deepEqual(await texts(path), { count: 100, first: 'x0', log: 2 });
+}));
+
+test('a damaged backup changes nothing', () => withPath(async (path) => {
+  const blob = await backupOf(path, 2000);
+  const bytes = new Uint8Array(await blob.arrayBuffer());
+  const before = readFileSync(join(path, 'data'));
+  const random = chance(7);
+  const damaged = Array.from({ length: 20 }, () => {
+    const copy = bytes.slice();
+    const at = 8 + Math.floor(random() * (copy.length - 8));
+    copy[at] = (copy[at] as number) ^ 0x10;
+    return copy;
+  });
+  for (const bad of [...damaged, bytes.slice(0, 40), bytes.slice(0, -1), new Uint8Array([...bytes, 0])]) {
+    await assert.rejects(restore(path, new Blob([bad]), { overwrite: true }), (error: { code?: string }) => {
+      assert.ok(['KV_CORRUPT', 'KV_VERSION_UNSUPPORTED', 'KV_INVALID_ARGUMENT'].includes(error.code ?? ''), String(error));
+      return true;
+    });
+    await assert.rejects(restore(`${path}-new`, new Blob([bad])));
+    assert.equal(existsSync(`${path}-new`), false);
+  }
+  await rejects(restore(path, new Blob([bytes.slice(0, -1)]), { overwrite: true }), 'KV_CORRUPT');
+  await assert.rejects(restore(path, new Blob(['nothing of ours']), { overwrite: true }));
+  assert.deepEqual(readdirSync(path).sort(), ['data', 'log']);
+  assert.deepEqual(readFileSync(join(path, 'data')), before);
+}));
+
+test('it can be ended, by the signal, by the progress, and by the stream', () => withPath(async (path) => {
+  const blob = await backupOf(path, 5000);
+  const into = `${path}-into`;
+  const enough = new Error('enough');
+  await assert.rejects(restore(into, blob, { signal: AbortSignal.abort(enough) }), enough);
+  const failing = (): never => {
+    throw enough;
+  };
+  await assert.rejects(restore(into, blob, { onProgress: failing }), enough);
+  const controller = new AbortController();
+  await assert.rejects(restore(into, blob, { signal: controller.signal, onProgress: () => controller.abort(enough) }), enough);
+  let isCancelled = false;
+  const endless = new ReadableStream<Uint8Array>({ cancel: () => { isCancelled = true; } });
+  const waiting = new AbortController();
+  const restored = restore(into, endless, { signal: waiting.signal });
+  setTimeout(() => waiting.abort(enough), 20);
+  await assert.rejects(restored, enough);
+  assert.equal(isCancelled, true);
+  await assert.rejects(restore(into, new ReadableStream({ start: (controller) => controller.error(enough) })), enough);
+  await rejects(restore(into, new ReadableStream({ start: (controller) => controller.enqueue('text' as never) })), 'KV_INVALID_ARGUMENT');
+  assert.equal(existsSync(into), false);
+}));
+
+test('arguments are checked', () => withPath(async (path) => {
+  await rejects(restore(path, 'backup' as never), 'KV_INVALID_ARGUMENT');
+  await rejects(restore('', new Blob()), 'KV_INVALID_ARGUMENT');
+  await rejects(restore(path, new Blob(), { overwrite: 1 as never }), 'KV_INVALID_ARGUMENT');
+  await rejects(restore(path, new Blob(), { onProgress: 1 as never }), 'KV_INVALID_ARGUMENT');
+  await rejects(restore(path, new Blob(), { storage: 'memory' as never }), 'KV_INVALID_ARGUMENT');
+  await rejects(restore(path, new Blob(), { storage: 'indexeddb' }), 'KV_UNSUPPORTED');
+  await rejects(restore(path, new Blob(), null as never), 'KV_INVALID_ARGUMENT');
+  await rejects(recover(path, `${path}-into`), 'KV_NOT_FOUND');
+  assert.equal(existsSync(path) || existsSync(`${path}-into`), false);
+}));
+
+test('what an interrupted restoration leaves stops nothing', () => withPath(async (path) => {
+  const blob = await backupOf(path, 50);
+  // Before the step: everything is there under other names.
+  for (const name of ['data.restoring', 'log.restoring', 'backup.restoring']) writeFileSync(join(path, name), 'half of it');
+  assert.deepEqual(await texts(path), { count: 50, first: 'x0', log: 2 });
+  await restore(path, blob, { overwrite: true });
+  assert.deepEqual(readdirSync(path), ['data']);
+  for (const name of ['data.restoring', 'log.restoring', 'backup.restoring']) writeFileSync(join(path, name), 'half of it');
+  await destroy(path);
+  assert.equal(existsSync(path), false);
+  // In a new place there is nothing to open.
+  const fresh = `${path}-new`;
+  mkdirSync(fresh);
+  writeFileSync(join(fresh, 'data.restoring'), 'half of it');
+  await rejects(open(fresh, { create: false }), 'KV_NOT_FOUND');
+  await restore(fresh, blob);
+  assert.deepEqual(await texts(fresh), { count: 50, first: 'x0', log: 2 });
+}));
+
+test('the log of the old database means nothing to the new one', () => withPath(async (path) => {
+  // The same database, so that ids and versions fit, with commits that only the log has.
+  const blob = await backupOf(path, 50);
+  const child = runChild(['hold', path]);
+  assert.equal(await child.line(), 'open');
+  child.kill();
+  await child.ended;
+  copyFileSync(join(path, 'log'), `${path}-log`);
+  assert.ok(readFileSync(`${path}-log`).includes('MANGRLOG'));
+  await restore(path, blob, { overwrite: true });
+  // As if the process had died right after the step.
+  copyFileSync(`${path}-log`, join(path, 'log'));
+  const db = await open(path);
+  assert.equal(await db.has('held'), false);
+  assert.equal(await db.size, 50);
+  await db.set('later', 1);
+  await db.close();
+  const again = await open(path);
+  assert.deepEqual([await again.size, await again.get('later'), (await again.verify()).problems], [51, 1, []]);
+  await again.close();
+}));
+
+test('a process that is killed while it restores leaves the old database or the new one', { timeout: 120_000 }, () => withPath(async (path) => {
+  const blob = await backupOf(`${path}-source`, 4000, 'new');
+  writeFileSync(`${path}-backup`, new Uint8Array(await blob.arrayBuffer()));
+  const db = await open(path);
+  await fill(db, 300, 'old');
+  await db.close();
+  const random = chance(9);
+  const seen = new Set<number>();
+  for (let round = 0; round < 8; round++) {
+    const child = runChild(['restore', path, `${path}-backup`]);
+    for (let left = Math.floor(random() * 12); left >= 0; left--) if (await child.line() === undefined) break;
+    child.kill();
+    await child.ended;
+    const { count, first } = await texts(path);
+    assert.deepEqual(first, count === 300 ? 'ol' : 'ne');
+    assert.ok(count === 300 || count === 4000, `${count} entries`);
+    seen.add(count);
+  }
+  await restore(path, blob, { overwrite: true });
+  assert.deepEqual(readdirSync(path), ['data']);
+  assert.equal((await texts(path)).count, 4000);
+}));

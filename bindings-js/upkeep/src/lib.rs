@@ -1,0 +1,114 @@
+//! Restoring backups and recovering databases in JavaScript: a module of its own, as few programs load it.
+
+mod report;
+
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mangrove_engine::storage::StorageFile;
+use mangrove_engine::{BackupOutcome, Options, RecoverPhase, Result};
+use mangrove_host::{HostFile, HostStorage, JsFile, JsStorage, LOG_BYTES, clock, keep_panic_message, to_js};
+use wasm_bindgen::prelude::*;
+
+#[wasm_bindgen]
+extern "C" {
+    /// Is told how far the work is.
+    pub type Watcher;
+
+    /// What is done, of how much, in records or bytes as the phase says; `false` ends the work.
+    #[wasm_bindgen(method, catch)]
+    fn progress(this: &Watcher, phase: &str, done: f64, total: f64) -> std::result::Result<bool, JsValue>;
+}
+
+impl Watcher {
+    #[allow(clippy::cast_precision_loss, reason = "records and bytes are far below 2^53")]
+    fn tell(&self, phase: &str, done: u64, total: u64) -> ControlFlow<()> {
+        match self.progress(phase, done as f64, total as f64) {
+            Ok(true) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        }
+    }
+}
+
+/// A file, read from its front to its end.
+struct Stream {
+    file: JsFile,
+    at: u64,
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut read = || -> Result<usize> {
+            let left = self.file.len()? - self.at;
+            let len = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+            self.file.read_at(self.at, &mut into[..len])?;
+            Ok(len)
+        };
+        let len = read().map_err(|error| io::Error::other(error.to_string()))?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+/// `random` has 16 bytes, with which nothing that was written before can be taken for something of the new database.
+fn options(random: &[u8], new_id: bool) -> Options {
+    let random = <[u8; 16]>::try_from(random).map_or(0, u128::from_le_bytes);
+    Options {
+        database_id: new_id.then_some(random),
+        session: Some(random as u64),
+        log_bytes: LOG_BYTES,
+        clock: clock(),
+        ..Options::default()
+    }
+}
+
+fn storage(files: HostStorage) -> Arc<JsStorage> {
+    Arc::new(JsStorage::new(files, false))
+}
+
+/// Makes a database of a backup; the storage has to be empty. Gives a report in JSON, nothing if it was told to end; throws
+/// `{ code, message, retryable }`.
+#[wasm_bindgen]
+pub fn restore(
+    backup: HostFile,
+    target: HostStorage,
+    random: &[u8],
+    watcher: &Watcher,
+) -> std::result::Result<Option<String>, JsValue> {
+    keep_panic_message();
+    let restored = JsFile::new(backup, "the backup").and_then(|file| {
+        let mut progress =
+            |now: mangrove_engine::BackupProgress| watcher.tell("restoring", now.records, now.total_records);
+        let mut stream = Stream { file, at: 0 };
+        mangrove_engine::restore(&mut stream, storage(target), options(random, false), &mut progress)
+    });
+    let report = restored.map_err(|error| to_js(&error))?;
+    Ok((report.outcome == BackupOutcome::Complete).then(|| report::restored(&report)))
+}
+
+/// Writes what can be read of a damaged database into a new one; that storage has to be empty. Gives and throws what `restore` does.
+#[wasm_bindgen]
+pub fn recover(
+    source: HostStorage,
+    target: HostStorage,
+    random: &[u8],
+    watcher: &Watcher,
+) -> std::result::Result<Option<String>, JsValue> {
+    keep_panic_message();
+    let mut progress = |now: mangrove_engine::RecoverProgress| match now.phase {
+        RecoverPhase::Scanning => watcher.tell("scanning", now.scanned_bytes, now.total_bytes),
+        RecoverPhase::Copying => watcher.tell("copying", now.records, 0),
+        RecoverPhase::Verifying => watcher.tell("verifying", now.records, 0),
+        _ => ControlFlow::Continue(()),
+    };
+    let recovered = mangrove_engine::recover(storage(source), storage(target), options(random, true), &mut progress);
+    let report = recovered.map_err(|error| to_js(&error))?;
+    Ok(report::recovered(&report))
+}
+
+/// What the engine said before it trapped, if anything.
+#[wasm_bindgen]
+pub fn panic_message() -> Option<String> {
+    mangrove_host::last_panic()
+}

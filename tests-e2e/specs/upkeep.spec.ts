@@ -1,0 +1,163 @@
+// Restoring a backup and recovering a damaged database in a real browser, and what is left when the browser is killed meanwhile.
+import { execFileSync } from 'node:child_process';
+import { HARNESS_URL } from '../browser.ts';
+import { expect, test } from '../persistent.ts';
+import { processesOf } from '../processes.ts';
+
+for (const storage of ['opfs', 'indexeddb'] as const) {
+  test(`a backup is restored into ${storage}`, async ({ profile }) => {
+    const page = await (await profile.launch()).newPage();
+    const requests: string[] = [];
+    page.on('request', (request) => requests.push(new URL(request.url()).pathname));
+    await page.goto(HARNESS_URL);
+    const result = await page.evaluate(async (storage) => {
+      const { open, restore, list, destroy } = window.mangrove;
+      const place = storage === 'indexeddb' ? { storage } as const : {};
+      const codeOf = (work: Promise<unknown>): Promise<string> => work.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+      const stateOf = async (name: string): Promise<unknown[]> => {
+        const db = await open(name, { create: false, storage });
+        const state = [await db.size, (await db.verify()).problems.length, (await db.get(7) as { text: string }).text];
+        await db.close();
+        return state;
+      };
+      const db = await open('source', { storage });
+      await db.setMany(Array.from({ length: 5000 }, (_, key) => [key, { key, text: `text ${key}` }] as const));
+      const blob = await new Response(db.backup()).blob();
+      await db.set(7, { text: 'changed' });
+      const told: [number, number][] = [];
+      const codes = {
+        open: await codeOf(restore('source', blob, { ...place, overwrite: true })),
+        exists: '',
+        damaged: '',
+        none: await codeOf(restore('fresh', new Blob(['no backup']), place)),
+        endless: '',
+      };
+      const afterFailure = (await list(place)).map(({ name }) => name);
+      await restore('blob', blob, { ...place, onProgress: (...progress) => told.push(progress) });
+      await restore('stream', db.backup(), place);
+      await db.close();
+      codes.exists = await codeOf(restore('source', blob, place));
+      const bytes = new Uint8Array(await blob.arrayBuffer());
+      const at = bytes.length >> 1;
+      bytes[at] = (bytes[at] as number) ^ 1;
+      codes.damaged = await codeOf(restore('source', new Blob([bytes]), { ...place, overwrite: true }));
+      const controller = new AbortController();
+      const endless = new ReadableStream<Uint8Array>({ pull: (stream) => { stream.enqueue(bytes.slice(0, 100)); controller.abort(new Error('enough')); } });
+      codes.endless = await codeOf(restore('source', endless, { ...place, overwrite: true, signal: controller.signal }));
+      const kept = await stateOf('source');
+      await restore('source', blob, { ...place, overwrite: true });
+      const states = [kept, await stateOf('source'), await stateOf('blob'), await stateOf('stream')];
+      const files: string[] = [];
+      if (storage === 'opfs') {
+        const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('mangrove');
+        const directory = await root.getDirectoryHandle('blob');
+        for await (const name of (directory as unknown as { keys(): AsyncIterable<string> }).keys()) files.push(name);
+      }
+      for (const name of ['source', 'blob', 'stream']) await destroy(name, place);
+      return { codes, states, told: told.at(-1), afterFailure, files: files.sort() };
+    }, storage);
+    expect(result).toEqual({
+      codes: { open: 'KV_LOCKED', exists: 'KV_EXISTS', damaged: 'KV_CORRUPT', none: 'KV_CORRUPT', endless: 'Error: enough' },
+      states: [[5000, 0, 'changed'], [5000, 0, 'text 7'], [5000, 0, 'text 7'], [5000, 0, 'changed']],
+      told: [5000, 5000],
+      afterFailure: ['source'],
+      files: storage === 'opfs' ? ['data', 'log'] : [],
+    });
+    expect(requests.filter((path) => /mangrove_upkeep_bg.*\.wasm$/.test(path))).toHaveLength(1);
+  });
+}
+
+test('what is never restored loads nothing for it', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  const requests: string[] = [];
+  page.on('request', (request) => requests.push(request.url()));
+  await page.goto(HARNESS_URL);
+  await page.evaluate(async () => {
+    const db = await window.mangrove.open('plain');
+    await db.set(1, 1);
+    await db.close();
+  });
+  expect(requests.filter((url) => url.includes('upkeep'))).toEqual([]);
+});
+
+test('a damaged database is recovered', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  const result = await page.evaluate(async () => {
+    const { open, recover } = window.mangrove;
+    const codeOf = (work: Promise<unknown>): Promise<string> => work.then(() => 'none', (error: { code?: string }) => error.code ?? String(error));
+    const db = await open('damaged', { compression: 'none' });
+    await db.setMany(Array.from({ length: 3000 }, (_, key) => [key, `text ${key} `.repeat(30)] as const));
+    const locked = await codeOf(recover('damaged', 'whole'));
+    await db.close();
+    const whole = await recover('damaged', 'whole');
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('mangrove');
+    const file = await (await root.getDirectoryHandle('damaged')).getFileHandle('data');
+    const writable = await file.createWritable({ keepExistingData: true });
+    await writable.write({ type: 'write', position: 0, data: new Uint8Array(8192).fill(7) });
+    await writable.write({ type: 'write', position: 200_000, data: new Uint8Array(5000).fill(7) });
+    await writable.close();
+    const before = await (await file.getFile()).text();
+    const refused = await codeOf(open('damaged', { create: false }));
+    const told: number[] = [];
+    const report = await recover('damaged', 'recovered', { onProgress: (done) => told.push(done) });
+    const exists = await codeOf(recover('damaged', 'recovered'));
+    const missing = await codeOf(recover('nothing', 'other'));
+    const again = await open('recovered', { create: false });
+    let isRight = true;
+    for await (const [key, value] of again) isRight &&= value === `text ${key as number} `.repeat(30);
+    const found = { size: await again.size, ok: (await again.verify()).ok, isRight };
+    await again.close();
+    return { locked, whole, refused, exists, missing, report, told: told.at(-1), found, isUnchanged: before === await (await file.getFile()).text() };
+  });
+  const { report } = result;
+  expect(result).toMatchObject({
+    locked: 'KV_LOCKED', whole: { entries: 3000, lost: 0, problems: [] }, exists: 'KV_EXISTS', missing: 'KV_NOT_FOUND', isUnchanged: true,
+    told: report.entries, found: { size: report.entries, ok: true, isRight: true },
+  });
+  expect(result.refused).not.toBe('none');
+  expect(report.entries).toBeGreaterThan(1000);
+  expect(report.entries).toBeLessThan(3000);
+  expect(report.problems.length).toBeGreaterThan(0);
+});
+
+for (const storage of ['opfs', 'indexeddb'] as const) {
+  test(`killing the browser while it restores into ${storage} leaves the old database or the new one`, async ({ profile }) => {
+    test.setTimeout(120_000);
+    const seen: number[] = [];
+    for (let round = 0; round < 4; round++) {
+      const context = await profile.launch();
+      const page = await context.newPage();
+      let steps = 0;
+      await page.exposeFunction('tell', () => { steps++; });
+      await page.goto(HARNESS_URL);
+      // Whatever was left opens, and is one of the two.
+      const count = await page.evaluate(async ({ storage, round }) => {
+        const { open } = window.mangrove;
+        const db = await open('killed', { storage });
+        if (round === 0) await db.setMany(Array.from({ length: 100 }, (_, key) => [key, 'old'] as const));
+        const [first, size, { problems }] = [await db.get(1), await db.size, await db.verify()];
+        await db.close();
+        const isWhole = problems.length === 0 && (size === 100 ? first === 'old' : typeof first === 'object');
+        return isWhole ? size : -1;
+      }, { storage, round });
+      expect([100, 20_000]).toContain(count);
+      seen.push(count);
+      void page.evaluate(async (storage) => {
+        const { open, restore } = window.mangrove;
+        const { tell } = window as unknown as { tell(): Promise<void> };
+        const source = await open('new', { storage: 'memory' });
+        await source.setMany(Array.from({ length: 20_000 }, (_, key) => [key, { text: `text ${key}` }] as const));
+        const blob = await new Response(source.backup()).blob();
+        const place = storage === 'indexeddb' ? { storage } as const : {};
+        for (;;) await restore('killed', blob, { ...place, overwrite: true, onProgress: () => void tell() });
+      }, storage).catch(() => undefined);
+      await expect.poll(() => steps, { timeout: 30_000 }).toBeGreaterThan(round * 2);
+      const pids = processesOf(profile.directory);
+      expect(pids.length).toBeGreaterThan(1);
+      execFileSync('kill', ['-9', ...pids.map(String)]);
+      await context.close().catch(() => undefined);
+    }
+    expect(seen[0]).toBe(100);
+  });
+}
