@@ -1,11 +1,8 @@
 // The engine in the caller's thread, over files that can be flushed in another: while commits wait for that, the caller's thread goes on.
-import { EngineHost } from '../engine-host.ts';
 import type { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
-import { Lookups } from './lookup.ts';
+import { LocalTransport } from './local-transport.ts';
 import type { EngineOptions } from './options.ts';
-import { syncFaces } from './sync.ts';
-import type { Transport, TransportEvents } from './transport.ts';
 
 /** A file that another thread can flush. */
 export interface FlushableFile extends StorageFile {
@@ -13,34 +10,16 @@ export interface FlushableFile extends StorageFile {
   flushLater(done: (error: unknown) => void): void;
 }
 
-export class FlushingTransport implements Transport {
-  readonly takesBuffers = false;
-  readonly syncFaces = syncFaces;
-  readonly lookups: Lookups;
-  events: TransportEvents | undefined;
-  readonly #host: EngineHost;
-  readonly #release: () => void;
+export class FlushingTransport extends LocalTransport {
   #isMessageWaiting = false;
   #isFlushing = false;
   /** The flush under way is not waited for: somebody had to have its outcome at once. */
   #isReleased = false;
 
-  /** `release` is called once when the engine is gone, also if it cannot be opened. The storage's files are `FlushableFile`s. */
+  /** As of its base; the storage's files are `FlushableFile`s. */
   constructor(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, release: () => void) {
-    this.#release = release;
-    try {
-      this.#host = EngineHost.open(module, storage, options);
-      this.lookups = new Lookups(this.#host);
-    } catch (error) {
-      release();
-      throw error;
-    }
-    this.#host.background = {
-      news: () => this.events?.news(),
-      trouble: (error) => this.events?.trouble(error),
-      fail: (error) => this.events?.fail(error),
-    };
-    this.#host.flush = () => {
+    super(module, storage, options, release);
+    this.host.flush = () => {
       if (!this.#isFlushing) this.#beginFlush();
     };
   }
@@ -49,52 +28,34 @@ export class FlushingTransport implements Transport {
     return this.#isFlushing && !this.#isReleased;
   }
 
-  send(message: Uint8Array): void {
+  override send(message: Uint8Array): void {
     this.#attempt(() => {
       // No flush can begin before the one is over that was not waited for.
-      const reply = this.#isFlushing ? this.#host.execute(message) : this.#host.start(message);
-      if (reply !== undefined) return this.#deliver(reply);
+      const reply = this.#isFlushing ? this.host.execute(message) : this.host.start(message);
+      if (reply !== undefined) return this.deliver(reply);
       this.#isMessageWaiting = true;
       this.#wait();
     });
   }
 
-  sendSync(message: Uint8Array): Uint8Array {
+  override sendSync(message: Uint8Array): Uint8Array {
     this.settle();
-    let reply;
-    try {
-      reply = this.#host.execute(message);
-    } catch (error) {
-      this.events?.fail(error as KvError);
-      throw error;
-    }
-    // The caller has its reply first.
-    if (this.#host.hasNews()) queueMicrotask(() => this.events?.news());
-    return reply;
+    return super.sendSync(message);
   }
 
   settle(): void {
     if (!this.isBusy) return;
     this.#isReleased = true;
     this.#attempt(() => {
-      this.#host.releaseFlush();
+      this.host.releaseFlush();
       while (this.#isMessageWaiting) this.#resume();
     });
     this.events?.idle();
   }
 
-  dispose(): void {
+  override dispose(): void {
     this.#isMessageWaiting = false;
-    try {
-      this.#host.dispose();
-    } finally {
-      this.#release();
-    }
-  }
-
-  #deliver(reply: Uint8Array): void {
-    this.events?.reply(reply);
-    if (this.#host.hasNews()) this.events?.news();
+    super.dispose();
   }
 
   /** A message waits for a flush. Where there is none to make, it goes on. */
@@ -103,15 +64,15 @@ export class FlushingTransport implements Transport {
   }
 
   #resume(): void {
-    const reply = this.#host.resume();
+    const reply = this.host.resume();
     if (reply === undefined) return;
     this.#isMessageWaiting = false;
-    this.#deliver(reply);
+    this.deliver(reply);
   }
 
   /** Whether there was something to flush. */
   #beginFlush(): boolean {
-    const files = this.#host.beginFlush() as FlushableFile[];
+    const files = this.host.beginFlush() as FlushableFile[];
     const next = (error: unknown): void => {
       const file = error === undefined ? files.shift() : undefined;
       if (file === undefined) this.#attempt(() => this.#onFlushed(error));
@@ -126,7 +87,7 @@ export class FlushingTransport implements Transport {
     const isReleased = this.#isReleased;
     this.#isFlushing = false;
     this.#isReleased = false;
-    this.#host.endFlush(error);
+    this.host.endFlush(error);
     // Who waits for a message hears of it by its reply.
     if (error !== undefined && !this.#isMessageWaiting) this.events?.trouble(error as KvError);
     if (isReleased) return;

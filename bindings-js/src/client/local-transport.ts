@@ -12,16 +12,16 @@ export class LocalTransport implements Transport {
   readonly syncFaces = syncFaces;
   readonly lookups: Lookups;
   events: TransportEvents | undefined;
-  readonly #host: EngineHost;
+  protected readonly host: EngineHost;
   readonly #release: () => void;
 
   /** `release` is called once when the engine is gone, also if it cannot be opened. */
   constructor(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, release: () => void) {
     this.#release = release;
     try {
-      this.#host = EngineHost.open(module, storage, options);
-      this.lookups = new Lookups(this.#host);
-      this.#host.background = {
+      this.host = EngineHost.open(module, storage, options);
+      this.lookups = new Lookups(this.host);
+      this.host.background = {
         news: () => this.events?.news(),
         trouble: (error) => this.events?.trouble(error),
         fail: (error) => this.events?.fail(error),
@@ -35,33 +35,37 @@ export class LocalTransport implements Transport {
   send(message: Uint8Array): void {
     let reply;
     try {
-      reply = this.#host.execute(message);
+      reply = this.host.execute(message);
     } catch (error) {
       this.events?.fail(error as KvError);
       return;
     }
-    this.events?.reply(reply);
-    if (this.#host.hasNews()) this.events?.news();
+    this.deliver(reply);
   }
 
   sendSync(message: Uint8Array): Uint8Array {
     let reply;
     try {
-      reply = this.#host.execute(message);
+      reply = this.host.execute(message);
     } catch (error) {
       this.events?.fail(error as KvError);
       throw error;
     }
     // The caller has its reply first.
-    if (this.#host.hasNews()) queueMicrotask(() => this.events?.news());
+    if (this.host.hasNews()) queueMicrotask(() => this.events?.news());
     return reply;
   }
 
   dispose(): void {
     try {
-      this.#host.dispose();
+      this.host.dispose();
     } finally {
       this.#release();
     }
+  }
+
+  protected deliver(reply: Uint8Array): void {
+    this.events?.reply(reply);
+    if (this.host.hasNews()) this.events?.news();
   }
 }
