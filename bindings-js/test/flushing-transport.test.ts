@@ -224,6 +224,26 @@ test('nothing is swept under a flush, whose failure is reported', { skip: 'Deno'
   }
 });
 
+test('relaxed writes are flushed in time beside a flush that was not waited for', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
+  mock.timers.enable({ apis: ['setTimeout'] });
+  try {
+    const { db, storage } = open();
+    const write = db.set('a', 1);
+    await Promise.resolve();
+    assert.equal(storage.running.length, 1);
+    assert.equal(db.sync.get('a'), 1);
+    await write;
+    db.sync.set('b', 2, { durability: 'relaxed' });
+    const { flushes } = storage;
+    mock.timers.tick(100);
+    assert.equal(storage.flushes, flushes + 1);
+    storage.end();
+    await db.close();
+  } finally {
+    mock.timers.reset();
+  }
+});
+
 test('closing waits for the flush, and gives everything back once', async () => {
   const { db, storage, releases } = await opened();
   const write = outcome(db.set('a', 1));

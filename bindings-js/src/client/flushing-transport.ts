@@ -12,20 +12,22 @@ export interface FlushableFile extends StorageFile {
 
 export class FlushingTransport extends LocalTransport {
   #isMessageWaiting = false;
+  /** A flush is under way; it is not waited for where the host is not busy, as somebody had to have its outcome at once. */
   #isFlushing = false;
-  /** The flush under way is not waited for: somebody had to have its outcome at once. */
-  #isReleased = false;
 
   /** As of its base; the storage's files are `FlushableFile`s. */
   constructor(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, release: () => void) {
     super(module, storage, options, release);
+    const flushHere = this.host.flush;
     this.host.flush = () => {
       if (!this.#isFlushing) this.#beginFlush();
+      // One that is waited for covers all that there is.
+      else if (!this.isBusy) flushHere();
     };
   }
 
   get isBusy(): boolean {
-    return this.#isFlushing && !this.#isReleased;
+    return this.host.isBusy;
   }
 
   override send(message: Uint8Array): void {
@@ -45,7 +47,6 @@ export class FlushingTransport extends LocalTransport {
 
   settle(): void {
     if (!this.isBusy) return;
-    this.#isReleased = true;
     this.#attempt(() => {
       this.host.releaseFlush();
       while (this.#isMessageWaiting) this.#resume();
@@ -84,9 +85,8 @@ export class FlushingTransport extends LocalTransport {
   }
 
   #onFlushed(error: unknown): void {
-    const isReleased = this.#isReleased;
+    const isReleased = !this.isBusy;
     this.#isFlushing = false;
-    this.#isReleased = false;
     this.host.endFlush(error);
     // Who waits for a message hears of it by its reply.
     if (error !== undefined && !this.#isMessageWaiting) this.events?.trouble(error as KvError);
