@@ -2,8 +2,7 @@
 import * as fs from 'node:fs';
 import { Op } from '../client/protocol.ts';
 import { ChangeList } from '../client/changes.ts';
-import type { Target } from '../client/target.ts';
-import { fastOf } from '../codec/fast.ts';
+import { newTarget } from '../client/target.ts';
 import { DatabaseScope } from '../client/scope.ts';
 import { KvCollection } from '../client/collection.ts';
 import { keyCodecs } from '../codec/keys.ts';
@@ -45,9 +44,7 @@ function wrong(what: string): KvError {
 
 async function measure(store: Store, count: number, length: number, durability: Durability): Promise<object> {
   const { connection } = store;
-  const { uint32: key } = keyCodecs;
-  const { bytes: value } = valueCodecs;
-  const target: Target<number, Uint8Array> = { connection, name: '', index: connection.use('', key.id, value.id), key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn: undefined, validate: undefined };
+  const target = newTarget(connection, '', keyCodecs.uint32, valueCodecs.bytes);
   const scope = new DatabaseScope(connection, durability);
   const collection = new KvCollection(target, scope);
   let start = performance.now();

@@ -2,7 +2,7 @@
 import type { KvCollection } from '../client/collection.ts';
 import { ChangeList } from '../client/changes.ts';
 import { Op } from '../client/protocol.ts';
-import type { Target } from '../client/target.ts';
+import { newTarget } from '../client/target.ts';
 import { DatabaseScope } from '../client/scope.ts';
 import type { Durability } from '../types.ts';
 import type { Parsed } from './arguments.ts';
@@ -123,7 +123,7 @@ class Loader {
     const isThere = (await this.#store.collections()).some((info) => info.name === name && info.keyCodec === keyCodec && info.valueCodec === valueCodec);
     if (isThere) return;
     const bytes = { encode: (part: unknown) => part as Uint8Array, decode: (part: Uint8Array) => part };
-    const target = { ...opened.target, key: { id: keyCodec, ...bytes }, value: { id: valueCodec, ...bytes }, fastKey: undefined, fastValue: undefined } as unknown as Target<Uint8Array, Uint8Array>;
+    const target = newTarget<Uint8Array, Uint8Array>(opened.target.connection, name, { id: keyCodec, ...bytes }, { id: valueCodec, ...bytes });
     this.changes.set(target, PLACEHOLDER, PLACEHOLDER, 0);
     this.changes.delete(target, PLACEHOLDER);
   }

@@ -6,6 +6,7 @@ import { KvCollection } from '../client/collection.ts';
 import { LocalTransport } from '../client/local-transport.ts';
 import { checkOptions } from '../client/options.ts';
 import { Op } from '../client/protocol.ts';
+import { newTarget } from '../client/target.ts';
 import type { Target } from '../client/target.ts';
 import { DatabaseScope } from '../client/scope.ts';
 import { KvError } from '../errors.ts';
@@ -67,8 +68,7 @@ export class Store {
   open(name: string, keyCodec: string, valueCodec: string, raw: Raw): Opened {
     const { connection } = this;
     const codecs = codecsOf(keyCodec, valueCodec, raw);
-    const { key, value } = codecs;
-    const target = { connection, name, index: connection.use(name, key.id, value.id), key, value, fastKey: undefined, fastValue: undefined, expireIn: undefined, validate: undefined } as Target<unknown, string>;
+    const target = newTarget<unknown, string>(connection, name, codecs.key, codecs.value);
     return { target, codecs, collection: new KvCollection(target, new DatabaseScope(connection, this.#durability)) };
   }
 

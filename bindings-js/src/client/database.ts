@@ -1,5 +1,4 @@
 // An open database.
-import { fastOf } from '../codec/fast.ts';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
@@ -21,6 +20,7 @@ import { changes } from './feed/follow.ts';
 import { rememberCodecs } from './known-codecs.ts';
 import { Op } from './protocol.ts';
 import { toValidate } from './schema.ts';
+import { newTarget } from './target.ts';
 import type { Target } from './target.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
@@ -50,8 +50,7 @@ function toTarget<K, V, I>(connection: Connection, name: string, options: Collec
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
   const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);
-  const index = connection.use(name, key.id, value.id);
-  return { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate };
+  return newTarget(connection, name, key, value, { expireIn, validate });
 }
 
 export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {

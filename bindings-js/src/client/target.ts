@@ -1,4 +1,5 @@
 // What is read: a collection, in a state.
+import { fastOf } from '../codec/fast.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
@@ -28,6 +29,18 @@ export interface Target<K, V> {
   readonly expireIn: number | undefined;
   /** Gives what is stored for a value. */
   readonly validate: Validate<V> | undefined;
+}
+
+export function newTarget<K, V>(
+  connection: Connection,
+  name: string,
+  key: KeyCodec<K>,
+  value: ValueCodec<V>,
+  options: Partial<Pick<Target<K, V>, 'expireIn' | 'validate'>> = {},
+): Target<K, V> {
+  const { expireIn, validate } = options;
+  const index = connection.use(name, key.id, value.id);
+  return { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate };
 }
 
 /** Whether keys and values are encoded and decoded without code of the caller's. */
