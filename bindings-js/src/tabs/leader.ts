@@ -1,0 +1,227 @@
+// The tab that has the files: it executes the requests of all clients, its own page's among them.
+import { KvError } from '../errors.ts';
+import type { OwnLeader } from './client.ts';
+import type { Channel, Environment, LeaderEngine } from './environment.ts';
+import { HEARTBEAT_MS, PROTOCOL, names } from './messages.ts';
+import type { Announcement, Exchange, Reply, Request } from './messages.ts';
+
+/** How long the clients of the leader before have to come with what they had open. */
+const INHERITANCE_MS = 3000;
+
+/** A client that is served. */
+interface Served {
+  readonly client: string;
+  readonly channel: Channel | undefined;
+  /** Undefined until it said what it has open. */
+  session: number | undefined;
+  /** Of the last request that was executed, and its answer once that may be given. */
+  seq: number;
+  reply: Reply | undefined;
+  visible: boolean;
+}
+
+export interface LeaderEvents {
+  announce(message: Announcement): void;
+  /** To this tab's own client. */
+  toOwn(message: Exchange): void;
+  /** The engine is gone. */
+  crashed(error: KvError): void;
+  /** Some client's page can be seen, or not any more. */
+  visibility(): void;
+}
+
+export class Leader implements OwnLeader {
+  readonly #env: Environment;
+  readonly #database: string;
+  readonly #events: LeaderEvents;
+  readonly #engine: LeaderEngine;
+  readonly term: number;
+  readonly #own: Served;
+  readonly #remote = new Map<string, Served>();
+  readonly #sessions = new Map<number, Served>();
+  /** Ends waiting for the end of a client, by the client. */
+  readonly #watched = new Map<string, () => void>();
+  #cancelHeartbeat: (() => void) | undefined;
+  readonly #cancelInheritance: () => void;
+  #isOver = false;
+
+  constructor(env: Environment, database: string, own: string, term: number, engine: LeaderEngine, events: LeaderEvents) {
+    this.#env = env;
+    this.#database = database;
+    this.#events = events;
+    this.#engine = engine;
+    this.term = term;
+    this.#own = { client: own, channel: undefined, session: undefined, seq: 0, reply: undefined, visible: true };
+    this.#cancelInheritance = env.after(INHERITANCE_MS, () => engine.endInheritance());
+    for (const client of engine.clients()) if (client !== own) this.#watch(client);
+  }
+
+  /** A client whose page can be seen. */
+  get heir(): string | undefined {
+    for (const { client, visible } of this.#remote.values()) if (visible) return client;
+    return undefined;
+  }
+
+  announce(): void {
+    if (this.#isOver) return;
+    this.#events.announce({ type: 'lead', protocol: PROTOCOL, term: this.term, client: this.#own.client, version: this.#engine.version });
+  }
+
+  /** A client wants to be served. */
+  hello(client: string, visible: boolean): void {
+    if (this.#isOver) return;
+    let served = this.#remote.get(client);
+    if (served === undefined) {
+      const channel = this.#env.channel(names.of(this.#database, client), (message) => this.#receive(client, message as Exchange));
+      served = { client, channel, session: undefined, seq: 0, reply: undefined, visible };
+      this.#remote.set(client, served);
+      this.#watch(client);
+      this.#beat();
+    }
+    served.visible = visible;
+    served.channel?.post({ type: 'ready', term: this.term });
+    this.#events.visibility();
+  }
+
+  /** A client will not ask again. */
+  bye(client: string): void {
+    if (!this.#isOver) this.#forget(client);
+  }
+
+  /** From this tab's own client. */
+  request(request: Request): void {
+    this.#execute(this.#own, request);
+  }
+
+  /** Tells those who follow the commits of what is new to them. */
+  tellNews(): void {
+    if (this.#isOver) return;
+    for (let session = this.#engine.takeNews(); session !== undefined; session = this.#engine.takeNews()) {
+      const served = this.#sessions.get(session);
+      if (served !== undefined) this.#post(served, { type: 'news', term: this.term });
+    }
+  }
+
+  /** Serves nobody any more and closes the files. */
+  close(forgetsOwn: boolean): void {
+    if (this.#isOver) return;
+    this.#end();
+    if (forgetsOwn) this.#engine.forget(this.#own.client);
+    this.#engine.close();
+  }
+
+  #end(): void {
+    this.#isOver = true;
+    this.#cancelHeartbeat?.();
+    this.#cancelInheritance();
+    for (const end of this.#watched.values()) end();
+    for (const { channel } of this.#remote.values()) channel?.close();
+  }
+
+  #beat(): void {
+    this.#cancelHeartbeat ??= this.#env.after(HEARTBEAT_MS, () => {
+      this.#cancelHeartbeat = undefined;
+      if (this.#remote.size === 0) return;
+      this.announce();
+      this.#beat();
+    });
+  }
+
+  /** Waits for the end of a client, to forget it. */
+  #watch(client: string): void {
+    if (this.#watched.has(client)) return;
+    const end = this.#env.lock(names.client(this.#database, client), false, {
+      granted: (release) => {
+        release();
+        if (!this.#isOver) this.#forget(client);
+      },
+    });
+    this.#watched.set(client, end);
+  }
+
+  #forget(client: string): void {
+    this.#watched.get(client)?.();
+    this.#watched.delete(client);
+    const served = this.#remote.get(client);
+    this.#remote.delete(client);
+    served?.channel?.close();
+    try {
+      if (served?.session !== undefined) {
+        this.#sessions.delete(served.session);
+        this.#engine.detach(served.session);
+      }
+      this.#engine.forget(client);
+    } catch (error) {
+      this.#crash(error);
+    }
+    this.#events.visibility();
+  }
+
+  #receive(client: string, message: Exchange): void {
+    const served = this.#remote.get(client);
+    if (this.#isOver || served === undefined || message.term !== this.term) return;
+    if (message.type === 'request') {
+      this.#execute(served, message);
+    } else if (message.type === 'visible') {
+      served.visible = message.visible;
+      this.#events.visibility();
+    }
+  }
+
+  #execute(served: Served, request: Request): void {
+    if (this.#isOver) return;
+    if (served.session === undefined && request.hello === undefined) {
+      this.#post(served, { type: 'ready', term: this.term });
+      return;
+    }
+    if (served.session !== undefined && request.seq <= served.seq) {
+      // The answer was lost, unless it is not to be given yet.
+      if (request.seq === served.seq && served.reply !== undefined) this.#post(served, served.reply);
+      return;
+    }
+    let settled: Promise<void> | undefined;
+    const { seq } = request;
+    try {
+      served.session ??= this.#attach(served, request);
+      const bytes = this.#engine.execute(served.session, seq, request.message);
+      const state = this.#engine.takeState(served.session);
+      served.seq = seq;
+      served.reply = undefined;
+      const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state };
+      settled = this.#engine.settled();
+      if (settled === undefined) this.#answer(served, reply);
+      else settled.then(() => this.#answer(served, reply), (error: unknown) => this.#crash(error, served, seq));
+    } catch (error) {
+      this.#crash(error, served, seq);
+      return;
+    }
+    this.tellNews();
+  }
+
+  #attach(served: Served, { hello }: Request): number {
+    const session = this.#engine.attach(served.client, hello?.state ?? undefined, hello?.readOnly ?? false);
+    this.#sessions.set(session, served);
+    return session;
+  }
+
+  #answer(served: Served, reply: Reply): void {
+    if (this.#isOver || served.seq !== reply.seq) return;
+    // One's own client loses nothing.
+    if (served !== this.#own) served.reply = reply;
+    this.#post(served, reply);
+  }
+
+  #post(served: Served, message: Exchange): void {
+    if (served.channel === undefined) this.#events.toOwn(message);
+    else served.channel.post(message);
+  }
+
+  #crash(error: unknown, served?: Served, seq = 0): void {
+    if (this.#isOver) return;
+    const reason = error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error });
+    if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, reason: reason.message });
+    this.#end();
+    this.#engine.abandon();
+    this.#events.crashed(reason);
+  }
+}

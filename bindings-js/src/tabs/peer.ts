@@ -1,0 +1,423 @@
+// One tab among those that have the same database open: it waits to lead, leads, and lets go. Safety does not depend on any of this:
+// only who holds the files can write them. See docs/TABS.md.
+import { KvError } from '../errors.ts';
+import { Client } from './client.ts';
+import type { Channel, Environment, LeaderEngine, PageEvents } from './environment.ts';
+import { Leader } from './leader.ts';
+import { HEARTBEAT_MS, MISSED_HEARTBEATS, PROTOCOL, names } from './messages.ts';
+import type { Announcement } from './messages.ts';
+
+/** After a theft none by the same tab for so long, then for twice as long. */
+const FIRST_STEAL_PAUSE_MS = 60_000;
+/** How long the heir of a leader that resigned goes first. */
+const HEIR_FIRST_MS = 1000;
+/** Before an engine that could not be opened is tried again. */
+const RETRY_MS = 1000;
+/** A tick that comes later than this says that this tab did not run meanwhile. */
+const LATE_TICK_MS = 2 * HEARTBEAT_MS;
+
+export interface PeerOptions {
+  readonly database: string;
+  /** Of this tab for as long as it is open; nobody else's. */
+  readonly id: string;
+  readonly readOnly: boolean;
+  /** `open` fails if somebody else has the database open. */
+  readonly exclusive: boolean;
+  readonly deadlineMs: number;
+}
+
+type Role =
+  /** It has to be sure of its name first. */
+  | 'joining'
+  | 'follower'
+  /** It has the lock and opens the files. */
+  | 'opening'
+  | 'leader'
+  /** The page is in the background of its tab's history. */
+  | 'away'
+  | 'gone';
+
+export class Peer {
+  readonly #env: Environment;
+  readonly #options: PeerOptions;
+  readonly #page: PageEvents;
+  readonly #client: Client;
+  #role: Role = 'joining';
+  #channel: Channel | undefined;
+  #leader: Leader | undefined;
+  #joinedAt: number;
+  /** Lets go of the lock of the leader, or ends waiting for it. */
+  #letGo: () => void = () => {};
+  #cancelOpening: () => void = () => {};
+  #cancelRetry: () => void = () => {};
+  #cancelTick: () => void = () => {};
+  #releaseName: () => void = () => {};
+  /** The others let this one go first for a while. */
+  #heir: { readonly id: string; readonly until: number } | undefined;
+  /** When this tab last heard itself. */
+  #echoAt = -Infinity;
+  #tickAt = 0;
+  /** Ticks in a row that came in time while the leader was silent and the page visible. */
+  #silentTicks = 0;
+  #stealPauseMs = FIRST_STEAL_PAUSE_MS;
+  #mayStealAt = -Infinity;
+  /** What is to be done once nothing is under way. */
+  #whenIdle: (() => void) | undefined;
+
+  constructor(env: Environment, options: PeerOptions, page: PageEvents) {
+    this.#env = env;
+    this.#options = options;
+    this.#page = page;
+    this.#joinedAt = env.now();
+    const events: PageEvents = {
+      opened: () => page.opened(),
+      reply: (bytes, count) => {
+        page.reply(bytes, count);
+        this.#checkIdle();
+      },
+      refuse: (error, count) => {
+        page.refuse(error, count);
+        this.#checkIdle();
+      },
+      news: () => page.news(),
+      blocked: (reason) => page.blocked(reason),
+      trouble: (error) => page.trouble(error),
+      failed: (error) => page.failed(error),
+      left: (error) => page.left(error),
+    };
+    this.#client = new Client(env, options, events, (message) => this.#channel?.post(message));
+  }
+
+  get role(): Role {
+    return this.#role;
+  }
+
+  /** Begins, or begins again after `hide`. */
+  start(): void {
+    const { database, id } = this.#options;
+    this.#role = 'joining';
+    this.#joinedAt = this.#tickAt = this.#env.now();
+    this.#channel = this.#env.channel(names.all(database), (message) => this.#hear(message as Announcement));
+    this.#client.join();
+    // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it.
+    const end = this.#env.lock(names.client(database, id), false, {
+      granted: (release) => {
+        this.#releaseName = release;
+        if (this.#role !== 'joining') return release();
+        this.#role = 'follower';
+        this.#who();
+        this.#queue(false);
+      },
+    });
+    this.#releaseName = end;
+    this.#tickLater();
+  }
+
+  /** A message of the page. */
+  push(message: Uint8Array): void {
+    this.#client.push(message);
+  }
+
+  /** The page can be seen, or not any more. */
+  setVisible(visible: boolean): void {
+    if (visible === this.#client.visible) return;
+    this.#client.visible = visible;
+    this.#client.showVisible();
+    this.#considerResigning();
+  }
+
+  /** The page goes into the background of its tab's history, or for ever. */
+  hide(): void {
+    if (this.#role === 'away' || this.#role === 'gone') return;
+    this.#resign(false);
+    // Who waits for an answer goes on being known, or it could be done twice.
+    this.#onceIdle(() => {
+      if (this.#role === 'gone') return;
+      this.#channel?.post({ type: 'bye', client: this.#options.id });
+      this.#part('away');
+    });
+  }
+
+  /** The page is back. */
+  show(): void {
+    this.#whenIdle = undefined;
+    if (this.#role === 'away') this.start();
+    else if (this.#role === 'follower') this.#queue(false);
+  }
+
+  /** Closes everything. What was pushed before is answered first. */
+  leave(): void {
+    if (this.#role === 'gone') return;
+    this.#onceIdle(() => {
+      let failure: KvError | undefined;
+      if (this.#role === 'leader') failure = this.#resign(true);
+      else this.#channel?.post({ type: 'bye', client: this.#options.id });
+      this.#part('gone');
+      this.#page.left(failure);
+    });
+  }
+
+  #onceIdle(run: () => void): void {
+    this.#whenIdle = run;
+    this.#checkIdle();
+  }
+
+  #checkIdle(): void {
+    const run = this.#whenIdle;
+    if (run === undefined || !(this.#client.isIdle || this.#role === 'away')) return;
+    this.#whenIdle = undefined;
+    run();
+  }
+
+  /** Lets go of all. */
+  #part(role: 'away' | 'gone'): void {
+    this.#role = role;
+    this.#letGo();
+    this.#cancelOpening();
+    this.#cancelRetry();
+    this.#cancelTick();
+    this.#client.part();
+    this.#channel?.close();
+    this.#channel = undefined;
+    this.#releaseName();
+  }
+
+  #fail(error: KvError): void {
+    if (this.#role === 'gone') return;
+    this.#part('gone');
+    this.#page.failed(error);
+  }
+
+  #who(): void {
+    this.#channel?.post({ type: 'who', protocol: PROTOCOL, client: this.#options.id });
+  }
+
+  #hear(message: Announcement): void {
+    if (this.#role === 'away' || this.#role === 'gone') return;
+    if ('client' in message && message.client === this.#options.id) {
+      this.#echoAt = this.#env.now();
+      return;
+    }
+    switch (message.type) {
+      case 'who':
+        if (message.protocol === PROTOCOL) this.#leader?.announce();
+        else this.#meetOther();
+        return;
+      case 'lead':
+        if (message.protocol === PROTOCOL) this.#follow(message.term, message.version);
+        else if (!this.#client.hasOpened) this.#page.blocked('version');
+        return;
+      case 'resign':
+        this.#client.resigned(message.term);
+        if (message.heir !== undefined) this.#heir = { id: message.heir, until: this.#env.now() + HEIR_FIRST_MS };
+        return;
+      case 'hello':
+        if (message.protocol === PROTOCOL) this.#leader?.hello(message.client, message.visible);
+        else this.#meetOther();
+        return;
+      case 'opening':
+        this.#client.forgetLeader();
+        return;
+      case 'bye':
+        this.#leader?.bye(message.client);
+    }
+  }
+
+  /** A tab of another version waits for this one to let go. */
+  #meetOther(): void {
+    if (this.#leader === undefined) return;
+    this.#leader.announce();
+    this.#page.blocked('version');
+  }
+
+  #follow(term: number, version: number): void {
+    if (this.#options.exclusive && !this.#client.hasOpened) {
+      return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
+    }
+    this.#client.hear(term, version);
+  }
+
+  /** Waits to lead. */
+  #queue(steal: boolean): void {
+    this.#letGo();
+    let isOver = false;
+    let held: (() => void) | undefined;
+    const end = this.#env.lock(names.leader(this.#options.database), steal, {
+      granted: (release) => {
+        if (isOver) return release();
+        held = release;
+        this.#granted();
+      },
+      lost: () => {
+        if (isOver) return;
+        isOver = true;
+        this.#lost();
+      },
+    });
+    this.#letGo = () => {
+      if (isOver) return;
+      isOver = true;
+      (held ?? end)();
+    };
+  }
+
+  #granted(): void {
+    if (this.#role !== 'follower') return;
+    const heir = this.#heir;
+    if (heir !== undefined && heir.id !== this.#options.id && this.#env.now() < heir.until) return this.#requeue(HEIR_FIRST_MS / 4);
+    this.#open();
+  }
+
+  /** Lets the others go first. */
+  #requeue(ms: number): void {
+    this.#role = 'follower';
+    this.#letGo();
+    this.#cancelRetry();
+    this.#cancelRetry = this.#env.after(ms, () => {
+      if (this.#role === 'follower') this.#queue(false);
+    });
+  }
+
+  #open(): void {
+    this.#role = 'opening';
+    this.#sayOpening();
+    this.#cancelOpening = this.#env.openEngine(
+      (engine) => this.#opened(engine),
+      (error) => this.#notOpened(error),
+    );
+  }
+
+  #sayOpening(): void {
+    this.#channel?.post({ type: 'opening', client: this.#options.id });
+  }
+
+  #opened(engine: LeaderEngine): void {
+    this.#cancelOpening = () => {};
+    if (this.#role !== 'opening') {
+      // Meanwhile it was closed, or the lock stolen.
+      this.#closeUnused(engine);
+      return;
+    }
+    const { database, id } = this.#options;
+    const term = Math.max(this.#client.term + 1, Math.floor(this.#env.time()));
+    this.#role = 'leader';
+    try {
+      this.#leader = new Leader(this.#env, database, id, term, engine, {
+        announce: (message) => this.#channel?.post(message),
+        toOwn: (message) => this.#client.receive(message),
+        crashed: (error) => this.#crashed(error),
+        visibility: () => this.#considerResigning(),
+      });
+    } catch (error) {
+      engine.abandon();
+      return this.#notOpened(error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error }));
+    }
+    this.#leader.announce();
+    this.#client.lead(this.#leader);
+  }
+
+  #closeUnused(engine: LeaderEngine): void {
+    try {
+      engine.close();
+    } catch {
+      engine.abandon();
+    }
+  }
+
+  #notOpened(error: KvError): void {
+    this.#cancelOpening = () => {};
+    if (this.#role !== 'opening' && this.#role !== 'leader') return;
+    // Who was served before stays, as another may be able to lead, if only what holds the files goes.
+    if (this.#client.hasOpened && error.code === 'KV_LOCKED') {
+      this.#client.refuse(error.message);
+      this.#requeue(RETRY_MS);
+      return;
+    }
+    this.#fail(error);
+  }
+
+  #crashed(error: KvError): void {
+    this.#leader = undefined;
+    this.#client.unlead();
+    if (this.#role !== 'leader') return;
+    this.#page.trouble(error);
+    // The lock is kept.
+    this.#open();
+  }
+
+  /** Another took the lock away: it could not hear this tab. */
+  #lost(): void {
+    this.#cancelOpening();
+    this.#closeLeader(false);
+    if (this.#role === 'leader' || this.#role === 'opening') {
+      this.#role = 'follower';
+      this.#queue(false);
+    }
+  }
+
+  /** Closes the engine and lets go of the lock. */
+  #resign(forgetsOwn: boolean, heir?: string): KvError | undefined {
+    this.#cancelOpening();
+    const leader = this.#leader;
+    const failure = this.#closeLeader(forgetsOwn);
+    if (leader !== undefined) this.#channel?.post({ type: 'resign', term: leader.term, heir });
+    if (this.#role === 'leader' || this.#role === 'opening') this.#role = 'follower';
+    this.#letGo();
+    return failure;
+  }
+
+  #closeLeader(forgetsOwn: boolean): KvError | undefined {
+    const leader = this.#leader;
+    if (leader === undefined) return undefined;
+    this.#leader = undefined;
+    this.#client.unlead();
+    try {
+      leader.close(forgetsOwn);
+      return undefined;
+    } catch (error) {
+      const failure = error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error });
+      if (!forgetsOwn) this.#page.trouble(failure);
+      return failure;
+    }
+  }
+
+  /** A tab that cannot be seen may be stopped at any time: one that can had better lead. */
+  #considerResigning(): void {
+    if (this.#role !== 'leader' || this.#client.visible || this.#whenIdle !== undefined) return;
+    const heir = this.#leader?.heir;
+    if (heir === undefined) return;
+    this.#resign(false, heir);
+    this.#heir = { id: heir, until: this.#env.now() + HEIR_FIRST_MS };
+    this.#requeue(HEIR_FIRST_MS / 4);
+  }
+
+  #tickLater(): void {
+    this.#cancelTick();
+    this.#cancelTick = this.#env.after(HEARTBEAT_MS, () => {
+      this.#tick();
+      if (this.#role !== 'away' && this.#role !== 'gone') this.#tickLater();
+    });
+  }
+
+  #tick(): void {
+    const now = this.#env.now();
+    const isLate = now - this.#tickAt > LATE_TICK_MS;
+    this.#tickAt = now;
+    this.#client.tick();
+    if (this.#role === 'gone') return;
+    if (this.#role === 'opening') this.#sayOpening();
+    const { deadlineMs, database } = this.#options;
+    if (!this.#client.hasOpened && this.#role === 'follower' && now - this.#joinedAt >= deadlineMs) {
+      return this.#fail(new KvError('KV_LOCKED', `${database} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`, { retryable: true }));
+    }
+    const { isSilent, hasHeard, visible } = this.#client;
+    const isMissing = this.#role === 'follower' && visible && hasHeard && isSilent && !isLate;
+    this.#silentTicks = isMissing ? this.#silentTicks + 1 : 0;
+    const hearsItself = now - this.#echoAt <= LATE_TICK_MS;
+    if (this.#silentTicks < MISSED_HEARTBEATS || !hearsItself || now < this.#mayStealAt) return;
+    this.#mayStealAt = now + this.#stealPauseMs;
+    this.#stealPauseMs *= 2;
+    this.#silentTicks = 0;
+    this.#queue(true);
+  }
+}
