@@ -9,6 +9,7 @@ import { checkOptions, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
 import type { WorkerPort } from './client/worker-port.ts';
+import { SharedTransport } from './client/shared-transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
@@ -91,11 +92,12 @@ async function openInWorker(
   storage: 'opfs' | 'indexeddb' | 'memory',
 ): Promise<Transport> {
   signal?.throwIfAborted();
-  if (lockTimeoutMs > 0) reportBlocked(storage, name);
+  const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
   const request = loadModule(wasm).then((module) => ({ module, storage, name, lockTimeoutMs, engine }));
   // It may fail before anybody waits for it.
   request.catch(() => undefined);
-  return WorkerTransport.open(startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker), request, signal);
+  if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
+  return SharedTransport.open(start, request, signal);
 }
 
 /** In a worker of the caller's, where the synchronous API is wanted. */

@@ -5,27 +5,13 @@ import type { EngineOptions } from './client/options.ts';
 import { Lookup } from './client/lookup.ts';
 import type { LookupEngine } from './client/lookup.ts';
 import type { TransportEvents } from './client/transport.ts';
+import { Op, ReplyReader } from './client/protocol.ts';
 import { KvError } from './errors.ts';
-import type { KvErrorCode } from './errors.ts';
+import { fromPlain } from './plain-error.ts';
+import type { PlainError } from './plain-error.ts';
 import { Sweep } from './sweep.ts';
 import type { Swept } from './sweep.ts';
 import type { CustomStorage, StorageFile } from './types.ts';
-
-/** An error as it travels between threads and languages. */
-export interface PlainError {
-  readonly code: KvErrorCode;
-  readonly message: string;
-  readonly retryable: boolean;
-}
-
-export function toPlain(error: unknown): PlainError {
-  if (error instanceof KvError) return { code: error.code, message: error.message, retryable: error.retryable };
-  return { code: 'KV_IO', message: error instanceof Error ? error.message : String(error), retryable: false };
-}
-
-export function fromPlain({ code, message, retryable }: PlainError): KvError {
-  return new KvError(code, message, { retryable });
-}
 
 function isPlain(thrown: unknown): thrown is PlainError {
   return typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'retryable' in thrown;
@@ -185,6 +171,7 @@ export class EngineHost implements LookupEngine, Swept {
     try {
       return call(engine);
     } catch (error) {
+      if (isPlain(error)) throw fromPlain(error);
       throw this.#crash(error);
     }
   }
@@ -260,12 +247,75 @@ export class EngineHost implements LookupEngine, Swept {
   sweep(message: Uint8Array): Uint8Array | undefined {
     if (this.#engine === undefined) return undefined;
     try {
+      // It is nobody's message.
+      this.select(0, 0);
       const reply = this.execute(message);
       if (this.hasNews()) this.background?.news();
       return reply;
     } catch (error) {
       this.background?.fail(error as KvError);
       return undefined;
+    }
+  }
+
+  /** From now on several clients are served, each by what it selects. */
+  beginInheritance(): void {
+    this.#call((engine) => engine.begin_inheritance());
+  }
+
+  endInheritance(): void {
+    this.#engine?.end_inheritance();
+  }
+
+  /** Serves a client of this name; gives its number. `state` is what `takeState` gave elsewhere. */
+  attach(name: string, readOnly: boolean, state: Uint8Array | undefined): number {
+    return this.#call((engine) => engine.attach(name, readOnly, state));
+  }
+
+  detach(client: number): void {
+    this.#call((engine) => engine.detach(client));
+  }
+
+  /** What is executed next is this client's message of this number. */
+  select(client: number, seq: number): void {
+    this.#call((engine) => engine.select(client, seq));
+  }
+
+  /** What a client has open. See `LeaderEngine.takeState`. */
+  takeState(client: number, last: boolean): Uint8Array<ArrayBuffer> | undefined {
+    return this.#call((engine) => {
+      engine.choose(client);
+      return engine.take_state(last) as Uint8Array<ArrayBuffer> | undefined;
+    });
+  }
+
+  /** Number of a client that is to be told of commits; each is given once. */
+  takeNews(): number | undefined {
+    const client = this.#engine?.next_news() ?? -1;
+    return client < 0 ? undefined : client;
+  }
+
+  /** Names of the clients whose last outcome is kept. */
+  remembered(): string[] {
+    return this.#call((engine) => engine.remembered()).split('\n').filter((name) => name !== '');
+  }
+
+  forget(name: string): void {
+    this.#call((engine) => engine.forget(name));
+  }
+
+  get version(): number {
+    return this.#engine?.version() ?? 0;
+  }
+
+  /** Closes the database, for all its clients; the files are closed also if that fails. */
+  close(): void {
+    try {
+      this.select(0, 0);
+      const reader = new ReplyReader(this.execute(Uint8Array.of(Op.close)));
+      if (reader.u8() !== 0) throw reader.error();
+    } finally {
+      this.dispose();
     }
   }
 

@@ -1,11 +1,12 @@
 // A dedicated worker that runs one engine.
-import type { OpenRequest, WorkerMessage } from './client/worker-protocol.ts';
-import { EngineHost, toPlain } from './engine-host.ts';
+import type { LifecycleMessage, OpenRequest, WorkerMessage } from './client/worker-protocol.ts';
+import { EngineHost } from './engine-host.ts';
+import { toPlain } from './plain-error.ts';
 import type { CustomStorage } from './types.ts';
 
 /** What a worker hears and says. */
 export interface Scope {
-  onmessage: ((event: { readonly data: OpenRequest | Uint8Array }) => void) | null;
+  onmessage: ((event: { readonly data: OpenRequest | LifecycleMessage | Uint8Array }) => void) | null;
   onmessageerror: (() => void) | null;
   postMessage(message: WorkerMessage, transfer?: Transferable[]): void;
 }
@@ -31,11 +32,18 @@ export function postFailure(error: unknown, scope = own): void {
   scope.postMessage({ type: 'failed', error: toPlain(error) });
 }
 
+/** Serves a page that shares its database with others, where that is asked for and possible. */
+export type ServeShared = (
+  request: OpenRequest,
+  openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
+  scope: Scope,
+) => ((message: Uint8Array | LifecycleMessage) => void) | undefined;
+
 /** Opens what the first message asks for, then executes messages. */
 export function serve<S extends WorkerStorage>(
-  openStorage: (request: OpenRequest) => Promise<S>,
+  openStorage: (request: OpenRequest, signal?: AbortSignal) => Promise<S>,
   repliesOf: (storage: S) => Replies,
-  scope = own,
+  { scope = own, shared }: { readonly scope?: Scope; readonly shared?: ServeShared } = {},
 ): void {
   let host: EngineHost | undefined;
   let replies: Replies | undefined;
@@ -72,9 +80,14 @@ export function serve<S extends WorkerStorage>(
     }
   };
 
+  let take: ReturnType<ServeShared>;
   scope.onmessage = ({ data }) => {
-    if (data instanceof Uint8Array) execute(data);
-    else open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
+    if (take !== undefined) return take(data as Uint8Array | LifecycleMessage);
+    if (data instanceof Uint8Array) return execute(data);
+    // The first message is a request; without other tabs a page's life is of no interest.
+    if ('type' in data) return;
+    take = shared?.(data, openStorage, scope);
+    if (take === undefined) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
   };
   scope.onmessageerror = () => postFailure(new Error('a message could not be read'), scope);
 }

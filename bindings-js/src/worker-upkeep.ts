@@ -1,5 +1,5 @@
 // The dedicated worker that restores or recovers one database.
-import { toPlain } from './engine-host.ts';
+import { toPlain } from './plain-error.ts';
 import { KvError } from './errors.ts';
 import type { StorageFile } from './types.ts';
 import { IdbTarget, openIdbSource } from './upkeep/idb.ts';

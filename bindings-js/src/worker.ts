@@ -2,6 +2,7 @@
 import { KvError } from './errors.ts';
 import { MemoryStorage } from './storage/memory.ts';
 import { OpfsStorage } from './storage/opfs.ts';
+import { serveTabs } from './tabs/server.ts';
 import { postFailure, postReply, serve } from './worker-server.ts';
 import type { WorkerStorage } from './worker-server.ts';
 
@@ -12,4 +13,5 @@ serve<WorkerStorage>(
     throw new KvError('KV_INVALID_ARGUMENT', 'for IndexedDB the option worker has to give worker-indexeddb.js');
   },
   () => ({ push: (bytes) => postReply(bytes), end: (error) => postFailure(error) }),
+  { shared: serveTabs },
 );

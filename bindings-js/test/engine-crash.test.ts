@@ -124,7 +124,7 @@ test('an answer that makes no sense ends the connection', async () => {
     const calls = [db.get('a'), db.get('b')];
     await Promise.resolve();
     // The first reply is that of naming the collection.
-    transport.events?.reply(new Uint8Array([0, ...answer]));
+    transport.events?.reply(new Uint8Array([0, ...answer]), 1);
     for (const call of calls) await assert.rejects(call, (error: KvError) => error.code === 'KV_IO');
     assert.equal(db.status, 'closed');
     assert.equal(transport.disposed, 1);

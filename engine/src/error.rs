@@ -92,6 +92,8 @@ pub enum Error {
         /// Collection, and key where one is known.
         what: String,
     },
+    /// What was open in a state of the database is gone with the process or tab that kept it.
+    SnapshotLost,
     /// Changes are asked for that are no longer kept.
     TruncatedFeed {
         /// Changes after this version are kept.
@@ -208,6 +210,7 @@ impl Error {
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict { .. } => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
+            Self::SnapshotLost => "KV_SNAPSHOT_LOST",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
         }
     }
@@ -217,7 +220,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Locked { .. } | Self::StorageFull { .. } | Self::Conflict { .. }
+            Self::Locked { .. } | Self::StorageFull { .. } | Self::Conflict { .. } | Self::SnapshotLost
         )
     }
 }
@@ -251,6 +254,10 @@ impl fmt::Display for Error {
             Self::AlreadyExists { what } => write!(f, "{what} exists already"),
             Self::ReadOnly => write!(f, "the database was opened read-only"),
             Self::Closed => write!(f, "the database is closed"),
+            Self::SnapshotLost => write!(
+                f,
+                "the snapshot is lost with the tab that kept it, and the database has changed since; take a new one"
+            ),
             Self::Poisoned { cause } => write!(
                 f,
                 "writing is refused since an earlier failure ({cause}); reads go on, open the database again to write"

@@ -34,6 +34,7 @@ fn recover(image: &BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &Histor
     let version = check(&database, history, context);
     let mut after = history.clone();
     after.states.truncate(version as usize + 1);
+    after.remembered.split_off(&(version + 1));
     let mut state = after.states[version as usize].clone();
     state
         .entry("after".to_owned())

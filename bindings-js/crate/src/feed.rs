@@ -81,6 +81,8 @@ pub(crate) struct Follower {
     filter: Option<Rc<Filter>>,
     /// Found after commits that could still be sent.
     failed: Option<Error>,
+    /// Commits that a session before this one had for it, with the version that they reach.
+    pending: Option<(u64, Vec<u8>)>,
 }
 
 impl Follower {
@@ -89,7 +91,26 @@ impl Follower {
             position: Position::Reading(database.changes(since)?),
             filter,
             failed: None,
+            pending: None,
         })
+    }
+
+    /// Goes on for one that followed in another session; where commits are missing, it fails with that when it is asked.
+    pub(crate) fn resume(database: &Database, since: u64, filter: Option<Rc<Filter>>, pending: &[u8]) -> Self {
+        let (position, failed) = match database.changes(Some(since)) {
+            Ok(changes) => (Position::Reading(changes), None),
+            Err(error) => (Position::Waiting(since), Some(error)),
+        };
+        Self {
+            position,
+            filter,
+            failed,
+            pending: (!pending.is_empty()).then(|| (since, pending.to_vec())),
+        }
+    }
+
+    pub(crate) fn filter(&self) -> Option<&Filter> {
+        self.filter.as_deref()
     }
 
     /// Version of the last commit that was passed.
@@ -102,7 +123,7 @@ impl Follower {
 
     /// Whether there is something for it, as far as is known.
     pub(crate) fn is_ready(&self) -> bool {
-        self.failed.is_some() || matches!(self.position, Position::Reading(_))
+        self.failed.is_some() || self.pending.is_some() || matches!(self.position, Position::Reading(_))
     }
 
     /// Lets a follower that waits read on from `before`, which a commit of interest comes after. Tells whether it waited for that commit.
@@ -124,6 +145,12 @@ impl Follower {
     /// Writes whether nothing is left for now, the version that was reached, and the next commits as one byte string.
     /// A follower that has taken everything waits from then on, and gives away what it read with.
     pub(crate) fn next(&mut self, max_bytes: u64, out: &mut Writer) -> Result<Option<Changes>> {
+        if let Some((version, commits)) = self.pending.take() {
+            out.flag(false);
+            out.uv(version);
+            out.bytes(&commits);
+            return Ok(None);
+        }
         if let Some(error) = self.failed.take() {
             return Err(error);
         }

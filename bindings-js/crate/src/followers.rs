@@ -7,9 +7,12 @@ use std::rc::Rc;
 use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result};
 
 use crate::feed::{Filter, Follower};
-use crate::protocol::Writer;
+use crate::protocol::{Reader, Writer};
 use crate::range::is_empty;
 use crate::table::Table;
+
+/// Commits for one follower that are handed over to another session.
+const MAX_PENDING_BYTES: u64 = 1 << 20;
 
 /// Followers by the numbers the client gave them.
 #[derive(Default)]
@@ -42,6 +45,73 @@ impl Followers {
         }
         self.table.insert(id, follower);
         Ok(version)
+    }
+
+    /// Writes who follows what from which version on, for [`import`](Self::import); with `pending` also the commits that there are for
+    /// them, which they then have taken here.
+    pub(crate) fn export(&mut self, database: &Database, pending: bool, out: &mut Writer) {
+        if pending {
+            self.look(database);
+        }
+        out.uv(self.table.iter().count() as u64);
+        let ids: Vec<u64> = self.table.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(follower) = self.table.get_mut(id) else {
+                continue;
+            };
+            let mut commits = Writer::default();
+            let mut version = follower.version();
+            if pending && !follower.is_ready() {
+                // Nothing of what was committed meanwhile is of interest.
+                version = database.version();
+            } else if pending && follower.next(MAX_PENDING_BYTES, &mut commits).is_ok() {
+                version = follower.version();
+            } else {
+                commits.truncate(0);
+            }
+            out.uv(id);
+            out.uv(version);
+            out.bytes(pulled(&commits));
+            out.flag(follower.filter().is_some());
+            if let Some(filter) = follower.filter() {
+                out.bytes(filter.name.as_bytes());
+                out.bytes(filter.key_codec.as_bytes());
+                out.bytes(filter.value_codec.as_bytes());
+                out.bound(&filter.lower);
+                out.bound(&filter.upper);
+            }
+        }
+    }
+
+    /// Takes over those that [`export`](Self::export) wrote.
+    pub(crate) fn import(&mut self, database: &Database, reader: &mut Reader<'_>) -> Result<()> {
+        for _ in 0..reader.count()? {
+            let (id, version, pending) = (reader.uv()?, reader.uv()?, reader.bytes()?);
+            let filter = if reader.flag()? {
+                Some(Rc::new(Filter {
+                    name: reader.str()?.to_owned(),
+                    key_codec: reader.str()?.to_owned(),
+                    value_codec: reader.str()?.to_owned(),
+                    lower: reader.owned_bound()?,
+                    upper: reader.owned_bound()?,
+                }))
+            } else {
+                None
+            };
+            let follower = Follower::resume(database, version, filter.clone(), pending);
+            match filter {
+                Some(filter) => self.ranges.insert(id, filter),
+                None => self.whole.push(id),
+            }
+            self.table.insert(id, follower);
+            self.has_news = true;
+        }
+        Ok(())
+    }
+
+    /// Whether there is one of this number.
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.table.get(id).is_some()
     }
 
     pub(crate) fn next(&mut self, database: &Database, id: u64, max_bytes: u64, out: &mut Writer) -> Result<()> {
@@ -119,6 +189,13 @@ impl Followers {
             }
         }
     }
+}
+
+/// The commits in the reply of [`Follower::next`].
+fn pulled(reply: &Writer) -> &[u8] {
+    let mut reader = Reader::new(reply.as_slice());
+    let read = reader.flag().and_then(|_| reader.uv()).and_then(|_| reader.bytes());
+    read.unwrap_or_default()
 }
 
 struct Entry {

@@ -3,6 +3,8 @@
 //! [`protocol`] reads requests and writes replies, [`session`] executes them on a database; both run natively too.
 //! Only the [`Engine`] class and `mangrove-host` know JavaScript.
 
+mod client;
+mod clients;
 mod feed;
 mod followers;
 pub mod protocol;
@@ -77,6 +79,7 @@ pub struct Engine {
 }
 
 #[wasm_bindgen]
+#[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
 impl Engine {
     /// Opens the database in `storage`; throws `{ code, message, retryable }`.
     pub fn open(storage: HostStorage, options: &EngineOptions) -> Result<Engine, JsValue> {
@@ -219,20 +222,87 @@ impl Engine {
         self.session.flush();
     }
 
+    /// From now on several clients are served. Those that were served elsewhere before can go on from the state in which the
+    /// database is now, until `end_inheritance`.
+    pub fn begin_inheritance(&mut self) {
+        self.session.begin_inheritance();
+    }
+
+    /// What clients had open elsewhere is lost to those that come later.
+    pub fn end_inheritance(&mut self) {
+        self.session.end_inheritance();
+    }
+
+    /// Serves a client of this name, with what `state` says that it had open elsewhere; gives its number. Throws
+    /// `{ code, message, retryable }`.
+    #[allow(clippy::needless_pass_by_value, reason = "the border knows no optional slices")]
+    pub fn attach(&mut self, name: &str, read_only: bool, state: Option<Vec<u8>>) -> Result<f64, JsValue> {
+        let id = self.session.attach(name, read_only, state.as_deref());
+        id.map(|id| id as f64).map_err(|error| to_js(&error))
+    }
+
+    /// What the client has open is closed.
+    pub fn detach(&mut self, client: f64) {
+        self.session.detach(to_id(client));
+    }
+
+    /// The next message is this client's, of this number; the same number says that it is the same message.
+    pub fn select(&mut self, client: f64, seq: f64) {
+        self.choose(client);
+        self.session.begin_message(to_id(seq));
+    }
+
+    /// Makes a client the one at hand.
+    pub fn choose(&mut self, client: f64) {
+        self.session.select(to_id(client));
+    }
+
+    /// What the client at hand has open, for `attach` elsewhere: if that changed since it was last asked for, or, with `last`, for the last
+    /// time, after which nothing is committed here.
+    pub fn take_state(&mut self, last: bool) -> Option<Vec<u8>> {
+        self.session.take_state(last)
+    }
+
+    /// Number of a client that is to be told of commits, -1 if there is none; each is given once.
+    pub fn next_news(&mut self) -> f64 {
+        self.session.next_news().map_or(-1.0, |id| id as f64)
+    }
+
+    /// Names of the clients whose last outcomes are remembered, each with a line end. Throws `{ code, message, retryable }`.
+    pub fn remembered(&self) -> Result<String, JsValue> {
+        let names = self.session.remembered().map_err(|error| to_js(&error))?;
+        let lines = names.iter().flat_map(|name| name.iter().copied().chain([b'\n']));
+        Ok(String::from_utf8(lines.collect()).unwrap_or_default())
+    }
+
+    /// What is remembered for a client goes with the next commit.
+    pub fn forget(&mut self, name: &str) {
+        self.session.forget(name);
+    }
+
+    /// Version of the last commit.
+    pub fn version(&self) -> f64 {
+        self.session.version() as f64
+    }
+
     /// Where the reply is, until the next message.
     pub fn reply_ptr(&self) -> usize {
         self.reply.as_slice().as_ptr() as usize
     }
 }
 
-/// A view as a number of JavaScript, which holds more than 32 bits.
+/// A number of JavaScript, which holds more than 32 bits.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the client counts from 1"
+    reason = "they are counted from 0"
 )]
+fn to_id(number: f64) -> u64 {
+    number as u64
+}
+
 fn to_view(number: f64) -> View {
-    match number as u64 {
+    match to_id(number) {
         0 => View::Current,
         id => View::Opened(id),
     }

@@ -88,6 +88,16 @@ const DEFAULT_CHUNK_BYTES: u64 = 64 << 10;
 pub struct ScanFlags(u8);
 
 impl ScanFlags {
+    /// As they travel.
+    pub fn byte(self) -> u8 {
+        self.0
+    }
+
+    /// From the byte that they travel as.
+    pub fn of(byte: u8) -> Self {
+        Self(byte)
+    }
+
     /// From the last key to the first.
     pub fn reverse(self) -> bool {
         self.0 & 1 != 0
@@ -249,6 +259,26 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// A length or place.
+    pub fn size(&mut self) -> Result<usize> {
+        usize::try_from(self.uv()?).map_err(|_| self.malformed())
+    }
+
+    /// Passes over bytes.
+    pub fn skip(&mut self, len: usize) {
+        self.rest = self.rest.get(len..).unwrap_or_default();
+    }
+
+    /// An end of a range, as [`Writer::bound`] writes it.
+    pub fn owned_bound(&mut self) -> Result<Bound<Vec<u8>>> {
+        Ok(match self.u8()? {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(self.bytes()?.to_vec()),
+            2 => Bound::Excluded(self.bytes()?.to_vec()),
+            _ => return Err(self.malformed()),
+        })
+    }
+
     /// 0 or 1.
     pub fn flag(&mut self) -> Result<bool> {
         match self.u8()? {
@@ -382,6 +412,11 @@ impl Writer {
     /// What was written so far.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// All that was written.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// Number of bytes written so far.

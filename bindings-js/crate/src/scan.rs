@@ -1,8 +1,10 @@
 //! A scan that a client has open: a cursor of the engine that is read in chunks.
 
-use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, TransactionScan};
+use std::ops::Bound;
 
-use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, ScanFlags, ScanOptions, Writer};
+use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, TransactionScan, Tree};
+
+use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOptions, Writer};
 use crate::range;
 use crate::state::Source;
 
@@ -14,8 +16,32 @@ enum Items {
     Transaction(Box<TransactionScan>),
 }
 
+/// Where a scan of a committed state began: enough to go on elsewhere, in the same state.
+pub(crate) struct Origin {
+    /// Index of the collection.
+    pub(crate) collection: u64,
+    /// Version of the state.
+    pub(crate) version: u64,
+    pub(crate) lower: Bound<Vec<u8>>,
+    pub(crate) upper: Bound<Vec<u8>>,
+}
+
+impl Origin {
+    pub(crate) fn new(collection: u64, version: u64, range: KeyRange<'_>) -> Self {
+        let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
+        Self {
+            collection,
+            version,
+            lower: owned(range.lower),
+            upper: owned(range.upper),
+        }
+    }
+}
+
 /// A cursor between two requests.
 pub(crate) struct Scan {
+    /// Missing where nobody will ask.
+    pub(crate) origin: Option<Origin>,
     items: Items,
     /// Number of the transaction that it reads, if it is one.
     pub(crate) transaction: u64,
@@ -45,12 +71,9 @@ impl Scan {
         range: KeyRange<'_>,
         options: &ScanOptions,
     ) -> Result<Self> {
-        let direction = if options.flags.reverse() {
-            Direction::Reverse
-        } else {
-            Direction::Forward
-        };
+        let direction = direction(options.flags);
         let mut scan = Self {
+            origin: None,
             items: Items::Nothing,
             transaction: 0,
             flags: options.flags,
@@ -80,6 +103,48 @@ impl Scan {
             Source::Committed(None) | Source::Uncommitted(..) => return Ok(scan),
         }
         scan.has_item = scan.items.advance(source.transaction())?;
+        Ok(scan)
+    }
+
+    /// Writes where it is, for [`resume`](Self::resume).
+    pub(crate) fn export(&self, out: &mut Writer) {
+        out.raw(&[self.flags.byte()]);
+        out.uv(self.remaining.map_or(0, |remaining| remaining.saturating_add(1)));
+        let key = match &self.items {
+            Items::Committed(cursor) if self.has_item => Some(cursor.key()),
+            _ => None,
+        };
+        out.flag(key.is_some());
+        out.bytes(key.unwrap_or_default());
+    }
+
+    /// Goes on where another was, in the same state of the same collection.
+    pub(crate) fn resume(tree: Option<&Tree>, origin: Origin, reader: &mut Reader<'_>) -> Result<Self> {
+        let flags = ScanFlags::of(reader.u8()?);
+        let remaining = reader.uv()?.checked_sub(1);
+        let (stood, key) = (reader.flag()?, reader.bytes()?);
+        let mut scan = Self {
+            origin: None,
+            items: Items::Nothing,
+            transaction: 0,
+            flags,
+            remaining,
+            has_item: false,
+            failed: None,
+        };
+        let range = KeyRange {
+            lower: origin.lower.as_ref().map(Vec::as_slice),
+            upper: origin.upper.as_ref().map(Vec::as_slice),
+        };
+        if let Some(tree) = tree.filter(|_| !range::is_empty(&range)) {
+            let mut cursor = tree.cursor(range, direction(flags));
+            if stood {
+                cursor.seek(key)?;
+                scan.has_item = cursor.advance()?;
+            }
+            scan.items = Items::Committed(Box::new(cursor));
+        }
+        scan.origin = Some(origin);
         Ok(scan)
     }
 
@@ -172,5 +237,13 @@ impl Scan {
         }
         self.has_item = self.items.advance(transaction)?;
         Ok(())
+    }
+}
+
+fn direction(flags: ScanFlags) -> Direction {
+    if flags.reverse() {
+        Direction::Reverse
+    } else {
+        Direction::Forward
     }
 }

@@ -7,8 +7,12 @@
 //! A host that flushes files without waiting executes messages by [`Session::start`]: where commits wait for a flush, so
 //! does the message, until [`Session::resume`]. No other is executed meanwhile.
 
-use mangrove_engine::{CommitInfo, Database, Durability, Error, OpenFlush, Result, Transaction, WriteTransaction};
+use mangrove_engine::{
+    CommitInfo, Database, Durability, Error, OpenFlush, Result, Submission, Transaction, WriteTransaction,
+};
 
+use crate::client::{Client, Outcome};
+use crate::clients::Clients;
 use crate::protocol::{Reader, View, Writer, op};
 use crate::report;
 use crate::state::{Source, State};
@@ -16,8 +20,11 @@ use crate::upkeep;
 
 /// An open database and what its client has open in it.
 pub struct Session {
-    database: Option<Database>,
-    state: State,
+    pub(crate) database: Option<Database>,
+    /// What the client at hand has open, and who it is. The others are in `clients`.
+    pub(crate) state: State,
+    pub(crate) client: Client,
+    pub(crate) clients: Clients,
     waiting: Option<Waiting>,
     /// The host's flush that is under way.
     flush: Option<OpenFlush>,
@@ -49,6 +56,8 @@ impl Session {
         Self {
             database: Some(database),
             state: State::default(),
+            client: Client::default(),
+            clients: Clients::default(),
             waiting: None,
             flush: None,
             released: None,
@@ -78,7 +87,15 @@ impl Session {
             && let Err(error) = flushed.and_then(|()| database.flush())
         {
             self.state.undo();
-            answer_again(&mut self.state, database, message, &executed, &error, out);
+            answer_again(
+                &mut self.state,
+                &mut self.client,
+                database,
+                message,
+                &executed,
+                &error,
+                out,
+            );
         }
         self.proceed(message, next, true, out)
     }
@@ -117,7 +134,12 @@ impl Session {
                 out.error(&Error::Closed);
                 return Progress::Done;
             };
-            let group = Group::new(database, message, may_wait);
+            if self.client.is_closed {
+                out.error(&Error::Closed);
+                return Progress::Done;
+            }
+            let writes = Writes::new(database, &mut self.client, &mut self.clients.to_forget, may_wait);
+            let group = Group::new(message, writes);
             if let Some(executed) = group.run(&mut self.state, &mut reader, out) {
                 let next = message.len() - reader.left();
                 self.waiting = Some(Waiting { next, executed });
@@ -190,8 +212,13 @@ impl Session {
         self.database.as_mut().map_or(Err(Error::Closed), Database::refresh)
     }
 
+    /// For one of several clients the database stays open.
     fn close(&mut self) -> Result<()> {
         self.state = State::default();
+        if self.client.is_remembered() {
+            self.client.is_closed = true;
+            return Ok(());
+        }
         self.database.take().map_or(Ok(()), Database::close)
     }
 }
@@ -244,6 +271,7 @@ enum Effect {
 /// A request by where it begins in its message, and its reply by where it begins among the replies.
 struct Executed {
     request_at: usize,
+    request_end: usize,
     reply_at: usize,
     effect: Effect,
 }
@@ -256,10 +284,10 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn new(database: &'a Database, message: &'a [u8], may_wait: bool) -> Self {
+    fn new(message: &'a [u8], writes: Writes<'a>) -> Self {
         Self {
             message,
-            writes: Writes::new(database, may_wait),
+            writes,
             executed: Vec::new(),
         }
     }
@@ -285,13 +313,41 @@ impl<'a> Group<'a> {
     fn execute(&mut self, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) {
         let request_at = self.message.len() - reader.left();
         let reply_at = out.position();
-        let effect = execute(state, &mut self.writes, reader, out);
+        let effect = if let Some(outcome) = self.writes.client.outcome_at(request_at) {
+            // It was done before, and the answer was lost.
+            reader.skip(outcome.len);
+            out.raw(&outcome.reply);
+            Effect::Stays
+        } else {
+            self.writes.request_at = request_at;
+            self.writes.message_len = self.message.len();
+            execute(state, &mut self.writes, reader, out)
+        };
         if self.writes.is_open() || self.writes.awaits_flush {
             self.executed.push(Executed {
                 request_at,
+                request_end: self.message.len() - reader.left(),
                 reply_at,
                 effect,
             });
+        }
+    }
+
+    /// Takes note of what the requests that committed are answered.
+    fn remember(&mut self, out: &Writer) {
+        if !self.writes.client.is_remembered() {
+            return;
+        }
+        let replies = out.as_slice();
+        for (index, done) in self.executed.iter().enumerate() {
+            let end = self.executed.get(index + 1).map_or(replies.len(), |next| next.reply_at);
+            if matches!(done.effect, Effect::Wrote) {
+                self.writes.client.push(Outcome {
+                    at: done.request_at,
+                    len: done.request_end - done.request_at,
+                    reply: replies[done.reply_at..end].to_vec(),
+                });
+            }
         }
     }
 
@@ -300,9 +356,13 @@ impl<'a> Group<'a> {
             return;
         }
         state.forget_current();
+        let mark = self.writes.client.mark();
+        self.remember(out);
         if let Err(error) = self.writes.finish() {
             state.undo();
-            answer_again(state, self.writes.database, self.message, &self.executed, &error, out);
+            let Writes { database, client, .. } = &mut self.writes;
+            client.undo_to(mark);
+            answer_again(state, client, database, self.message, &self.executed, &error, out);
         }
         if !self.writes.awaits_flush {
             self.executed.clear();
@@ -313,6 +373,7 @@ impl<'a> Group<'a> {
 /// Gives other replies to requests whose commits were undone.
 fn answer_again(
     state: &mut State,
+    client: &mut Client,
     database: &Database,
     message: &[u8],
     executed: &[Executed],
@@ -324,7 +385,8 @@ fn answer_again(
     };
     let base = first.reply_at;
     let replies = out.split_off(base);
-    let mut writes = Writes::new(database, false);
+    let mut to_forget = Vec::new();
+    let mut writes = Writes::new(database, client, &mut to_forget, false);
     for (index, done) in executed.iter().enumerate() {
         let end = executed
             .get(index + 1)
@@ -375,6 +437,7 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
         }
         op::PURGE => {
             let limit = reader.uv()?;
+            writes.client.check_writable()?;
             state.forget_current();
             let purged = writes
                 .database
@@ -384,6 +447,7 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
         }
         op::COMPACT => {
             let (slices, threshold_bytes) = (reader.uv()?, reader.uv()?);
+            writes.client.check_writable()?;
             state.forget_current();
             upkeep::compact(writes.database, slices, threshold_bytes, out)
         }
@@ -407,11 +471,22 @@ pub(crate) struct Writes<'d> {
     may_wait: bool,
     /// They were.
     awaits_flush: bool,
+    /// Who writes, and what was answered.
+    pub(crate) client: &'d mut Client,
+    /// Clients that will not ask again.
+    to_forget: &'d mut Vec<Vec<u8>>,
+    /// Where the request under way begins, and how long its message is.
+    request_at: usize,
+    message_len: usize,
 }
 
 impl<'d> Writes<'d> {
-    fn new(database: &'d Database, may_wait: bool) -> Self {
+    fn new(database: &'d Database, client: &'d mut Client, to_forget: &'d mut Vec<Vec<u8>>, may_wait: bool) -> Self {
         Self {
+            client,
+            to_forget,
+            request_at: 0,
+            message_len: 0,
             database,
             transaction: None,
             durability: Durability::None,
@@ -438,6 +513,7 @@ impl<'d> Writes<'d> {
         durability: Durability,
         work: impl FnOnce(&mut WriteTransaction<'d>) -> Result<T>,
     ) -> Result<(CommitInfo, T)> {
+        self.client.check_writable()?;
         let transaction = match &mut self.transaction {
             Some(transaction) => transaction,
             none => none.insert(self.database.begin()?),
@@ -450,25 +526,69 @@ impl<'d> Writes<'d> {
     /// Makes the commits visible to all and durable, or undoes them.
     fn finish(&mut self) -> Result<()> {
         let durability = std::mem::replace(&mut self.durability, Durability::None);
-        let Some(transaction) = self.transaction.take() else {
+        let Some(mut transaction) = self.transaction.take() else {
             return Ok(());
         };
-        if self.may_wait {
-            self.awaits_flush = transaction.submit(durability)?.awaits_flush;
-            return Ok(());
-        }
-        transaction.commit(durability).map(drop)
+        note(&mut transaction, self.client, self.to_forget)?;
+        let submission = submit(transaction, durability, self.may_wait)?;
+        self.awaits_flush = submission.awaits_flush;
+        Ok(())
     }
 
-    /// Commits a transaction that is no part of the group.
-    pub(crate) fn commit_other(&mut self, durability: Durability, transaction: Transaction) -> Result<CommitInfo> {
-        if self.may_wait {
-            let submission = transaction.submit(durability)?;
-            self.awaits_flush = submission.awaits_flush;
-            return Ok(submission.info);
+    /// Commits a transaction that is no part of the group; `left` bytes of the message follow its request.
+    pub(crate) fn commit_other(
+        &mut self,
+        durability: Durability,
+        transaction: Transaction,
+        left: usize,
+    ) -> Result<CommitInfo> {
+        let mark = self.client.mark();
+        let (at, may_wait) = (self.request_at, self.may_wait);
+        let len = self.message_len.saturating_sub(left + at);
+        let (client, to_forget) = (&mut *self.client, &mut *self.to_forget);
+        let submission = transaction.commit_by(|mut transaction| {
+            let mut reply = Writer::default();
+            reply.begin();
+            reply.uv(transaction.seal().version);
+            if client.is_remembered() {
+                client.push(Outcome {
+                    at,
+                    len,
+                    reply: reply.into_bytes(),
+                });
+            }
+            note(&mut transaction, client, to_forget)?;
+            submit(transaction, durability, may_wait)
+        });
+        if submission.is_err() {
+            self.client.undo_to(mark);
         }
-        transaction.commit(durability)
+        let submission = submission?;
+        self.awaits_flush = submission.awaits_flush;
+        Ok(submission.info)
     }
+}
+
+/// Stores with a commit what it is answered, and that clients are gone.
+fn note(transaction: &mut WriteTransaction<'_>, client: &Client, to_forget: &mut Vec<Vec<u8>>) -> Result<()> {
+    if client.is_remembered() {
+        transaction.remember_client(client.name(), &client.encode())?;
+    }
+    while let Some(gone) = to_forget.pop() {
+        transaction.forget_client(&gone)?;
+    }
+    Ok(())
+}
+
+fn submit(transaction: WriteTransaction<'_>, durability: Durability, may_wait: bool) -> Result<Submission> {
+    if may_wait {
+        return transaction.submit(durability);
+    }
+    let info = transaction.commit(durability)?;
+    Ok(Submission {
+        info,
+        awaits_flush: false,
+    })
 }
 
 fn stronger(a: Durability, b: Durability) -> Durability {

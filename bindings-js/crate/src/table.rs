@@ -21,6 +21,11 @@ impl<T> Table<T> {
         self.entries.is_empty()
     }
 
+    pub(crate) fn get(&self, id: u64) -> Option<&T> {
+        let index = self.find(id).ok()?;
+        Some(&self.entries[index].1)
+    }
+
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         let index = self.find(id).ok()?;
         Some(&mut self.entries[index].1)
@@ -38,6 +43,11 @@ impl<T> Table<T> {
     /// In the order of the numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.entries.iter().map(|(id, thing)| (*id, &**thing))
+    }
+
+    /// In the order of the numbers.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
+        self.entries.iter_mut().map(|(id, thing)| (*id, &mut **thing))
     }
 
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {

@@ -8,7 +8,7 @@ use mangrove_bindings::protocol::{View, op};
 use mangrove_bindings::session::Session;
 
 fn use_default() -> Request {
-    Request::new(op::USE).str("").str("any").str("json")
+    Request::new(op::USE).uv(0).str("").str("any").str("json")
 }
 
 fn get(key: &str) -> Request {
@@ -143,7 +143,7 @@ fn writes_that_cannot_be_made_durable_are_all_undone_and_reads_tell_so() {
 #[test]
 fn a_collection_is_not_read_with_other_codecs_than_it_was_written_with() {
     let mut session = open(FaultyStorage::new());
-    let other = || Request::new(op::USE).str("").str("bytes").str("json");
+    let other = || Request::new(op::USE).uv(1).str("").str("bytes").str("json");
     let get_other = || Request::new(op::GET).uv(0).uv(1).str("a");
     let mut reply = execute(
         &mut session,

@@ -14,7 +14,7 @@ fn get(key: &str) -> Request {
 
 fn prepared() -> mangrove_bindings::session::Session {
     let mut session = open(FaultyStorage::new());
-    let name_it = Request::new(op::USE).str("").str("any").str("json");
+    let name_it = Request::new(op::USE).uv(0).str("").str("any").str("json");
     execute(&mut session, &[name_it, set("a", "0")]);
     session
 }

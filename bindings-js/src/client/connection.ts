@@ -39,10 +39,11 @@ export class Connection {
   #failure: KvError | undefined;
   #closing: Promise<void> | undefined;
   #nextId = 1;
-  #nextCollection = 0;
   #news = 0;
   /** Called once when it is closed, with what ended it unless that was asked for. */
   onClosed: (failure: KvError | undefined) => void = ignore;
+  /** Called when another tab is waited for, or waits for this one. */
+  onBlocked: () => void = ignore;
   /** Called when work in the background failed and the engine goes on. */
   onTrouble: (error: KvError) => void = ignore;
   /** By the number of a follower: called when there may be commits for it, and when none will come any more. */
@@ -52,7 +53,9 @@ export class Connection {
   constructor(transport: Transport) {
     this.#transport = transport;
     transport.events = {
-      reply: (bytes) => this.#onReply(bytes),
+      reply: (bytes, count) => this.#onReply(bytes, count),
+      refuse: (error, count) => this.#onRefusal(error, count),
+      blocked: () => this.onBlocked(),
       news: () => this.#onNews(),
       idle: () => this.#schedule(),
       trouble: (error) => this.onTrouble(error),
@@ -90,11 +93,15 @@ export class Connection {
     const key = JSON.stringify([name, keyCodec, valueCodec]);
     const known = this.#collections.get(key);
     if (known !== undefined) return known;
-    const index = this.#nextCollection++;
+    const index = this.#collections.size;
     this.#collections.set(key, index);
-    // A mismatch of codecs is answered to each request that uses the number.
-    this.post((writer) => writer.u8(Op.use).str(name).str(keyCodec).str(valueCodec), ignore);
+    this.#name(index, name, keyCodec, valueCodec);
     return index;
+  }
+
+  /** A mismatch of codecs is answered to each request that uses the number. */
+  #name(index: number, name: string, keyCodec: string, valueCodec: string): void {
+    this.post((writer) => writer.u8(Op.use).uv(index).str(name).str(keyCodec).str(valueCodec), ignore);
   }
 
   /**
@@ -187,8 +194,11 @@ export class Connection {
     } finally {
       if (this.#failure === undefined) {
         this.#status = 'closed';
-        await this.#transport.dispose();
-        this.onClosed(undefined);
+        try {
+          await this.#transport.dispose();
+        } finally {
+          this.onClosed(undefined);
+        }
       }
     }
   }
@@ -231,9 +241,8 @@ export class Connection {
     }
   }
 
-  #onReply(bytes: Uint8Array): void {
-    const batch = this.#sent.shift();
-    if (batch === undefined) return;
+  #onReply(bytes: Uint8Array, count: number): void {
+    const batch = count === 1 ? this.#sent.shift() ?? [] : this.#sent.splice(0, count).flat();
     const reader = new ReplyReader(bytes);
     for (const [index, pending] of batch.entries()) {
       try {
@@ -247,6 +256,15 @@ export class Connection {
         return;
       }
     }
+  }
+
+  #onRefusal(error: KvError, count: number): void {
+    for (const pending of this.#sent.splice(0, count).flat()) pending.reject(error);
+    // The engine may not have heard of the collections.
+    if (this.#status !== 'open') return;
+    for (const [key, index] of this.#collections) this.#name(index, ...JSON.parse(key) as [string, string, string]);
+    // Those who follow the commits have to ask to learn that they are cut off.
+    this.#onNews();
   }
 
   #onNews(): void {
@@ -270,7 +288,7 @@ export class Connection {
     this.#batch = [];
     for (const pending of lost.flat()) pending.reject(error);
     this.#wakeAll();
-    void this.#transport.dispose();
+    Promise.resolve(this.#transport.dispose()).catch(ignore);
     this.onClosed(error);
   }
 }

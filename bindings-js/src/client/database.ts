@@ -72,6 +72,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     this.#scope = new DatabaseScope(connection, info.durability);
     this.transact = (work, given) => this.transaction(work, given);
     const release = info.isLocked ? hold(info.persistence, info.path, this.#onBlocked) : ignore;
+    connection.onBlocked = this.#onBlocked;
     connection.onTrouble = (error) => report(this.#listeners, this, 'error', { error });
     connection.onClosed = (failure) => {
       if (failure !== undefined) connection.onTrouble(failure);

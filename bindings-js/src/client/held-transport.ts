@@ -28,7 +28,7 @@ export class HeldTransport implements Transport {
     }
     this.#storage = storage;
     this.#queue = new ReplyQueue({
-      reply: (bytes) => this.events?.reply(bytes),
+      reply: (bytes) => this.events?.reply(bytes, 1),
       fail: (error) => this.events?.fail(error as KvError),
     }, () => storage.settled());
   }

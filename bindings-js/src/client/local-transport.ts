@@ -65,7 +65,7 @@ export class LocalTransport implements Transport {
   }
 
   protected deliver(reply: Uint8Array): void {
-    this.events?.reply(reply);
+    this.events?.reply(reply, 1);
     if (this.host.hasNews()) this.events?.news();
   }
 }

@@ -5,8 +5,12 @@ import type { syncFaces } from './sync.ts';
 
 /** Where a transport reports to. */
 export interface TransportEvents {
-  /** The reply to the oldest message that has none yet. */
-  reply(bytes: Uint8Array): void;
+  /** The replies to so many of the oldest messages that have none yet. */
+  reply(bytes: Uint8Array, count: number): void;
+  /** So many of the oldest messages get no reply, and what was open may be gone. */
+  refuse(error: KvError, count: number): void;
+  /** Another tab is waited for, or waits for this one. */
+  blocked(): void;
   /** There are commits that those who follow them were not told of. Comes when the message that made them has been executed. */
   news(): void;
   /** A transport that was busy is not any more. */
@@ -34,6 +38,6 @@ export interface Transport {
   readonly syncFaces?: typeof syncFaces;
   /** Lookups without messages; only where the engine runs in this thread and answers messages at once. */
   readonly lookups?: Lookups;
-  /** Frees what the engine holds; called once, after its last reply or failure. */
+  /** Frees what the engine holds; called once, after its last reply or failure. Rejects if that failed. */
   dispose(): Promise<void> | void;
 }

@@ -1,13 +1,9 @@
 // The engine in a dedicated worker.
 import { KvError } from '../errors.ts';
+import { fromPlain } from '../plain-error.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
-import type { PlainError } from '../engine-host.ts';
 import type { OpenRequest } from './worker-protocol.ts';
-
-function toError({ code, message, retryable }: PlainError): KvError {
-  return new KvError(code, message, { retryable });
-}
 
 export class WorkerTransport implements Transport {
   readonly takesBuffers = true;
@@ -52,7 +48,7 @@ export class WorkerTransport implements Transport {
         if (data instanceof Uint8Array) return;
         signal?.removeEventListener('abort', abort);
         if (data.type === 'trouble') return;
-        if (data.type === 'failed') return reject(toError(data.error));
+        if (data.type === 'failed') return reject(fromPlain(data.error));
         this.#listen();
         resolve();
       };
@@ -69,10 +65,10 @@ export class WorkerTransport implements Transport {
     const worker = this.#worker;
     const fail = (error: KvError): void => this.events?.fail(error);
     worker.onmessage = ({ data }) => {
-      if (data instanceof Uint8Array) this.events?.reply(data);
+      if (data instanceof Uint8Array) this.events?.reply(data, 1);
       else if (data.type === 'news') this.events?.news();
-      else if (data.type === 'trouble') this.events?.trouble(toError(data.error));
-      else if (data.type === 'failed') fail(toError(data.error));
+      else if (data.type === 'trouble') this.events?.trouble(fromPlain(data.error));
+      else if (data.type === 'failed') fail(fromPlain(data.error));
     };
     worker.onerror = (event) => {
       event.preventDefault();

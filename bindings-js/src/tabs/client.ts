@@ -38,6 +38,8 @@ interface Flight {
 export interface ClientOptions {
   readonly database: string;
   readonly id: string;
+  /** Another worker was this client before, and is gone with what it knew. */
+  readonly isAgain: boolean;
   readonly readOnly: boolean;
   /** How long a message may wait while nobody leads. */
   readonly deadlineMs: number;
@@ -75,6 +77,8 @@ export class Client {
     this.#options = options;
     this.#page = page;
     this.#announce = announce;
+    // Nothing that was open can be gone on with, but it was.
+    if (options.isAgain) this.#state = new Uint8Array(0);
     this.#aloneSince = env.now();
   }
 

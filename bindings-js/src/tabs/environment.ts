@@ -29,8 +29,8 @@ export interface LeaderEngine {
    * they were then.
    */
   execute(session: number, seq: number, message: Uint8Array): Uint8Array<ArrayBuffer>;
-  /** What the client has open, if that changed since it was last asked for. */
-  takeState(session: number): Uint8Array<ArrayBuffer> | undefined;
+  /** What the client has open, if that changed since it was last asked for; with `last` in any case, and nothing is executed after it. */
+  takeState(session: number, last: boolean): Uint8Array<ArrayBuffer> | undefined;
   /** When all that was executed is stored; undefined if it is. */
   settled(): Promise<void> | undefined;
   /** A session whose client is to be told of commits; undefined if there is none. Each is given once. */
@@ -66,6 +66,8 @@ export interface Environment {
 
 /** Whom a tab works for. */
 export interface PageEvents {
+  /** Who waits for this tab's lock learns from now on that it is gone. */
+  joined(): void;
   /** There is an engine that serves this tab, for the first time. */
   opened(): void;
   /** Answers as many of the oldest messages. */

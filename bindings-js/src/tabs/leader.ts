@@ -102,6 +102,11 @@ export class Leader implements OwnLeader {
     }
   }
 
+  /** The engine is gone. */
+  fail(error: KvError): void {
+    this.#crash(error);
+  }
+
   /** Serves nobody any more and closes the files. */
   close(forgetsOwn: boolean): void {
     if (this.#isOver) return;
@@ -184,7 +189,7 @@ export class Leader implements OwnLeader {
     try {
       served.session ??= this.#attach(served, request);
       const bytes = this.#engine.execute(served.session, seq, request.message);
-      const state = this.#engine.takeState(served.session);
+      const state = this.#engine.takeState(served.session, false);
       served.seq = seq;
       served.reply = undefined;
       const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state };

@@ -20,6 +20,8 @@ export interface PeerOptions {
   readonly database: string;
   /** Of this tab for as long as it is open; nobody else's. */
   readonly id: string;
+  /** Another worker was this tab before, and is gone with what it knew. */
+  readonly isAgain: boolean;
   readonly readOnly: boolean;
   /** `open` fails if somebody else has the database open. */
   readonly exclusive: boolean;
@@ -70,6 +72,7 @@ export class Peer {
     this.#page = page;
     this.#joinedAt = env.now();
     const events: PageEvents = {
+      joined: () => page.joined(),
       opened: () => page.opened(),
       reply: (bytes, count) => {
         page.reply(bytes, count);
@@ -105,6 +108,7 @@ export class Peer {
         this.#releaseName = release;
         if (this.#role !== 'joining') return release();
         this.#role = 'follower';
+        this.#page.joined();
         this.#who();
         this.#queue(false);
       },
@@ -116,6 +120,16 @@ export class Peer {
   /** A message of the page. */
   push(message: Uint8Array): void {
     this.#client.push(message);
+  }
+
+  /** There are commits that no request made. */
+  tellNews(): void {
+    this.#leader?.tellNews();
+  }
+
+  /** The engine is gone, without a request. */
+  engineFailed(error: KvError): void {
+    this.#leader?.fail(error);
   }
 
   /** The page can be seen, or not any more. */

@@ -1,8 +1,8 @@
 // The module for upkeep at work: synchronous, over files that are open.
 import { instantiate } from '../../build/wasm-upkeep/glue.js';
 import type { Instance } from '../../build/wasm-upkeep/glue.js';
-import { fromPlain } from '../engine-host.ts';
-import type { PlainError } from '../engine-host.ts';
+import { fromPlain } from '../plain-error.ts';
+import type { PlainError } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';

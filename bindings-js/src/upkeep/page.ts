@@ -1,7 +1,7 @@
 // A page's side of restoring and recovering: a worker for each, which is ended with it.
 import { checkSupport, startWorker } from '../browser.ts';
 import { abortable } from '../client/async.ts';
-import { fromPlain } from '../engine-host.ts';
+import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
 import type { RecoverOptions, RecoverReport, RestoreOptions } from '../upkeep-types.ts';

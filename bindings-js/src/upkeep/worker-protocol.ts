@@ -1,5 +1,5 @@
 // What travels between a page and the worker for upkeep.
-import type { PlainError } from '../engine-host.ts';
+import type { PlainError } from '../plain-error.ts';
 import type { Phase } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 

@@ -24,6 +24,7 @@ use crate::transaction::{
 
 mod beside;
 mod catalog;
+mod clients;
 mod collections;
 mod compact;
 mod cursor;

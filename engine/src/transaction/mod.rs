@@ -7,6 +7,7 @@ mod batch;
 mod bulk_load;
 pub(crate) mod capture;
 mod change_many;
+pub(crate) mod clients;
 mod commit;
 mod draft;
 pub(crate) mod expiry;

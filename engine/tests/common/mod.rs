@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -24,6 +24,8 @@ pub(crate) struct History {
     pub(crate) acknowledged: u64,
     /// Newest version that was acknowledged with any durability but `None`: it survives the death of the process.
     pub(crate) handed_over: u64,
+    /// Versions with which something was remembered for the client.
+    pub(crate) remembered: BTreeSet<u64>,
     /// Whether opening the database was acknowledged.
     pub(crate) opened: bool,
 }
@@ -248,6 +250,10 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
     if version as usize == history.states.len() {
         history.states.push(state);
     }
+    transaction.remember_client(CLIENT, &version.to_le_bytes())?;
+    if version > base {
+        history.remembered.insert(version);
+    }
     transaction.commit(durability)?;
     match durability {
         Durability::Strict => history.acknowledge(version),
@@ -256,6 +262,9 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
     }
     Ok(())
 }
+
+/// Whose last commit is remembered.
+const CLIENT: &[u8] = b"client";
 
 /// All records, read forwards and counted backwards. Collections without records are left out.
 pub(crate) fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
@@ -296,6 +305,13 @@ pub(crate) fn check(database: &Database, history: &History, context: &str) -> u6
     );
     let expected = history.states.get(version as usize);
     let expected = expected.unwrap_or_else(|| panic!("{context}: version {version} was never begun"));
+    let remembered = database.snapshot().client(CLIENT);
+    let remembered = remembered.unwrap_or_else(|error| panic!("{context}: {error}"));
+    let last = history.remembered.range(..=version).next_back();
+    assert!(
+        remembered == last.map(|version| version.to_le_bytes().to_vec()),
+        "{context}: what is remembered of the client belongs to another commit than version {version}"
+    );
     let found = read_state(&database.snapshot()).unwrap_or_else(|error| panic!("{context}: {error}"));
     assert!(
         found == without_empty(expected),

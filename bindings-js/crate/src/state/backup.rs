@@ -1,8 +1,8 @@
 //! A backup that the client takes piece by piece.
 
-use mangrove_engine::{Database, Error, Result};
+use mangrove_engine::{Database, Result};
 
-use super::State;
+use super::{Lost, State, missing};
 use crate::protocol::{Reader, Writer};
 
 /// A message carries no more than this and a value.
@@ -19,7 +19,10 @@ impl State {
 
     pub(super) fn backup_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (id, bytes) = (reader.uv()?, reader.uv()?.min(MAX_PIECE_BYTES));
-        let pieces = self.backups.get_mut(id).ok_or(Error::Closed)?;
+        let pieces = self
+            .backups
+            .get_mut(id)
+            .ok_or_else(|| missing(&self.lost, id, Lost::View))?;
         let piece = pieces.next_piece(usize::try_from(bytes).unwrap_or(usize::MAX))?;
         out.uv(pieces.progress().records);
         out.bytes(&piece);
@@ -32,6 +35,7 @@ impl State {
     pub(super) fn backup_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
         self.backups.remove(id);
+        self.lost.table.remove(id);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::{Database, Result};
+use mangrove_engine::{Database, Error, Result};
 
 use super::State;
 use crate::feed::Filter;
@@ -49,6 +49,11 @@ impl State {
         out: &mut Writer,
     ) -> Result<()> {
         let (id, max_bytes) = (reader.uv()?, reader.uv()?);
+        if self.lost.is_all && !self.followers.has(id) {
+            return Err(Error::TruncatedFeed {
+                horizon: database.version(),
+            });
+        }
         self.followers.next(database, id, max_bytes.max(1), out)
     }
 

@@ -10,12 +10,14 @@ use crate::table::Table;
 
 mod backup;
 mod changes;
+mod handover;
 mod reads;
 mod source;
 mod transactions;
 mod verify;
 mod writes;
 
+use handover::missing;
 pub(crate) use source::Source;
 use transactions::Open;
 
@@ -25,6 +27,12 @@ struct Slot {
     key_codec: String,
     value_codec: String,
     codecs: Codecs,
+}
+
+impl Slot {
+    fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.key_codec == other.key_codec && self.value_codec == other.value_codec
+    }
 }
 
 /// A slot's codecs compared with those stored now.
@@ -73,10 +81,38 @@ pub(crate) struct State {
     followers: Followers,
     backups: Table<BackupPieces>,
     verifications: Table<Verification>,
+    lost: Losses,
+    /// Another session may have to go on with what is open.
+    is_portable: bool,
+    /// What is open has changed since it was last exported.
+    has_changed: bool,
+}
+
+/// What was open in the session before this one and could not be taken over.
+#[derive(Default)]
+struct Losses {
+    table: Table<Lost>,
+    /// Nobody knows what was open.
+    is_all: bool,
+}
+
+/// What was under a number.
+#[derive(Clone, Copy)]
+enum Lost {
+    View,
+    Transaction,
 }
 
 impl State {
-    /// The writes since the last commit were undone.
+    /// Of a client whose requests another session may have to go on with.
+    pub(crate) fn portable() -> Self {
+        Self {
+            is_portable: true,
+            ..Self::default()
+        }
+    }
+
+    /// The writes since the last commit were undone, or others committed.
     pub(crate) fn undo(&mut self) {
         for slot in &mut self.slots {
             slot.codecs = Codecs::Unknown;
@@ -104,6 +140,7 @@ impl State {
         out: &mut Writer,
     ) -> Result<()> {
         let database = writes.database;
+        self.has_changed |= opens(code);
         match code {
             op::USE => self.use_collection(database, reader),
             op::GET => self.get(writes, reader, out),
@@ -131,7 +168,7 @@ impl State {
             op::BACKUP_NEXT => self.backup_next(reader, out),
             op::BACKUP_CLOSE => self.backup_close(reader),
             op::VERIFY_CLOSE => self.verify_close(reader),
-            op::TRANSACTION_OPEN => self.transaction_open(database, reader, out),
+            op::TRANSACTION_OPEN => self.transaction_open(writes, reader, out),
             op::TRANSACTION_COMMIT => self.transaction_commit(writes, reader, out),
             op::TRANSACTION_CLOSE => self.transaction_close(reader),
             op::SAVEPOINT => self.savepoint(reader, out),
@@ -160,6 +197,7 @@ impl State {
     }
 
     fn use_collection(&mut self, database: &Database, reader: &mut Reader<'_>) -> Result<()> {
+        let index = reader.size()?;
         let slot = Slot {
             name: reader.str()?.to_owned(),
             key_codec: reader.str()?.to_owned(),
@@ -176,8 +214,15 @@ impl State {
             Codecs::Absent => Codecs::Absent,
             _ => Codecs::Unknown,
         });
-        self.slots.push(Slot { codecs, ..slot });
-        self.check(database, self.slots.len() - 1)
+        let slot = Slot { codecs, ..slot };
+        let known = self.slots.get(index);
+        if known.is_none() && index == self.slots.len() {
+            self.slots.push(slot);
+        } else if !known.is_some_and(|known| known.is_same(&slot)) {
+            // The client may say it again, but not something else.
+            return Err(reader.malformed());
+        }
+        self.check(database, index)
     }
 
     fn slot_index(&self, index: u64) -> Result<usize> {
@@ -209,7 +254,12 @@ impl State {
                 self.check(database, index)?;
                 self.current.get_or_insert_with(|| ReadView::new(database))
             }
-            View::Opened(id) => self.snapshots.get_mut(id).ok_or(Error::Closed)?,
+            View::Opened(id) => {
+                let lost = &self.lost;
+                self.snapshots
+                    .get_mut(id)
+                    .ok_or_else(|| missing(lost, id, Lost::View))?
+            }
         };
         if view.trees.len() <= index {
             view.trees.resize(index + 1, Lookup::NotYet);
@@ -255,6 +305,15 @@ impl State {
         self.source(database, view, collection)
     }
 
+    /// Version of a committed state that was read before.
+    fn version(&self, view: View) -> Option<u64> {
+        let view = match view {
+            View::Current => self.current.as_ref(),
+            View::Opened(id) => self.snapshots.get(id),
+        };
+        view.map(|view| view.snapshot.version())
+    }
+
     fn snapshot_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let id = reader.uv()?;
         if id == 0 {
@@ -269,8 +328,30 @@ impl State {
     fn snapshot_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
         self.snapshots.remove(id);
+        self.lost.table.remove(id);
         Ok(())
     }
+}
+
+/// Whether a request changes what is open.
+fn opens(code: u8) -> bool {
+    matches!(
+        code,
+        op::USE
+            | op::SCAN_NEXT
+            | op::SCAN_SEEK
+            | op::SCAN_CLOSE
+            | op::SNAPSHOT_OPEN
+            | op::SNAPSHOT_CLOSE
+            | op::CHANGES_OPEN
+            | op::CHANGES_NEXT
+            | op::CHANGES_CLOSE
+            | op::BACKUP_OPEN
+            | op::BACKUP_CLOSE
+            | op::TRANSACTION_OPEN
+            | op::TRANSACTION_COMMIT
+            | op::TRANSACTION_CLOSE
+    )
 }
 
 fn compare_in(snapshot: &Snapshot, slot: &Slot) -> Codecs {

@@ -1,11 +1,11 @@
 //! Lookups, counts and positions, and scans.
 
-use mangrove_engine::{Database, Error, Result};
+use mangrove_engine::{Database, Result};
 
-use super::State;
+use super::{Lost, State, missing};
 use crate::protocol::{Reader, View, Writer};
 use crate::range;
-use crate::scan::Scan;
+use crate::scan::{Origin, Scan};
 use crate::session::Writes;
 
 impl State {
@@ -95,14 +95,21 @@ impl State {
         let source = self.source(database, view, collection)?;
         let mut scan = Scan::open(&source, transaction, range, &options)?;
         if scan.chunk(options.chunk, source.transaction(), out)? {
+            if scan.transaction == 0 && self.is_portable {
+                scan.origin = self
+                    .version(view)
+                    .map(|version| Origin::new(collection, version, range));
+            }
             self.scans.insert(id, scan);
+            self.has_changed = true;
         }
         Ok(())
     }
 
     pub(super) fn scan_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (id, chunk) = (reader.uv()?, reader.chunk()?);
-        let scan = self.scans.get_mut(id).ok_or(Error::Closed)?;
+        let lost = &self.lost;
+        let scan = self.scans.get_mut(id).ok_or_else(|| missing(lost, id, Lost::View))?;
         let open = self.transactions.get_mut(scan.transaction);
         let result = scan.chunk(chunk, open.map(|open| &open.transaction), out);
         if !matches!(result, Ok(true)) {
@@ -113,7 +120,8 @@ impl State {
 
     pub(super) fn scan_seek(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let (id, key, limit) = (reader.uv()?, reader.bytes()?, reader.limit()?);
-        let scan = self.scans.get_mut(id).ok_or(Error::Closed)?;
+        let lost = &self.lost;
+        let scan = self.scans.get_mut(id).ok_or_else(|| missing(lost, id, Lost::View))?;
         let open = self.transactions.get_mut(scan.transaction);
         scan.seek(key, limit, open.map(|open| &open.transaction))
     }
@@ -121,6 +129,7 @@ impl State {
     pub(super) fn scan_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
         self.scans.remove(id);
+        self.lost.table.remove(id);
         Ok(())
     }
 }

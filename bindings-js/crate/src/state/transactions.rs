@@ -1,8 +1,8 @@
 //! Transactions that a client has open from message to message.
 
-use mangrove_engine::{Database, Error, Isolation, ReadWrite, Result, Savepoint, Transaction};
+use mangrove_engine::{Error, Isolation, ReadWrite, Result, Savepoint, Transaction};
 
-use super::{Codecs, Slot, Source, State, compare};
+use super::{Codecs, Lost, Slot, Source, State, compare, missing};
 use crate::protocol::{BatchOp, Reader, Writer, op};
 use crate::range;
 use crate::session::Writes;
@@ -53,11 +53,12 @@ impl Open {
 impl State {
     pub(super) fn transaction_open(
         &mut self,
-        database: &Database,
+        writes: &Writes<'_>,
         reader: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<()> {
         let (id, is_snapshot) = (reader.uv()?, reader.flag()?);
+        writes.client.check_writable()?;
         if id == 0 {
             return Err(reader.malformed());
         }
@@ -66,7 +67,7 @@ impl State {
         } else {
             Isolation::Serializable
         };
-        let transaction = database.transaction(isolation)?;
+        let transaction = writes.database.transaction(isolation)?;
         out.uv(transaction.version());
         self.transactions.insert(
             id,
@@ -86,10 +87,13 @@ impl State {
         out: &mut Writer,
     ) -> Result<()> {
         let (id, durability) = (reader.uv()?, reader.durability()?);
-        let open = self.transactions.take(id).ok_or(Error::Closed)?;
+        let open = self
+            .transactions
+            .take(id)
+            .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
         // Else the commit would have to keep what it replaces.
         self.forget_current();
-        let info = writes.commit_other(durability, open.transaction)?;
+        let info = writes.commit_other(durability, open.transaction, reader.left())?;
         // Collections may have come and gone.
         self.undo();
         out.uv(info.version);
@@ -99,12 +103,16 @@ impl State {
     pub(super) fn transaction_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let id = reader.uv()?;
         self.transactions.take(id);
+        self.lost.table.remove(id);
         Ok(())
     }
 
     pub(super) fn savepoint(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let id = reader.uv()?;
-        let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+        let open = self
+            .transactions
+            .get_mut(id)
+            .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
         out.uv(open.savepoints.len() as u64);
         open.savepoints.push(open.transaction.savepoint());
         Ok(())
@@ -113,7 +121,10 @@ impl State {
     /// Goes back to a savepoint, which stays, and forgets those after it.
     pub(super) fn rollback_to(&mut self, reader: &mut Reader<'_>) -> Result<()> {
         let (id, number) = (reader.uv()?, reader.uv()?);
-        let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+        let open = self
+            .transactions
+            .get_mut(id)
+            .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(savepoint) = open.savepoints.get(number) else {
             return Err(Error::InvalidArgument {
@@ -128,7 +139,10 @@ impl State {
 
     pub(super) fn source_within(&mut self, id: u64, index: usize) -> Result<Source<'_>> {
         let slot = &self.slots[index];
-        let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+        let open = self
+            .transactions
+            .get_mut(id)
+            .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
         open.prepare(index, slot, false)?;
         Ok(Source::Transaction(&open.transaction, &slot.name))
     }
@@ -161,7 +175,10 @@ impl State {
             }
             op::BATCH => {
                 let (count, changes) = reader.batch()?;
-                let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+                let open = self
+                    .transactions
+                    .get_mut(id)
+                    .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
                 let before = open.transaction.savepoint();
                 match self.batch_within(id, count, changes) {
                     Ok(existed) => {
@@ -169,7 +186,10 @@ impl State {
                         Ok(())
                     }
                     Err(error) => {
-                        let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+                        let open = self
+                            .transactions
+                            .get_mut(id)
+                            .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
                         open.transaction.rollback_to(&before);
                         open.checked.clear();
                         Err(error)
@@ -190,7 +210,10 @@ impl State {
             }
             op::DROP => {
                 let name = reader.str()?;
-                let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+                let open = self
+                    .transactions
+                    .get_mut(id)
+                    .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
                 out.flag(open.transaction.drop_collection(name)?);
                 open.checked.clear();
                 Ok(())
@@ -202,7 +225,10 @@ impl State {
     fn within(&mut self, id: u64, collection: u64) -> Result<(&mut Open, &Slot)> {
         let index = self.slot_index(collection)?;
         let slot = &self.slots[index];
-        let open = self.transactions.get_mut(id).ok_or(Error::Closed)?;
+        let open = self
+            .transactions
+            .get_mut(id)
+            .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
         open.prepare(index, slot, true)?;
         Ok((open, slot))
     }

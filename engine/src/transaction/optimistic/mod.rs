@@ -377,8 +377,17 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// As [`commit`](Self::commit), but those of the flush.
     pub fn submit(self, durability: Durability) -> Result<Submission> {
+        self.commit_by(|transaction| transaction.submit(durability))
+    }
+
+    /// As [`commit`](Self::commit), but `commit` gets the changes, made on the newest version, and commits them. It is not called for a
+    /// transaction that wrote nothing.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], and those of `commit`.
+    pub fn commit_by(self, commit: impl FnOnce(WriteTransaction<'_>) -> Result<Submission>) -> Result<Submission> {
         match self.prepare()? {
-            Some(transaction) => transaction.submit(durability),
+            Some(transaction) => commit(transaction),
             None => Ok(Submission {
                 info: CommitInfo {
                     version: self.version(),

@@ -1,0 +1,146 @@
+//! What a client has open, written down so that another session can go on with it: in the tab that leads next, or after the engine was
+//! opened again. Snapshots and scans go on if the database is still in the state that they read; transactions never do, as what
+//! they read could have changed unseen.
+
+use mangrove_engine::{Database, Error, Result, Snapshot};
+
+use super::{Codecs, Losses, Lost, ReadView, Slot, State};
+use crate::protocol::{Reader, Writer};
+use crate::scan::{Origin, Scan};
+
+impl State {
+    /// What is open, if that changed since it was last asked for. With `last` in any case, and with what there is for those who follow the
+    /// commits: then nothing may be committed here any more.
+    pub(crate) fn export(&mut self, database: &Database, last: bool) -> Option<Vec<u8>> {
+        if !(std::mem::take(&mut self.has_changed) || last) {
+            return None;
+        }
+        let mut out = Writer::default();
+        self.write_open(database, last, &mut out);
+        Some(out.into_bytes())
+    }
+
+    fn write_open(&mut self, database: &Database, last: bool, out: &mut Writer) {
+        out.uv(self.slots.len() as u64);
+        for slot in &self.slots {
+            for text in [&slot.name, &slot.key_codec, &slot.value_codec] {
+                out.bytes(text.as_bytes());
+            }
+        }
+        out.uv(self.snapshots.iter().count() as u64);
+        for (id, view) in self.snapshots.iter() {
+            out.uv(id);
+            out.uv(view.snapshot.version());
+        }
+        let lost = self.lost_elsewhere();
+        out.uv(lost.len() as u64);
+        for (id, lost) in lost {
+            out.uv(id);
+            out.flag(matches!(lost, Lost::Transaction));
+        }
+        out.flag(self.lost.is_all);
+        let scans = || self.scans.iter().filter(|(_, scan)| scan.origin.is_some());
+        out.uv(scans().count() as u64);
+        for (id, scan) in scans() {
+            if let Some(origin) = &scan.origin {
+                out.uv(id);
+                out.uv(origin.collection);
+                out.uv(origin.version);
+                out.bound(&origin.lower);
+                out.bound(&origin.upper);
+                scan.export(out);
+            }
+        }
+        self.followers.export(database, last, out);
+    }
+
+    /// What no other session can go on with.
+    fn lost_elsewhere(&self) -> Vec<(u64, Lost)> {
+        let mut lost: Vec<(u64, Lost)> = self.lost.table.iter().map(|(id, lost)| (id, *lost)).collect();
+        lost.extend(self.transactions.iter().map(|(id, _)| (id, Lost::Transaction)));
+        let scans = self.scans.iter().filter(|(_, scan)| scan.origin.is_none());
+        lost.extend(scans.map(|(id, scan)| {
+            let lost = if scan.transaction == 0 {
+                Lost::View
+            } else {
+                Lost::Transaction
+            };
+            (id, lost)
+        }));
+        lost.extend(self.backups.iter().map(|(id, _)| (id, Lost::View)));
+        // A verification begins again.
+        lost
+    }
+
+    /// What [`export`](Self::export) wrote, as far as `inherited`, the state in which the database was taken over, allows.
+    pub(crate) fn import(database: &Database, inherited: Option<&Snapshot>, reader: &mut Reader<'_>) -> Result<Self> {
+        let mut state = Self {
+            is_portable: true,
+            ..Self::default()
+        };
+        if reader.is_empty() {
+            state.lost.is_all = true;
+            return Ok(state);
+        }
+        for _ in 0..reader.count()? {
+            state.slots.push(Slot {
+                name: reader.str()?.to_owned(),
+                key_codec: reader.str()?.to_owned(),
+                value_codec: reader.str()?.to_owned(),
+                codecs: Codecs::Unknown,
+            });
+        }
+        let in_state = |version: u64| inherited.filter(|snapshot| snapshot.version() == version);
+        for _ in 0..reader.count()? {
+            let (id, version) = (reader.uv()?, reader.uv()?);
+            match in_state(version) {
+                Some(snapshot) => state.snapshots.insert(
+                    id,
+                    ReadView {
+                        snapshot: snapshot.clone(),
+                        trees: Vec::new(),
+                    },
+                ),
+                None => state.lost.table.insert(id, Lost::View),
+            }
+        }
+        for _ in 0..reader.count()? {
+            let id = reader.uv()?;
+            let lost = if reader.flag()? { Lost::Transaction } else { Lost::View };
+            state.lost.table.insert(id, lost);
+        }
+        state.lost.is_all = reader.flag()?;
+        for _ in 0..reader.count()? {
+            let id = reader.uv()?;
+            let origin = Origin {
+                collection: reader.uv()?,
+                version: reader.uv()?,
+                lower: reader.owned_bound()?,
+                upper: reader.owned_bound()?,
+            };
+            let snapshot = in_state(origin.version);
+            let slot = state.slots.get(state.slot_index(origin.collection)?);
+            let tree = snapshot.and_then(|snapshot| snapshot.collection(&slot?.name));
+            let scan = Scan::resume(tree.as_ref(), origin, reader)?;
+            if snapshot.is_some() {
+                state.scans.insert(id, scan);
+            } else {
+                state.lost.table.insert(id, Lost::View);
+            }
+        }
+        state.followers.import(database, reader)?;
+        Ok(state)
+    }
+}
+
+/// Why there is nothing under a number where one asks for a kind of thing.
+pub(super) fn missing(losses: &Losses, id: u64, kind: Lost) -> Error {
+    let lost = losses.table.get(id).copied().or(losses.is_all.then_some(kind));
+    match lost {
+        None => Error::Closed,
+        Some(Lost::View) => Error::SnapshotLost,
+        Some(Lost::Transaction) => Error::Conflict {
+            what: "the state of the transaction, lost with the tab that kept it,".to_owned(),
+        },
+    }
+}

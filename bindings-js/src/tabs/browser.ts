@@ -1,0 +1,87 @@
+// The protocol's world in a browser: BroadcastChannel, Web Locks, and files that a worker opens.
+import { toKvError } from '../storage/opfs.ts';
+import { KvError } from '../errors.ts';
+import type { Channel, Environment, LeaderEngine, LockCallbacks } from './environment.ts';
+import type { Message } from './messages.ts';
+
+/** Whether there is all that the protocol needs. */
+export function isSupported(): boolean {
+  return typeof BroadcastChannel === 'function' && typeof globalThis.navigator?.locks?.request === 'function';
+}
+
+export class BrowserEnvironment implements Environment {
+  /** The channel on which what is posted comes back, as a sign that channels work. */
+  readonly #echoed: string;
+  readonly #open: (signal: AbortSignal) => Promise<LeaderEngine>;
+  readonly #failed: (error: KvError) => void;
+
+  constructor(echoed: string, open: (signal: AbortSignal) => Promise<LeaderEngine>, failed: (error: KvError) => void) {
+    this.#echoed = echoed;
+    this.#open = open;
+    this.#failed = failed;
+  }
+
+  now(): number {
+    return performance.now();
+  }
+
+  time(): number {
+    return Date.now();
+  }
+
+  random(): number {
+    return Math.random();
+  }
+
+  after(ms: number, run: () => void): () => void {
+    const timer = setTimeout(run, ms);
+    return () => clearTimeout(timer);
+  }
+
+  channel(name: string, receive: (message: Message) => void): Channel {
+    const incoming = new BroadcastChannel(name);
+    incoming.onmessage = ({ data }) => receive(data as Message);
+    // A channel does not hear itself, but others of its name in the same thread.
+    const outgoing = name === this.#echoed ? new BroadcastChannel(name) : incoming;
+    return {
+      post: (message) => outgoing.postMessage(message),
+      close: () => {
+        incoming.onmessage = null;
+        incoming.close();
+        outgoing.close();
+      },
+    };
+  }
+
+  lock(name: string, steal: boolean, callbacks: LockCallbacks): () => void {
+    const controller = new AbortController();
+    let release: (() => void) | undefined;
+    const held = (): Promise<void> => new Promise((resolve) => {
+      release = resolve;
+      callbacks.granted(resolve);
+    });
+    // A theft cannot be waited for, so it takes no signal.
+    const options = steal ? { steal } : { signal: controller.signal };
+    navigator.locks.request(name, options, held).catch((error: unknown) => {
+      if (controller.signal.aborted && release === undefined) return;
+      if (release !== undefined) callbacks.lost?.();
+      else this.#failed(new KvError('KV_UNSUPPORTED', `the browser refuses the lock ${name}`, { cause: error }));
+    });
+    return () => {
+      if (release === undefined) controller.abort();
+      else release();
+    };
+  }
+
+  openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void {
+    const controller = new AbortController();
+    const { signal } = controller;
+    this.#open(signal).then((engine) => {
+      if (signal.aborted) engine.abandon();
+      else opened(engine);
+    }, (error: unknown) => {
+      if (!signal.aborted) failed(toKvError(error, 'open the database'));
+    });
+    return () => controller.abort();
+  }
+}

@@ -1,0 +1,80 @@
+// A dedicated worker whose page shares its database with other tabs.
+import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../client/worker-protocol.ts';
+import { EngineHost } from '../engine-host.ts';
+import { toPlain } from '../plain-error.ts';
+import type { Scope, WorkerStorage } from '../worker-server.ts';
+import { BrowserEnvironment, isSupported } from './browser.ts';
+import { TabsEngine } from './engine.ts';
+import type { LeaderEngine, PageEvents } from './environment.ts';
+import { names } from './messages.ts';
+import { Peer } from './peer.ts';
+
+/** Serves the page, if there is all that it takes; undefined if not. Gives what takes the page's messages. */
+export function serveTabs(
+  request: OpenRequest,
+  openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
+  scope: Scope,
+): ((message: Uint8Array | LifecycleMessage) => void) | undefined {
+  const { tabs, storage, name, lockTimeoutMs, engine } = request;
+  if (tabs === undefined || !isSupported()) return undefined;
+  const database = `${storage}:${name}`;
+  let wasOpened = false;
+
+  const post = (message: WorkerMessage, transfer?: Transferable[]): void => scope.postMessage(message, transfer);
+  const page: PageEvents = {
+    joined: () => post({ type: 'joined' }),
+    opened: () => {
+      wasOpened = true;
+      post({ type: 'opened' });
+    },
+    reply: (bytes, count) => post(count === 1 ? bytes : { type: 'reply', bytes, count }, [bytes.buffer]),
+    refuse: (error, count) => post({ type: 'refused', error: toPlain(error), count }),
+    news: () => post({ type: 'news' }),
+    blocked: (reason) => post({ type: 'blocked', reason }),
+    trouble: (error) => post({ type: 'trouble', error: toPlain(error) }),
+    failed: (error) => post({ type: 'failed', error: toPlain(error) }),
+    left: (error) => post({ type: 'left', error: error && toPlain(error) }),
+  };
+
+  const open = async (signal: AbortSignal): Promise<LeaderEngine> => {
+    // Who was served before found it there; it is not made anew behind their backs. Reading only is a matter of this page's requests.
+    const create = engine.create && !engine.readOnly && !wasOpened;
+    const options = { ...engine, create, exclusive: engine.exclusive && !wasOpened, readOnly: false };
+    const opened = await openStorage({ ...request, engine: options }, signal);
+    try {
+      signal.throwIfAborted();
+      const host = EngineHost.open(request.module, opened, options);
+      host.background = {
+        news: () => peer.tellNews(),
+        trouble: (error) => page.trouble(error),
+        fail: (error) => peer.engineFailed(error),
+      };
+      return new TabsEngine(host, opened);
+    } catch (error) {
+      opened.close?.();
+      throw error;
+    }
+  };
+
+  const environment = new BrowserEnvironment(names.all(database), open, (error) => page.failed(error));
+  const peer = new Peer(environment, {
+    database,
+    id: tabs.client,
+    isAgain: tabs.isAgain,
+    readOnly: engine.readOnly,
+    exclusive: engine.exclusive,
+    deadlineMs: lockTimeoutMs,
+  }, page);
+  peer.setVisible(tabs.isVisible);
+  peer.start();
+
+  return (message) => {
+    if (message instanceof Uint8Array) return peer.push(message);
+    switch (message.type) {
+      case 'visible': return peer.setVisible(message.isVisible);
+      case 'hide': return peer.hide();
+      case 'show': return peer.show();
+      case 'leave': return peer.leave();
+    }
+  };
+}

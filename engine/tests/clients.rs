@@ -1,0 +1,158 @@
+//! Shows what the client table promises: it belongs to the commits it was stored with, makes none of its own, and nobody sees it.
+
+use std::sync::Arc;
+
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::{Change, Database, Durability, Error, Isolation, Options, ReadWrite as _};
+
+fn open(storage: &MemoryStorage, feed_commits: u64) -> Database {
+    let options = Options {
+        database_id: Some(1),
+        feed_commits,
+        ..Options::default()
+    };
+    Database::open(Arc::new(storage.clone()), options).expect("the storage works")
+}
+
+fn set(database: &Database, key: &[u8], client: &[u8], what: &[u8]) -> u64 {
+    let mut transaction = database.begin().expect("nobody writes");
+    transaction.set("c", key, b"value").expect("the storage works");
+    transaction.remember_client(client, what).expect("the storage works");
+    transaction
+        .commit(Durability::Strict)
+        .expect("the storage works")
+        .version
+}
+
+#[test]
+fn what_is_remembered_goes_with_a_commit_and_survives() {
+    for checkpointed in [false, true] {
+        let storage = MemoryStorage::new();
+        let database = open(&storage, 0);
+        assert_eq!(set(&database, b"1", b"a", b"first"), 1);
+        assert_eq!(set(&database, b"2", b"b", &[7; 100_000]), 2);
+        assert_eq!(set(&database, b"3", b"a", b"second"), 3, "no version is spent on it");
+        if checkpointed {
+            database.close().expect("the storage works");
+        } else {
+            drop(database);
+        }
+        let database = open(&storage, 0);
+        let snapshot = database.snapshot();
+        assert_eq!(snapshot.version(), 3);
+        assert_eq!(
+            snapshot.client(b"a").expect("readable").as_deref(),
+            Some(&b"second"[..])
+        );
+        assert_eq!(snapshot.client(b"b").expect("readable"), Some(vec![7; 100_000]));
+        assert_eq!(snapshot.client(b"c").expect("readable"), None);
+        assert_eq!(snapshot.clients().expect("readable"), [b"a".to_vec(), b"b".to_vec()]);
+        assert!(database.verify().expect("readable").problems.is_empty());
+    }
+}
+
+#[test]
+fn nobody_sees_it() {
+    for feed_commits in [0, 100] {
+        let database = open(&MemoryStorage::new(), feed_commits);
+        let mut changes = database.changes(None).expect("there is a feed");
+        set(&database, b"1", b"a", b"what");
+        assert_eq!(database.collections().len(), 1);
+        assert!(database.snapshot().collection("\0clients").is_none());
+        assert_eq!(database.stats().entries, 1);
+        let commit = changes.next_commit().expect("readable").expect("there is one");
+        assert!(
+            commit.changes.iter().all(|change| match change {
+                Change::Set { collection, .. } | Change::Create { collection } => collection == "c",
+                _ => false,
+            }),
+            "{commit:?}"
+        );
+        assert_eq!(changes.next_commit().expect("readable"), None);
+    }
+}
+
+#[test]
+fn without_a_commit_it_is_not_stored_and_none_is_made() {
+    let database = open(&MemoryStorage::new(), 0);
+    set(&database, b"1", b"a", b"what");
+    let mut transaction = database.begin().expect("nobody writes");
+    transaction.remember_client(b"a", b"other").expect("the storage works");
+    transaction.forget_client(b"a").expect("the storage works");
+    assert_eq!(transaction.commit(Durability::Strict).expect("nothing").version, 1);
+    assert_eq!(
+        database.snapshot().client(b"a").expect("readable").as_deref(),
+        Some(&b"what"[..])
+    );
+    let mut transaction = database.begin().expect("nobody writes");
+    transaction.set("c", b"2", b"").expect("the storage works");
+    transaction.remember_client(b"a", b"other").expect("the storage works");
+    drop(transaction);
+    assert_eq!(
+        database.snapshot().client(b"a").expect("readable").as_deref(),
+        Some(&b"what"[..])
+    );
+}
+
+#[test]
+fn a_client_is_forgotten_with_a_commit() {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 0);
+    set(&database, b"1", b"a", b"what");
+    let mut transaction = database.begin().expect("nobody writes");
+    transaction.set("c", b"2", b"").expect("the storage works");
+    transaction.forget_client(b"a").expect("the storage works");
+    transaction.forget_client(b"nobody").expect("the storage works");
+    assert_eq!(
+        transaction
+            .commit(Durability::Strict)
+            .expect("the storage works")
+            .version,
+        2
+    );
+    drop(database);
+    let database = open(&storage, 0);
+    assert_eq!(database.snapshot().client(b"a").expect("readable"), None);
+    assert!(database.snapshot().clients().expect("readable").is_empty());
+}
+
+#[test]
+fn it_conflicts_with_no_transaction() {
+    let database = open(&MemoryStorage::new(), 0);
+    set(&database, b"1", b"a", b"what");
+    let mut one = database.transaction(Isolation::Serializable).expect("writable");
+    let mut two = database.transaction(Isolation::Serializable).expect("writable");
+    one.put("c", b"2", b"").expect("readable");
+    two.put("c", b"3", b"").expect("readable");
+    for (transaction, version) in [(one, 2), (two, 3)] {
+        let committed = transaction.commit_by(|mut write| {
+            let sealed = write.seal().version;
+            write.remember_client(b"a", &sealed.to_le_bytes())?;
+            write.submit(Durability::Relaxed)
+        });
+        assert_eq!(committed.expect("no conflict").info.version, version);
+        assert_eq!(
+            database.snapshot().client(b"a").expect("readable"),
+            Some(version.to_le_bytes().to_vec())
+        );
+    }
+    let reading = database.transaction(Isolation::Serializable).expect("writable");
+    let committed = reading.commit_by(|_| panic!("it wrote nothing"));
+    assert_eq!(committed.expect("nothing to fail").info.version, 3);
+}
+
+#[test]
+fn a_name_that_is_too_long_leaves_the_transaction_as_it_was() {
+    let database = open(&MemoryStorage::new(), 0);
+    let mut transaction = database.begin().expect("nobody writes");
+    transaction.set("c", b"1", b"").expect("the storage works");
+    let refused = transaction.remember_client(&vec![1; database.max_key_bytes() + 1], b"");
+    assert!(matches!(refused, Err(Error::KeyTooLarge { .. })), "{refused:?}");
+    assert_eq!(
+        transaction
+            .commit(Durability::Strict)
+            .expect("the storage works")
+            .version,
+        1
+    );
+}
