@@ -7,6 +7,8 @@ import type { Exchange, Message, Request } from './messages.ts';
 
 const FIRST_RESEND_MS = 400;
 const MAX_RESEND_MS = 3200;
+/** A request that was sent more often than this goes with a hello. */
+const HELLO_AFTER = 2;
 /** Messages that wait are sent together up to this length. */
 const MAX_REQUEST_BYTES = 4 << 20;
 /** A message that the engine does not survive is not tried for ever. */
@@ -210,8 +212,8 @@ export class Client {
     const flight = this.#flight;
     this.#cancelResend();
     this.#flight = undefined;
-    const waiting = this.#waiting.splice(0);
     if (flight !== undefined && flight.count > 0) this.#page.refuse(notAnswered(why, flight.wasSent), flight.count);
+    const waiting = this.#waiting.splice(0);
     if (waiting.length > 0) this.#page.refuse(notAnswered(why, false), waiting.length);
   }
 
@@ -266,8 +268,12 @@ export class Client {
     if (flight.count > 0) this.#page.refuse(error, flight.count);
   }
 
-  #hello(): void {
+  #sayHello(): void {
     this.#announce({ type: 'hello', protocol: PROTOCOL, term: this.term, client: this.#options.id, visible: this.visible });
+  }
+
+  #hello(): void {
+    this.#sayHello();
     this.#later(0, () => this.#hello());
   }
 
@@ -308,7 +314,11 @@ export class Client {
       return;
     }
     this.#channel?.post(request);
-    this.#later(flight.resends++, () => this.#send());
+    this.#later(flight.resends++, () => {
+      // A leader that does not know this client hears no request of it.
+      if (flight.resends > HELLO_AFTER) this.#sayHello();
+      this.#send();
+    });
   }
 
   #later(attempts: number, run: () => void): void {

@@ -83,11 +83,6 @@ export class Leader implements OwnLeader {
     this.#events.visibility();
   }
 
-  /** A client will not ask again. */
-  bye(client: string): void {
-    if (!this.#isOver) this.#forget(client);
-  }
-
   /** From this tab's own client. */
   request(request: Request): void {
     this.#execute(this.#own, request);
