@@ -189,7 +189,7 @@ function makePeace(world: World): number {
   const settledMs = world.now - since;
   // Those who were refused in the last moment are served by now.
   const probes: { readonly tab: Tab; readonly pushed: Pushed }[] = [];
-  world.run(PEACE_MS, () => rest().every((tab) => tab.openings > 0));
+  world.run(PEACE_MS, () => rest().every((tab) => tab.openings > 0 && tab.peer.role !== 'opening'));
   for (const tab of rest()) probes.push({ tab, pushed: tab.push(kinds.read, kinds.append, ...[...tab.snapshots.keys()].map((handle) => ({ kind: kinds.readSnapshot, handle }))) });
   world.run(PEACE_MS, () => rest().every((tab) => tab.pending.length === 0));
   for (const { tab, pushed } of probes) {
