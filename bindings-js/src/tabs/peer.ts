@@ -57,6 +57,7 @@ export class Peer {
   /** When this tab last heard itself. */
   #echoAt = -Infinity;
   #tickAt = 0;
+  #wasLate = false;
   /** Ticks in a row that came in time while the leader was silent and the page visible. */
   #silentTicks = 0;
   #stealPauseMs = FIRST_STEAL_PAUSE_MS;
@@ -316,8 +317,9 @@ export class Peer {
     if (this.#role !== 'opening' && this.#role !== 'leader') return;
     // Who was served before stays, as another may be able to lead, if only what holds the files goes.
     if (this.#client.hasOpened && error.code === 'KV_LOCKED') {
-      this.#client.refuse(error.message);
-      this.#requeue(RETRY_MS);
+      this.#client.refuse(error.message, error.code);
+      // Who was about to leave has left by now.
+      if (this.role === 'opening') this.#requeue(RETRY_MS);
       return;
     }
     this.#fail(error);
@@ -391,7 +393,11 @@ export class Peer {
     const now = this.#env.now();
     const isLate = now - this.#tickAt > LATE_TICK_MS;
     this.#tickAt = now;
-    this.#client.tick();
+    // Time in which nothing ran was no waiting, but for tabs that hardly ever run.
+    const isForgiven = isLate && !this.#wasLate;
+    this.#wasLate = isLate;
+    if (isForgiven) this.#joinedAt = now;
+    this.#client.tick(isForgiven);
     if (this.#role === 'gone') return;
     if (this.#role === 'opening') this.#sayOpening();
     const { deadlineMs, database } = this.#options;

@@ -36,6 +36,7 @@ export interface Outcome {
 const MAX_TABS = 5;
 /** Longer than what remains of each wait when nothing goes wrong any more. */
 const PEACE_MS = 30_000;
+const MAX_SETTLED_MS = 10_000;
 /** While things go wrong messages may be lost again and again, but the wait for each ends. */
 const WAR_MS = 60_000;
 
@@ -67,7 +68,7 @@ export function planOf(seed: number): Plan {
     const [deed] = weights.find(([, weight]) => (ticket -= weight) < 0) ?? weights[0]!;
     actions.push({ at, deed, dice: random.next() });
   }
-  return { seed, faults, deadlineMs: random.pick([2000, 5000]), actions };
+  return { seed, faults, deadlineMs: random.pick([5000, 8000]), actions };
 }
 
 export function run(plan: Plan, trace?: string[]): Outcome {
@@ -77,7 +78,7 @@ export function run(plan: Plan, trace?: string[]): Outcome {
     world.run(action.at - world.now);
     if (world.violation !== undefined) break;
     act(world, plan, action);
-    for (const tab of world.tabs) tab.check();
+    world.check();
   }
   let settledMs = 0;
   if (world.violation === undefined) settledMs = makePeace(world);
@@ -187,6 +188,7 @@ function makePeace(world: World): number {
   }
   if (rest().length > 0 && world.leader === undefined) world.violate('nobody leads');
   const settledMs = world.now - since;
+  if (settledMs > MAX_SETTLED_MS) world.violate(`only ${settledMs} ms after the last fault all was well`);
   // Those who were refused in the last moment are served by now.
   const probes: { readonly tab: Tab; readonly pushed: Pushed }[] = [];
   world.run(PEACE_MS, () => rest().every((tab) => tab.openings > 0 && tab.peer.role !== 'opening'));

@@ -100,7 +100,7 @@ export class World implements Observer {
     steps: 0, messages: 0, drops: 0, duplicates: 0, delays: 0, kills: 0, freezes: 0, steals: 0, opened: 0, resigned: 0, engineCrashes: 0,
     commits: 0, lost: 0, acknowledged: 0, refused: 0, failed: 0,
   };
-  /** Milliseconds without an engine, each time until there was one again. */
+  /** Milliseconds without an engine while some tab that can be seen ran, each time until there was one again. */
   readonly takeOvers: number[] = [];
   /** What happened, if somebody wants to know. */
   trace: string[] | undefined;
@@ -200,8 +200,19 @@ export class World implements Observer {
       this.now = event.at;
       this.counts.steps++;
       event.run();
-      for (const tab of this.tabs) tab.check();
+      this.check();
     }
+  }
+
+  /** What has to hold at each step. */
+  check(): void {
+    let couldLead = false;
+    for (const tab of this.tabs) {
+      if (!tab.isAlive) continue;
+      tab.check();
+      couldLead ||= tab.isOpen && tab.isVisible;
+    }
+    if (!couldLead) this.#leaderlessSince = this.now;
   }
 
   stepClock(ms: number): void {
