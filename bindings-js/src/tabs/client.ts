@@ -1,12 +1,15 @@
 // A tab as a client of whichever tab leads: its page's messages, one request under way at a time, and what it takes to have each
 // answered once, whoever leads meanwhile.
 import { KvError } from '../errors.ts';
+import type { KvErrorCode } from '../errors.ts';
 import type { Channel, Environment, PageEvents } from './environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, PROTOCOL, names } from './messages.ts';
 import type { Exchange, Message, Request } from './messages.ts';
 
 const FIRST_RESEND_MS = 400;
 const MAX_RESEND_MS = 3200;
+/** A request that was sent more often than this goes with a hello. */
+const HELLO_AFTER = 2;
 /** Messages that wait are sent together up to this length. */
 const MAX_REQUEST_BYTES = 4 << 20;
 /** A message that the engine does not survive is not tried for ever. */
@@ -69,6 +72,8 @@ export class Client {
   #version = 0;
   /** Since when nobody serves it. */
   #aloneSince: number;
+  /** When this tab last ran again after it had not. */
+  #forgivenAt = -Infinity;
   #wasBlocked = false;
   visible = true;
 
@@ -188,9 +193,10 @@ export class Client {
   }
 
   /** Looks at the time. */
-  tick(): void {
-    if (this.#own !== undefined) return;
+  tick(isForgiven: boolean): void {
     const now = this.#env.now();
+    if (isForgiven) this.#forgivenAt = now;
+    if (this.#own !== undefined) return;
     const isServed = this.#isReady && !this.isSilent;
     if (isServed) {
       this.#wasBlocked = false;
@@ -200,7 +206,7 @@ export class Client {
     this.#announce({ type: 'who', protocol: PROTOCOL, client: this.#options.id });
     const oldest = this.#flight?.since ?? this.#waiting[0]?.since;
     if (oldest === undefined) return;
-    const waitedMs = now - Math.max(oldest, this.#isReady ? this.#heardAt : this.#aloneSince);
+    const waitedMs = now - Math.max(oldest, this.#forgivenAt, this.#isReady ? this.#heardAt : this.#aloneSince);
     if (waitedMs >= HEARTBEAT_MS && !this.#wasBlocked) {
       this.#wasBlocked = true;
       this.#page.blocked('leader');
@@ -210,13 +216,13 @@ export class Client {
   }
 
   /** Answers everything with an error. What was sent may have been done, or will be. */
-  refuse(why: string): void {
+  refuse(why: string, code: KvErrorCode = 'KV_TIMEOUT'): void {
     const flight = this.#flight;
     this.#cancelResend();
     this.#flight = undefined;
+    if (flight !== undefined && flight.count > 0) this.#page.refuse(notAnswered(code, why, flight.wasSent), flight.count);
     const waiting = this.#waiting.splice(0);
-    if (flight !== undefined && flight.count > 0) this.#page.refuse(notAnswered(why, flight.wasSent), flight.count);
-    if (waiting.length > 0) this.#page.refuse(notAnswered(why, false), waiting.length);
+    if (waiting.length > 0) this.#page.refuse(notAnswered(code, why, false), waiting.length);
   }
 
   #receive(message: Exchange): void {
@@ -270,8 +276,12 @@ export class Client {
     if (flight.count > 0) this.#page.refuse(error, flight.count);
   }
 
-  #hello(): void {
+  #sayHello(): void {
     this.#announce({ type: 'hello', protocol: PROTOCOL, term: this.term, client: this.#options.id, visible: this.visible });
+  }
+
+  #hello(): void {
+    this.#sayHello();
     this.#later(0, () => this.#hello());
   }
 
@@ -312,7 +322,11 @@ export class Client {
       return;
     }
     this.#channel?.post(request);
-    this.#later(flight.resends++, () => this.#send());
+    this.#later(flight.resends++, () => {
+      // A leader that does not know this client hears no request of it.
+      if (flight.resends > HELLO_AFTER) this.#sayHello();
+      this.#send();
+    });
   }
 
   #later(attempts: number, run: () => void): void {
@@ -332,8 +346,8 @@ function join(parts: readonly Waiting[]): Uint8Array {
   return whole;
 }
 
-function notAnswered(why: string, wasSent: boolean): KvError {
+function notAnswered(code: KvErrorCode, why: string, wasSent: boolean): KvError {
   return wasSent
-    ? new KvError('KV_TIMEOUT', `${why}; what was called may be done or not`)
-    : new KvError('KV_TIMEOUT', `${why}; nothing was done, try again`, { retryable: true });
+    ? new KvError(code, `${why}; what was called may be done or not`)
+    : new KvError(code, `${why}; nothing was done, try again`, { retryable: true });
 }

@@ -83,11 +83,6 @@ export class Leader implements OwnLeader {
     this.#events.visibility();
   }
 
-  /** A client will not ask again. */
-  bye(client: string): void {
-    if (!this.#isOver) this.#forget(client);
-  }
-
   /** From this tab's own client. */
   request(request: Request): void {
     this.#execute(this.#own, request);
@@ -217,16 +212,19 @@ export class Leader implements OwnLeader {
   }
 
   #post(served: Served, message: Exchange): void {
-    if (served.channel === undefined) this.#events.toOwn(message);
-    else served.channel.post(message);
+    if (served === this.#own) this.#events.toOwn(message);
+    // Who is gone meanwhile has no channel any more.
+    else if (this.#remote.get(served.client) === served) served.channel?.post(message);
   }
 
   #crash(error: unknown, served?: Served, seq = 0): void {
     if (this.#isOver) return;
     const reason = error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error });
+    // Who hears of it may let go of everything at once.
+    this.#isOver = true;
+    this.#engine.abandon();
     if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, reason: reason.message });
     this.#end();
-    this.#engine.abandon();
     this.#events.crashed(reason);
   }
 }

@@ -14,9 +14,7 @@ export type Announcement =
   /** The leader lets go, best for `heir`. */
   | { readonly type: 'resign'; readonly term: number; readonly heir: string | undefined }
   /** A client that wants to be served. */
-  | { readonly type: 'hello'; readonly protocol: number; readonly term: number; readonly client: string; readonly visible: boolean }
-  /** A client that will not ask again. */
-  | { readonly type: 'bye'; readonly client: string };
+  | { readonly type: 'hello'; readonly protocol: number; readonly term: number; readonly client: string; readonly visible: boolean };
 
 /** Between a client and the leader of a term, over the client's own channel. */
 export type Exchange =

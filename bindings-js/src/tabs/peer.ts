@@ -59,12 +59,13 @@ export class Peer {
   /** When this tab last heard itself. */
   #echoAt = -Infinity;
   #tickAt = 0;
+  #wasLate = false;
   /** Ticks in a row that came in time while the leader was silent and the page visible. */
   #silentTicks = 0;
   #stealPauseMs = FIRST_STEAL_PAUSE_MS;
   #mayStealAt = -Infinity;
-  /** What is to be done once nothing is under way. */
-  #whenIdle: (() => void) | undefined;
+  /** What it becomes once nothing is under way. */
+  #whenIdle: 'away' | 'gone' | undefined;
 
   constructor(env: Environment, options: PeerOptions, page: PageEvents) {
     this.#env = env;
@@ -145,16 +146,13 @@ export class Peer {
     if (this.#role === 'away' || this.#role === 'gone') return;
     this.#resign(false);
     // Who waits for an answer goes on being known, or it could be done twice.
-    this.#onceIdle(() => {
-      if (this.#role === 'gone') return;
-      this.#channel?.post({ type: 'bye', client: this.#options.id });
-      this.#part('away');
-    });
+    this.#whenIdle ??= 'away';
+    this.#checkIdle();
   }
 
   /** The page is back. */
   show(): void {
-    this.#whenIdle = undefined;
+    if (this.#whenIdle === 'away') this.#whenIdle = undefined;
     if (this.#role === 'away') this.start();
     else if (this.#role === 'follower') this.#queue(false);
   }
@@ -162,32 +160,25 @@ export class Peer {
   /** Closes everything. What was pushed before is answered first. */
   leave(): void {
     if (this.#role === 'gone') return;
-    this.#onceIdle(() => {
-      let failure: KvError | undefined;
-      if (this.#role === 'leader') failure = this.#resign(true);
-      else this.#channel?.post({ type: 'bye', client: this.#options.id });
-      this.#part('gone');
-      this.#page.left(failure);
-    });
-  }
-
-  #onceIdle(run: () => void): void {
-    this.#whenIdle = run;
+    this.#whenIdle = 'gone';
     this.#checkIdle();
   }
 
   #checkIdle(): void {
-    const run = this.#whenIdle;
-    if (run === undefined || !(this.#client.isIdle || this.#role === 'away')) return;
+    const next = this.#whenIdle;
+    if (next === undefined || this.#role === 'gone' || !(this.#client.isIdle || this.#role === 'away')) return;
     this.#whenIdle = undefined;
-    run();
+    // It may have come to lead since it began to wait.
+    const failure = this.#resign(next === 'gone');
+    this.#part(next);
+    if (next === 'gone') this.#page.left(failure);
   }
 
   /** Lets go of all. */
   #part(role: 'away' | 'gone'): void {
     this.#role = role;
-    this.#letGo();
     this.#cancelOpening();
+    this.#letGo();
     this.#cancelRetry();
     this.#cancelTick();
     this.#client.part();
@@ -231,9 +222,6 @@ export class Peer {
         return;
       case 'opening':
         this.#client.forgetLeader();
-        return;
-      case 'bye':
-        this.#leader?.bye(message.client);
     }
   }
 
@@ -343,8 +331,9 @@ export class Peer {
     if (this.#role !== 'opening' && this.#role !== 'leader') return;
     // Who was served before stays, as another may be able to lead, if only what holds the files goes.
     if (this.#client.hasOpened && error.code === 'KV_LOCKED') {
-      this.#client.refuse(error.message);
-      this.#requeue(RETRY_MS);
+      this.#client.refuse(error.message, error.code);
+      // Who was about to leave has left by now.
+      if (this.role === 'opening') this.#requeue(RETRY_MS);
       return;
     }
     this.#fail(error);
@@ -363,7 +352,8 @@ export class Peer {
   #lost(): void {
     this.#cancelOpening();
     this.#closeLeader(false);
-    if (this.#role === 'leader' || this.#role === 'opening') {
+    // Also if it was not told yet that it had it.
+    if (this.#role === 'leader' || this.#role === 'opening' || this.#role === 'follower') {
       this.#role = 'follower';
       this.#queue(false);
     }
@@ -417,7 +407,11 @@ export class Peer {
     const now = this.#env.now();
     const isLate = now - this.#tickAt > LATE_TICK_MS;
     this.#tickAt = now;
-    this.#client.tick();
+    // Time in which nothing ran was no waiting, but for tabs that hardly ever run.
+    const isForgiven = isLate && !this.#wasLate;
+    this.#wasLate = isLate;
+    if (isForgiven) this.#joinedAt = now;
+    this.#client.tick(isForgiven);
     if (this.#role === 'gone') return;
     if (this.#role === 'opening') this.#sayOpening();
     const { deadlineMs, database } = this.#options;

@@ -1,0 +1,66 @@
+// What the pages of the simulation ask for. An operation is 8 bytes and an outcome is one number, so that both can be joined and cut.
+
+export const kinds = {
+  /** A write of its own; its outcome is its version. */
+  append: 0,
+  /** A write whose outcome depends on how often it was done: that times `VERSIONS`, and its version. */
+  increment: 1,
+  /** Outcome: the version that is read. */
+  read: 2,
+  /** Outcome: the handle times `VERSIONS`, and the version. */
+  openSnapshot: 3,
+  /** Outcome: the version of the snapshot, or `LOST`, or `UNKNOWN`. */
+  readSnapshot: 4,
+  closeSnapshot: 5,
+  /** From now on there is news for this client. Outcome: the version from which on. */
+  follow: 6,
+  /** What is new. Outcome: the version up to which. */
+  poll: 7,
+  /** The engine does not survive it. */
+  poison: 8,
+} as const;
+
+export type Kind = (typeof kinds)[keyof typeof kinds];
+
+/** More than there are. */
+export const VERSIONS = 1_000_000;
+export const LOST = -1;
+export const UNKNOWN = -2;
+
+export interface Operation {
+  readonly kind: Kind;
+  /** Nobody else's. */
+  readonly id: number;
+  /** A snapshot's handle. */
+  readonly handle: number;
+}
+
+export function isWrite({ kind }: Operation): boolean {
+  return kind === kinds.append || kind === kinds.increment;
+}
+
+export function encode(operations: readonly Operation[]): Uint8Array {
+  const words = new Uint32Array(2 * operations.length);
+  operations.forEach(({ kind, id, handle }, i) => {
+    words[2 * i] = kind | (handle << 8);
+    words[2 * i + 1] = id;
+  });
+  return new Uint8Array(words.buffer);
+}
+
+export function decode(bytes: Uint8Array): Operation[] {
+  const words = new Uint32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4);
+  const operations: Operation[] = [];
+  for (let i = 0; i < words.length; i += 2) {
+    operations.push({ kind: (words[i]! & 0xff) as Kind, handle: words[i]! >>> 8, id: words[i + 1]! });
+  }
+  return operations;
+}
+
+export function encodeOutcomes(outcomes: readonly number[]): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(Float64Array.from(outcomes).buffer);
+}
+
+export function decodeOutcomes(bytes: Uint8Array): number[] {
+  return [...new Float64Array(bytes.buffer, bytes.byteOffset, bytes.length / 8)];
+}

@@ -1,0 +1,47 @@
+// Runs random schedules of the protocol of many tabs. MANGROVE_TABS_SCHEDULES says how many, MANGROVE_TABS_SEED the first seed.
+import process from 'node:process';
+import { planOf, run } from './schedule.ts';
+import type { Plan } from './schedule.ts';
+import { shrink } from './shrink.ts';
+
+const schedules = Number(process.env['MANGROVE_TABS_SCHEDULES'] ?? 100_000);
+const firstSeed = Number(process.env['MANGROVE_TABS_SEED'] ?? 1);
+const start = performance.now();
+const total = new Map<string, number>();
+const takeOvers: number[] = [];
+let maxSettledMs = 0;
+let maxWaitMs = 0;
+let failed = 0;
+let done = 0;
+
+const most = Number(process.env['MANGROVE_TABS_FAILURES'] ?? 1);
+for (; done < schedules && failed < most; done++) {
+  const plan = planOf(firstSeed + done);
+  const outcome = run(plan);
+  for (const [name, count] of Object.entries(outcome.counts)) total.set(name, (total.get(name) ?? 0) + count);
+  for (const ms of outcome.takeOvers) takeOvers.push(ms);
+  total.set('lost snapshots', (total.get('lost snapshots') ?? 0) + outcome.lostSnapshots);
+  maxSettledMs = Math.max(maxSettledMs, outcome.settledMs);
+  maxWaitMs = Math.max(maxWaitMs, outcome.maxWaitMs);
+  if (outcome.violation === undefined) continue;
+  failed++;
+  if (most === 1) tell(plan);
+  else console.log(`seed ${plan.seed}: ${outcome.violation}`);
+}
+
+takeOvers.sort((a, b) => a - b);
+const quantile = (part: number): number => takeOvers[Math.min(takeOvers.length - 1, Math.floor(part * takeOvers.length))] ?? 0;
+console.log(`${done} schedules from seed ${firstSeed} in ${((performance.now() - start) / 1000).toFixed(1)} s`);
+console.log([...total].map(([name, count]) => `${name} ${count}`).join(', '));
+console.log(`take-over in virtual ms: median ${quantile(0.5)}, 90% ${quantile(0.9)}, 99% ${quantile(0.99)}, longest ${quantile(1)}`);
+console.log(`longest wait for an answer ${maxWaitMs}, longest until all was well after the last fault ${maxSettledMs}`);
+if (failed > 0) process.exitCode = 1;
+
+function tell(plan: Plan): void {
+  const least = shrink(plan);
+  const trace: string[] = [];
+  const { violation } = run(least, trace);
+  console.log(trace.join('\n'));
+  console.log(`\nseed ${plan.seed} fails: ${violation}\nwhat is left of it: ${JSON.stringify(least)}`);
+  console.log(`again: MANGROVE_TABS_SEED=${plan.seed} MANGROVE_TABS_SCHEDULES=1 npm run test:tabs`);
+}

@@ -1,0 +1,234 @@
+// A tab of the simulation: its page, and what it may expect of the protocol.
+import type { KvError } from '../../src/errors.ts';
+import type { PageEvents } from '../../src/tabs/environment.ts';
+import type { Message } from '../../src/tabs/messages.ts';
+import { Peer } from '../../src/tabs/peer.ts';
+import type { Event } from './events.ts';
+import { LOST, VERSIONS, decodeOutcomes, encode, isWrite, kinds } from './operations.ts';
+import type { Kind, Operation } from './operations.ts';
+import { DATABASE } from './world.ts';
+import type { World } from './world.ts';
+
+export interface Pushed {
+  readonly operations: readonly Operation[];
+  readonly at: number;
+  /** The newest commit that anybody was told of when this was pushed. */
+  readonly acknowledged: number;
+  outcomes?: readonly number[];
+  refused?: KvError;
+}
+
+export class Tab {
+  readonly world: World;
+  readonly id: string;
+  readonly peer: Peer;
+  readonly deadlineMs: number;
+  isAlive = true;
+  isFrozen = false;
+  isVisible: boolean;
+  /** It was told to leave. */
+  isLeaving = false;
+  /** It is in the background of its tab's history, or on the way there. */
+  isHidden = false;
+  /** Why it cannot go on. */
+  failure: KvError | undefined;
+  hasLeft = false;
+  openings = 0;
+  readonly blocked: string[] = [];
+  readonly troubles: KvError[] = [];
+  /** What happened to it while it was frozen. */
+  readonly deferred: Event[] = [];
+  ranSince = 0;
+  /** By what the world delivered. */
+  heardLeaderAt = -Infinity;
+  heardItselfAt = -Infinity;
+  stoleAt = -Infinity;
+  steals = 0;
+  /** Not answered, in the order in which they were pushed. */
+  readonly pending: Pushed[] = [];
+  /** Versions of open snapshots by their handles. */
+  readonly snapshots = new Map<number, number>();
+  lostSnapshots = 0;
+  /** Up to where it knows what is new; undefined if it does not follow. */
+  followed: number | undefined;
+  /** There was news since it last asked what. */
+  hasNews = false;
+  maxWaitMs = 0;
+
+  constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number }) {
+    this.world = world;
+    this.id = id;
+    this.deadlineMs = options.deadlineMs ?? 5000;
+    this.isVisible = options.visible ?? true;
+    this.ranSince = world.now;
+    const peerOptions = { database: DATABASE, id, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
+    this.peer = new Peer(world.environmentOf(this), peerOptions, this.#events());
+    this.peer.setVisible(this.isVisible);
+  }
+
+  /** It can be asked. */
+  get isOpen(): boolean {
+    return this.isAlive && !this.isLeaving && this.failure === undefined && !this.isHidden && !this.isFrozen;
+  }
+
+  start(): void {
+    this.peer.start();
+  }
+
+  push(...what: readonly (Kind | { readonly kind: Kind; readonly handle: number })[]): Pushed {
+    const operations = what.map((one) => ({ handle: 0, id: this.world.nextId(), ...(typeof one === 'number' ? { kind: one } : one) }));
+    const pushed: Pushed = { operations, at: this.world.now, acknowledged: this.world.acknowledged };
+    this.world.say(() => `${this.id} asks ${operations.map(({ id, kind, handle }) => `${id}:${kind}/${handle}`).join(' ')}`);
+    for (const { kind, handle } of operations) if (kind === kinds.closeSnapshot) this.snapshots.delete(handle);
+    this.pending.push(pushed);
+    this.peer.push(encode(operations));
+    return pushed;
+  }
+
+  setVisible(isVisible: boolean): void {
+    this.world.say(() => `${this.id} can ${isVisible ? '' : 'not '}be seen`);
+    this.isVisible = isVisible;
+    this.peer.setVisible(isVisible);
+  }
+
+  hide(): void {
+    this.world.say(() => `${this.id} hides`);
+    this.isHidden = true;
+    this.peer.hide();
+  }
+
+  show(): void {
+    this.world.say(() => `${this.id} is shown`);
+    this.world.thaw(this);
+    this.isHidden = false;
+    if (this.peer.role === 'away') this.heardLeaderAt = -Infinity;
+    this.peer.show();
+  }
+
+  leave(): void {
+    this.world.say(() => `${this.id} leaves`);
+    this.isLeaving = true;
+    this.peer.leave();
+  }
+
+  heard(message: Message): void {
+    if ('client' in message && message.client === this.id) {
+      this.heardItselfAt = this.world.now;
+    } else if (message.type === 'opening') {
+      this.heardLeaderAt = -Infinity;
+    } else if (['lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
+      this.heardLeaderAt = this.world.now;
+    }
+  }
+
+  /** What has to hold at each step. */
+  check(): void {
+    if (!this.isAlive) return;
+    const { role } = this.peer;
+    if (this.world.holds(this) && role !== 'leader' && role !== 'opening') this.world.violate(`${this.id} has the files and is ${role}`);
+    if (this.hasLeft && role !== 'gone') this.world.violate(`${this.id} left and is ${role}`);
+    if (this.isFrozen || this.isHidden) return;
+    const oldest = this.pending[0];
+    if (oldest === undefined) return;
+    const waitedMs = this.world.now - Math.max(oldest.at, this.ranSince);
+    this.maxWaitMs = Math.max(waitedMs, this.maxWaitMs);
+  }
+
+  #events(): PageEvents {
+    const { world } = this;
+    const ifAlive = <A extends unknown[]>(run: (...parameters: A) => void) => (...parameters: A): void => {
+      if (!this.isAlive) return;
+      if (this.hasLeft || this.failure !== undefined) world.violate(`${this.id} is told something after its end`);
+      run(...parameters);
+    };
+    return {
+      opened: ifAlive(() => {
+        if (++this.openings > 1) world.violate(`${this.id} opened twice`);
+      }),
+      reply: ifAlive((bytes: Uint8Array, count: number) => this.#replied(bytes, count)),
+      refuse: ifAlive((error: KvError, count: number) => this.#refused(error, count)),
+      news: ifAlive(() => {
+        this.hasNews = true;
+      }),
+      blocked: ifAlive((reason: string) => {
+        this.blocked.push(reason);
+      }),
+      trouble: ifAlive((error: KvError) => {
+        this.troubles.push(error);
+      }),
+      failed: ifAlive((error: KvError) => {
+        world.say(() => `${this.id} failed: ${error.code}`);
+        world.counts.failed++;
+        this.failure = error;
+        this.pending.length = 0;
+      }),
+      left: ifAlive(() => {
+        world.say(() => `${this.id} left`);
+        this.hasLeft = true;
+        if (!this.isLeaving) world.violate(`${this.id} left without being told to`);
+        if (this.pending.length > 0) world.violate(`${this.id} left with ${this.pending.length} messages not answered`);
+      }),
+    };
+  }
+
+  #replied(bytes: Uint8Array, count: number): void {
+    if (this.openings === 0) this.world.violate(`${this.id} has a reply before it is open`);
+    if (count > this.pending.length) return this.world.violate(`${this.id} has ${count} replies to ${this.pending.length} messages`);
+    const outcomes = decodeOutcomes(bytes);
+    const answered = this.pending.splice(0, count);
+    const asked = answered.flatMap(({ operations }) => operations);
+    this.world.say(() => `${this.id} has the answer to ${asked.map(({ id }) => id).join(' ')}: ${outcomes.join(' ')}`);
+    if (outcomes.length !== asked.length) return this.world.violate(`${this.id} has ${outcomes.length} outcomes of ${asked.length} operations`);
+    let at = 0;
+    for (const pushed of answered) {
+      this.world.counts.acknowledged++;
+      pushed.outcomes = outcomes.slice(at, at + pushed.operations.length);
+      at += pushed.operations.length;
+      pushed.operations.forEach((operation, i) => this.#outcome(pushed, operation, pushed.outcomes![i]!));
+    }
+  }
+
+  #outcome({ acknowledged }: Pushed, operation: Operation, outcome: number): void {
+    const { world } = this;
+    if (isWrite(operation)) return world.promiseDone(operation.id, outcome);
+    switch (operation.kind) {
+      case kinds.read:
+        if (outcome < acknowledged) world.violate(`${this.id} reads version ${outcome} though ${acknowledged} was acknowledged before`);
+        return;
+      case kinds.openSnapshot:
+        if (this.snapshots.has(Math.floor(outcome / VERSIONS))) world.violate(`${this.id} has two snapshots ${outcome}`);
+        this.snapshots.set(Math.floor(outcome / VERSIONS), outcome % VERSIONS);
+        return;
+      case kinds.readSnapshot:
+        return this.#readSnapshot(operation.handle, outcome);
+      case kinds.follow:
+      case kinds.poll:
+        if (outcome < (this.followed ?? 0)) world.violate(`${this.id} follows from ${this.followed ?? 0} back to ${outcome}`);
+        this.followed = outcome;
+        return;
+      default:
+    }
+  }
+
+  #readSnapshot(handle: number, outcome: number): void {
+    // It may have been closed meanwhile.
+    if (!this.snapshots.has(handle)) return;
+    if (outcome === LOST) {
+      this.lostSnapshots++;
+      this.snapshots.delete(handle);
+      return;
+    }
+    const known = this.snapshots.get(handle);
+    if (known !== outcome) this.world.violate(`${this.id} reads ${outcome} in snapshot ${handle}, which is of ${known}`);
+  }
+
+  #refused(error: KvError, count: number): void {
+    this.world.say(() => `${this.id} is refused ${count}: ${error.code} ${error.message}`);
+    if (count > this.pending.length) return this.world.violate(`${this.id} is refused ${count} of ${this.pending.length} messages`);
+    for (const pushed of this.pending.splice(0, count)) {
+      this.world.counts.refused++;
+      pushed.refused = error;
+      if (error.retryable) for (const operation of pushed.operations) if (isWrite(operation)) this.world.promiseNotDone(operation.id);
+    }
+  }
+}

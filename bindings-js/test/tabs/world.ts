@@ -1,0 +1,523 @@
+// A world for tabs of one database: a clock, channels, locks and files, all of which fail as a browser's may, and everything that has to
+// hold at each step.
+import { KvError } from '../../src/errors.ts';
+import type { Channel, Environment, LeaderEngine, LockCallbacks } from '../../src/tabs/environment.ts';
+import { HEARTBEAT_MS, MISSED_HEARTBEATS, names } from '../../src/tabs/messages.ts';
+import type { Message } from '../../src/tabs/messages.ts';
+import { Events } from './events.ts';
+import type { Event } from './events.ts';
+import { VERSIONS } from './operations.ts';
+import type { Random } from './random.ts';
+import { ModelEngine, Store } from './store.ts';
+import type { Fate, Observer } from './store.ts';
+import { Tab } from './tab.ts';
+
+export const DATABASE = 'db';
+const LEADER_LOCK = names.leader(DATABASE);
+const ALL = names.all(DATABASE);
+
+/** How often what goes wrong; between 0 and 1 unless another unit is given. */
+export interface Faults {
+  /** A message, to one who should hear it. */
+  drop: number;
+  duplicate: number;
+  /** Comes up to `delayMs` later, and so out of order. */
+  delay: number;
+  delayMs: number;
+  /** A tab that is frozen hears later what was said meanwhile, or never. */
+  buffer: number;
+  /** The engine, at a step of an execution. */
+  crash: number;
+  /** The tab, at a step of an execution or at something else that it does. */
+  die: number;
+  /** Opening the files. */
+  notOpened: number;
+  /** Closing them. */
+  notClosed: number;
+  /** A commit is stored later. */
+  later: number;
+  /** Timers are so late, in milliseconds. */
+  lateMs: number;
+}
+
+export const noFaults: Faults = {
+  drop: 0, duplicate: 0, delay: 0, delayMs: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, notClosed: 0, later: 0, lateMs: 0,
+};
+
+export interface Counts {
+  steps: number;
+  messages: number;
+  drops: number;
+  duplicates: number;
+  delays: number;
+  kills: number;
+  freezes: number;
+  steals: number;
+  opened: number;
+  resigned: number;
+  engineCrashes: number;
+  commits: number;
+  lost: number;
+  acknowledged: number;
+  refused: number;
+  failed: number;
+}
+
+interface Grant {
+  readonly tab: Tab;
+  readonly callbacks: LockCallbacks;
+  state: 'waiting' | 'held' | 'over';
+  wasTold: boolean;
+}
+
+interface Lock {
+  holder: Grant | undefined;
+  queue: Grant[];
+}
+
+interface Listener {
+  readonly tab: Tab;
+  readonly receive: (message: Message) => void;
+  isOpen: boolean;
+}
+
+/** Who has the files. */
+interface Holder {
+  readonly tab: Tab;
+  engine: ModelEngine | undefined;
+}
+
+/** Thrown where a tab dies within what it does; nothing that it does then reaches the world. */
+class Death extends Error {}
+
+export class World implements Observer {
+  now = 0;
+  readonly random: Random;
+  faults: Faults;
+  readonly store: Store = new Store(this);
+  readonly tabs: Tab[] = [];
+  readonly counts: Counts = {
+    steps: 0, messages: 0, drops: 0, duplicates: 0, delays: 0, kills: 0, freezes: 0, steals: 0, opened: 0, resigned: 0, engineCrashes: 0,
+    commits: 0, lost: 0, acknowledged: 0, refused: 0, failed: 0,
+  };
+  /** Milliseconds without an engine while some tab that can be seen ran, each time until there was one again. */
+  readonly takeOvers: number[] = [];
+  /** What happened, if somebody wants to know. */
+  trace: string[] | undefined;
+  violation: string | undefined;
+  /** Says of each message whether it is lost. */
+  isLost: ((message: Message, to: Tab) => boolean) | undefined;
+  readonly #events = new Events();
+  readonly #locks = new Map<string, Lock>();
+  readonly #channels = new Map<string, Listener[]>();
+  #holder: Holder | undefined;
+  #leaderlessSince = 0;
+  #clockOffset = 0;
+  #nextId = 1;
+  /** The newest commit that somebody was told of. */
+  acknowledged = 0;
+  /** What was answered, and what was promised not to be done. */
+  readonly #promised = new Map<number, 'done' | 'not done'>();
+
+  constructor(random: Random, faults: Partial<Faults> = {}) {
+    this.random = random;
+    this.faults = { ...noFaults, ...faults };
+  }
+
+  // Checks.
+
+  violate(what: string): void {
+    if (this.violation !== undefined) return;
+    this.violation = `${what} (at ${this.now} ms)`;
+    this.say(() => `VIOLATION: ${what}`);
+  }
+
+  say(what: () => string): void {
+    this.trace?.push(`${this.now.toString().padStart(7)} ${what()}`);
+  }
+
+  committed(id: number): void {
+    this.counts.commits++;
+    this.say(() => `commit ${this.store.version}: operation ${id}`);
+    if (this.#promised.get(id) === 'not done') this.violate(`operation ${id} is done after it was refused as not done`);
+  }
+
+  undone(id: number): void {
+    this.counts.lost++;
+    this.say(() => `operation ${id} is lost in the crash`);
+    if (this.#promised.get(id) === 'done') this.violate(`operation ${id} was acknowledged and is lost`);
+  }
+
+  /** A page has the outcome of a write. */
+  promiseDone(id: number, outcome: number): void {
+    const done = this.store.outcomeOf(id);
+    if (done !== outcome) this.violate(`operation ${id} was acknowledged with ${outcome}, and it is ${done ?? 'not done'}`);
+    this.#promised.set(id, 'done');
+    this.acknowledged = Math.max(this.acknowledged, outcome % VERSIONS);
+  }
+
+  /** A page was told that it can try again. */
+  promiseNotDone(id: number): void {
+    this.#promised.set(id, 'not done');
+    if (this.store.outcomeOf(id) !== undefined) this.violate(`operation ${id} was refused as not done, and it is`);
+  }
+
+  get leader(): Tab | undefined {
+    return this.#holder?.engine === undefined ? undefined : this.#holder.tab;
+  }
+
+  /** Whether the tab has the files. */
+  holds(tab: Tab): boolean {
+    return this.#holder?.tab === tab;
+  }
+
+  // Time.
+
+  nextId(): number {
+    return this.#nextId++;
+  }
+
+  /** Something that happens in a tab, if it can run. */
+  later(ms: number, tab: Tab | undefined, run: () => void): Event {
+    const event: Event = this.#events.plan(this.now + ms, () => {
+      if (tab === undefined) return run();
+      if (!tab.isAlive) return;
+      if (tab.isFrozen) tab.deferred.push(event);
+      else run();
+    });
+    return event;
+  }
+
+  /** Lets time go on until then, or until something is wrong or `isEnough`. */
+  run(ms: number, isEnough?: () => boolean): void {
+    const until = this.now + ms;
+    while (this.violation === undefined && isEnough?.() !== true) {
+      const event = this.#events.take(until);
+      if (event === undefined) {
+        this.now = until;
+        return;
+      }
+      this.now = event.at;
+      this.counts.steps++;
+      event.run();
+      this.check();
+    }
+  }
+
+  /** What has to hold at each step. */
+  check(): void {
+    let couldLead = false;
+    for (const tab of this.tabs) {
+      if (!tab.isAlive) continue;
+      tab.check();
+      couldLead ||= tab.isOpen && tab.isVisible;
+    }
+    if (!couldLead) this.#leaderlessSince = this.now;
+  }
+
+  stepClock(ms: number): void {
+    this.say(() => `the clock is put back by ${ms} ms`);
+    this.#clockOffset -= ms;
+  }
+
+  // Tabs.
+
+  open(options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number } = {}): Tab {
+    const tab = new Tab(this, `t${this.tabs.length + 1}`, options);
+    this.tabs.push(tab);
+    this.say(() => `${tab.id} opens`);
+    tab.start();
+    return tab;
+  }
+
+  kill(tab: Tab): void {
+    if (!tab.isAlive) return;
+    this.say(() => `${tab.id} is killed`);
+    this.counts.kills++;
+    this.end(tab);
+  }
+
+  /** Its channels are gone, others learn of its locks soon, and the files come free late. */
+  end(tab: Tab): void {
+    tab.isAlive = false;
+    tab.deferred.length = 0;
+    for (const listeners of this.#channels.values()) for (const listener of listeners) if (listener.tab === tab) listener.isOpen = false;
+    for (const [name, lock] of this.#locks) {
+      for (const grant of lock.queue) if (grant.tab === tab) grant.state = 'over';
+      lock.queue = lock.queue.filter((grant) => grant.tab !== tab);
+      const { holder } = lock;
+      if (holder?.tab === tab) this.later(this.random.below(50), undefined, () => this.#release(name, holder));
+    }
+    const held = this.#holder;
+    if (held?.tab !== tab) return;
+    if (held.engine !== undefined) this.#leaderlessSince = this.now;
+    held.engine?.die();
+    this.later(this.random.below(500), undefined, () => {
+      if (this.#holder === held) this.#holder = undefined;
+    });
+  }
+
+  freeze(tab: Tab): void {
+    if (tab.isFrozen || !tab.isAlive) return;
+    this.say(() => `${tab.id} is frozen`);
+    this.counts.freezes++;
+    tab.isFrozen = true;
+  }
+
+  thaw(tab: Tab): void {
+    if (!tab.isFrozen || !tab.isAlive) return;
+    this.say(() => `${tab.id} thaws`);
+    tab.isFrozen = false;
+    tab.ranSince = this.now;
+    for (const event of tab.deferred.splice(0)) {
+      if (event.isCancelled) continue;
+      this.later(this.random.below(20), tab, () => {
+        if (!event.isCancelled) event.run();
+      });
+    }
+  }
+
+  // What a tab has of the world.
+
+  environmentOf(tab: Tab): Environment {
+    return {
+      now: () => this.now,
+      time: () => 1_700_000_000_000 + this.now + this.#clockOffset,
+      random: () => this.random.next(),
+      after: (ms, run) => {
+        const event = this.later(ms + this.random.below(1 + this.faults.lateMs), tab, run);
+        return () => {
+          event.isCancelled = true;
+        };
+      },
+      channel: (name, receive) => this.#channel(tab, name, receive),
+      lock: (name, steal, callbacks) => this.#lock(tab, name, steal, callbacks),
+      openEngine: (opened, failed) => this.#openEngine(tab, opened, failed),
+    };
+  }
+
+  /** Whether the tab lives on. */
+  #survives(tab: Tab): boolean {
+    if (tab.isAlive && this.random.chance(this.faults.die)) this.kill(tab);
+    return tab.isAlive;
+  }
+
+  #channel(tab: Tab, name: string, receive: (message: Message) => void): Channel {
+    const listener: Listener = { tab, receive, isOpen: tab.isAlive };
+    let listeners = this.#channels.get(name);
+    if (listeners === undefined) this.#channels.set(name, listeners = []);
+    listeners.push(listener);
+    return {
+      post: (message) => {
+        if (!this.#survives(tab)) return;
+        if (!listener.isOpen) return this.violate(`${tab.id} says ${message.type} on a channel that it closed`);
+        this.#post(listener, name, message);
+      },
+      close: () => {
+        if (!this.#survives(tab)) return;
+        listener.isOpen = false;
+        this.#channels.set(name, this.#channels.get(name)!.filter((one) => one !== listener));
+      },
+    };
+  }
+
+  #post(from: Listener, name: string, message: Message): void {
+    this.counts.messages++;
+    if (message.type === 'resign') {
+      this.counts.resigned++;
+      if (this.holds(from.tab)) this.violate(`${from.tab.id} says that it resigned, and has the files`);
+    }
+    this.say(() => `${from.tab.id} says ${describe(message)}`);
+    for (const listener of this.#channels.get(name) ?? []) {
+      // Who listens to all hears itself.
+      if (!listener.isOpen || (listener === from && name !== ALL)) continue;
+      this.#deliver(listener, message);
+      if (!this.random.chance(this.faults.duplicate)) continue;
+      this.counts.duplicates++;
+      this.#deliver(listener, message);
+    }
+  }
+
+  #deliver(listener: Listener, message: Message): void {
+    const { tab } = listener;
+    const isBuffered = !tab.isFrozen || this.random.chance(this.faults.buffer);
+    if (!isBuffered || this.random.chance(this.faults.drop) || this.isLost?.(message, tab) === true) {
+      this.counts.drops++;
+      this.say(() => `  ${tab.id} will not hear ${message.type}`);
+      return;
+    }
+    let ms = 1 + this.random.below(3);
+    if (this.random.chance(this.faults.delay)) {
+      this.counts.delays++;
+      ms += this.random.below(this.faults.delayMs);
+    }
+    this.later(ms, tab, () => {
+      if (!listener.isOpen) return;
+      this.say(() => `  ${tab.id} hears ${describe(message)}`);
+      tab.heard(message);
+      listener.receive(message);
+    });
+  }
+
+  #lock(tab: Tab, name: string, steal: boolean, callbacks: LockCallbacks): () => void {
+    if (!this.#survives(tab)) return () => {};
+    let lock = this.#locks.get(name);
+    if (lock === undefined) this.#locks.set(name, lock = { holder: undefined, queue: [] });
+    const grant: Grant = { tab, callbacks, state: 'waiting', wasTold: false };
+    if (steal) {
+      if (name === LEADER_LOCK) this.#checkSteal(tab);
+      this.#takeAway(name, lock);
+      lock.queue.unshift(grant);
+    } else {
+      lock.queue.push(grant);
+    }
+    this.#grantNext(name, lock);
+    return () => {
+      if (grant.state === 'waiting') {
+        grant.state = 'over';
+        lock.queue = lock.queue.filter((one) => one !== grant);
+      } else if (grant.state === 'held' && !grant.wasTold) {
+        this.#release(name, grant);
+      }
+    };
+  }
+
+  #takeAway(name: string, lock: Lock): void {
+    const { holder } = lock;
+    if (holder === undefined) return;
+    lock.holder = undefined;
+    holder.state = 'over';
+    this.later(1 + this.random.below(3), holder.tab, () => {
+      this.say(() => `${holder.tab.id} lost ${name}`);
+      holder.callbacks.lost?.();
+    });
+  }
+
+  #grantNext(name: string, lock: Lock): void {
+    if (lock.holder !== undefined) return;
+    const grant = lock.queue.shift();
+    if (grant === undefined) return;
+    lock.holder = grant;
+    grant.state = 'held';
+    this.later(1 + this.random.below(3), grant.tab, () => {
+      if (grant.state !== 'held') return;
+      grant.wasTold = true;
+      this.say(() => `${grant.tab.id} has ${name}`);
+      grant.callbacks.granted(() => {
+        if (!this.#survives(grant.tab)) return;
+        if (name === LEADER_LOCK && this.holds(grant.tab)) this.violate(`${grant.tab.id} lets go of the lock while it has the files`);
+        this.#release(name, grant);
+      });
+    });
+  }
+
+  #release(name: string, grant: Grant): void {
+    const lock = this.#locks.get(name)!;
+    if (lock.holder !== grant) return;
+    grant.state = 'over';
+    lock.holder = undefined;
+    this.#grantNext(name, lock);
+  }
+
+  /** The conditions of the design, by what the world saw itself. */
+  #checkSteal(tab: Tab): void {
+    this.counts.steals++;
+    this.say(() => `${tab.id} steals`);
+    const silentMs = this.now - tab.heardLeaderAt;
+    if (!tab.isVisible) this.violate(`${tab.id} steals, and it cannot be seen`);
+    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard a leader`);
+    if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and it heard the leader ${silentMs} ms ago`);
+    if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals, and does not hear itself`);
+    if (this.now - tab.ranSince < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and was frozen just now`);
+    const pauseMs = 60_000 * 2 ** (tab.steals - 1);
+    if (this.now - tab.stoleAt < pauseMs) this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after it stole before`);
+    tab.stoleAt = this.now;
+    tab.steals++;
+  }
+
+  #openEngine(tab: Tab, opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void {
+    if (!this.#survives(tab)) return () => {};
+    const holder: Holder = { tab, engine: undefined };
+    const started = this.now;
+    let isOver = false;
+    let pauseMs = 10;
+    const letGo = (): void => {
+      if (this.#holder === holder) this.#holder = undefined;
+    };
+    const attempt = (): void => {
+      if (isOver) return;
+      if (this.#holder !== undefined) {
+        if (this.now - started >= 10_000) {
+          isOver = true;
+          return failed(new KvError('KV_LOCKED', 'the files are held', { retryable: true }));
+        }
+        this.later(pauseMs, tab, attempt);
+        pauseMs = Math.min(2 * pauseMs, 500);
+        return;
+      }
+      this.#holder = holder;
+      this.later(1 + this.random.below(40), tab, () => {
+        if (isOver) return;
+        isOver = true;
+        if (this.random.chance(this.faults.notOpened)) {
+          letGo();
+          const code = this.random.pick(['KV_QUOTA_EXCEEDED', 'KV_IO'] as const);
+          this.say(() => `${tab.id} cannot open: ${code}`);
+          return failed(new KvError(code, 'as the schedule has it'));
+        }
+        this.counts.opened++;
+        this.say(() => `${tab.id} has the engine`);
+        this.takeOvers.push(this.now - this.#leaderlessSince);
+        holder.engine = new ModelEngine(this.store, this.#observerIn(tab), this.#fateOf(tab), () => {
+          if (!tab.isAlive) return;
+          this.say(() => `${tab.id} closed the files`);
+          this.#leaderlessSince = this.now;
+          letGo();
+        });
+        opened(holder.engine);
+      });
+    };
+    this.later(1, tab, attempt);
+    return () => {
+      if (isOver) return;
+      isOver = true;
+      if (tab.isAlive) letGo();
+    };
+  }
+
+  #observerIn(tab: Tab): Observer {
+    return {
+      committed: (id) => this.committed(id),
+      undone: (id) => this.undone(id),
+      violate: (what) => {
+        if (tab.isAlive) this.violate(`${tab.id}: ${what}`);
+      },
+    };
+  }
+
+  #fateOf(tab: Tab): Fate {
+    return {
+      step: () => {
+        if (!this.#survives(tab)) throw new Death();
+        if (!this.random.chance(this.faults.crash)) return;
+        this.counts.engineCrashes++;
+        this.say(() => `the engine in ${tab.id} crashes`);
+        throw new Error('crashed');
+      },
+      losesOf: (count) => this.random.below(count + 1),
+      later: (stored) => {
+        if (!this.random.chance(this.faults.later)) return false;
+        this.later(1 + this.random.below(50), tab, stored);
+        return true;
+      },
+      failsToClose: () => this.random.chance(this.faults.notClosed),
+    };
+  }
+}
+
+function describe(message: Message): string {
+  return JSON.stringify(message, (key, value: unknown) => {
+    if (value instanceof Uint8Array) return `${value.length} bytes`;
+    return key === 'protocol' ? undefined : value;
+  });
+}
