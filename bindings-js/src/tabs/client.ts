@@ -240,6 +240,10 @@ export class Client {
         if (message.state !== undefined && message.seq === this.#flight?.seq) this.#state = message.state;
         this.#answer(message.seq, message.bytes);
         return;
+      case 'state':
+        // Where the answer is missing, the requests will be executed once more on what was open before them.
+        if (this.#flight === undefined || this.#flight.seq > message.seq) this.#state = message.state;
+        return;
       case 'crashed':
         this.#crashed(message.seq, message.reason);
         return;

@@ -105,9 +105,21 @@ export class Leader implements OwnLeader {
   /** Serves nobody any more and closes the files. */
   close(forgetsOwn: boolean): void {
     if (this.#isOver) return;
-    this.#end();
+    try {
+      this.#handOver();
+    } finally {
+      this.#end();
+    }
     if (forgetsOwn) this.#engine.forget(this.#own.client);
     this.#engine.close();
+  }
+
+  /** Says for the last time what everybody has open. */
+  #handOver(): void {
+    for (const [session, served] of this.#sessions) {
+      const state = this.#engine.takeState(session, true);
+      if (state !== undefined) this.#post(served, { type: 'state', term: this.term, seq: served.seq, state });
+    }
   }
 
   #end(): void {

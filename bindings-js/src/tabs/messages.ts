@@ -29,6 +29,8 @@ export type Exchange =
   | { readonly type: 'reply'; readonly term: number; readonly seq: number; readonly bytes: Uint8Array<ArrayBuffer>; readonly state: Uint8Array<ArrayBuffer> | undefined }
   /** Leader: the engine did not survive the request. */
   | { readonly type: 'crashed'; readonly term: number; readonly seq: number; readonly reason: string }
+  /** Leader, letting go: what the client had open after this request, with all that there was for those who follow the commits. */
+  | { readonly type: 'state'; readonly term: number; readonly seq: number; readonly state: Uint8Array<ArrayBuffer> }
   /** Leader: there are commits for those who follow them. */
   | { readonly type: 'news'; readonly term: number }
   /** Client: whether its page can be seen. */

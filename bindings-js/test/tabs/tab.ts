@@ -61,7 +61,7 @@ export class Tab {
     this.deadlineMs = options.deadlineMs ?? 5000;
     this.isVisible = options.visible ?? true;
     this.ranSince = world.now;
-    const peerOptions = { database: DATABASE, id, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
+    const peerOptions = { database: DATABASE, id, isAgain: false, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
     this.peer = new Peer(world.environmentOf(this), peerOptions, this.#events());
     this.peer.setVisible(this.isVisible);
   }
@@ -142,6 +142,7 @@ export class Tab {
       run(...parameters);
     };
     return {
+      joined: ifAlive(() => {}),
       opened: ifAlive(() => {
         if (++this.openings > 1) world.violate(`${this.id} opened twice`);
       }),
