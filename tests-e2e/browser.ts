@@ -1,4 +1,5 @@
-import type { LaunchOptions } from '@playwright/test';
+import { chromium, firefox } from '@playwright/test';
+import type { BrowserContext, BrowserContextOptions, BrowserType, LaunchOptions } from '@playwright/test';
 
 /**
  * How every test starts Chromium. Playwright's own `page` keeps the origin private file system in memory:
@@ -16,6 +17,25 @@ export const launchOptions: LaunchOptions = {
     '--disable-sync',
   ],
 };
+
+/** How every test starts Firefox: an unchanged one, over WebDriver BiDi. */
+export const firefoxOptions: LaunchOptions = {
+  channel: 'moz-firefox',
+  executablePath: process.env['FIREFOX_PATH'] ?? '/usr/bin/firefox-esr',
+};
+
+export type Engine = 'chromium' | 'firefox';
+
+const ENGINES: Record<Engine, { readonly type: BrowserType; readonly options: LaunchOptions }> = {
+  chromium: { type: chromium, options: launchOptions },
+  firefox: { type: firefox, options: firefoxOptions },
+};
+
+/** Starts a browser on a profile, whose files are on the disk. */
+export function launchProfile(engine: Engine, directory: string, options: BrowserContextOptions & LaunchOptions = {}): Promise<BrowserContext> {
+  const { type, options: own } = ENGINES[engine];
+  return type.launchPersistentContext(directory, { ...own, ...options });
+}
 
 /** Where the demo page is served while the tests run. */
 export const BASE_URL = 'http://localhost:4173';

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { extname, join, normalize } from 'node:path';
 
-const TYPES: Record<string, string> = {
+export const TYPES: Record<string, string> = {
   '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.wasm': 'application/wasm', '.json': 'application/json',
 };
 
@@ -15,13 +15,19 @@ export interface Server extends AsyncDisposable {
   readonly url: string;
 }
 
+/** The file that a path of a URL is about, and its type. */
+export function fileOf(directory: string, urlPath: string): { file: string; type: string } {
+  const path = normalize(decodeURIComponent(urlPath));
+  const file = join(directory, path.endsWith('/') ? `${path}index.html` : path);
+  return { file, type: TYPES[extname(file)] ?? 'application/octet-stream' };
+}
+
 export async function serve(directory: string, headers: Record<string, string> = {}): Promise<Server> {
   const server = createServer(async (request, response) => {
-    const path = normalize(decodeURIComponent(new URL(request.url ?? '/', 'http://localhost').pathname));
-    const file = join(directory, path.endsWith('/') ? `${path}index.html` : path);
+    const { file, type } = fileOf(directory, new URL(request.url ?? '/', 'http://localhost').pathname);
     try {
       const body = await readFile(file);
-      response.writeHead(200, { 'content-type': TYPES[extname(file)] ?? 'application/octet-stream', ...headers }).end(body);
+      response.writeHead(200, { 'content-type': type, ...headers }).end(body);
     } catch {
       response.writeHead(404, headers).end();
     }

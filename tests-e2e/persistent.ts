@@ -1,25 +1,26 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test as base, chromium } from '@playwright/test';
+import { test as base } from '@playwright/test';
 import type { BrowserContext } from '@playwright/test';
-import { launchOptions } from './browser.ts';
+import { launchProfile } from './browser.ts';
+import type { Engine } from './browser.ts';
 
 export interface Profile {
-  /** Starts Chromium on this profile, whose files are on the disk. */
+  /** Starts the project's browser on this profile, whose files are on the disk. */
   launch(): Promise<BrowserContext>;
   readonly directory: string;
 }
 
 /** Tests with a browser profile of their own that survives restarts of the browser. */
 export const test = base.extend<{ profile: Profile }>({
-  profile: async ({ baseURL }, use) => {
+  profile: async ({ baseURL, browserName }, use) => {
     const directory = await mkdtemp(join(tmpdir(), 'mangrove-profile-'));
     const contexts: BrowserContext[] = [];
     await use({
       directory,
       async launch() {
-        const context = await chromium.launchPersistentContext(directory, { ...launchOptions, ...(baseURL === undefined ? {} : { baseURL }) });
+        const context = await launchProfile(browserName as Engine, directory, baseURL === undefined ? {} : { baseURL });
         contexts.push(context);
         return context;
       },

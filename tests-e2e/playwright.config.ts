@@ -1,5 +1,5 @@
 import { defineConfig } from '@playwright/test';
-import { BASE_URL, HARNESS_URL, launchOptions } from './browser.ts';
+import { BASE_URL, HARNESS_URL, firefoxOptions, launchOptions } from './browser.ts';
 
 function serve(name: string, url: string, command: string) {
   return {
@@ -20,8 +20,12 @@ export default defineConfig({
   workers: 2,
   reporter: 'list',
   timeout: 60_000,
-  use: { baseURL: BASE_URL, launchOptions, trace: 'retain-on-failure' },
-  projects: [{ name: 'chromium', use: { browserName: 'chromium' } }],
+  use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
+  projects: [
+    { name: 'chromium', use: { browserName: 'chromium', launchOptions } },
+    { name: 'firefox', use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    { name: 'webkitgtk', testDir: 'engines' },
+  ],
   // The built pages, not the development server: they prove that a bundler finds the worker and the module.
   webServer: [
     serve('demo-web', BASE_URL, 'npm run build --workspace demo-web && npm run preview --workspace demo-web --'),

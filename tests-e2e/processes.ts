@@ -1,13 +1,31 @@
 import { readFileSync, readdirSync } from 'node:fs';
 
-/** Chromium's processes on a profile, and their children. */
-export function processesOf(directory: string): number[] {
-  const processes = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
-  return processes.filter((pid) => {
+interface Process {
+  readonly pid: number;
+  readonly parent: number;
+  readonly command: string;
+}
+
+function allProcesses(): Process[] {
+  const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
+  return pids.flatMap((pid) => {
     try {
-      return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(directory);
+      // The name, in parentheses, may have any character.
+      const [, parent] = readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /s, '').split(' ');
+      return { pid, parent: Number(parent), command: readFileSync(`/proc/${pid}/cmdline`, 'utf8') };
     } catch {
-      return false;
+      return [];
     }
   });
+}
+
+/** A browser's processes on a profile, and their children: only Chromium's name the profile. */
+export function processesOf(directory: string): number[] {
+  const all = allProcesses();
+  const found = new Set(all.filter(({ command }) => command.includes(directory)).map(({ pid }) => pid));
+  for (let before = 0; before < found.size;) {
+    before = found.size;
+    for (const { pid, parent } of all) if (found.has(parent)) found.add(pid);
+  }
+  return [...found];
 }
