@@ -37,8 +37,11 @@ export function launchProfile(engine: Engine, directory: string, options: Browse
   return type.launchPersistentContext(directory, { ...own, ...options });
 }
 
+/** The first of the ports that pages are served on; several runs at a time take several. */
+const PORT = Number(process.env['MANGROVE_E2E_PORT'] ?? 4173);
+
 /** Where the demo page is served while the tests run. */
-export const BASE_URL = 'http://localhost:4173';
+export const BASE_URL = `http://localhost:${PORT}`;
 
 /** Where a bare page that gives tests the package as `window.mangrove` is served. */
-export const HARNESS_URL = 'http://localhost:4174';
+export const HARNESS_URL = `http://localhost:${PORT + 1}`;
