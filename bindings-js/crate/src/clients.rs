@@ -22,8 +22,14 @@ pub(crate) struct Clients {
     /// Number of the one at hand.
     current: u64,
     last: u64,
+    pub(crate) kept: Kept,
+}
+
+/// What is kept for clients that are not there.
+#[derive(Default)]
+pub(crate) struct Kept {
     /// The state in which the database was opened, as long as clients may go on from it.
-    inherited: Option<Snapshot>,
+    pub(crate) inherited: Option<Snapshot>,
     /// Clients that will not ask again, until the next commit.
     pub(crate) to_forget: Vec<Vec<u8>>,
 }
@@ -31,7 +37,7 @@ pub(crate) struct Clients {
 impl Session {
     /// Clients may go on from the state in which the database is now, until [`end_inheritance`](Self::end_inheritance).
     pub fn begin_inheritance(&mut self) {
-        self.clients.inherited = self.database.as_ref().map(Database::snapshot);
+        self.clients.kept.inherited = self.database.as_ref().map(Database::snapshot);
     }
 
     /// Begins to serve a client, which is at hand then; gives its number. `state` is what [`take_state`](Self::take_state) gave where it was
@@ -41,7 +47,7 @@ impl Session {
     /// Storage errors and corruption, and [`Error::InvalidArgument`] for a state that cannot be understood.
     pub fn attach(&mut self, name: &str, read_only: bool, state: Option<&[u8]>) -> Result<u64> {
         let database = self.database.as_ref().ok_or(Error::Closed)?;
-        let inherited = self.clients.inherited.as_ref();
+        let inherited = self.clients.kept.inherited.as_ref();
         let client = Client::load(name, read_only, &database.snapshot())?;
         let state = match state {
             Some(state) => State::import(database, inherited, &mut Reader::new(state))?,
@@ -49,7 +55,7 @@ impl Session {
         };
         let version = database.version();
         // The client may have been thought to be gone.
-        self.clients.to_forget.retain(|gone| gone != name.as_bytes());
+        self.clients.kept.to_forget.retain(|gone| gone != name.as_bytes());
         self.clients.last += 1;
         let id = self.clients.last;
         self.clients.aside.insert(id, Aside { client, state, version });
@@ -98,7 +104,7 @@ impl Session {
 
     /// With the next commit what is remembered for this client is removed.
     pub fn forget(&mut self, name: &str) {
-        self.clients.to_forget.push(name.as_bytes().to_vec());
+        self.clients.kept.to_forget.push(name.as_bytes().to_vec());
     }
 
     /// Names of the clients that something is remembered for.
@@ -132,7 +138,7 @@ impl Session {
 
     /// From now on what clients had open where they were served before is lost to them.
     pub fn end_inheritance(&mut self) {
-        self.clients.inherited = None;
+        self.clients.kept.inherited = None;
     }
 
     /// Version of the last commit.

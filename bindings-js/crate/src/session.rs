@@ -12,7 +12,7 @@ use mangrove_engine::{
 };
 
 use crate::client::{Client, Outcome};
-use crate::clients::Clients;
+use crate::clients::{Clients, Kept};
 use crate::protocol::{Reader, View, Writer, op};
 use crate::report;
 use crate::state::{Source, State};
@@ -138,7 +138,7 @@ impl Session {
                 out.error(&Error::Closed);
                 return Progress::Done;
             }
-            let writes = Writes::new(database, &mut self.client, &mut self.clients.to_forget, may_wait);
+            let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
             let group = Group::new(message, writes);
             if let Some(executed) = group.run(&mut self.state, &mut reader, out) {
                 let next = message.len() - reader.left();
@@ -385,8 +385,8 @@ fn answer_again(
     };
     let base = first.reply_at;
     let replies = out.split_off(base);
-    let mut to_forget = Vec::new();
-    let mut writes = Writes::new(database, client, &mut to_forget, false);
+    let mut kept = Kept::default();
+    let mut writes = Writes::new(database, client, &mut kept, false);
     for (index, done) in executed.iter().enumerate() {
         let end = executed
             .get(index + 1)
@@ -449,6 +449,8 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
             let (slices, threshold_bytes) = (reader.uv()?, reader.uv()?);
             writes.client.check_writable()?;
             state.forget_current();
+            // What it frees could not be given back.
+            writes.kept.inherited = None;
             upkeep::compact(writes.database, slices, threshold_bytes, out)
         }
         op::COLLECTIONS => {
@@ -473,18 +475,17 @@ pub(crate) struct Writes<'d> {
     awaits_flush: bool,
     /// Who writes, and what was answered.
     pub(crate) client: &'d mut Client,
-    /// Clients that will not ask again.
-    to_forget: &'d mut Vec<Vec<u8>>,
+    kept: &'d mut Kept,
     /// Where the request under way begins, and how long its message is.
     request_at: usize,
     message_len: usize,
 }
 
 impl<'d> Writes<'d> {
-    fn new(database: &'d Database, client: &'d mut Client, to_forget: &'d mut Vec<Vec<u8>>, may_wait: bool) -> Self {
+    fn new(database: &'d Database, client: &'d mut Client, kept: &'d mut Kept, may_wait: bool) -> Self {
         Self {
             client,
-            to_forget,
+            kept,
             request_at: 0,
             message_len: 0,
             database,
@@ -529,7 +530,7 @@ impl<'d> Writes<'d> {
         let Some(mut transaction) = self.transaction.take() else {
             return Ok(());
         };
-        note(&mut transaction, self.client, self.to_forget)?;
+        note(&mut transaction, self.client, self.kept)?;
         let submission = submit(transaction, durability, self.may_wait)?;
         self.awaits_flush = submission.awaits_flush;
         Ok(())
@@ -545,7 +546,7 @@ impl<'d> Writes<'d> {
         let mark = self.client.mark();
         let (at, may_wait) = (self.request_at, self.may_wait);
         let len = self.message_len.saturating_sub(left + at);
-        let (client, to_forget) = (&mut *self.client, &mut *self.to_forget);
+        let (client, kept) = (&mut *self.client, &mut *self.kept);
         let submission = transaction.commit_by(|mut transaction| {
             let mut reply = Writer::default();
             reply.begin();
@@ -557,7 +558,7 @@ impl<'d> Writes<'d> {
                     reply: reply.into_bytes(),
                 });
             }
-            note(&mut transaction, client, to_forget)?;
+            note(&mut transaction, client, kept)?;
             submit(transaction, durability, may_wait)
         });
         if submission.is_err() {
@@ -570,11 +571,11 @@ impl<'d> Writes<'d> {
 }
 
 /// Stores with a commit what it is answered, and that clients are gone.
-fn note(transaction: &mut WriteTransaction<'_>, client: &Client, to_forget: &mut Vec<Vec<u8>>) -> Result<()> {
+fn note(transaction: &mut WriteTransaction<'_>, client: &Client, kept: &mut Kept) -> Result<()> {
     if client.is_remembered() {
         transaction.remember_client(client.name(), &client.encode())?;
     }
-    while let Some(gone) = to_forget.pop() {
+    while let Some(gone) = kept.to_forget.pop() {
         transaction.forget_client(&gone)?;
     }
     Ok(())

@@ -96,7 +96,7 @@ export function backup(
     forgetSignal();
     if (abandoned.unregister(held)) closeBackup(held);
   };
-  const stream = new ReadableStream<Uint8Array<ArrayBuffer>>({
+  const source: UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> = {
     start(controller) {
       forgetSignal = onAbort(signal, () => {
         release();
@@ -125,7 +125,8 @@ export function backup(
       }
     },
     cancel: release,
-  }, { highWaterMark: 0 });
-  abandoned.register(stream, held, held);
-  return stream;
+  };
+  // Not the stream: a browser drops the object that stands for it while the stream itself is read on.
+  abandoned.register(source, held, held);
+  return new ReadableStream(source, { highWaterMark: 0 });
 }

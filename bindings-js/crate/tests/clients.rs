@@ -1,0 +1,450 @@
+//! Shows what several clients of one session get: each its own collections and snapshots, commits that are done once however often they
+//! are asked for and whoever serves them, and what they have open in the session that comes after this one.
+
+pub(crate) mod common;
+
+use std::sync::Arc;
+
+use common::{Reply, Request, message, set};
+use mangrove_bindings::protocol::{Writer, op};
+use mangrove_bindings::session::Session;
+use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::{Database, Options};
+
+fn options() -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        log_bytes: 16 << 10,
+        cache_bytes: 64 << 10,
+        database_id: Some(1),
+        ..Options::default()
+    }
+}
+
+fn open(storage: &SimStorage) -> Session {
+    let database = Database::open(Arc::new(storage.clone()), options()).expect("every image opens");
+    let mut session = Session::new(database);
+    session.begin_inheritance();
+    session
+}
+
+fn ask(session: &mut Session, client: u64, seq: u64, requests: &[Request]) -> Reply {
+    session.select(client);
+    session.begin_message(seq);
+    let mut out = Writer::default();
+    session.execute(&message(requests), &mut out);
+    Reply::new(&out)
+}
+
+fn name_it() -> Request {
+    Request::new(op::USE).uv(0).str("").str("any").str("json")
+}
+
+fn get(view: u64, key: &str) -> Request {
+    Request::new(op::GET).uv(view).uv(0).str(key)
+}
+
+fn count() -> Request {
+    Request::new(op::COUNT).uv(0).uv(0).u8(0)
+}
+
+fn snapshot(id: u64) -> Request {
+    Request::new(op::SNAPSHOT_OPEN).uv(id)
+}
+
+const KEYS: u8 = 2;
+
+fn scan_open(id: u64, view: u64, items: u64) -> Request {
+    Request::new(op::SCAN_OPEN)
+        .uv(id)
+        .uv(view)
+        .uv(0)
+        .u8(0)
+        .u8(KEYS)
+        .uv(0)
+        .uv(0)
+        .uv(items)
+        .uv(0)
+}
+
+fn scan_next(id: u64, items: u64) -> Request {
+    Request::new(op::SCAN_NEXT).uv(id).uv(items).uv(0)
+}
+
+fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
+    assert_eq!(reply.status(), Ok(()));
+    let is_done = reply.u8() == 1;
+    let count = reply.uv();
+    let _bytes = reply.uv();
+    (is_done, (0..count).map(|_| reply.str()).collect())
+}
+
+fn get_or_insert(key: &str, value: &str) -> Request {
+    Request::new(op::GET_OR_INSERT).u8(0).uv(0).str(key).str(value).uv(0)
+}
+
+fn fill(session: &mut Session, client: u64, seq: u64, count: u64) {
+    let requests: Vec<Request> = (0..count).map(|index| set(&format!("{index:03}"), "1")).collect();
+    ask(session, client, seq, &requests);
+}
+
+/// Several commits, made durable in several steps, and one by a transaction.
+fn work() -> Vec<Request> {
+    vec![
+        name_it(),
+        set("a", "1"),
+        get(0, "a"),
+        Request::new(op::DELETE).u8(0).uv(0).str("old"),
+        count(),
+        get_or_insert("b", "first"),
+        set("large", &"x".repeat(5000)),
+        count(),
+        Request::new(op::TRANSACTION_OPEN).uv(7).u8(0),
+        set("t", "2").within(7),
+        Request::new(op::TRANSACTION_COMMIT).uv(7).u8(0),
+        Request::new(op::DELETE).u8(0).uv(0).str("old"),
+        set("c", "3"),
+    ]
+}
+
+/// The replies to `work` as text; versions are where they show whether a commit was made once.
+fn outcomes(mut reply: Reply) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut next = |reply: &mut Reply, read: &mut dyn FnMut(&mut Reply) -> String| {
+        let status = reply.status();
+        all.push(match status {
+            Ok(()) => read(reply),
+            Err(code) => code,
+        });
+    };
+    let version = |reply: &mut Reply| format!("v{}", reply.uv());
+    next(&mut reply, &mut |_| String::new());
+    next(&mut reply, &mut |reply| version(reply));
+    // What is only read may show the writes behind it when it is read again.
+    next(&mut reply, &mut |reply| format!("read {}", reply.optional().is_some()));
+    next(&mut reply, &mut |reply| format!("{} {}", version(reply), reply.u8()));
+    next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
+    next(&mut reply, &mut |reply| {
+        format!("{} {:?}", version(reply), reply.optional())
+    });
+    next(&mut reply, &mut |reply| version(reply));
+    next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
+    next(&mut reply, &mut |reply| version(reply));
+    next(&mut reply, &mut |reply| {
+        let zero = version(reply);
+        format!("{zero} set")
+    });
+    next(&mut reply, &mut |reply| version(reply));
+    next(&mut reply, &mut |reply| format!("{} {}", version(reply), reply.u8()));
+    next(&mut reply, &mut |reply| version(reply));
+    assert!(reply.is_at_end());
+    all
+}
+
+#[test]
+fn a_message_that_comes_again_after_any_crash_is_done_once() {
+    let prepare = |storage: &SimStorage| {
+        let mut session = open(storage);
+        let client = session.attach("one", false, None).expect("readable");
+        ask(
+            &mut session,
+            client,
+            1,
+            &[name_it(), set("old", "1"), set("older", "1")],
+        );
+        session
+    };
+    let whole = SimStorage::new();
+    let mut session = prepare(&whole);
+    let before = whole.counters().operations;
+    let expected = outcomes(ask(&mut session, 1, 2, &work()));
+    let operations = whole.counters().operations;
+    assert!(operations > before + 6, "the message is made durable in several steps");
+    let mut partly = 0;
+    for cut in before..=operations {
+        let storage = SimStorage::new();
+        let mut session = prepare(&storage);
+        storage.cut_at(cut);
+        // The answer is lost.
+        ask(&mut session, 1, 2, &work());
+        let state = session.take_state(false);
+        drop((session, state));
+        // As when only the process died, and as when the power went.
+        for policy in [CrashPolicy::Everything, CrashPolicy::Nothing] {
+            let storage = SimStorage::from_files(storage.crash(policy, cut));
+            let mut session = open(&storage);
+            let version = session.version();
+            let client = session.attach("one", false, None).expect("readable");
+            let again = outcomes(ask(&mut session, client, 2, &work()));
+            partly += u64::from(version > 2 && version < 8);
+            assert_eq!(again, expected, "cut {cut} {policy:?}, version {version}");
+            // Once more, to the same session: what was not acknowledged may come again at any time.
+            let mut reply = ask(
+                &mut session,
+                client,
+                3,
+                &[count(), get(0, "old"), get(0, "b"), get(0, "t")],
+            );
+            assert_eq!((reply.status(), reply.uv()), (Ok(()), 6));
+            assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+            assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"first".to_vec())));
+            assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
+        }
+    }
+    assert!(partly > 2, "some crashes are between the commits of the message");
+}
+
+#[test]
+fn what_failed_is_not_remembered_and_the_next_message_is_another() {
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let client = session.attach("one", false, None).expect("readable");
+    let long = "k".repeat(100_000);
+    let mut reply = ask(&mut session, client, 1, &[name_it(), set(&long, "1"), set("a", "1")]);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    for (seq, version) in [(2, 2), (2, 2), (3, 3)] {
+        let mut reply = ask(&mut session, client, seq, &[set("a", "2")]);
+        assert_eq!((reply.status(), reply.uv()), (Ok(()), version));
+    }
+    assert_eq!(session.remembered().expect("readable"), [b"one".to_vec()]);
+    session.forget("one");
+    let other = session.attach("two", false, None).expect("readable");
+    ask(&mut session, other, 1, &[name_it(), set("b", "1")]);
+    assert_eq!(session.remembered().expect("readable"), [b"two".to_vec()]);
+}
+
+#[test]
+fn clients_do_not_see_what_others_have_open_but_what_they_commit() {
+    let mut session = open(&SimStorage::new());
+    let one = session.attach("one", false, None).expect("readable");
+    let two = session.attach("two", true, None).expect("readable");
+    ask(&mut session, one, 1, &[name_it(), snapshot(5), set("a", "1")]);
+    let mut reply = ask(
+        &mut session,
+        two,
+        1,
+        &[name_it(), get(5, "a"), get(0, "a"), set("b", "1")],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+    assert_eq!(reply.status(), Err("KV_READ_ONLY".to_owned()));
+    for request in [
+        Request::new(op::TRANSACTION_OPEN).uv(9).u8(0),
+        Request::new(op::PURGE).uv(1),
+        Request::new(op::COMPACT).uv(1).uv(1),
+    ] {
+        assert_eq!(
+            ask(&mut session, two, 2, &[request]).status(),
+            Err("KV_READ_ONLY".to_owned())
+        );
+    }
+    // One closes, the other goes on.
+    assert_eq!(ask(&mut session, two, 3, &[Request::new(op::CLOSE)]).status(), Ok(()));
+    assert_eq!(
+        ask(&mut session, two, 4, &[get(0, "a")]).status(),
+        Err("KV_CLOSED".to_owned())
+    );
+    session.detach(two);
+    assert_eq!(
+        ask(&mut session, two, 5, &[get(0, "a")]).status(),
+        Err("KV_CLOSED".to_owned())
+    );
+    let mut reply = ask(&mut session, one, 2, &[get(5, "a"), get(0, "a")]);
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+}
+
+#[test]
+fn a_collection_that_another_client_made_keeps_its_codecs() {
+    let mut session = open(&SimStorage::new());
+    let one = session.attach("one", false, None).expect("readable");
+    let two = session.attach("two", false, None).expect("readable");
+    // Both know that there is none yet.
+    ask(&mut session, one, 1, &[name_it(), get(0, "a")]);
+    let other = Request::new(op::USE).uv(0).str("").str("bytes").str("json");
+    ask(&mut session, two, 1, &[other, get(0, "a")]);
+    let mut reply = ask(&mut session, one, 2, &[set("a", "1")]);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(
+        ask(&mut session, two, 2, &[set("a", "2")]).status(),
+        Err("KV_CODEC_MISMATCH".to_owned())
+    );
+}
+
+#[test]
+fn what_is_open_goes_on_in_the_next_session_if_nothing_was_committed() {
+    for is_changed in [false, true] {
+        let storage = SimStorage::new();
+        let mut session = open(&storage);
+        let one = session.attach("one", false, None).expect("readable");
+        ask(&mut session, one, 1, &[name_it()]);
+        fill(&mut session, one, 2, 20);
+        let mut reply = ask(
+            &mut session,
+            one,
+            3,
+            &[
+                snapshot(5),
+                scan_open(6, 5, 3),
+                scan_open(7, 0, 4),
+                Request::new(op::TRANSACTION_OPEN).uv(8).u8(0),
+                get(8, "001"),
+            ],
+        );
+        assert_eq!((reply.status(), reply.uv()), (Ok(()), 20));
+        assert_eq!(
+            keys(&mut reply),
+            (false, vec!["000".into(), "001".into(), "002".into()])
+        );
+        let state = session.take_state(false).expect("much was opened");
+        assert_eq!(session.take_state(false), None, "nothing has changed since");
+        if is_changed {
+            ask(&mut session, one, 4, &[set("new", "1")]);
+        }
+        drop(session);
+        let mut session = open(&storage);
+        let one = session.attach("one", false, Some(&state)).expect("it is its own");
+        let mut reply = ask(
+            &mut session,
+            one,
+            5,
+            &[
+                get(5, "001"),
+                scan_next(6, 2),
+                scan_next(7, 100),
+                get(8, "001"),
+                get(9, "001"),
+            ],
+        );
+        if is_changed {
+            for code in [
+                "KV_SNAPSHOT_LOST",
+                "KV_SNAPSHOT_LOST",
+                "KV_SNAPSHOT_LOST",
+                "KV_CONFLICT",
+                "KV_CLOSED",
+            ] {
+                assert_eq!(reply.status(), Err(code.to_owned()));
+            }
+            continue;
+        }
+        assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+        assert_eq!(keys(&mut reply), (false, vec!["003".into(), "004".into()]));
+        let (is_done, rest) = keys(&mut reply);
+        assert!(is_done);
+        assert_eq!(rest.len(), 16);
+        assert_eq!(rest[0], "004");
+        assert_eq!(
+            reply.status(),
+            Err("KV_CONFLICT".to_owned()),
+            "what it read could have changed unseen"
+        );
+        assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
+        // And in the one after that, and not once the time for it is over.
+        let state = session.take_state(true).expect("it is asked for the last time");
+        drop(session);
+        let mut session = open(&storage);
+        session.end_inheritance();
+        let one = session.attach("one", false, Some(&state)).expect("it is its own");
+        assert_eq!(
+            ask(&mut session, one, 6, &[get(5, "001")]).status(),
+            Err("KV_SNAPSHOT_LOST".to_owned())
+        );
+    }
+}
+
+#[test]
+fn those_who_follow_get_every_commit_once_over_a_planned_change() {
+    let follow = |id: u64| Request::new(op::CHANGES_OPEN).uv(id).uv(0).u8(1).uv(0).u8(0);
+    let next = |id: u64| Request::new(op::CHANGES_NEXT).uv(id).uv(1000);
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let one = session.attach("one", false, None).expect("readable");
+    let two = session.attach("two", false, None).expect("readable");
+    ask(&mut session, one, 1, &[name_it(), set("a", "1"), follow(3), follow(4)]);
+    ask(&mut session, two, 1, &[name_it()]);
+    let pulled = |reply: &mut Reply| {
+        assert_eq!(reply.status(), Ok(()));
+        let (is_all, version) = (reply.u8(), reply.uv());
+        (is_all, version, reply.bytes())
+    };
+    assert_eq!(pulled(&mut ask(&mut session, one, 2, &[next(3)])), (1, 1, Vec::new()));
+    assert_eq!(session.next_news(), None);
+    ask(&mut session, two, 2, &[set("b", "1"), set("c", "1")]);
+    assert_eq!(session.next_news(), Some(one));
+    assert_eq!(session.next_news(), None);
+    // Only one of the two takes them before the change.
+    let (_, version, taken) = pulled(&mut ask(&mut session, one, 3, &[next(4)]));
+    assert_eq!(version, 3);
+    session.select(one);
+    let state = session.take_state(true).expect("it is asked for the last time");
+    drop(session);
+    let mut session = open(&storage);
+    let one = session.attach("one", false, Some(&state)).expect("it is its own");
+    assert_eq!(session.next_news(), Some(one));
+    let mut reply = ask(&mut session, one, 4, &[next(3), next(3), next(4)]);
+    let (_, version, bytes) = pulled(&mut reply);
+    assert_eq!((version, &bytes), (3, &taken));
+    assert_eq!(pulled(&mut reply), (1, 3, Vec::new()));
+    assert_eq!(pulled(&mut reply), (1, 3, Vec::new()));
+    ask(&mut session, one, 5, &[set("d", "1")]);
+    let mut reply = ask(&mut session, one, 6, &[next(3), next(4)]);
+    let (first, second) = (pulled(&mut reply), pulled(&mut reply));
+    assert_eq!((first.1, first.2.is_empty()), (4, false));
+    assert_eq!(first, second);
+}
+
+#[test]
+fn a_client_whose_state_nobody_knows_is_told_so() {
+    let mut session = open(&SimStorage::new());
+    let one = session.attach("one", false, Some(&[])).expect("that is a state");
+    let next = Request::new(op::CHANGES_NEXT).uv(3).uv(1000);
+    let commit = Request::new(op::TRANSACTION_COMMIT).uv(8).u8(0);
+    let mut reply = ask(
+        &mut session,
+        one,
+        1,
+        &[name_it(), get(5, "a"), scan_next(6, 1), commit, next],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    for code in [
+        "KV_SNAPSHOT_LOST",
+        "KV_SNAPSHOT_LOST",
+        "KV_CONFLICT",
+        "KV_TRUNCATED_FEED",
+    ] {
+        assert_eq!(reply.status(), Err(code.to_owned()));
+    }
+}
+
+#[test]
+fn no_bytes_are_a_state_that_ends_the_session() {
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let one = session.attach("one", false, None).expect("readable");
+    ask(&mut session, one, 1, &[name_it()]);
+    fill(&mut session, one, 2, 5);
+    ask(
+        &mut session,
+        one,
+        3,
+        &[
+            snapshot(5),
+            scan_open(6, 5, 3),
+            Request::new(op::CHANGES_OPEN).uv(3).uv(0).u8(0),
+        ],
+    );
+    let state = session.take_state(false).expect("much was opened");
+    for cut in 1..state.len() {
+        let _ = session.attach("cut", false, Some(&state[..cut]));
+        let mut damaged = state.clone();
+        damaged[cut] ^= 0xff;
+        let _ = session.attach("damaged", false, Some(&damaged));
+    }
+    let mut reply = ask(&mut session, one, 4, &[get(5, "001")]);
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+}
