@@ -130,7 +130,7 @@ fn outcomes(mut reply: Reply) -> Vec<String> {
     });
     next(&mut reply, &mut |reply| version(reply));
     next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
-    next(&mut reply, &mut |reply| version(reply));
+    next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
     next(&mut reply, &mut |reply| {
         let zero = version(reply);
         format!("{zero} set")
