@@ -50,7 +50,7 @@ export function planOf(seed: number): Plan {
   // Most schedules have few kinds of trouble: what goes wrong is seen better, and they get further.
   const some = (most: number): number => (random.chance(0.5) ? 0 : most * random.next());
   const faults: Faults = {
-    drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), buffer: random.pick([0, 0.5, 1]),
+    drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), underway: some(0.1), buffer: random.pick([0, 0.5, 1]),
     crash: some(0.04), die: some(0.01), notOpened: some(0.1), notClosed: some(0.1), later: some(1), lateMs: random.pick([0, 0, 20, 500]),
   };
   const weights = WEIGHTS.map(([deed, weight]): readonly [Deed, number] => {
@@ -208,6 +208,10 @@ function makePeace(world: World): number {
     return !rest().some(isBehind);
   });
   for (const tab of rest()) if (isBehind(tab)) world.violate(`${tab.id} follows and does not hear of version ${world.store.version}, only of ${tab.followed}`);
+  // Of who is gone nothing is kept.
+  const gone = (): string[] => [...world.store.rows.keys()].filter((client) => !rest().some((tab) => tab.id === client));
+  world.run(PEACE_MS, () => rest().length === 0 || gone().length === 0);
+  if (rest().length > 0 && gone().length > 0) world.violate(`what ${gone().join(' ')} did last is kept for ever`);
   for (const tab of world.tabs) if (tab.maxWaitMs > tab.deadlineMs + WAR_MS) world.violate(`${tab.id} waited ${tab.maxWaitMs} ms for an answer`);
   return settledMs;
 }

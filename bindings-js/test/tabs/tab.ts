@@ -39,6 +39,9 @@ export class Tab {
   /** What happened to it while it was frozen. */
   readonly deferred: Event[] = [];
   ranSince = 0;
+  frozenAt = 0;
+  /** It was frozen for so long that it cannot know who was silent. */
+  sleptUntil = -Infinity;
   /** By what the world delivered. */
   heardLeaderAt = -Infinity;
   heardItselfAt = -Infinity;

@@ -13,6 +13,8 @@ import type { Fate, Observer } from './store.ts';
 import { Tab } from './tab.ts';
 
 export const DATABASE = 'db';
+/** Far more than a schedule has. */
+const MAX_STEPS = 100_000;
 const LEADER_LOCK = names.leader(DATABASE);
 const ALL = names.all(DATABASE);
 
@@ -24,6 +26,8 @@ export interface Faults {
   /** Comes up to `delayMs` later, and so out of order. */
   delay: number;
   delayMs: number;
+  /** Comes as late to where it is known who listens, and so also to those who listen since. */
+  underway: number;
   /** A tab that is frozen hears later what was said meanwhile, or never. */
   buffer: number;
   /** The engine, at a step of an execution. */
@@ -41,7 +45,7 @@ export interface Faults {
 }
 
 export const noFaults: Faults = {
-  drop: 0, duplicate: 0, delay: 0, delayMs: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, notClosed: 0, later: 0, lateMs: 0,
+  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, notClosed: 0, later: 0, lateMs: 0,
 };
 
 export interface Counts {
@@ -198,7 +202,7 @@ export class World implements Observer {
         return;
       }
       this.now = event.at;
-      this.counts.steps++;
+      if (++this.counts.steps > MAX_STEPS) return this.violate('it does not come to rest');
       event.run();
       this.check();
     }
@@ -262,6 +266,7 @@ export class World implements Observer {
     this.say(() => `${tab.id} is frozen`);
     this.counts.freezes++;
     tab.isFrozen = true;
+    tab.frozenAt = this.now;
   }
 
   thaw(tab: Tab): void {
@@ -269,6 +274,7 @@ export class World implements Observer {
     this.say(() => `${tab.id} thaws`);
     tab.isFrozen = false;
     tab.ranSince = this.now;
+    if (this.now - tab.frozenAt > 2 * HEARTBEAT_MS) tab.sleptUntil = this.now;
     for (const event of tab.deferred.splice(0)) {
       if (event.isCancelled) continue;
       this.later(this.random.below(20), tab, () => {
@@ -328,6 +334,13 @@ export class World implements Observer {
       if (this.holds(from.tab)) this.violate(`${from.tab.id} says that it resigned, and has the files`);
     }
     this.say(() => `${from.tab.id} says ${describe(message)}`);
+    if (!this.random.chance(this.faults.underway)) return this.#route(from, name, message);
+    // Those who listen once it comes to them hear it.
+    this.counts.delays++;
+    this.later(this.random.below(this.faults.delayMs), undefined, () => this.#route(from, name, message));
+  }
+
+  #route(from: Listener, name: string, message: Message): void {
     for (const listener of this.#channels.get(name) ?? []) {
       // Who listens to all hears itself.
       if (!listener.isOpen || (listener === from && name !== ALL)) continue;
@@ -428,7 +441,7 @@ export class World implements Observer {
     if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard a leader`);
     if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and it heard the leader ${silentMs} ms ago`);
     if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals, and does not hear itself`);
-    if (this.now - tab.ranSince < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and was frozen just now`);
+    if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and slept just now`);
     const pauseMs = 60_000 * 2 ** (tab.steals - 1);
     if (this.now - tab.stoleAt < pauseMs) this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after it stole before`);
     tab.stoleAt = this.now;
