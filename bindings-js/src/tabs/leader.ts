@@ -147,6 +147,11 @@ export class Leader implements OwnLeader {
         release();
         if (!this.#isOver) this.#forget(client);
       },
+      // The client came back before this tab knew that it was gone.
+      lost: () => {
+        this.#watched.delete(client);
+        if (!this.#isOver) this.#watch(client);
+      },
     });
     this.#watched.set(client, end);
   }

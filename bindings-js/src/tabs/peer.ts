@@ -103,8 +103,9 @@ export class Peer {
     this.#joinedAt = this.#tickAt = this.#env.now();
     this.#channel = this.#env.channel(names.all(database), (message) => this.#hear(message as Announcement));
     this.#client.join();
-    // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it.
-    const end = this.#env.lock(names.client(database, id), false, {
+    // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it. A leader that does not run may
+    // have got it while this tab was away.
+    const end = this.#env.lock(names.client(database, id), true, {
       granted: (release) => {
         this.#releaseName = release;
         if (this.#role !== 'joining') return release();

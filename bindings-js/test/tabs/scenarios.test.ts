@@ -437,6 +437,25 @@ describe('a leader that is frozen', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
+  test('does not keep one that hides and is shown from coming back', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    second.hide();
+    pass(world);
+    second.show();
+    pass(world);
+    assert.equal(second.peer.role, 'follower');
+    world.thaw(first);
+    const asked = second.push(append);
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+    // The leader still learns of its end.
+    world.kill(second);
+    pass(world);
+    assert.deepEqual([...world.store.rows.keys()], []);
+  });
+
   test('once had the lock without knowing, was robbed, and still leads when it is alone', () => {
     const world = make();
     const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
