@@ -56,6 +56,8 @@ export class Peer {
   #releaseName: () => void = () => {};
   /** The others let this one go first for a while. */
   #heir: { readonly id: string; readonly until: number } | undefined;
+  /** When another last said that it opens the files, if nobody leads since. */
+  #openingAt: number | undefined;
   /** When this tab last heard itself. */
   #echoAt = -Infinity;
   #tickAt = 0;
@@ -100,6 +102,7 @@ export class Peer {
   start(): void {
     const { database, id } = this.#options;
     this.#role = 'joining';
+    this.#openingAt = undefined;
     this.#joinedAt = this.#tickAt = this.#env.now();
     this.#channel = this.#env.channel(names.all(database), (message) => this.#hear(message as Announcement));
     this.#client.join();
@@ -223,6 +226,7 @@ export class Peer {
         return;
       case 'opening':
         this.#client.forgetLeader();
+        this.#openingAt = this.#env.now();
     }
   }
 
@@ -237,6 +241,7 @@ export class Peer {
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
     }
+    this.#openingAt = undefined;
     this.#client.hear(term, version);
   }
 
@@ -420,7 +425,8 @@ export class Peer {
       return this.#fail(new KvError('KV_LOCKED', `${database} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`, { retryable: true }));
     }
     const { isSilent, hasHeard, visible } = this.#client;
-    const isMissing = this.#role === 'follower' && visible && hasHeard && isSilent && !isLate;
+    const isQuiet = hasHeard ? isSilent : this.#openingAt !== undefined && now - this.#openingAt > MISSED_HEARTBEATS * HEARTBEAT_MS;
+    const isMissing = this.#role === 'follower' && visible && isQuiet && !isLate;
     this.#silentTicks = isMissing ? this.#silentTicks + 1 : 0;
     const hearsItself = now - this.#echoAt <= LATE_TICK_MS;
     if (this.#silentTicks < MISSED_HEARTBEATS || !hearsItself || now < this.#mayStealAt) return;

@@ -472,6 +472,23 @@ describe('a leader that is frozen', () => {
   });
 });
 
+describe('a tab that is frozen while it opens the files', () => {
+  test('loses the lock to one that heard it', () => {
+    const world = make();
+    const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
+    world.kill(first);
+    world.run(1000, () => third.deferred.length === 0 && second.peer.role === 'opening' && third.heardLeaderAt === world.now);
+    world.freeze(second);
+    world.run(20_000, () => third.peer.role === 'leader');
+    assert.equal(third.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+    world.thaw(second);
+    const asked = second.push(append);
+    pass(world, 2000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+});
+
 describe('a thief that does not get the files', () => {
   test('says so, and leaves if it was to', () => {
     const world = make();

@@ -42,7 +42,7 @@ export class Tab {
   frozenAt = 0;
   /** It was frozen for so long that it cannot know who was silent. */
   sleptUntil = -Infinity;
-  /** By what the world delivered. */
+  /** By what the world delivered; who opens the files counts. */
   heardLeaderAt = -Infinity;
   heardItselfAt = -Infinity;
   stoleAt = -Infinity;
@@ -117,9 +117,7 @@ export class Tab {
   heard(message: Message): void {
     if ('client' in message && message.client === this.id) {
       this.heardItselfAt = this.world.now;
-    } else if (message.type === 'opening') {
-      this.heardLeaderAt = -Infinity;
-    } else if (['lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
+    } else if (['opening', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
       this.heardLeaderAt = this.world.now;
     }
   }

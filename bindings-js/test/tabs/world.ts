@@ -438,7 +438,7 @@ export class World implements Observer {
     this.say(() => `${tab.id} steals`);
     const silentMs = this.now - tab.heardLeaderAt;
     if (!tab.isVisible) this.violate(`${tab.id} steals, and it cannot be seen`);
-    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard a leader`);
+    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard who has the lock`);
     if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and it heard the leader ${silentMs} ms ago`);
     if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals, and does not hear itself`);
     if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and slept just now`);
