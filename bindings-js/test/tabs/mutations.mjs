@@ -75,11 +75,15 @@ function mutate(source, [name, , ...changes]) {
   return source;
 }
 
+function pathOf([, file]) {
+  return join(file === 'store.ts' ? HERE : SOURCES, file);
+}
+
 const directory = mkdtempSync(join(tmpdir(), 'mangrove-tabs-'));
 
 async function bundle(entry, mutation) {
   const outfile = join(directory, basename(entry).replace('.ts', '.mjs'));
-  const path = mutation === undefined ? '' : join(mutation[1] === 'store.ts' ? HERE : SOURCES, mutation[1]);
+  const path = mutation === undefined ? '' : pathOf(mutation);
   await build({
     entryPoints: [join(HERE, entry)], outfile, bundle: true, platform: 'node', format: 'esm', logLevel: 'error', sourcemap: false,
     plugins: [{
@@ -106,6 +110,7 @@ async function find(mutation) {
 }
 
 const chosen = MUTATIONS.filter(([name]) => process.argv.length < 3 || process.argv.slice(2).some((part) => name.includes(part)));
+for (const mutation of MUTATIONS) mutate(readFileSync(pathOf(mutation), 'utf8'), mutation);
 try {
   let missed = 0;
   if (await find(undefined) !== undefined) throw new Error('something fails without a mistake');

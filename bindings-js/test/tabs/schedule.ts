@@ -38,10 +38,10 @@ const MAX_TABS = 5;
 const PEACE_MS = 30_000;
 const MAX_SETTLED_MS = 10_000;
 /** While things go wrong messages may be lost again and again, but the wait for each ends. */
-const WAR_MS = 60_000;
+const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
-  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 3], ['thaw', 5], ['visible', 8], ['hide', 4],
+  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 5], ['thaw', 5], ['visible', 8], ['hide', 4],
   ['show', 5], ['leave', 3], ['reload leader', 2], ['clock', 1],
 ];
 
@@ -59,7 +59,7 @@ export function planOf(seed: number): Plan {
   const total = weights.reduce((sum, [, weight]) => sum + weight, 0);
   const actions: Action[] = [];
   const length = random.pick([10, 20, 40]);
-  const pauseMs = random.pick([5, 50, 500, 1000]);
+  const pauseMs = random.pick([5, 50, 500, 1000, 2000]);
   let at = 0;
   actions.push({ at, deed: 'open', dice: random.next() });
   for (let i = 0; i < length; i++) {

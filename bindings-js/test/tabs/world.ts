@@ -13,6 +13,8 @@ import type { Fate, Observer } from './store.ts';
 import { Tab } from './tab.ts';
 
 export const DATABASE = 'db';
+/** Milliseconds since 1970. */
+const FIRST_TIME = 1_700_000_000_000;
 /** Far more than a schedule has. */
 const MAX_STEPS = 100_000;
 const LEADER_LOCK = names.leader(DATABASE);
@@ -117,6 +119,7 @@ export class World implements Observer {
   #holder: Holder | undefined;
   #leaderlessSince = 0;
   #clockOffset = 0;
+  #stoppedClock: number | undefined;
   #nextId = 1;
   /** The newest commit that somebody was told of. */
   acknowledged = 0;
@@ -224,6 +227,10 @@ export class World implements Observer {
     this.#clockOffset -= ms;
   }
 
+  stopClock(): void {
+    this.#stoppedClock = FIRST_TIME + this.now + this.#clockOffset;
+  }
+
   // Tabs.
 
   open(options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number } = {}): Tab {
@@ -288,7 +295,7 @@ export class World implements Observer {
   environmentOf(tab: Tab): Environment {
     return {
       now: () => this.now,
-      time: () => 1_700_000_000_000 + this.now + this.#clockOffset,
+      time: () => this.#stoppedClock ?? FIRST_TIME + this.now + this.#clockOffset,
       random: () => this.random.next(),
       after: (ms, run) => {
         const event = this.later(ms + this.random.below(1 + this.faults.lateMs), tab, run);
