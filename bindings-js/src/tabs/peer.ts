@@ -98,8 +98,12 @@ export class Peer {
     return this.#role;
   }
 
-  /** Begins, or begins again after `hide`. */
+  /** Begins. */
   start(): void {
+    this.#start(false);
+  }
+
+  #start(isBack: boolean): void {
     const { database, id } = this.#options;
     this.#role = 'joining';
     this.#openingAt = undefined;
@@ -108,7 +112,7 @@ export class Peer {
     this.#client.join();
     // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it. A leader that does not run may
     // have got it while this tab was away.
-    const end = this.#env.lock(names.client(database, id), true, {
+    const end = this.#env.lock(names.client(database, id), isBack, {
       granted: (release) => {
         this.#releaseName = release;
         if (this.#role !== 'joining') return release();
@@ -157,7 +161,7 @@ export class Peer {
   /** The page is back. */
   show(): void {
     if (this.#whenIdle === 'away') this.#whenIdle = undefined;
-    if (this.#role === 'away') this.start();
+    if (this.#role === 'away') this.#start(true);
     else if (this.#role === 'follower') this.#queue(false);
   }
 

@@ -260,6 +260,38 @@ describe('each write is done once', () => {
   });
 });
 
+describe('a worker that takes the place of another', () => {
+  test('is served as itself', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    second.push(append);
+    pass(world);
+    const again = world.restart(second);
+    const asked = again.push(append);
+    pass(world);
+    assert.equal(first.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [2]);
+  });
+
+  test('is not answered with what the other did last, when the leader dies too', () => {
+    for (let seed = 1; seed <= 20; seed++) {
+      const world = make({}, seed);
+      const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+      third.push(append);
+      pass(world);
+      const again = world.restart(third);
+      world.kill(first);
+      pass(world, 2000);
+      assert.equal(second.peer.role, 'leader');
+      for (let version = 2; version < 5; version++) {
+        const asked = again.push(append);
+        pass(world);
+        assert.deepEqual(asked.outcomes, [version]);
+      }
+    }
+  });
+});
+
 describe('pages that cannot be seen', () => {
   test('hand over to one that can', () => {
     const world = make();

@@ -7,7 +7,7 @@ import { World, noFaults } from './world.ts';
 import type { Counts, Faults } from './world.ts';
 
 type Deed =
-  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'clock';
+  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'restart' | 'clock';
 
 export interface Action {
   readonly at: number;
@@ -42,7 +42,7 @@ const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
   ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 5], ['thaw', 5], ['visible', 8], ['hide', 4],
-  ['show', 5], ['leave', 3], ['reload leader', 2], ['clock', 1],
+  ['show', 5], ['leave', 3], ['reload leader', 2], ['restart', 3], ['clock', 1],
 ];
 
 export function planOf(seed: number): Plan {
@@ -147,6 +147,9 @@ function act(world: World, plan: Plan, { deed, dice }: Action): void {
         world.kill(leader);
         world.open({ visible: leader.isVisible, deadlineMs: plan.deadlineMs });
       }
+      return;
+    case 'restart':
+      if (tab !== undefined && !tab.isFrozen && !tab.isHidden && !tab.isLeaving) world.restart(tab);
       return;
     case 'clock':
       world.stepClock(random.pick([1, 100, 5000, 3_600_000]));

@@ -146,6 +146,8 @@ export class ModelEngine implements LeaderEngine {
   }
 
   #restore(session: Session, state: Uint8Array): void {
+    // There was something, and it is gone with who knew of it.
+    if (state.length === 0) return;
     const saved = JSON.parse(new TextDecoder().decode(state)) as Pick<Session, 'nextHandle' | 'snapshots' | 'followed'> & { client: string };
     if (saved.client !== session.client) this.#observer.violate(`${session.client} comes with what ${saved.client} has open`);
     session.nextHandle = saved.nextHandle;

@@ -58,13 +58,13 @@ export class Tab {
   hasNews = false;
   maxWaitMs = 0;
 
-  constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number }) {
+  constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number; isAgain?: boolean }) {
     this.world = world;
     this.id = id;
     this.deadlineMs = options.deadlineMs ?? 5000;
     this.isVisible = options.visible ?? true;
     this.ranSince = world.now;
-    const peerOptions = { database: DATABASE, id, isAgain: false, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
+    const peerOptions = { database: DATABASE, id, isAgain: options.isAgain ?? false, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
     this.peer = new Peer(world.environmentOf(this), peerOptions, this.#events());
     this.peer.setVisible(this.isVisible);
   }

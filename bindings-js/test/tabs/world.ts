@@ -241,6 +241,16 @@ export class World implements Observer {
     return tab;
   }
 
+  /** The worker in a tab is gone with all it knew; another takes its place. */
+  restart(tab: Tab): Tab {
+    this.kill(tab);
+    const again = new Tab(this, tab.id, { visible: tab.isVisible, deadlineMs: tab.deadlineMs, isAgain: true });
+    this.tabs.push(again);
+    this.say(() => `${tab.id} opens again`);
+    again.start();
+    return again;
+  }
+
   kill(tab: Tab): void {
     if (!tab.isAlive) return;
     this.say(() => `${tab.id} is killed`);
@@ -407,9 +417,16 @@ export class World implements Observer {
     if (holder === undefined) return;
     lock.holder = undefined;
     holder.state = 'over';
-    this.later(1 + this.random.below(3), holder.tab, () => {
+    // Who was not told yet that it has the lock may be told now, and at once that it has not.
+    const isToldLate = !holder.wasTold && this.random.chance(0.5);
+    const lost = (): void => {
       this.say(() => `${holder.tab.id} lost ${name}`);
       holder.callbacks.lost?.();
+    };
+    this.later(1 + this.random.below(3), holder.tab, () => {
+      if (!isToldLate) return lost();
+      this.later(0, holder.tab, lost);
+      holder.callbacks.granted(() => {});
     });
   }
 
