@@ -23,6 +23,8 @@ export interface Observer {
   committed(id: number): void;
   /** A commit is gone with the machine. */
   undone(id: number, outcome: number): void;
+  /** Nothing is kept for a client any more. */
+  forgot(client: string): void;
   violate(what: string): void;
 }
 
@@ -270,6 +272,7 @@ export class ModelEngine implements LeaderEngine {
   forget(client: string): void {
     this.#live();
     this.#store.rows.delete(client);
+    this.#observer.forgot(client);
   }
 
   endInheritance(): void {

@@ -155,6 +155,12 @@ export class World implements Observer {
     if (this.#promised.get(id) === 'done') this.violate(`operation ${id} was acknowledged and is lost`);
   }
 
+  forgot(client: string): void {
+    const holder = this.#locks.get(names.client(DATABASE, client))?.holder;
+    // A leader that leaves forgets itself.
+    if (holder?.wasTold === true && holder.tab.id === client && !holder.tab.isLeaving) this.violate(`${client} is forgotten, and it is there`);
+  }
+
   /** A page has the outcome of a write. */
   promiseDone(id: number, outcome: number): void {
     const done = this.store.outcomeOf(id);
@@ -526,6 +532,9 @@ export class World implements Observer {
     return {
       committed: (id) => this.committed(id),
       undone: (id) => this.undone(id),
+      forgot: (client) => {
+        if (tab.isAlive) this.forgot(client);
+      },
       violate: (what) => {
         if (tab.isAlive) this.violate(`${tab.id}: ${what}`);
       },
