@@ -56,7 +56,7 @@ export class Peer {
   #releaseName: () => void = () => {};
   /** The others let this one go first for a while. */
   #heir: { readonly id: string; readonly until: number } | undefined;
-  /** When another last said that it opens the files, if nobody leads since. */
+  /** When one last let go of the files or said that it opens them, if nobody leads since. */
   #openingAt: number | undefined;
   /** When this tab last heard itself. */
   #echoAt = -Infinity;
@@ -222,6 +222,7 @@ export class Peer {
         return;
       case 'resign':
         this.#client.resigned(message.term);
+        this.#openingAt = this.#env.now();
         if (message.heir !== undefined) this.#heir = { id: message.heir, until: this.#env.now() + HEIR_FIRST_MS };
         return;
       case 'hello':
@@ -242,6 +243,8 @@ export class Peer {
   }
 
   #follow(term: number, version: number): void {
+    // The leader may be about to learn that whoever had this name is gone.
+    if (this.#role === 'joining') return;
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
     }

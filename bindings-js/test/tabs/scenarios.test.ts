@@ -273,6 +273,24 @@ describe('a worker that takes the place of another', () => {
     assert.deepEqual(asked.outcomes, [2]);
   });
 
+  test('is not served before it has the lock of its name, or it would be forgotten', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    const again = world.restart(second);
+    const asked = again.push(append);
+    pass(world);
+    // The leader is to learn late that the worker before is gone.
+    const late = first.deferred.splice(0);
+    world.thaw(first);
+    pass(world, 100);
+    assert.equal(again.peer.role, 'joining');
+    assert.ok(!world.trace!.some((line) => line.includes('t2 says {"type":"request"') && line.includes('"seq":17')));
+    for (const event of late) event.run();
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
   test('is not answered with what the other did last, when the leader dies too', () => {
     for (let seed = 1; seed <= 20; seed++) {
       const world = make({}, seed);
@@ -322,6 +340,21 @@ describe('pages that cannot be seen', () => {
     world.kill(second);
     pass(world, 3000);
     assert.equal(first.peer.role, 'leader');
+  });
+
+  test('take the lock back from an heir that does not run', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(second);
+    first.setVisible(false);
+    pass(world);
+    assert.equal(first.peer.role, 'follower');
+    first.setVisible(true);
+    const asked = first.push(append);
+    pass(world, 15_000);
+    assert.equal(first.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+    assert.ok(asked.outcomes !== undefined || asked.refused?.retryable === true);
   });
 
   test('let go of everything in the history, and come back', () => {

@@ -92,6 +92,8 @@ interface Session {
   followed: number | undefined;
   isTold: boolean;
   isDirty: boolean;
+  /** Its state was taken for the last time. */
+  isOver: boolean;
 }
 
 /** How an engine fails. */
@@ -141,7 +143,7 @@ export class ModelEngine implements LeaderEngine {
 
   attach(client: string, state: Uint8Array | undefined, readOnly: boolean): number {
     this.#live();
-    const session: Session = { client, readOnly, nextHandle: 1, snapshots: [], followed: undefined, isTold: false, isDirty: false };
+    const session: Session = { client, readOnly, nextHandle: 1, snapshots: [], followed: undefined, isTold: false, isDirty: false, isOver: false };
     if (state !== undefined) this.#restore(session, state);
     this.#sessions.set(this.#nextSession, session);
     return this.#nextSession++;
@@ -170,6 +172,7 @@ export class ModelEngine implements LeaderEngine {
     this.#live();
     const session = this.#sessions.get(number);
     if (session === undefined) throw new Error(`session ${number} is not open`);
+    if (session.isOver) this.#observer.violate(`${session.client} is served after its state was taken for the last time`);
     const outcomes: number[] = [];
     const row = this.#store.rows.get(session.client);
     const known = row?.seq === seq ? row.outcomes : [];
@@ -225,11 +228,12 @@ export class ModelEngine implements LeaderEngine {
     }
   }
 
-  takeState(number: number): Uint8Array<ArrayBuffer> | undefined {
+  takeState(number: number, last: boolean): Uint8Array<ArrayBuffer> | undefined {
     this.#live();
     const session = this.#sessions.get(number);
-    if (session === undefined || !session.isDirty) return undefined;
+    if (session === undefined || !(session.isDirty || last)) return undefined;
     session.isDirty = false;
+    session.isOver = last;
     const { client, nextHandle, snapshots, followed } = session;
     return new TextEncoder().encode(JSON.stringify({ client, nextHandle, snapshots, followed }));
   }

@@ -42,7 +42,7 @@ export class Tab {
   frozenAt = 0;
   /** It was frozen for so long that it cannot know who was silent. */
   sleptUntil = -Infinity;
-  /** By what the world delivered; who opens the files counts. */
+  /** By what the world delivered; who opens the files or lets go of them counts. */
   heardLeaderAt = -Infinity;
   heardItselfAt = -Infinity;
   stoleAt = -Infinity;
@@ -117,7 +117,7 @@ export class Tab {
   heard(message: Message): void {
     if ('client' in message && message.client === this.id) {
       this.heardItselfAt = this.world.now;
-    } else if (['opening', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
+    } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
       this.heardLeaderAt = this.world.now;
     }
   }

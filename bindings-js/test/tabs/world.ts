@@ -514,6 +514,8 @@ export class World implements Observer {
         holder.engine = new ModelEngine(this.store, this.#observerIn(tab), this.#fateOf(tab), () => {
           if (!tab.isAlive) return;
           this.say(() => `${tab.id} closed the files`);
+          // Who led itself knows that there was a leader.
+          tab.heardLeaderAt = this.now;
           this.#leaderlessSince = this.now;
           letGo();
         });
