@@ -24,6 +24,9 @@ const STEPS = [
   { name: 'docs links', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
   { name: 'examples', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
+  // The protocol of many tabs: random schedules, and whether mistakes in it would be found.
+  { name: 'tabs', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
+  { name: 'tabs mutations', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
   { name: 'workerd', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
   // Of the packages whose interfaces the adapters have; written for vitest.
   { name: 'suites', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },

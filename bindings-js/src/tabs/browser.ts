@@ -56,18 +56,21 @@ export class BrowserEnvironment implements Environment {
   lock(name: string, steal: boolean, callbacks: LockCallbacks): () => void {
     const controller = new AbortController();
     let release: (() => void) | undefined;
+    let isOver = false;
     const held = (): Promise<void> => new Promise((resolve) => {
+      if (isOver) return resolve();
       release = resolve;
       callbacks.granted(resolve);
     });
     // A theft cannot be waited for, so it takes no signal.
     const options = steal ? { steal } : { signal: controller.signal };
     navigator.locks.request(name, options, held).catch((error: unknown) => {
-      if (controller.signal.aborted && release === undefined) return;
-      if (release !== undefined) callbacks.lost?.();
+      if (isOver && release === undefined) return;
+      if (release !== undefined || (error as Error).name === 'AbortError') callbacks.lost?.();
       else this.#failed(new KvError('KV_UNSUPPORTED', `the browser refuses the lock ${name}`, { cause: error }));
     });
     return () => {
+      isOver = true;
       if (release === undefined) controller.abort();
       else release();
     };

@@ -84,6 +84,8 @@ export class Client {
     this.#announce = announce;
     // Nothing that was open can be gone on with, but it was.
     if (options.isAgain) this.#state = new Uint8Array(0);
+    // What is kept of it must not pass for the outcome of something new.
+    if (options.isAgain) this.#seq = Math.floor(env.time());
     this.#aloneSince = env.now();
   }
 

@@ -142,13 +142,30 @@ export class Leader implements OwnLeader {
   /** Waits for the end of a client, to forget it. */
   #watch(client: string): void {
     if (this.#watched.has(client)) return;
+    let cancel = (): void => {};
     const end = this.#env.lock(names.client(this.#database, client), false, {
       granted: (release) => {
-        release();
-        if (!this.#isOver) this.#forget(client);
+        // Word that it was taken away again may be next, if this tab did not run.
+        const cancelForgetting = this.#env.after(0, () => {
+          release();
+          if (!this.#isOver) this.#forget(client);
+        });
+        cancel = () => {
+          cancelForgetting();
+          release();
+        };
+      },
+      // The client came back before this tab knew that it was gone.
+      lost: () => {
+        cancel();
+        this.#watched.delete(client);
+        if (!this.#isOver) this.#watch(client);
       },
     });
-    this.#watched.set(client, end);
+    this.#watched.set(client, () => {
+      cancel();
+      end();
+    });
   }
 
   #forget(client: string): void {

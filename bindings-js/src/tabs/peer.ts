@@ -56,6 +56,8 @@ export class Peer {
   #releaseName: () => void = () => {};
   /** The others let this one go first for a while. */
   #heir: { readonly id: string; readonly until: number } | undefined;
+  /** When one last let go of the files or said that it opens them, if nobody leads since. */
+  #openingAt: number | undefined;
   /** When this tab last heard itself. */
   #echoAt = -Infinity;
   #tickAt = 0;
@@ -96,15 +98,21 @@ export class Peer {
     return this.#role;
   }
 
-  /** Begins, or begins again after `hide`. */
+  /** Begins. */
   start(): void {
+    this.#start(false);
+  }
+
+  #start(isBack: boolean): void {
     const { database, id } = this.#options;
     this.#role = 'joining';
+    this.#openingAt = undefined;
     this.#joinedAt = this.#tickAt = this.#env.now();
     this.#channel = this.#env.channel(names.all(database), (message) => this.#hear(message as Announcement));
     this.#client.join();
-    // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it.
-    const end = this.#env.lock(names.client(database, id), false, {
+    // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it. A leader that does not run may
+    // have got it while this tab was away.
+    const end = this.#env.lock(names.client(database, id), isBack, {
       granted: (release) => {
         this.#releaseName = release;
         if (this.#role !== 'joining') return release();
@@ -153,7 +161,7 @@ export class Peer {
   /** The page is back. */
   show(): void {
     if (this.#whenIdle === 'away') this.#whenIdle = undefined;
-    if (this.#role === 'away') this.start();
+    if (this.#role === 'away') this.#start(true);
     else if (this.#role === 'follower') this.#queue(false);
   }
 
@@ -214,6 +222,7 @@ export class Peer {
         return;
       case 'resign':
         this.#client.resigned(message.term);
+        this.#openingAt = this.#env.now();
         if (message.heir !== undefined) this.#heir = { id: message.heir, until: this.#env.now() + HEIR_FIRST_MS };
         return;
       case 'hello':
@@ -222,6 +231,7 @@ export class Peer {
         return;
       case 'opening':
         this.#client.forgetLeader();
+        this.#openingAt = this.#env.now();
     }
   }
 
@@ -233,9 +243,12 @@ export class Peer {
   }
 
   #follow(term: number, version: number): void {
+    // The leader may be about to learn that whoever had this name is gone.
+    if (this.#role === 'joining') return;
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
     }
+    this.#openingAt = undefined;
     this.#client.hear(term, version);
   }
 
@@ -419,7 +432,8 @@ export class Peer {
       return this.#fail(new KvError('KV_LOCKED', `${database} is held by a tab that does not answer, or by one with another version of mangrove-kv; close or reload it`, { retryable: true }));
     }
     const { isSilent, hasHeard, visible } = this.#client;
-    const isMissing = this.#role === 'follower' && visible && hasHeard && isSilent && !isLate;
+    const isQuiet = hasHeard ? isSilent : this.#openingAt !== undefined && now - this.#openingAt > MISSED_HEARTBEATS * HEARTBEAT_MS;
+    const isMissing = this.#role === 'follower' && visible && isQuiet && !isLate;
     this.#silentTicks = isMissing ? this.#silentTicks + 1 : 0;
     const hearsItself = now - this.#echoAt <= LATE_TICK_MS;
     if (this.#silentTicks < MISSED_HEARTBEATS || !hearsItself || now < this.#mayStealAt) return;

@@ -260,6 +260,56 @@ describe('each write is done once', () => {
   });
 });
 
+describe('a worker that takes the place of another', () => {
+  test('is served as itself', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    second.push(append);
+    pass(world);
+    const again = world.restart(second);
+    const asked = again.push(append);
+    pass(world);
+    assert.equal(first.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [2]);
+  });
+
+  test('is not served before it has the lock of its name, or it would be forgotten', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    const again = world.restart(second);
+    const asked = again.push(append);
+    pass(world);
+    // The leader is to learn late that the worker before is gone.
+    const late = first.deferred.splice(0);
+    world.thaw(first);
+    pass(world, 100);
+    assert.equal(again.peer.role, 'joining');
+    assert.ok(!world.trace!.some((line) => line.includes('t2 says {"type":"request"') && line.includes('"seq":17')));
+    for (const event of late) event.run();
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
+  test('is not answered with what the other did last, when the leader dies too', () => {
+    for (let seed = 1; seed <= 20; seed++) {
+      const world = make({}, seed);
+      const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+      third.push(append);
+      pass(world);
+      const again = world.restart(third);
+      world.kill(first);
+      pass(world, 2000);
+      assert.equal(second.peer.role, 'leader');
+      for (let version = 2; version < 5; version++) {
+        const asked = again.push(append);
+        pass(world);
+        assert.deepEqual(asked.outcomes, [version]);
+      }
+    }
+  });
+});
+
 describe('pages that cannot be seen', () => {
   test('hand over to one that can', () => {
     const world = make();
@@ -290,6 +340,21 @@ describe('pages that cannot be seen', () => {
     world.kill(second);
     pass(world, 3000);
     assert.equal(first.peer.role, 'leader');
+  });
+
+  test('take the lock back from an heir that does not run', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(second);
+    first.setVisible(false);
+    pass(world);
+    assert.equal(first.peer.role, 'follower');
+    first.setVisible(true);
+    const asked = first.push(append);
+    pass(world, 15_000);
+    assert.equal(first.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+    assert.ok(asked.outcomes !== undefined || asked.refused?.retryable === true);
   });
 
   test('let go of everything in the history, and come back', () => {
@@ -437,6 +502,25 @@ describe('a leader that is frozen', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
+  test('does not keep one that hides and is shown from coming back', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    second.hide();
+    pass(world);
+    second.show();
+    pass(world);
+    assert.equal(second.peer.role, 'follower');
+    world.thaw(first);
+    const asked = second.push(append);
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+    // The leader still learns of its end.
+    world.kill(second);
+    pass(world);
+    assert.deepEqual([...world.store.rows.keys()], []);
+  });
+
   test('once had the lock without knowing, was robbed, and still leads when it is alone', () => {
     const world = make();
     const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
@@ -450,6 +534,23 @@ describe('a leader that is frozen', () => {
     world.kill(third);
     pass(world, 5000);
     assert.equal(second.peer.role, 'leader');
+  });
+});
+
+describe('a tab that is frozen while it opens the files', () => {
+  test('loses the lock to one that heard it', () => {
+    const world = make();
+    const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
+    world.kill(first);
+    world.run(1000, () => third.deferred.length === 0 && second.peer.role === 'opening' && third.heardLeaderAt === world.now);
+    world.freeze(second);
+    world.run(20_000, () => third.peer.role === 'leader');
+    assert.equal(third.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+    world.thaw(second);
+    const asked = second.push(append);
+    pass(world, 2000);
+    assert.deepEqual(asked.outcomes, [1]);
   });
 });
 
@@ -595,20 +696,23 @@ describe('words that get lost', () => {
 
   test('two leaders of the same term are not taken for one', () => {
     const world = make();
-    const [first, second] = together(world, { visible: false }) as [Tab, Tab];
-    // The next leader opens the engine at the very time of the first, by its clock.
-    const term = Number(/"lead","term":(\d+)/.exec(world.trace!.join('\n'))![1]) - 1_700_000_000_000;
-    world.isLost = (message) => message.type === 'opening' || message.type === 'resign';
+    world.stopClock();
+    const [first] = together(world) as [Tab];
+    // It never hears the first, and so begins with the same term.
+    world.isLost = (_, to) => to.id === 't2';
+    const second = world.open();
+    pass(world, 100);
     const third = world.open();
-    world.isLost = (message, to) => message.type === 'opening' || message.type === 'resign' || (to === third && message.type === 'lead');
-    pass(world, 3);
-    third.peer.setVisible(true);
-    world.kill(second);
+    pass(world, 500);
+    assert.deepEqual([second.openings, third.openings], [0, 1]);
+    world.isLost = undefined;
     world.kill(first);
-    pass(world, 0);
-    world.stepClock(world.now - term + 100);
+    pass(world);
+    assert.equal(second.peer.role, 'leader');
+    const terms = world.trace!.map((line) => /says {"type":"lead","term":(\d+)/.exec(line)?.[1]).filter((term) => term !== undefined);
+    assert.equal(new Set(terms).size, 1);
     const asked = third.push(append);
-    pass(world, 10_000);
+    pass(world, 5000);
     assert.deepEqual(asked.outcomes, [1]);
   });
 });

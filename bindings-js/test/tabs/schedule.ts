@@ -7,7 +7,7 @@ import { World, noFaults } from './world.ts';
 import type { Counts, Faults } from './world.ts';
 
 type Deed =
-  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'clock';
+  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'restart' | 'clock';
 
 export interface Action {
   readonly at: number;
@@ -38,11 +38,11 @@ const MAX_TABS = 5;
 const PEACE_MS = 30_000;
 const MAX_SETTLED_MS = 10_000;
 /** While things go wrong messages may be lost again and again, but the wait for each ends. */
-const WAR_MS = 60_000;
+const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
-  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 3], ['thaw', 5], ['visible', 8], ['hide', 4],
-  ['show', 5], ['leave', 3], ['reload leader', 2], ['clock', 1],
+  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 5], ['thaw', 5], ['visible', 8], ['hide', 4],
+  ['show', 5], ['leave', 3], ['reload leader', 2], ['restart', 3], ['clock', 1],
 ];
 
 export function planOf(seed: number): Plan {
@@ -50,7 +50,7 @@ export function planOf(seed: number): Plan {
   // Most schedules have few kinds of trouble: what goes wrong is seen better, and they get further.
   const some = (most: number): number => (random.chance(0.5) ? 0 : most * random.next());
   const faults: Faults = {
-    drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), buffer: random.pick([0, 0.5, 1]),
+    drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), underway: some(0.1), buffer: random.pick([0, 0.5, 1]),
     crash: some(0.04), die: some(0.01), notOpened: some(0.1), notClosed: some(0.1), later: some(1), lateMs: random.pick([0, 0, 20, 500]),
   };
   const weights = WEIGHTS.map(([deed, weight]): readonly [Deed, number] => {
@@ -59,7 +59,7 @@ export function planOf(seed: number): Plan {
   const total = weights.reduce((sum, [, weight]) => sum + weight, 0);
   const actions: Action[] = [];
   const length = random.pick([10, 20, 40]);
-  const pauseMs = random.pick([5, 50, 500, 1000]);
+  const pauseMs = random.pick([5, 50, 500, 1000, 2000]);
   let at = 0;
   actions.push({ at, deed: 'open', dice: random.next() });
   for (let i = 0; i < length; i++) {
@@ -148,6 +148,9 @@ function act(world: World, plan: Plan, { deed, dice }: Action): void {
         world.open({ visible: leader.isVisible, deadlineMs: plan.deadlineMs });
       }
       return;
+    case 'restart':
+      if (tab !== undefined && !tab.isFrozen && !tab.isHidden && !tab.isLeaving) world.restart(tab);
+      return;
     case 'clock':
       world.stepClock(random.pick([1, 100, 5000, 3_600_000]));
   }
@@ -208,6 +211,10 @@ function makePeace(world: World): number {
     return !rest().some(isBehind);
   });
   for (const tab of rest()) if (isBehind(tab)) world.violate(`${tab.id} follows and does not hear of version ${world.store.version}, only of ${tab.followed}`);
+  // Of who is gone nothing is kept.
+  const gone = (): string[] => [...world.store.rows.keys()].filter((client) => !rest().some((tab) => tab.id === client));
+  world.run(PEACE_MS, () => rest().length === 0 || gone().length === 0);
+  if (rest().length > 0 && gone().length > 0) world.violate(`what ${gone().join(' ')} did last is kept for ever`);
   for (const tab of world.tabs) if (tab.maxWaitMs > tab.deadlineMs + WAR_MS) world.violate(`${tab.id} waited ${tab.maxWaitMs} ms for an answer`);
   return settledMs;
 }

@@ -23,6 +23,8 @@ export interface Observer {
   committed(id: number): void;
   /** A commit is gone with the machine. */
   undone(id: number, outcome: number): void;
+  /** Nothing is kept for a client any more. */
+  forgot(client: string): void;
   violate(what: string): void;
 }
 
@@ -90,6 +92,8 @@ interface Session {
   followed: number | undefined;
   isTold: boolean;
   isDirty: boolean;
+  /** Its state was taken for the last time. */
+  isOver: boolean;
 }
 
 /** How an engine fails. */
@@ -139,13 +143,15 @@ export class ModelEngine implements LeaderEngine {
 
   attach(client: string, state: Uint8Array | undefined, readOnly: boolean): number {
     this.#live();
-    const session: Session = { client, readOnly, nextHandle: 1, snapshots: [], followed: undefined, isTold: false, isDirty: false };
+    const session: Session = { client, readOnly, nextHandle: 1, snapshots: [], followed: undefined, isTold: false, isDirty: false, isOver: false };
     if (state !== undefined) this.#restore(session, state);
     this.#sessions.set(this.#nextSession, session);
     return this.#nextSession++;
   }
 
   #restore(session: Session, state: Uint8Array): void {
+    // There was something, and it is gone with who knew of it.
+    if (state.length === 0) return;
     const saved = JSON.parse(new TextDecoder().decode(state)) as Pick<Session, 'nextHandle' | 'snapshots' | 'followed'> & { client: string };
     if (saved.client !== session.client) this.#observer.violate(`${session.client} comes with what ${saved.client} has open`);
     session.nextHandle = saved.nextHandle;
@@ -166,6 +172,7 @@ export class ModelEngine implements LeaderEngine {
     this.#live();
     const session = this.#sessions.get(number);
     if (session === undefined) throw new Error(`session ${number} is not open`);
+    if (session.isOver) this.#observer.violate(`${session.client} is served after its state was taken for the last time`);
     const outcomes: number[] = [];
     const row = this.#store.rows.get(session.client);
     const known = row?.seq === seq ? row.outcomes : [];
@@ -221,11 +228,12 @@ export class ModelEngine implements LeaderEngine {
     }
   }
 
-  takeState(number: number): Uint8Array<ArrayBuffer> | undefined {
+  takeState(number: number, last: boolean): Uint8Array<ArrayBuffer> | undefined {
     this.#live();
     const session = this.#sessions.get(number);
-    if (session === undefined || !session.isDirty) return undefined;
+    if (session === undefined || !(session.isDirty || last)) return undefined;
     session.isDirty = false;
+    session.isOver = last;
     const { client, nextHandle, snapshots, followed } = session;
     return new TextEncoder().encode(JSON.stringify({ client, nextHandle, snapshots, followed }));
   }
@@ -268,6 +276,7 @@ export class ModelEngine implements LeaderEngine {
   forget(client: string): void {
     this.#live();
     this.#store.rows.delete(client);
+    this.#observer.forgot(client);
   }
 
   endInheritance(): void {

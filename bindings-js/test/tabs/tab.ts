@@ -39,7 +39,10 @@ export class Tab {
   /** What happened to it while it was frozen. */
   readonly deferred: Event[] = [];
   ranSince = 0;
-  /** By what the world delivered. */
+  frozenAt = 0;
+  /** It was frozen for so long that it cannot know who was silent. */
+  sleptUntil = -Infinity;
+  /** By what the world delivered; who opens the files or lets go of them counts. */
   heardLeaderAt = -Infinity;
   heardItselfAt = -Infinity;
   stoleAt = -Infinity;
@@ -55,13 +58,13 @@ export class Tab {
   hasNews = false;
   maxWaitMs = 0;
 
-  constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number }) {
+  constructor(world: World, id: string, options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number; isAgain?: boolean }) {
     this.world = world;
     this.id = id;
     this.deadlineMs = options.deadlineMs ?? 5000;
     this.isVisible = options.visible ?? true;
     this.ranSince = world.now;
-    const peerOptions = { database: DATABASE, id, isAgain: false, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
+    const peerOptions = { database: DATABASE, id, isAgain: options.isAgain ?? false, readOnly: false, exclusive: options.exclusive ?? false, deadlineMs: this.deadlineMs };
     this.peer = new Peer(world.environmentOf(this), peerOptions, this.#events());
     this.peer.setVisible(this.isVisible);
   }
@@ -114,9 +117,7 @@ export class Tab {
   heard(message: Message): void {
     if ('client' in message && message.client === this.id) {
       this.heardItselfAt = this.world.now;
-    } else if (message.type === 'opening') {
-      this.heardLeaderAt = -Infinity;
-    } else if (['lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
+    } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
       this.heardLeaderAt = this.world.now;
     }
   }

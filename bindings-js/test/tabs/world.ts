@@ -13,6 +13,10 @@ import type { Fate, Observer } from './store.ts';
 import { Tab } from './tab.ts';
 
 export const DATABASE = 'db';
+/** Milliseconds since 1970. */
+const FIRST_TIME = 1_700_000_000_000;
+/** Far more than a schedule has. */
+const MAX_STEPS = 100_000;
 const LEADER_LOCK = names.leader(DATABASE);
 const ALL = names.all(DATABASE);
 
@@ -24,6 +28,8 @@ export interface Faults {
   /** Comes up to `delayMs` later, and so out of order. */
   delay: number;
   delayMs: number;
+  /** Comes as late to where it is known who listens, and so also to those who listen since. */
+  underway: number;
   /** A tab that is frozen hears later what was said meanwhile, or never. */
   buffer: number;
   /** The engine, at a step of an execution. */
@@ -41,7 +47,7 @@ export interface Faults {
 }
 
 export const noFaults: Faults = {
-  drop: 0, duplicate: 0, delay: 0, delayMs: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, notClosed: 0, later: 0, lateMs: 0,
+  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, notClosed: 0, later: 0, lateMs: 0,
 };
 
 export interface Counts {
@@ -113,6 +119,7 @@ export class World implements Observer {
   #holder: Holder | undefined;
   #leaderlessSince = 0;
   #clockOffset = 0;
+  #stoppedClock: number | undefined;
   #nextId = 1;
   /** The newest commit that somebody was told of. */
   acknowledged = 0;
@@ -146,6 +153,12 @@ export class World implements Observer {
     this.counts.lost++;
     this.say(() => `operation ${id} is lost in the crash`);
     if (this.#promised.get(id) === 'done') this.violate(`operation ${id} was acknowledged and is lost`);
+  }
+
+  forgot(client: string): void {
+    const holder = this.#locks.get(names.client(DATABASE, client))?.holder;
+    // A leader that leaves forgets itself.
+    if (holder?.wasTold === true && holder.tab.id === client && !holder.tab.isLeaving) this.violate(`${client} is forgotten, and it is there`);
   }
 
   /** A page has the outcome of a write. */
@@ -198,7 +211,7 @@ export class World implements Observer {
         return;
       }
       this.now = event.at;
-      this.counts.steps++;
+      if (++this.counts.steps > MAX_STEPS) return this.violate('it does not come to rest');
       event.run();
       this.check();
     }
@@ -220,6 +233,10 @@ export class World implements Observer {
     this.#clockOffset -= ms;
   }
 
+  stopClock(): void {
+    this.#stoppedClock = FIRST_TIME + this.now + this.#clockOffset;
+  }
+
   // Tabs.
 
   open(options: { visible?: boolean; exclusive?: boolean; deadlineMs?: number } = {}): Tab {
@@ -228,6 +245,16 @@ export class World implements Observer {
     this.say(() => `${tab.id} opens`);
     tab.start();
     return tab;
+  }
+
+  /** The worker in a tab is gone with all it knew; another takes its place. */
+  restart(tab: Tab): Tab {
+    this.kill(tab);
+    const again = new Tab(this, tab.id, { visible: tab.isVisible, deadlineMs: tab.deadlineMs, isAgain: true });
+    this.tabs.push(again);
+    this.say(() => `${tab.id} opens again`);
+    again.start();
+    return again;
   }
 
   kill(tab: Tab): void {
@@ -262,6 +289,7 @@ export class World implements Observer {
     this.say(() => `${tab.id} is frozen`);
     this.counts.freezes++;
     tab.isFrozen = true;
+    tab.frozenAt = this.now;
   }
 
   thaw(tab: Tab): void {
@@ -269,6 +297,7 @@ export class World implements Observer {
     this.say(() => `${tab.id} thaws`);
     tab.isFrozen = false;
     tab.ranSince = this.now;
+    if (this.now - tab.frozenAt > 2 * HEARTBEAT_MS) tab.sleptUntil = this.now;
     for (const event of tab.deferred.splice(0)) {
       if (event.isCancelled) continue;
       this.later(this.random.below(20), tab, () => {
@@ -282,7 +311,7 @@ export class World implements Observer {
   environmentOf(tab: Tab): Environment {
     return {
       now: () => this.now,
-      time: () => 1_700_000_000_000 + this.now + this.#clockOffset,
+      time: () => this.#stoppedClock ?? FIRST_TIME + this.now + this.#clockOffset,
       random: () => this.random.next(),
       after: (ms, run) => {
         const event = this.later(ms + this.random.below(1 + this.faults.lateMs), tab, run);
@@ -328,6 +357,13 @@ export class World implements Observer {
       if (this.holds(from.tab)) this.violate(`${from.tab.id} says that it resigned, and has the files`);
     }
     this.say(() => `${from.tab.id} says ${describe(message)}`);
+    if (!this.random.chance(this.faults.underway)) return this.#route(from, name, message);
+    // Those who listen once it comes to them hear it.
+    this.counts.delays++;
+    this.later(this.random.below(this.faults.delayMs), undefined, () => this.#route(from, name, message));
+  }
+
+  #route(from: Listener, name: string, message: Message): void {
     for (const listener of this.#channels.get(name) ?? []) {
       // Who listens to all hears itself.
       if (!listener.isOpen || (listener === from && name !== ALL)) continue;
@@ -387,9 +423,16 @@ export class World implements Observer {
     if (holder === undefined) return;
     lock.holder = undefined;
     holder.state = 'over';
-    this.later(1 + this.random.below(3), holder.tab, () => {
+    // Who was not told yet that it has the lock may be told now, and at once that it has not.
+    const isToldLate = !holder.wasTold && this.random.chance(0.5);
+    const lost = (): void => {
       this.say(() => `${holder.tab.id} lost ${name}`);
       holder.callbacks.lost?.();
+    };
+    this.later(1 + this.random.below(3), holder.tab, () => {
+      if (!isToldLate) return lost();
+      this.later(0, holder.tab, lost);
+      holder.callbacks.granted(() => {});
     });
   }
 
@@ -425,10 +468,10 @@ export class World implements Observer {
     this.say(() => `${tab.id} steals`);
     const silentMs = this.now - tab.heardLeaderAt;
     if (!tab.isVisible) this.violate(`${tab.id} steals, and it cannot be seen`);
-    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard a leader`);
+    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard who has the lock`);
     if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and it heard the leader ${silentMs} ms ago`);
     if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals, and does not hear itself`);
-    if (this.now - tab.ranSince < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and was frozen just now`);
+    if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and slept just now`);
     const pauseMs = 60_000 * 2 ** (tab.steals - 1);
     if (this.now - tab.stoleAt < pauseMs) this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after it stole before`);
     tab.stoleAt = this.now;
@@ -471,6 +514,8 @@ export class World implements Observer {
         holder.engine = new ModelEngine(this.store, this.#observerIn(tab), this.#fateOf(tab), () => {
           if (!tab.isAlive) return;
           this.say(() => `${tab.id} closed the files`);
+          // Who led itself knows that there was a leader.
+          tab.heardLeaderAt = this.now;
           this.#leaderlessSince = this.now;
           letGo();
         });
@@ -489,6 +534,9 @@ export class World implements Observer {
     return {
       committed: (id) => this.committed(id),
       undone: (id) => this.undone(id),
+      forgot: (client) => {
+        if (tab.isAlive) this.forgot(client);
+      },
       violate: (what) => {
         if (tab.isAlive) this.violate(`${tab.id}: ${what}`);
       },

@@ -1,0 +1,130 @@
+// Whether the schedules and the stories would find mistakes: each of these is made in a copy, and something has to fail. In `src/tabs` they are
+// mistakes of the protocol, in `store.ts` of what it expects of the engine. Names as arguments select some of them.
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import process from 'node:process';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+
+const HERE = fileURLToPath(new URL('.', import.meta.url));
+const SOURCES = fileURLToPath(new URL('../../src/tabs/', import.meta.url));
+const SCHEDULES = process.env.MANGROVE_TABS_SCHEDULES ?? '5000';
+
+/** A name, the file, what is in it, and what is there instead. */
+const MUTATIONS = [
+  ['leader executes what it executed before', 'leader.ts', 'if (served.session !== undefined && request.seq <= served.seq) {', 'if (false) {'],
+  ['leader does not keep its answer', 'leader.ts', 'if (served !== this.#own) served.reply = reply;', ''],
+  ['leader answers before all is stored', 'leader.ts', 'settled = this.#engine.settled();', 'settled = undefined;'],
+  ['leader keeps the files of an engine that crashed', 'leader.ts', 'this.#engine.abandon();', ''],
+  ['leader tells of a crash before it lets go of the files', 'leader.ts', /this\.#engine\.abandon\(\);\n(.*#post\(served, .*\n)/, '$1    this.#engine.abandon();\n'],
+  ['leader answers who is gone', 'leader.ts', 'else if (this.#remote.get(served.client) === served) ', 'else '],
+  ['leader does not tell of a crash', 'leader.ts', 'if (served !== undefined) this.#post(served, { type: \'crashed\'', 'if (false) this.#post(served!, { type: \'crashed\''],
+  ['leader is silent', 'leader.ts', '      this.announce();\n      this.#beat();', ''],
+  ['leader never forgets', 'leader.ts', 'if (!this.#isOver) this.#forget(client);', ''],
+  ['leader forgets who came back', 'leader.ts', '        const cancelForgetting = this.#env.after(0, () => {\n          release();\n          if (!this.#isOver) this.#forget(client);\n        });', '        release();\n        if (!this.#isOver) this.#forget(client);\n        const cancelForgetting = (): void => {};'],
+  ['client that begins again counts from the beginning', 'client.ts', 'if (options.isAgain) this.#seq = Math.floor(env.time());', ''],
+  ['client sends again under another number', 'client.ts', 'seq: flight.seq, message', 'seq: (flight as { seq: number }).seq = ++this.#seq, message'],
+  ['client sends once', 'client.ts', 'this.#later(flight.resends++, ', 'if (false) this.#later(flight.resends++, '],
+  ['client says nothing of what is open', 'client.ts', '{ state: this.#state, readOnly }', '{ state: null, readOnly }'],
+  ['client ignores what is open', 'client.ts', 'this.#state = message.state;', ';'],
+  ['client takes any answer', 'client.ts', 'if (flight === undefined || flight.seq !== seq) return;\n    this.#cancelResend();\n    this.#flight = undefined;\n    this.#isUnknown', 'if (flight === undefined) return;\n    this.#cancelResend();\n    this.#flight = undefined;\n    this.#isUnknown'],
+  ['client asks a leader that does not know it for ever', 'client.ts', 'if (flight.resends > HELLO_AFTER) this.#sayHello();', ''],
+  ['client refuses out of order', 'client.ts', /(if \(flight !== undefined && flight\.count > 0\) this\.#page\.refuse\(notAnswered.*)\n +(const waiting = this\.#waiting\.splice\(0\);)/, '$2\n$1'],
+  ['client says that nothing was done', 'client.ts', 'return wasSent\n', 'return false\n'],
+  ['client waits for ever', 'client.ts', 'if (waitedMs < this.#options.deadlineMs) return;', 'return;'],
+  ['client asks for ever what the engine does not survive', 'client.ts', 'const MAX_CRASHES = 2;', 'const MAX_CRASHES = Infinity;'],
+  ['client never looks for a leader', 'client.ts', 'this.#announce({ type: \'who\', protocol: PROTOCOL, client: this.#options.id });', ''],
+  ['client does not ask whether it missed news', 'client.ts', 'if (version > this.#version) this.#page.news();', ''],
+  ['client counts the time asleep', 'client.ts', 'if (isForgiven) this.#forgivenAt = now;', ''],
+  ['peer does not hold the lock of its name', 'peer.ts', 'this.#env.lock(names.client(database, id), isBack', 'this.#env.lock(names.client(database, `${id}!`), isBack'],
+  ['peer waits for the lock of its name', 'peer.ts', 'this.#env.lock(names.client(database, id), isBack', 'this.#env.lock(names.client(database, id), false'],
+  ['leader that lost the lock of a client does not wait for it', 'leader.ts', 'if (!this.#isOver) this.#watch(client);', ''],
+  ['peer says hello before it holds the lock of its name', 'peer.ts', '        if (this.#role !== \'joining\') return release();\n        this.#role = \'follower\';\n        this.#page.joined();\n        this.#who();\n        this.#queue(false);\n      },\n    });', '      },\n    });\n    this.#role = \'follower\';\n    this.#who();\n    this.#queue(false);'],
+  ['peer steals though the leader was heard', 'peer.ts', 'hasHeard ? isSilent : ', 'hasHeard ? true : '],
+  ['peer steals though it cannot be seen', 'peer.ts', ' && visible && isQuiet', ' && isQuiet'],
+  ['peer steals after it slept', 'peer.ts', 'isQuiet && !isLate', 'isQuiet'],
+  ['peer steals though it hears nobody', 'peer.ts', ' || !hearsItself', ''],
+  ['peer steals from who just began to open', 'peer.ts', ' && now - this.#openingAt > MISSED_HEARTBEATS * HEARTBEAT_MS', ''],
+  ['peer does not steal from who does not come to open', 'peer.ts', 'this.#client.forgetLeader();\n        this.#openingAt = this.#env.now();', 'this.#client.forgetLeader();'],
+  ['peer does not steal from an heir that does not run', 'peer.ts', 'this.#client.resigned(message.term);\n        this.#openingAt = this.#env.now();', 'this.#client.resigned(message.term);'],
+  ['peer follows before it holds the lock of its name', 'peer.ts', 'if (this.#role === \'joining\') return;', ''],
+  ['peer steals again and again', 'peer.ts', ' || now < this.#mayStealAt', ''],
+  ['peer never steals', 'peer.ts', 'this.#queue(true);', ''],
+  ['peer lets go of the lock before it closes the files', 'peer.ts', 'const failure = this.#closeLeader(forgetsOwn);\n', 'this.#letGo();\n    const failure = this.#closeLeader(forgetsOwn);\n'],
+  ['peer lets go of the lock while it opens', 'peer.ts', '    this.#cancelOpening();\n    this.#letGo();\n', '    this.#letGo();\n    this.#cancelOpening();\n', '    this.#cancelOpening();\n    const leader', '    const leader'],
+  ['peer that lost the lock goes on', 'peer.ts', 'this.#cancelOpening();\n    this.#closeLeader(false);', ''],
+  ['peer that lost the lock before it knew does not wait for it', 'peer.ts', ' || this.#role === \'opening\' || this.#role === \'follower\') {', ' || this.#role === \'opening\') {'],
+  ['peer hides before it is answered', 'peer.ts', '!(this.#client.isIdle || this.#role === \'away\')', 'false'],
+  ['peer that hides keeps what it got meanwhile', 'peer.ts', 'const failure = this.#resign(next === \'gone\');', 'const failure = next === \'gone\' ? this.#resign(true) : undefined;'],
+  ['peer that is shown forgets that it leaves', 'peer.ts', 'if (this.#whenIdle === \'away\') this.#whenIdle = undefined;', 'this.#whenIdle = undefined;'],
+  ['peer that left waits for the lock', 'peer.ts', 'if (this.role === \'opening\') this.#requeue(RETRY_MS);', 'this.#requeue(RETRY_MS);'],
+  ['peer that cannot be seen keeps the lock', 'peer.ts', 'if (heir === undefined) return;', 'return;'],
+  ['peer does not let the heir go first', 'peer.ts', 'this.#heir = { id: message.heir, until: this.#env.now() + HEIR_FIRST_MS };', ';'],
+  ['peer does not open again after a crash', 'peer.ts', '    // The lock is kept.\n    this.#open();', ''],
+  ['peer leads in a term of the past', 'peer.ts', 'Math.max(this.#client.term + 1, Math.floor(this.#env.time()))', 'Math.floor(this.#env.time() / 3_600_000)'],
+  ['engine keeps no outcome', 'store.ts', 'this.rows.set(client, { seq, outcomes });', ''],
+  ['engine keeps outcomes only of whole messages', 'store.ts', 'before?.seq === seq ? [...before.outcomes, outcome] : [outcome]', 'before?.seq === seq ? [outcome] : [outcome]'],
+  ['engine keeps the outcome, and loses the commit', 'store.ts', '      if (before === undefined) this.rows.delete(client);\n      else this.rows.set(client, before);\n', ''],
+  ['engine takes up snapshots of any version', 'store.ts', ' && this.#mayInherit && snapshot.version === this.#openedAt && snapshot.last === this.#openedLast', '', 'return snapshot.isLost ? LOST : snapshot.version;', 'return snapshot.isLost ? LOST : Math.max(snapshot.version, this.#openedAt);'],
+];
+
+function mutate(source, [name, , ...changes]) {
+  for (let i = 0; i < changes.length; i += 2) {
+    const changed = source.replace(changes[i], typeof changes[i] === 'string' ? () => changes[i + 1] : changes[i + 1]);
+    if (changed === source) throw new Error(`"${name}" is not to be found any more: ${changes[i]}`);
+    source = changed;
+  }
+  return source;
+}
+
+function pathOf([, file]) {
+  return join(file === 'store.ts' ? HERE : SOURCES, file);
+}
+
+const directory = mkdtempSync(join(tmpdir(), 'mangrove-tabs-'));
+
+async function bundle(entry, mutation) {
+  const outfile = join(directory, basename(entry).replace('.ts', '.mjs'));
+  const path = mutation === undefined ? '' : pathOf(mutation);
+  await build({
+    entryPoints: [join(HERE, entry)], outfile, bundle: true, platform: 'node', format: 'esm', logLevel: 'error', sourcemap: false,
+    plugins: [{
+      name: 'mutate',
+      setup: ({ onLoad }) => onLoad({ filter: /\/tabs\/\w+\.ts$/ }, (args) => {
+        return args.path === path ? { contents: mutate(readFileSync(path, 'utf8'), mutation), loader: 'ts' } : undefined;
+      }),
+    }],
+  });
+  return outfile;
+}
+
+function run(args) {
+  const env = { ...process.env, MANGROVE_TABS_SCHEDULES: SCHEDULES, MANGROVE_TABS_FAILURES: '1', MANGROVE_TABS_TRACE: 'no' };
+  const { status, stdout } = spawnSync(process.execPath, args, { env, encoding: 'utf8', timeout: 120_000 });
+  return { passed: status === 0, text: status === null ? 'hangs' : stdout };
+}
+
+async function find(mutation) {
+  const schedules = run([await bundle('run.ts', mutation)]);
+  if (!schedules.passed) return /^seed .*$/m.exec(schedules.text)?.[0] ?? schedules.text;
+  const stories = run(['--test', '--test-reporter', 'tap', await bundle('scenarios.test.ts', mutation)]);
+  return stories.passed ? undefined : (/^ *not ok .*$/m.exec(stories.text)?.[0].trim() ?? stories.text);
+}
+
+const chosen = MUTATIONS.filter(([name]) => process.argv.length < 3 || process.argv.slice(2).some((part) => name.includes(part)));
+for (const mutation of MUTATIONS) mutate(readFileSync(pathOf(mutation), 'utf8'), mutation);
+try {
+  let missed = 0;
+  if (await find(undefined) !== undefined) throw new Error('something fails without a mistake');
+  for (const mutation of chosen) {
+    const found = await find(mutation);
+    if (found === undefined) missed++;
+    console.log(`${found === undefined ? 'MISSED' : 'found'}: ${mutation[0]}${found === undefined ? '' : ` - ${found}`}`);
+  }
+  console.log(`${chosen.length - missed} of ${chosen.length} mistakes were found`);
+  process.exitCode = missed === 0 ? 0 : 1;
+} finally {
+  rmSync(directory, { recursive: true, force: true });
+}
