@@ -125,8 +125,13 @@ export class OpfsFile implements StorageFile {
     this.#handle.close();
   }
 
+  /** After a failure, whose error the caller gets whatever comes of this. */
   #askSize(): void {
-    if (!this.#isClosed) this.#size = this.#handle.getSize();
+    try {
+      if (!this.#isClosed) this.#size = this.#handle.getSize();
+    } catch {
+      // A file that cannot tell its size fails at the next call too.
+    }
   }
 
   #call<T>(action: string, call: () => T): T {
@@ -141,6 +146,8 @@ export class OpfsFile implements StorageFile {
 
 /** The files of one database, opened beforehand. */
 export class OpfsStorage implements CustomStorage {
+  /** The data file is kept longer by this, so that entries can be removed at the quota. Browsers count the length of files. */
+  readonly reserveBytes = 512 << 10;
   readonly #files: ReadonlyMap<string, OpfsFile>;
   readonly #hadLog: boolean;
 
