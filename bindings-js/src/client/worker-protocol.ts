@@ -13,10 +13,11 @@ export interface OpenRequest {
 }
 
 /**
- * From a worker: that it opened the database, that it could not or its engine is gone, that work in the background failed, new commits, or a
+ * From a worker: that its script runs, that it opened the database, that it could not or its engine is gone, that work in the background failed, new commits, or a
  * binary reply.
  */
 export type WorkerMessage =
+  | { readonly type: 'started' }
   | { readonly type: 'opened' }
   | { readonly type: 'news' }
   | { readonly type: 'failed' | 'trouble'; readonly error: PlainError }

@@ -23,6 +23,7 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
 const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
+#[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
 pub struct WriteTransaction<'a> {
     pub(super) shared: &'a Shared,
     pub(super) writer: MutexGuard<'a, Writer>,
