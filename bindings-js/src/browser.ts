@@ -12,6 +12,7 @@ import type { WorkerPort } from './client/worker-port.ts';
 import { SharedTransport } from './client/shared-transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
+import { BROWSER_MS, within } from './storage/deadline.ts';
 import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
 import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import { createLoader, fetchModule } from './wasm.ts';
@@ -235,27 +236,42 @@ const MESSAGES = {
   'private-mode': 'the browser refuses the origin private file system, as private windows do',
 } as const;
 
-/** Whether databases can be kept here. Nothing is created. */
+/**
+ * Whether databases can be kept here. Nothing is created.
+ *
+ * @throws KvError KV_TIMEOUT if the browser does not answer within 30 seconds.
+ */
 export async function checkSupport(): Promise<Support> {
   const lacking = (reason: keyof typeof MESSAGES): Support => ({ ok: false, reason, message: MESSAGES[reason] });
   if (globalThis.isSecureContext === false) return lacking('insecure-context');
   if (typeof Worker !== 'function') return lacking('no-worker');
   if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') return lacking('no-opfs');
   try {
-    await navigator.storage.getDirectory();
-  } catch {
+    await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
+  } catch (error) {
+    // No answer is not a refusal.
+    if (error instanceof KvError) throw error;
     return lacking('private-mode');
   }
   return { ok: true, storage: 'opfs' };
 }
 
-/** Asks the browser to keep the origin's data when space runs short; tells whether it does. It may ask the user. */
+/**
+ * Asks the browser to keep the origin's data when space runs short; tells whether it does. It may ask the user. False also where it has not
+ * answered within 30 seconds; a later call tells what came of it.
+ */
 export async function persist(): Promise<boolean> {
-  return await globalThis.navigator?.storage?.persist?.() ?? false;
+  const asked = globalThis.navigator?.storage?.persist?.();
+  return asked === undefined ? false : within(asked, BROWSER_MS, 'persist').catch(() => false);
 }
 
-/** Bytes that the origin uses and may use, as the browser estimates. */
+/**
+ * Bytes that the origin uses and may use, as the browser estimates.
+ *
+ * @throws KvError KV_TIMEOUT if it does not answer within 30 seconds.
+ */
 export async function estimate(): Promise<{ usage: number; quota: number }> {
-  const { usage = 0, quota = 0 } = await globalThis.navigator?.storage?.estimate?.() ?? {};
+  const asked = globalThis.navigator?.storage?.estimate?.();
+  const { usage = 0, quota = 0 } = asked === undefined ? {} : await within(asked, BROWSER_MS, 'estimate');
   return { usage, quota };
 }

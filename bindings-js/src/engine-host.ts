@@ -21,9 +21,12 @@ function isPlain(thrown: unknown): thrown is PlainError {
 class TrackedStorage implements CustomStorage {
   readonly #storage: CustomStorage;
   readonly files = new Map<string, StorageFile>();
+  /** The engine asks for it. */
+  readonly reserveBytes: number | undefined;
 
-  constructor(storage: CustomStorage) {
+  constructor(storage: CustomStorage & { readonly reserveBytes?: number }) {
     this.#storage = storage;
+    this.reserveBytes = storage.reserveBytes;
   }
 
   open(file: string): StorageFile {

@@ -452,6 +452,11 @@ export interface CustomStorage {
   list(): string[];
   /** Removes a file that is not open; a missing one is no error. */
   remove(file: string): void;
+  /**
+   * Bytes by which the data file is kept longer than its content, so that entries can be removed where there is no room left; at least 32
+   * nodes. For storages whose `truncate` takes the room for what it adds. Default 0: none.
+   */
+  readonly reserveBytes?: number | undefined;
 }
 
 /**

@@ -1,6 +1,7 @@
 // A dedicated worker that runs one engine.
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from './client/worker-protocol.ts';
 import { EngineHost } from './engine-host.ts';
+import type { KvError } from './errors.ts';
 import { toPlain } from './plain-error.ts';
 import type { CustomStorage } from './types.ts';
 
@@ -13,7 +14,11 @@ export interface Scope {
 
 /** A storage that the worker opened. */
 export interface WorkerStorage extends CustomStorage {
-  close?(): void;
+  close?(): Promise<void> | void;
+  /** Resolves when what was closed can be opened by others. */
+  readonly closing?: Promise<void> | undefined;
+  /** Told once, when its files were removed behind its back. */
+  onLost?: ((error: KvError) => void) | undefined;
 }
 
 /** Where replies go. */
@@ -58,13 +63,14 @@ export function serve<S extends WorkerStorage>(
     try {
       host = EngineHost.open(request.module, storage, request.engine);
       replies = repliesOf(storage);
+      storage.onLost = fail;
       host.background = {
         news: () => scope.postMessage({ type: 'news' }),
         trouble: (error) => scope.postMessage({ type: 'trouble', error: toPlain(error) }),
         fail,
       };
     } catch (error) {
-      storage.close?.();
+      await storage.close?.();
       throw error;
     }
   };
@@ -90,4 +96,5 @@ export function serve<S extends WorkerStorage>(
     if (take === undefined) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
   };
   scope.onmessageerror = () => postFailure(new Error('a message could not be read'), scope);
+  scope.postMessage({ type: 'started' });
 }

@@ -12,6 +12,14 @@ serve<WorkerStorage>(
     if (storage === 'memory') return new MemoryStorage();
     throw new KvError('KV_INVALID_ARGUMENT', 'for IndexedDB the option worker has to give worker-indexeddb.js');
   },
-  () => ({ push: (bytes) => postReply(bytes), end: (error) => postFailure(error) }),
+  (storage) => ({
+    push: (bytes) => {
+      // Who has closed the database may open or remove it at once.
+      const closing = storage instanceof OpfsStorage ? storage.closing : undefined;
+      if (closing === undefined) postReply(bytes);
+      else void closing.then(() => postReply(bytes));
+    },
+    end: (error) => postFailure(error),
+  }),
   { shared: serveTabs },
 );

@@ -50,20 +50,27 @@ class FileSystem {
   readonly handle = new Handle();
   readonly #log = new Handle();
   hasLog = false;
+  /** What a new look at the data file finds, if not what the handle wrote. */
+  stored: Uint8Array<ArrayBuffer> | undefined;
   /** What the next attempts to open reject with. */
   refusals: unknown[] = [];
   attempts = 0;
+  /** What an attempt to open gives, if not the handle. */
+  answer: Promise<Handle> | undefined;
   isCreated = false;
+  /** The data file was removed. */
+  isMissing = false;
   readonly removed: string[] = [];
 
   /** Runs `use` with this as the browser's file system. */
   async install(use: () => Promise<void>): Promise<void> {
     const file = {
+      getFile: async () => new Blob([this.stored ?? this.handle.bytes]),
       createSyncAccessHandle: async () => {
         this.attempts++;
         const refusal = this.refusals.shift();
         if (refusal !== undefined) throw refusal;
-        return this.handle;
+        return await (this.answer ?? this.handle);
       },
     };
     const log = { createSyncAccessHandle: async () => this.#log };
@@ -76,7 +83,7 @@ class FileSystem {
         return this.isCreated ? directory : missing();
       },
       getFileHandle: async (name: string, { create = false }: { create?: boolean } = {}) => {
-        if (name !== 'log') return create || this.isCreated ? file : missing();
+        if (name !== 'log') return create || (this.isCreated && !this.isMissing) ? file : missing();
         this.hasLog ||= create;
         return this.hasLog ? log : missing();
       },
@@ -102,8 +109,8 @@ test('waits for a file that is held and opens it then', async () => {
   await system.install(async () => {
     const storage = await OpfsStorage.open('a', true, 10_000);
     assert.equal(system.attempts, 4);
-    storage.close();
-    storage.close();
+    await storage.close();
+    await storage.close();
     assert.equal(system.handle.closed, 1);
   });
 });
@@ -142,7 +149,8 @@ test('asking for a missing database creates nothing', async () => {
 test('a short or negative count is an error, whatever else the browser says', async () => {
   const system = new FileSystem();
   await system.install(async () => {
-    const file = (await OpfsStorage.open('a', true, 0)).open('data');
+    const storage = await OpfsStorage.open('a', true, 0);
+    const file = storage.open('data');
     file.write(0, new Uint8Array(100).fill(1));
     assert.equal(file.size(), 100);
     for (const count of [0, 99, 101, -8, 4294967288, NaN]) {
@@ -162,6 +170,82 @@ test('a short or negative count is an error, whatever else the browser says', as
     assert.equal(file.size(), 200);
     file.close();
     assert.throws(() => file.write(0, new Uint8Array(1)), code('KV_CLOSED'));
+    await storage.close();
+  });
+});
+
+test('a handle that cannot tell its size hides no other failure', async () => {
+  const system = new FileSystem();
+  await system.install(async () => {
+    const storage = await OpfsStorage.open('a', true, 0);
+    const file = storage.open('data');
+    system.handle.writeResult = -8;
+    system.handle.getSize = () => {
+      throw new DOMException('no answer', 'InvalidStateError');
+    };
+    assert.throws(() => file.write(0, new Uint8Array(1)), code('KV_QUOTA_EXCEEDED'));
+  });
+});
+
+/** A data file as a database has it, as far as it tells one from others. */
+function dataFile(id: number): Uint8Array<ArrayBuffer> {
+  return new Uint8Array(8192).fill(id);
+}
+
+test('files that were removed are noticed after a write, and their handles are not closed', async (context) => {
+  for (const found of ['nothing', 'another database', 'an empty file'] as const) {
+    const system = new FileSystem();
+    await system.install(async () => {
+      context.mock.timers.enable({ apis: ['setTimeout'] });
+      const storage = await OpfsStorage.open('a', true, 0);
+      const lost: unknown[] = [];
+      storage.onLost = (error) => lost.push(error);
+      const file = storage.open('data');
+      file.write(0, dataFile(1));
+      const look = async (): Promise<void> => {
+        context.mock.timers.tick(1000);
+        // The look itself takes some turns.
+        for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+      };
+      await look();
+      assert.equal(lost.length, 0);
+      if (found === 'nothing') system.isMissing = true;
+      else system.stored = found === 'an empty file' ? new Uint8Array(0) : dataFile(2);
+      await look();
+      assert.equal(lost.length, 0, 'nobody wrote');
+      file.write(0, dataFile(1));
+      await look();
+      assert.equal(lost.length, 1);
+      assert.ok(code('KV_EVICTED')(lost[0]));
+      context.mock.timers.reset();
+      await storage.close();
+      assert.equal(system.handle.closed, 0, 'closing it might never return');
+      assert.equal(lost.length, 1, 'told once');
+    });
+  }
+});
+
+test('files that were removed are noticed when they are closed', async () => {
+  const system = new FileSystem();
+  await system.install(async () => {
+    const storage = await OpfsStorage.open('a', true, 0);
+    storage.open('data').write(0, dataFile(1));
+    system.stored = dataFile(2);
+    await storage.close();
+    assert.equal(system.handle.closed, 0);
+  });
+});
+
+test('a browser that does not answer ends in a typed error', async (context) => {
+  const system = new FileSystem();
+  system.answer = new Promise(() => undefined);
+  await system.install(async () => {
+    context.mock.timers.enable({ apis: ['setTimeout'] });
+    const opening = OpfsStorage.open('a', true, 0);
+    for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
+    context.mock.timers.tick(30_000);
+    await rejects(opening, 'KV_TIMEOUT');
+    context.mock.timers.reset();
   });
 });
 

@@ -65,6 +65,73 @@ for (const [name, { prepare }] of Object.entries(LACKS)) {
   });
 }
 
+for (const [reason, prepare] of Object.entries({
+  'insecure-context': () => Object.defineProperty(window, 'isSecureContext', { value: false }),
+  'no-worker': () => Object.defineProperty(window, 'Worker', { value: undefined }),
+  'no-opfs': () => Object.defineProperty(navigator.storage, 'getDirectory', { value: undefined }),
+  'private-mode': () => {
+    navigator.storage.getDirectory = () => Promise.reject(new DOMException('not in private', 'SecurityError'));
+  },
+})) {
+  test(`the reason is told: ${reason}`, async ({ profile }) => {
+    const context = await profile.launch();
+    await context.addInitScript(prepare);
+    const page = await context.newPage();
+    await page.goto(HARNESS_URL);
+    const found = await page.evaluate(async () => {
+      const { checkSupport, open } = window.mangrove;
+      const support = await checkSupport();
+      const failure = await open('x').catch((error: { code: string; message: string }) => error);
+      const db = await open('x', { onUnavailable: 'memory' });
+      const found = [support.ok ? '' : support.reason, 'code' in failure ? failure.code : '', 'code' in failure ? failure.message : '', db.persistence];
+      await db.close();
+      return found;
+    });
+    expect(found).toEqual([reason, 'KV_UNSUPPORTED', expect.stringContaining(`(${reason})`), 'memory']);
+  });
+}
+
+test('a page that is not secure really lacks OPFS', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.route('http://not-secure.test/**', async (route) => {
+    const { pathname } = new URL(route.request().url());
+    await route.fulfill({ response: await route.fetch({ url: HARNESS_URL + pathname }) });
+  });
+  await page.goto('http://not-secure.test/');
+  const found = await page.evaluate(async () => {
+    const { checkSupport, open } = window.mangrove;
+    const support = await checkSupport();
+    const code = await open('x').then(() => 'none', (error: { code: string }) => error.code);
+    const db = await open('x', { onUnavailable: 'memory' });
+    return [support.ok ? '' : support.reason, code, db.persistence];
+  });
+  expect(found).toEqual(['insecure-context', 'KV_UNSUPPORTED', 'memory']);
+});
+
+test('waits that the browser never ends have an end', async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.clock.install();
+  await page.goto(HARNESS_URL);
+  const begun = page.evaluate(async () => {
+    const { checkSupport, estimate, open, persist } = window.mangrove;
+    const never = (): Promise<never> => new Promise(() => undefined);
+    const code = (promise: Promise<unknown>): Promise<unknown> => promise.catch((error: { code?: string }) => error.code);
+    const silent = URL.createObjectURL(new Blob([''], { type: 'text/javascript' }));
+    // A script that says nothing.
+    const worker = code(open('x', { worker: silent, onUnavailable: 'memory' }));
+    await checkSupport();
+    Object.assign(navigator.storage, { persist: never, estimate: never, getDirectory: never });
+    const waits = [worker, persist(), code(estimate()), code(checkSupport()), code(open('x', { onUnavailable: 'memory' }))];
+    document.title = 'waiting';
+    return Promise.all(waits);
+  });
+  await expect(page).toHaveTitle('waiting');
+  // The worker is started after the answer about OPFS.
+  const waiting = setInterval(() => void page.clock.runFor(31_000), 100);
+  expect(await begun).toEqual(['KV_TIMEOUT', false, 'KV_TIMEOUT', 'KV_TIMEOUT', 'KV_TIMEOUT']);
+  clearInterval(waiting);
+});
+
 test('where there is OPFS it is taken, whatever may stand in', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);

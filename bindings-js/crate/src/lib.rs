@@ -84,8 +84,13 @@ impl Engine {
     /// Opens the database in `storage`; throws `{ code, message, retryable }`.
     pub fn open(storage: HostStorage, options: &EngineOptions) -> Result<Engine, JsValue> {
         keep_panic_message();
+        let reserve_bytes = storage.reserve_bytes().unwrap_or_default();
         let database = to_options(options)
             .and_then(|opened| {
+                let opened = Options {
+                    reserve_bytes,
+                    ..opened
+                };
                 let beside_writer = options.beside_writer().unwrap_or_default();
                 Database::open(Arc::new(JsStorage::new(storage, beside_writer)), opened)
             })

@@ -25,6 +25,9 @@ extern "C" {
     fn list(this: &HostStorage) -> std::result::Result<Vec<String>, JsValue>;
     #[wasm_bindgen(method, catch)]
     fn remove(this: &HostStorage, file: &str) -> std::result::Result<(), JsValue>;
+    /// [`Options::reserve_bytes`](mangrove_engine::Options::reserve_bytes) that suit it.
+    #[wasm_bindgen(method, getter, js_name = reserveBytes)]
+    pub fn reserve_bytes(this: &HostStorage) -> Option<u32>;
 
     /// `StorageFile` of the TypeScript API.
     pub type HostFile;

@@ -54,9 +54,9 @@ export class FlushingTransport extends LocalTransport {
     this.events?.idle();
   }
 
-  override dispose(): void {
+  override dispose(): Promise<void> | void {
     this.#isMessageWaiting = false;
-    super.dispose();
+    return super.dispose();
   }
 
   /** A message waits for a flush. Where there is none to make, it goes on. */

@@ -13,10 +13,15 @@ export class LocalTransport implements Transport {
   readonly lookups: Lookups;
   events: TransportEvents | undefined;
   protected readonly host: EngineHost;
-  readonly #release: () => void;
+  readonly #release: () => unknown;
 
   /** `release` is called once when the engine is gone, also if it cannot be opened. */
-  constructor(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, release: () => void) {
+  constructor(
+    module: WebAssembly.Module,
+    storage: CustomStorage & { onLost?: (error: KvError) => void },
+    options: EngineOptions,
+    release: () => unknown,
+  ) {
     this.#release = release;
     try {
       this.host = EngineHost.open(module, storage, options);
@@ -26,8 +31,9 @@ export class LocalTransport implements Transport {
         trouble: (error) => this.events?.trouble(error),
         fail: (error) => this.events?.fail(error),
       };
+      storage.onLost = (error) => this.events?.fail(error);
     } catch (error) {
-      release();
+      void release();
       throw error;
     }
   }
@@ -56,12 +62,14 @@ export class LocalTransport implements Transport {
     return reply;
   }
 
-  dispose(): void {
+  dispose(): Promise<void> | void {
+    let released: unknown;
     try {
       this.host.dispose();
     } finally {
-      this.#release();
+      released = this.#release();
     }
+    return released as Promise<void> | undefined;
   }
 
   protected deliver(reply: Uint8Array): void {

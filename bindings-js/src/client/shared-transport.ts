@@ -3,6 +3,7 @@ import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import { names } from '../tabs/messages.ts';
 import { onAbort } from './async.ts';
+import { START_MS } from './worker-transport.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
 import type { LifecycleMessage, OpenRequest } from './worker-protocol.ts';
@@ -72,7 +73,10 @@ export class SharedTransport implements Transport {
   #open(signal: AbortSignal | undefined): Promise<void> {
     return new Promise((resolve, reject) => {
       const forget = onAbort(signal, () => reject(signal?.reason));
+      const late = (): void => reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
+      const timer = setTimeout(late, START_MS);
       this.#listen({
+        started: () => clearTimeout(timer),
         opened: () => {
           forget();
           this.#hear();
@@ -95,7 +99,7 @@ export class SharedTransport implements Transport {
     this.#worker.postMessage({ ...request, tabs } satisfies OpenRequest);
   }
 
-  #listen(first: { opened(): void; failed(error: KvError): void; stopped(reason: string): void }): void {
+  #listen(first: { started(): void; opened(): void; failed(error: KvError): void; stopped(reason: string): void }): void {
     const worker = this.#worker;
     let { opened, failed, stopped } = first;
     worker.onmessage = ({ data }) => {
@@ -110,6 +114,7 @@ export class SharedTransport implements Transport {
         case 'trouble': return this.events?.trouble(fromPlain(data.error));
         case 'joined': return this.#watch();
         case 'left': return this.#left?.(data.error && fromPlain(data.error));
+        case 'started': return first.started();
         case 'failed': return failed(fromPlain(data.error));
         case 'opened':
           opened();
@@ -181,7 +186,7 @@ export class SharedTransport implements Transport {
     } catch {
       return this.#fail(error);
     }
-    this.#listen({ opened: () => {}, failed: (failure) => this.#fail(failure), stopped: () => this.#fail(error) });
+    this.#listen({ started: () => {}, opened: () => {}, failed: (failure) => this.#fail(failure), stopped: () => this.#fail(error) });
     this.#ask(request, true);
     this.events?.trouble(error);
     this.events?.refuse(error, unanswered);

@@ -30,6 +30,8 @@ export type LifecycleMessage =
 
 /** What a worker says; a binary reply without more answers one message. */
 export type WorkerMessage =
+  /** Its script runs. */
+  | { readonly type: 'started' }
   | { readonly type: 'opened' }
   | { readonly type: 'news' }
   /** It could not open the database, or its engine is gone; or work in the background failed. */

@@ -5,6 +5,9 @@ import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
 import type { OpenRequest } from './worker-protocol.ts';
 
+/** Until the worker's script runs, however long opening takes then. */
+export const START_MS = 30_000;
+
 export class WorkerTransport implements Transport {
   readonly takesBuffers = true;
   events: TransportEvents | undefined;
@@ -40,12 +43,16 @@ export class WorkerTransport implements Transport {
 
   #open(request: Promise<OpenRequest>, signal: AbortSignal | undefined): Promise<void> {
     const worker = this.#worker;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     return new Promise<void>((resolve, reject) => {
       const abort = (): void => reject(signal?.reason);
       if (signal?.aborted) return abort();
       signal?.addEventListener('abort', abort, { once: true });
+      const late = (): void => reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
+      timer = setTimeout(late, START_MS);
       worker.onmessage = ({ data }) => {
-        if (data instanceof Uint8Array) return;
+        clearTimeout(timer);
+        if (data instanceof Uint8Array || data.type === 'started') return;
         signal?.removeEventListener('abort', abort);
         if (data.type === 'trouble') return;
         if (data.type === 'failed') return reject(fromPlain(data.error));
@@ -58,7 +65,7 @@ export class WorkerTransport implements Transport {
         reject(new KvError('KV_UNSUPPORTED', `the worker could not be started (no-worker): ${event.message ?? ''}`));
       };
       request.then((message) => worker.postMessage(message)).catch(reject);
-    });
+    }).finally(() => clearTimeout(timer));
   }
 
   #listen(): void {

@@ -53,6 +53,10 @@ export class WatchedStorage implements CustomStorage {
     this.#storage = storage;
   }
 
+  get reserveBytes(): number {
+    return this.#storage.reserveBytes ?? 0;
+  }
+
   open(file: string): StorageFile {
     return new WatchedFile(sync('open', this.#storage.open(file)));
   }

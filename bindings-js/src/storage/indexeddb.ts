@@ -25,12 +25,17 @@ export class IndexedDbStorage implements CustomStorage {
   /** The one that begins when it is over. */
   #next: Promise<void> | undefined;
   #failure: KvError | undefined;
+  /** Told when the browser has closed the database. */
+  onLost: ((error: KvError) => void) | undefined;
 
   private constructor(db: IDBDatabase, release: () => void) {
     this.#db = db;
     this.#release = release;
     // The user removed the site's data, or another version of this package wants the database.
-    db.onclose = () => this.#fail(new KvError('KV_IO', 'the browser closed the database; open it again'));
+    db.onclose = () => {
+      this.#fail(new KvError('KV_IO', 'the browser closed the database, perhaps because its data was removed; open it again'));
+      this.onLost?.(this.#failure as KvError);
+    };
   }
 
   /** Locks and loads a database's files, waiting up to `timeoutMs` while somebody else has it. */

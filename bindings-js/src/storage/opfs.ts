@@ -2,10 +2,12 @@
 // Handles can only be had asynchronously, so that all are opened before the engine starts. Nothing here ever removes
 // or truncates a file on its own account.
 import { KvError } from '../errors.ts';
+import { BROWSER_MS, within } from './deadline.ts';
+import { Presence } from './opfs-presence.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
 /** `FileSystemSyncAccessHandle`, which the types of windows lack. */
-interface AccessHandle {
+export interface AccessHandle {
   read(into: Uint8Array, options: { at: number }): number;
   write(from: Uint8Array, options: { at: number }): number;
   flush(): void;
@@ -66,8 +68,8 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
     throw new KvError('KV_UNSUPPORTED', 'there is no origin private file system here (no-opfs)');
   }
   try {
-    const root = await navigator.storage.getDirectory();
-    return await root.getDirectoryHandle(ROOT_DIRECTORY, { create });
+    const root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
+    return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);
   } catch (error) {
     if (!create && nameOf(error) === 'NotFoundError') return undefined;
     throw toKvError(error, 'open the origin private file system');
@@ -79,10 +81,13 @@ export class OpfsFile implements StorageFile {
   /** Asking the browser costs as much as a read. */
   #size: number;
   #isClosed = false;
+  readonly #presence: Presence | undefined;
 
-  constructor(handle: AccessHandle) {
+  /** `presence` closes the handle, if it is given. */
+  constructor(handle: AccessHandle, presence?: Presence) {
     this.#handle = handle;
     this.#size = handle.getSize();
+    this.#presence = presence;
   }
 
   read(at: number, into: Uint8Array): void {
@@ -91,6 +96,7 @@ export class OpfsFile implements StorageFile {
   }
 
   write(at: number, from: Uint8Array): void {
+    this.#presence?.touched();
     let count = -1;
     try {
       count = this.#call('write', () => this.#handle.write(from, { at }));
@@ -122,11 +128,17 @@ export class OpfsFile implements StorageFile {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    this.#handle.close();
+    if (this.#presence === undefined) this.#handle.close();
+    else this.#presence.letGo(this.#handle);
   }
 
+  /** After a failure, whose error the caller gets whatever comes of this. */
   #askSize(): void {
-    if (!this.#isClosed) this.#size = this.#handle.getSize();
+    try {
+      if (!this.#isClosed) this.#size = this.#handle.getSize();
+    } catch {
+      // A file that cannot tell its size fails at the next call too.
+    }
   }
 
   #call<T>(action: string, call: () => T): T {
@@ -141,31 +153,50 @@ export class OpfsFile implements StorageFile {
 
 /** The files of one database, opened beforehand. */
 export class OpfsStorage implements CustomStorage {
+  /** The data file is kept longer by this, so that entries can be removed at the quota. Browsers count the length of files. */
+  readonly reserveBytes = 512 << 10;
   readonly #files: ReadonlyMap<string, OpfsFile>;
   readonly #hadLog: boolean;
+  readonly #presence: Presence;
 
-  private constructor(files: ReadonlyMap<string, OpfsFile>, hadLog: boolean) {
+  private constructor(files: ReadonlyMap<string, OpfsFile>, hadLog: boolean, presence: Presence) {
     this.#files = files;
     this.#hadLog = hadLog;
+    this.#presence = presence;
+  }
+
+  /** Told once, when the files were removed behind the database's back. */
+  set onLost(lost: (error: KvError) => void) {
+    this.#presence.onLost = lost;
+  }
+
+  /** Resolves when the files that were closed can be opened by others; undefined if none was. */
+  get closing(): Promise<void> | undefined {
+    return this.#presence.closing;
   }
 
   /** Opens the files, waiting up to `timeoutMs` while somebody else holds them. */
   static async open(name: string, create: boolean, timeoutMs: number): Promise<OpfsStorage> {
     const missing = (): KvError => new KvError('KV_NOT_FOUND', `the database ${name} does not exist`);
     const directory = directoryName(name);
-    const files = new Map<string, OpfsFile>();
+    const handles: AccessHandle[] = [];
+    const soon = <T>(promise: Promise<T>): Promise<T> => within(promise, BROWSER_MS, `finding the files of ${name}`);
     try {
       const root = await rootDirectory(create);
       if (root === undefined) throw missing();
-      const parent = await root.getDirectoryHandle(directory, { create });
-      const data = await parent.getFileHandle(DATA_FILE, { create });
-      files.set(DATA_FILE, new OpfsFile(await acquire(name, data as FileHandle, timeoutMs)));
-      const hadLog = await parent.getFileHandle(LOG_FILE).then(() => true, isMissing);
-      const log = await parent.getFileHandle(LOG_FILE, { create: true });
-      files.set(LOG_FILE, new OpfsFile(await acquire(name, log as FileHandle, timeoutMs)));
-      return new OpfsStorage(files, hadLog);
+      const parent = await soon(root.getDirectoryHandle(directory, { create }));
+      const data = await soon(parent.getFileHandle(DATA_FILE, { create }));
+      const dataHandle = await acquire(name, data as FileHandle, timeoutMs);
+      handles.push(dataHandle);
+      const hadLog = await soon(parent.getFileHandle(LOG_FILE)).then(() => true, isMissing);
+      const log = await soon(parent.getFileHandle(LOG_FILE, { create: true }));
+      const logHandle = await acquire(name, log as FileHandle, timeoutMs);
+      handles.push(logHandle);
+      const presence = new Presence(parent, name, DATA_FILE, dataHandle);
+      const files = [[DATA_FILE, new OpfsFile(dataHandle, presence)], [LOG_FILE, new OpfsFile(logHandle, presence)]] as const;
+      return new OpfsStorage(new Map(files), hadLog, presence);
     } catch (error) {
-      for (const file of files.values()) file.close();
+      for (const handle of handles) handle.close();
       throw !create && nameOf(error) === 'NotFoundError' ? missing() : toKvError(error, `open ${name}`);
     }
   }
@@ -187,8 +218,10 @@ export class OpfsStorage implements CustomStorage {
     throw new KvError('KV_IO', `${file} cannot be removed while the database is open`);
   }
 
-  close(): void {
+  /** Resolves when the files can be opened by others. */
+  close(): Promise<void> | undefined {
     for (const file of this.#files.values()) file.close();
+    return this.closing;
   }
 }
 
@@ -204,7 +237,7 @@ export async function acquire(name: string, file: FileHandle, timeoutMs: number)
   const deadline = performance.now() + timeoutMs;
   for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
     try {
-      return await file.createSyncAccessHandle();
+      return await within(file.createSyncAccessHandle(), Math.max(timeoutMs, BROWSER_MS), `opening a file of ${name}`);
     } catch (error) {
       if (!HELD.includes(nameOf(error))) throw error;
       const leftMs = deadline - performance.now();

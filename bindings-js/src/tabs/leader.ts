@@ -102,6 +102,13 @@ export class Leader implements OwnLeader {
     this.#crash(error);
   }
 
+  /** Serves nobody any more; what was not stored is lost. */
+  abandon(): void {
+    if (this.#isOver) return;
+    this.#end();
+    this.#engine.abandon();
+  }
+
   /** Serves nobody any more and closes the files. */
   close(forgetsOwn: boolean): void {
     if (this.#isOver) return;

@@ -141,6 +141,13 @@ export class Peer {
     this.#leader?.fail(error);
   }
 
+  /** The files are gone: nobody can go on. */
+  end(error: KvError): void {
+    this.#leader?.abandon();
+    this.#leader = undefined;
+    this.#fail(error);
+  }
+
   /** The page can be seen, or not any more. */
   setVisible(visible: boolean): void {
     if (visible === this.#client.visible) return;

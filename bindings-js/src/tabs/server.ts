@@ -1,6 +1,7 @@
 // A dedicated worker whose page shares its database with other tabs.
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../client/worker-protocol.ts';
 import { EngineHost } from '../engine-host.ts';
+import { KvError } from '../errors.ts';
 import { toPlain } from '../plain-error.ts';
 import type { Scope, WorkerStorage } from '../worker-server.ts';
 import { BrowserEnvironment, isSupported } from './browser.ts';
@@ -8,6 +9,10 @@ import { TabsEngine } from './engine.ts';
 import type { LeaderEngine, PageEvents } from './environment.ts';
 import { names } from './messages.ts';
 import { Peer } from './peer.ts';
+
+function evicted(name: string): KvError {
+  return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to begin anew`);
+}
 
 /** Serves the page, if there is all that it takes; undefined if not. Gives what takes the page's messages. */
 export function serveTabs(
@@ -19,6 +24,8 @@ export function serveTabs(
   if (tabs === undefined || !isSupported()) return undefined;
   const database = `${storage}:${name}`;
   let wasOpened = false;
+  /** The files that this tab had last. */
+  let storageOf: WorkerStorage | undefined;
 
   const post = (message: WorkerMessage, transfer?: Transferable[]): void => scope.postMessage(message, transfer);
   const page: PageEvents = {
@@ -33,14 +40,22 @@ export function serveTabs(
     blocked: (reason) => post({ type: 'blocked', reason }),
     trouble: (error) => post({ type: 'trouble', error: toPlain(error) }),
     failed: (error) => post({ type: 'failed', error: toPlain(error) }),
-    left: (error) => post({ type: 'left', error: error && toPlain(error) }),
+    left: (error) => {
+      // Who has closed the database may open or remove it at once.
+      void Promise.resolve(storageOf?.closing).then(() => post({ type: 'left', error: error && toPlain(error) }));
+    },
   };
 
   const open = async (signal: AbortSignal): Promise<LeaderEngine> => {
     // Who was served before found it there; it is not made anew behind their backs. Reading only is a matter of this page's requests.
     const create = engine.create && !engine.readOnly && !wasOpened;
     const options = { ...engine, create, exclusive: engine.exclusive && !wasOpened, readOnly: false };
-    const opened = await openStorage({ ...request, engine: options }, signal);
+    const opened = await openStorage({ ...request, engine: options }, signal).catch((error: unknown) => {
+      if (wasOpened && error instanceof KvError && error.code === 'KV_NOT_FOUND') throw evicted(name);
+      throw error;
+    });
+    storageOf = opened;
+    opened.onLost = (error) => peer.end(error);
     try {
       signal.throwIfAborted();
       const host = EngineHost.open(request.module, opened, options);
@@ -51,7 +66,7 @@ export function serveTabs(
       };
       return new TabsEngine(host, opened);
     } catch (error) {
-      opened.close?.();
+      await opened.close?.();
       throw error;
     }
   };

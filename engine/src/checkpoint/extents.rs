@@ -19,6 +19,8 @@ pub(crate) struct FreeExtents {
     /// The extents of each class, again by address. Up to 16 units a class is one length, beyond it a power of two.
     classes: Vec<BTreeMap<u64, u64>>,
     units: u64,
+    /// Units of extents that are shorter than [`SHORT_UNITS`].
+    short: u64,
     /// First unit behind the file; units from here on are free without being listed.
     end: u64,
     /// The end is not moved up beyond this.
@@ -34,6 +36,8 @@ pub(crate) fn is_limit_error(error: &Error) -> bool {
 }
 
 const EXACT_CLASSES: u64 = 16;
+/// Not every block finds room in extents that are shorter.
+const SHORT_UNITS: u64 = 4;
 
 fn class_of(units: u64) -> usize {
     if units <= EXACT_CLASSES {
@@ -56,6 +60,11 @@ impl FreeExtents {
 
     pub(crate) fn free_units(&self) -> u64 {
         self.units
+    }
+
+    /// Units in which blocks of a few units are sure enough to find room.
+    pub(crate) fn roomy_units(&self) -> u64 {
+        self.units - self.short / 2
     }
 
     /// Bounds or frees the growth of the file.
@@ -256,12 +265,18 @@ impl FreeExtents {
         self.classes[class].insert(start, units);
         self.by_start.insert(start, units);
         self.units += units;
+        if units < SHORT_UNITS {
+            self.short += units;
+        }
     }
 
     fn take(&mut self, start: u64) -> u64 {
         let units = self.by_start.remove(&start).expect("the extent was found in this map");
         self.classes[class_of(units)].remove(&start);
         self.units -= units;
+        if units < SHORT_UNITS {
+            self.short -= units;
+        }
         units
     }
 }

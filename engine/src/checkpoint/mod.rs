@@ -362,17 +362,17 @@ pub(crate) fn seal(
 }
 
 /// Gives the free tail of the file back to the file system if it is long. Failure is harmless: the tail is free either way.
-pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock) {
-    cut_tail_from(file, superblock, |len| CUT_BYTES.max(len / 8));
+pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
+    cut_tail_from(file, superblock, reserve_bytes, |len| CUT_BYTES.max(len / 8));
 }
 
 /// As [`cut_tail`], however short the tail is.
-pub(crate) fn cut_whole_tail(file: &dyn StorageFile, superblock: &Superblock) {
-    cut_tail_from(file, superblock, |_| 0);
+pub(crate) fn cut_whole_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
+    cut_tail_from(file, superblock, reserve_bytes, |_| 0);
 }
 
-fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, least: impl Fn(u64) -> u64) {
-    let needed = superblock.file_units << superblock.unit_shift;
+fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32, least: impl Fn(u64) -> u64) {
+    let needed = (superblock.file_units << superblock.unit_shift) + u64::from(reserve_bytes);
     if let Ok(len) = file.len()
         && len > needed
         && len - needed >= least(len)

@@ -203,7 +203,9 @@ impl<'a> Compaction<'a> {
     fn goal(&self) -> Result<Option<u64>> {
         let writer = self.shared.writable()?;
         let used = used_units(&writer);
-        let file_units = self.shared.pager.blocks.file().len()? / self.unit_bytes;
+        let reserve_bytes = u64::from(self.shared.config.reserve_bytes);
+        let file_bytes = self.shared.pager.blocks.file().len()?.saturating_sub(reserve_bytes);
+        let file_units = file_bytes / self.unit_bytes;
         let is_long = file_units.max(writer.space.free.end()) > used + self.threshold_units;
         // Half of the threshold is for the free map and the nodes that every checkpoint writes.
         Ok(is_long.then_some(used + self.threshold_units / 2))
@@ -288,7 +290,8 @@ impl<'a> Compaction<'a> {
                 made => made?,
             }
             // Under the lock: what a transaction has written behind the checkpoint's end would be cut off.
-            cut_whole_tail(self.shared.pager.blocks.file(), &writer.superblock);
+            let reserve_bytes = self.shared.config.reserve_bytes;
+            cut_whole_tail(self.shared.pager.blocks.file(), &writer.superblock, reserve_bytes);
             self.held = held_units(&writer);
             let end = writer.superblock.file_units;
             if round > 1 && self.held == 0 && end >= best {

@@ -33,6 +33,7 @@ mod history;
 mod open;
 mod open_flush;
 mod recover;
+mod room;
 mod snapshot;
 mod stats;
 mod verify;
@@ -83,6 +84,11 @@ pub struct Options {
     /// Length of the log file at most: two halves of 4 KiB to 1 GiB, or 0 for no log, which makes every durable commit a checkpoint.
     /// Default 32 MiB.
     pub log_bytes: u32,
+    /// Bytes that the data file is kept longer than its content, so that records can be removed, and checkpoints made, where the storage has
+    /// no room left. With it a commit that stores something fails, before it is in the log, where a checkpoint of it would not find room.
+    /// At least 32 nodes. It is the length that is reserved: on a storage that takes room only for what is written (sparse files) it is worth nothing.
+    /// 0: none. Default 0.
+    pub reserve_bytes: u32,
     /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
     pub session: Option<u64>,
     /// Keep a feed of the last so many commits in the database, from this opening on for good; 0 leaves that as it is. Default 0.
@@ -106,6 +112,7 @@ impl Default for Options {
             compression: Compression::Lz4,
             database_id: None,
             log_bytes: 32 << 20,
+            reserve_bytes: 0,
             session: None,
             feed_commits: 0,
             clock: Clock::default(),
@@ -120,6 +127,7 @@ pub(crate) struct Config {
     pub limits: Limits,
     pub compression: Compression,
     pub cache_bytes: usize,
+    pub reserve_bytes: u32,
     pub read_only: bool,
     pub clock: Clock,
     pub order: Order,

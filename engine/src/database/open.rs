@@ -18,6 +18,8 @@ use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::{Direction, KeyRange, value};
 
+/// Smallest reserve: a few checkpoints of one changed record.
+const MIN_RESERVE_NODES: u32 = 32;
 /// Smallest cache: a few nodes of the largest size.
 const MIN_CACHE_BYTES: usize = 64 << 10;
 
@@ -213,6 +215,10 @@ pub(super) fn recover_from(
             limits,
             compression: superblock.compression,
             cache_bytes: options.cache_bytes,
+            reserve_bytes: match options.reserve_bytes {
+                0 => 0,
+                bytes => bytes.max(MIN_RESERVE_NODES * superblock.node_bytes),
+            },
             read_only: options.read_only,
             clock: options.clock.clone(),
             beside_writer: false,

@@ -51,6 +51,10 @@ pub(crate) struct Writer {
     pub record: Vec<u8>,
     /// Collections whose catalog entries the next checkpoint writes again though they are as they were.
     pub rewritten_entries: BTreeSet<String>,
+    /// The storage refused the room that a commit asked for.
+    pub is_full: bool,
+    /// Records were removed since what that gave up was made usable.
+    pub has_removed: bool,
     kept: Vec<Kept>,
     /// Number of kept pages after they were last looked through.
     kept_before: usize,
@@ -79,6 +83,8 @@ impl Writer {
             payload: Vec::new(),
             record: Vec::new(),
             rewritten_entries: BTreeSet::new(),
+            is_full: false,
+            has_removed: false,
             kept: Vec::new(),
             kept_before: 0,
         }
@@ -108,6 +114,8 @@ impl Writer {
             let freed = self.space.free.free(extent);
             debug_assert!(freed.is_ok(), "an extent that was allocated can be freed");
         }
+        // What could not be written lies behind the file's end and is no room.
+        self.space.free.trim_end();
     }
 
     /// Makes a draft the newest version. It is visible at once unless `needs_flush` or a version before it has to be flushed first;
@@ -424,7 +432,11 @@ impl Writer {
         shared.notify();
         shared.flush.checkpointed(state.version);
         self.space.release(&shared.pager, generation, oldest)?;
-        cut_tail(shared.pager.blocks.file(), &self.superblock);
+        cut_tail(
+            shared.pager.blocks.file(),
+            &self.superblock,
+            shared.config.reserve_bytes,
+        );
         let continued = self.continue_log(shared, generation, &older);
         continued.inspect_err(|error| shared.flush.fail(&error.to_string()))
     }

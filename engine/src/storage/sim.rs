@@ -220,6 +220,8 @@ struct World {
     fault: Option<Fault>,
     read_fault: Option<Fault>,
     first_failed: Option<SimOperation>,
+    /// Bytes that all files may have together.
+    capacity: Option<u64>,
     cut_at: Option<u64>,
     is_cut: bool,
 }
@@ -267,6 +269,21 @@ impl World {
             }
             None => Verdict::Works,
         }
+    }
+
+    /// How long a file may be, if a change would make it longer.
+    fn room(&self, name: &str, change: &Change) -> Option<usize> {
+        let capacity = self.capacity?;
+        let len = self.files.get(name).map_or(0, |state| state.current.len());
+        let end = match change {
+            Change::Write { offset, bytes } => offset + bytes.len(),
+            Change::SetLen(len) => *len,
+        };
+        let all: usize = self.files.values().map(|state| state.current.len()).sum();
+        let room = (len + usize::try_from(capacity).unwrap_or(usize::MAX))
+            .saturating_sub(all)
+            .max(len);
+        (end > room).then_some(room)
     }
 
     /// Applies a change to what the system shows.
@@ -337,6 +354,12 @@ impl SimStorage {
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         lock(&self.world).counters
+    }
+
+    /// Bounds the bytes that all files have together, or ends that: what would make a file longer than that fails with
+    /// [`Error::StorageFull`], after as much of it as there is room for.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        lock(&self.world).capacity = bytes;
     }
 
     /// Cuts the power at operation `at`: it and all after it fail.
@@ -501,6 +524,16 @@ impl SimFile {
             Change::SetLen(_) => SimOperation::SetLen,
         };
         let verdict = world.judge(&self.name, operation);
+        if matches!(verdict, Verdict::Works)
+            && let Some(room) = world.room(&self.name, &change)
+        {
+            if let Change::Write { offset, mut bytes } = change {
+                bytes.truncate(room.saturating_sub(offset));
+                world.record(&self.name, Change::Write { offset, bytes });
+            }
+            let context = format!("writing {}, which has room for {room} bytes", self.name);
+            return Err(Error::StorageFull { context });
+        }
         match (&verdict, change) {
             (Verdict::Works | Verdict::IsCut(_), change) => world.record(&self.name, change),
             (Verdict::Fails(Fault { partial: true, .. }, _), Change::Write { offset, mut bytes }) => {

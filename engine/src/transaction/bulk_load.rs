@@ -106,6 +106,7 @@ impl WriteTransaction<'_> {
         self.draft.version = self.state.version + 1;
         self.record = None;
         self.changed = true;
+        self.stores = true;
         if options.replace {
             self.edit(collection, |editor| editor.clear(&KeyRange::all()))?;
         }

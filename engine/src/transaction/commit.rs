@@ -54,6 +54,11 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         self.trim_feed()?;
+        let admitted = self.writer.admit(shared, self.draft.bytes);
+        if self.stores {
+            admitted?;
+        }
+        self.writer.has_removed |= !self.stores;
         let dirty_before = shared.pager.dirty_bytes();
         let record_bytes = self.record.as_ref().map_or(0, Vec::len);
         let chunks = self
@@ -61,7 +66,16 @@ impl WriteTransaction<'_> {
             .as_mut()
             .filter(|capture| capture.is_volatile)
             .map(Capture::take);
-        let visible = match self.route(durability) {
+        let mut route = self.route(durability);
+        if matches!(route, Route::Log)
+            && let Err(error) = self.append()
+        {
+            if !self.can_pass_log(&error) {
+                return Err(error);
+            }
+            route = Route::Checkpoint;
+        }
+        let visible = match route {
             Route::Checkpoint => {
                 let mut state = std::mem::take(&mut self.state);
                 self.release_spilled()?;
@@ -74,7 +88,6 @@ impl WriteTransaction<'_> {
                 true
             }
             Route::Log => {
-                self.append()?;
                 let visible = self.stage(durability == Durability::Strict);
                 visible | self.checkpoint_if_log_is_full()?
             }
@@ -118,7 +131,8 @@ impl WriteTransaction<'_> {
         let dirty = self.draft.bytes + self.shared.pager.dirty_bytes();
         // Released extents have to be given back, which only a checkpoint does.
         let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty());
-        if spilled || dirty > self.shared.config.max_dirty_bytes() {
+        let is_short = !self.stores && !self.writer.has_room(self.shared, self.draft.bytes);
+        if spilled || is_short || dirty > self.shared.config.max_dirty_bytes() {
             return Route::Checkpoint;
         }
         if durability == Durability::None {
@@ -132,6 +146,14 @@ impl WriteTransaction<'_> {
             }
             _ => Route::Checkpoint,
         }
+    }
+
+    /// Whether a commit that the log refused can be a checkpoint, because only the log has no room: then nothing of it is there.
+    fn can_pass_log(&mut self, error: &Error) -> bool {
+        let shared = self.shared;
+        let is_full = matches!(error, Error::StorageFull { .. }) && shared.flush.failure().is_none();
+        self.writer.is_full |= is_full;
+        is_full && (!self.stores || shared.config.reserve_bytes > 0)
     }
 
     fn append(&mut self) -> Result<()> {

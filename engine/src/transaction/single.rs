@@ -11,7 +11,7 @@ use crate::block::{BlockRef, PageId, Pointer};
 use crate::cache::Access;
 use crate::checkpoint::Extent;
 use crate::database::{Shared, Version, Writer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::tree::{Editor, Pages};
@@ -46,6 +46,7 @@ pub(crate) fn set_in_place(
         || !shared.config.limits.is_inline(key.len(), value.len())
         || shared.history().is_wanted()
         || shared.feed().is_wanted()
+        || writer.admit(shared, 2 * shared.config.limits.node_capacity).is_err()
     {
         return Ok(None);
     }
@@ -74,6 +75,11 @@ pub(crate) fn set_in_place(
     let result = match path {
         Some(path) => {
             let logged = log_change(shared, writer, id, key, value, version, durability);
+            // A transaction can be a checkpoint instead.
+            let logged = logged.or_else(|error| match error {
+                Error::StorageFull { .. } if shared.flush.failure().is_none() => Ok(false),
+                error => Err(error),
+            });
             logged.and_then(|logged| {
                 if !logged {
                     return Ok(None);

@@ -23,6 +23,7 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
 const MAX_RECORD_BYTES: usize = 4 << 20;
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
+#[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
 pub struct WriteTransaction<'a> {
     pub(super) shared: &'a Shared,
     pub(super) writer: MutexGuard<'a, Writer>,
@@ -43,6 +44,8 @@ pub struct WriteTransaction<'a> {
     pub(super) finished: bool,
     /// It removes nothing but expired records, which nobody sees: no conflict for whoever read them as absent.
     pub(super) is_purge: bool,
+    /// It stores something, so that it may not use the reserve.
+    pub(super) stores: bool,
     /// Bytes of records that are on their way into a tree.
     pub(super) collected_bytes: usize,
 }
@@ -52,7 +55,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(Self::on(shared, shared.writable()?))
     }
 
-    pub(super) fn on(shared: &'a Shared, writer: MutexGuard<'a, Writer>) -> Self {
+    pub(super) fn on(shared: &'a Shared, mut writer: MutexGuard<'a, Writer>) -> Self {
+        writer.reclaim_much(shared);
         let state = (*shared.newest()).clone();
         Self {
             shared,
@@ -67,6 +71,7 @@ impl<'a> WriteTransaction<'a> {
             failed: None,
             finished: false,
             is_purge: false,
+            stores: false,
             collected_bytes: 0,
         }
     }
@@ -90,6 +95,7 @@ impl<'a> WriteTransaction<'a> {
 
     /// Stores a record in a collection that is there. The lengths were checked.
     pub(super) fn put_record(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        self.stores = true;
         // Before the change is logged, so that replaying finds it.
         let hints = match expires {
             0 => None,
@@ -453,6 +459,7 @@ impl<'a> WriteTransaction<'a> {
     /// Takes note of a record that is stored with its value in place.
     pub(super) fn log_set(&mut self, name: &str, id: u32, operation: &Operation<'_>) {
         self.changed = true;
+        self.stores = true;
         self.capture(id, name, operation);
         self.record(operation);
     }
@@ -580,6 +587,10 @@ impl Drop for WriteTransaction<'_> {
         if !self.finished {
             let unpublished = self.draft.take_unpublished();
             self.writer.give_back(self.shared, unpublished);
+            self.draft = Draft::default();
+            self.writer.is_full |= matches!(self.failed, Some(Error::StorageFull { .. }));
+            // What failed for lack of room can be tried again.
+            self.writer.reclaim(self.shared);
         }
     }
 }

@@ -67,6 +67,11 @@ pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
         node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
         cache_bytes: 64 << 10,
         log_bytes: if flavour == Flavour::Unlogged { 0 } else { 16 << 10 },
+        reserve_bytes: if matches!(flavour, Flavour::Batches | Flavour::Huge) {
+            8 << 10
+        } else {
+            0
+        },
         session: Some(session),
         compression: if flavour == Flavour::Large {
             Compression::None

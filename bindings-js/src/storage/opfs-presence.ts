@@ -1,0 +1,80 @@
+// Whether the files of open handles are still there. When a browser removes a site's data, handles go on working: what is written goes nowhere,
+// and in Chromium closing one never returns. So that is looked for after writes, and before anything is closed.
+import { KvError } from '../errors.ts';
+import { within } from './deadline.ts';
+import type { AccessHandle } from './opfs.ts';
+
+/** From the first write after a look to the next look. */
+const LOOK_AFTER_MS = 1000;
+/** A browser that cannot tell in this time does not know that they are gone. */
+const LOOK_MS = 5000;
+/** The database's id, random, in the superblock that is written first: tells a new file of the same name from the old one. */
+const ID_AT = 4096 + 16;
+const ID_BYTES = 16;
+
+export class Presence {
+  /** Told once, when the files are gone. */
+  onLost: ((error: KvError) => void) | undefined;
+  readonly #parent: FileSystemDirectoryHandle;
+  readonly #name: string;
+  readonly #file: string;
+  readonly #handle: AccessHandle;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #isLost = false;
+  #leaving: Promise<boolean> | undefined;
+  /** Resolves when every handle that was let go of is closed. */
+  closing: Promise<void> | undefined;
+
+  /** Of the database `name`, whose `file` in `parent` has the handle. */
+  constructor(parent: FileSystemDirectoryHandle, name: string, file: string, handle: AccessHandle) {
+    this.#parent = parent;
+    this.#name = name;
+    this.#file = file;
+    this.#handle = handle;
+  }
+
+  /** Something was written. */
+  touched(): void {
+    if (this.#isLost || this.#leaving !== undefined) return;
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      void this.#look();
+    }, LOOK_AFTER_MS);
+  }
+
+  /** Closes a handle, unless its file is gone: then only the end of the worker frees it. */
+  letGo(handle: AccessHandle): void {
+    clearTimeout(this.#timer);
+    this.#leaving ??= this.#look();
+    const closed = this.#leaving.then((isThere) => {
+      if (isThere) handle.close();
+    });
+    this.closing = Promise.all([this.closing, closed]).then(() => undefined);
+  }
+
+  async #look(): Promise<boolean> {
+    const isThere = !this.#isLost && await within(this.#isThere(), LOOK_MS, 'looking for the files').catch(() => true);
+    if (isThere || this.#isLost) return isThere;
+    this.#isLost = true;
+    this.onLost?.(new KvError(
+      'KV_EVICTED',
+      `the files of ${this.#name} were removed while it was open, by the browser or the user; what was written since is lost, open it again to begin anew`,
+    ));
+    return false;
+  }
+
+  async #isThere(): Promise<boolean> {
+    let stored: Uint8Array;
+    try {
+      const file = await (await this.#parent.getFileHandle(this.#file)).getFile();
+      stored = new Uint8Array(await file.slice(ID_AT, ID_AT + ID_BYTES).arrayBuffer());
+    } catch (error) {
+      // Any other failure tells nothing.
+      return (error as { name?: unknown } | null)?.name !== 'NotFoundError';
+    }
+    if (this.#handle.getSize() < ID_AT + ID_BYTES) return true;
+    const own = new Uint8Array(ID_BYTES);
+    this.#handle.read(own, { at: ID_AT });
+    return stored.every((byte, at) => byte === own[at]) && stored.length === ID_BYTES;
+  }
+}

@@ -1,0 +1,265 @@
+//! Proves what a reserve promises where the storage is full: what stores something fails with a typed error and leaves no trace, what removes
+//! works, what that gave up can be used, and nothing is lost. The storage takes a number of bytes in all and no more, at every size of a range.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use common::read_state;
+use mangrove_engine::storage::Storage;
+use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
+use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
+
+const RESERVE_BYTES: u32 = 16 << 10;
+
+/// What is stored until the storage is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Load {
+    /// Records in place, one a commit.
+    Small,
+    /// Values outside of nodes.
+    Large,
+    /// Records in place, many a commit.
+    Batches,
+    /// All kinds of changes.
+    Mixed,
+    /// Transactions that are larger than memory.
+    Huge,
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(session: u64) -> Options {
+    Options {
+        unit_bytes: 512,
+        node_bytes: 512,
+        cache_bytes: 128 << 10,
+        log_bytes: 32 << 10,
+        reserve_bytes: RESERVE_BYTES,
+        compression: Compression::None,
+        database_id: Some(7),
+        session: Some(session),
+        ..Options::default()
+    }
+}
+
+fn open(storage: &SimStorage, session: u64) -> Database {
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    Database::open(shared, options(session)).expect("a full storage is no reason not to open")
+}
+
+fn records(database: &Database) -> Model {
+    let mut state = read_state(&database.snapshot()).expect("reads go on");
+    state.remove("c").unwrap_or_default()
+}
+
+fn bytes(rng: &mut SimRng, len: u64) -> Vec<u8> {
+    (0..len).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// One commit that stores something; the model has it if it succeeded.
+fn store(
+    database: &Database,
+    model: &mut Model,
+    rng: &mut SimRng,
+    load: Load,
+    durability: Durability,
+) -> Result<(), Error> {
+    let (count, len) = match load {
+        Load::Small => (1, 60),
+        Load::Large => (1, 5000),
+        Load::Batches => (30, 60),
+        Load::Mixed => (1 + rng.below(10), [10, 100, 1500][rng.below(3) as usize]),
+        Load::Huge => (1500, 60),
+    };
+    let mut after = model.clone();
+    let mut transaction = database.begin()?;
+    for _ in 0..count {
+        let key = rng.below(4000).to_be_bytes().to_vec();
+        let len = rng.below(len);
+        let value = bytes(rng, len);
+        transaction.set("c", &key, &value)?;
+        after.insert(key, value);
+    }
+    transaction.commit(durability)?;
+    *model = after;
+    Ok(())
+}
+
+fn fill(database: &Database, model: &mut Model, rng: &mut SimRng, load: Load, durability: Durability) {
+    for _ in 0..100_000 {
+        match store(database, model, rng, load, durability) {
+            Ok(()) => {}
+            Err(Error::StorageFull { .. }) => return,
+            Err(other) => panic!("{other}"),
+        }
+    }
+    panic!("the storage never was full");
+}
+
+fn check(database: &Database, model: &Model, context: &str) {
+    assert!(records(database) == *model, "{context}");
+    let report = database.verify().expect("it can be read");
+    assert!(report.is_ok(), "{context}: {:?}", report.problems);
+}
+
+fn compact(database: &Database) {
+    let all = CompactOptions {
+        threshold_bytes: 0,
+        ..CompactOptions::default()
+    };
+    database
+        .compact(all, &mut |_| ControlFlow::Continue(()))
+        .expect("a full storage can be compacted");
+}
+
+/// What the next opening finds, whether or not the process died.
+fn check_again(storage: &SimStorage, model: &Model, context: &str) {
+    let image = SimStorage::from_files(storage.crash(CrashPolicy::Everything, 0));
+    image.set_capacity(Some(storage.files().values().map(|file| file.len() as u64).sum()));
+    check(&open(&image, 99), model, context);
+}
+
+fn remove_and_go_on(load: Load, durability: Durability, capacity: u64, reopens: bool) {
+    let context = format!("{load:?} {durability:?} with {capacity} bytes, opened again: {reopens}");
+    let storage = SimStorage::new();
+    let mut rng = SimRng::new(capacity);
+    let mut model = Model::new();
+    let mut database = open(&storage, 1);
+    storage.set_capacity(Some(capacity));
+    fill(&database, &mut model, &mut rng, load, durability);
+    check(&database, &model, &context);
+    if reopens {
+        if durability == Durability::None {
+            database.flush().expect("what was acknowledged has room");
+        }
+        drop(database);
+        database = open(&storage, 2);
+        check(&database, &model, &context);
+    }
+    // One by one, in an order that touches all pages.
+    let mut keys: Vec<Vec<u8>> = model.keys().cloned().collect();
+    while keys.len() > 1 {
+        let key = keys.swap_remove(rng.below(keys.len() as u64) as usize);
+        let mut transaction = database.begin().unwrap_or_else(|error| panic!("{context}: {error}"));
+        assert!(
+            transaction
+                .delete("c", &key)
+                .unwrap_or_else(|error| panic!("{context}: {error}"))
+        );
+        transaction
+            .commit(durability)
+            .unwrap_or_else(|error| panic!("{context}, {} left: {error}", keys.len()));
+        model.remove(&key);
+        if keys.len() % 64 == 0 {
+            check(&database, &model, &context);
+            if durability == Durability::Strict {
+                check_again(&storage, &model, &context);
+            }
+        }
+    }
+    compact(&database);
+    let small = if load == Load::Huge { Load::Batches } else { load };
+    let again = (0..2).any(|_| store(&database, &mut model, &mut rng, small, durability).is_ok());
+    assert!(again, "{context}: there is room again");
+    fill(&database, &mut model, &mut rng, load, durability);
+    check(&database, &model, &context);
+    let mut transaction = database.begin().expect("it can be written");
+    transaction
+        .clear("c", KeyRange::all())
+        .expect("a full storage can be cleared");
+    transaction.commit(durability).expect("a full storage can be cleared");
+    model.clear();
+    compact(&database);
+    store(&database, &mut model, &mut rng, small, durability).expect("there is room again");
+    check(&database, &model, &context);
+    database.close().expect("a full storage can be closed");
+    check(&open(&storage, 3), &model, &context);
+}
+
+/// Stores until the storage is full, then removes and stores again, until the power is cut; returns the states that were committed, the last of
+/// them perhaps not.
+fn run_until_cut(storage: &SimStorage, load: Load) -> Vec<Model> {
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let mut states = vec![Model::new()];
+    let Ok(database) = Database::open(shared, options(1)) else {
+        return states;
+    };
+    let mut rng = SimRng::new(5);
+    let mut model = Model::new();
+    storage.set_capacity(Some(60_000));
+    for round in 0..3 {
+        loop {
+            let mut ahead = model.clone();
+            match store(&database, &mut ahead, &mut rng, load, Durability::Strict) {
+                Ok(()) => {
+                    states.push(ahead.clone());
+                    model = ahead;
+                }
+                Err(Error::StorageFull { .. }) => break,
+                Err(_) => return states,
+            }
+        }
+        for key in model.keys().skip(round).step_by(2).cloned().collect::<Vec<_>>() {
+            let Ok(mut transaction) = database.begin() else {
+                return states;
+            };
+            if transaction.delete("c", &key).is_err() || transaction.commit(Durability::Strict).is_err() {
+                return states;
+            }
+            model.remove(&key);
+            states.push(model.clone());
+        }
+    }
+    states
+}
+
+#[test]
+fn no_cut_on_a_full_storage_loses_anything() {
+    for load in [Load::Small, Load::Large, Load::Batches] {
+        let whole = SimStorage::new();
+        let expected = run_until_cut(&whole, load);
+        let operations = whole.counters().operations;
+        let step = (operations / 150).max(1) as usize;
+        for at in (0..operations).step_by(step) {
+            let storage = SimStorage::new();
+            storage.cut_at(at);
+            let acknowledged = run_until_cut(&storage, load).len() - 1;
+            for policy in CrashPolicy::ALL {
+                let context = format!("{load:?} cut at {at}, {policy:?}");
+                let image = SimStorage::from_files(storage.crash(policy, at));
+                // There is no more room than before, for recovery too.
+                image.set_capacity(Some(60_000));
+                let database = open(&image, 2);
+                let version = database.version() as usize;
+                assert!(
+                    (acknowledged..=acknowledged + 1).contains(&version),
+                    "{context}: {version}, {acknowledged} was acknowledged"
+                );
+                check(&database, &expected[version], &context);
+            }
+        }
+    }
+}
+
+#[test]
+fn removing_works_where_nothing_else_does() {
+    for load in [Load::Small, Load::Large, Load::Batches, Load::Mixed, Load::Huge] {
+        for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
+            for step in 0..6 {
+                remove_and_go_on(load, durability, 120_000 + step * 7001, step % 2 == 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_size_may_be_the_last() {
+    for load in [Load::Small, Load::Mixed] {
+        for step in 0..120 {
+            remove_and_go_on(load, Durability::Strict, 60_000 + step * 331, step % 3 == 0);
+        }
+    }
+}
