@@ -31,6 +31,11 @@ async function run(statement: number, values: (string | number)[] = []): Promise
 }
 
 async function putMany(list: readonly TextEntry[]): Promise<void> {
+  const [only] = list;
+  if (list.length === 1 && only !== undefined) {
+    await run(statements.put, [...only]);
+    return;
+  }
   await run(statements.begin);
   try {
     for (const [key, value] of list) await run(statements.put, [key, value]);

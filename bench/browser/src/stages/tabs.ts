@@ -18,7 +18,7 @@ export interface TabOptions {
 
 const TABS = 4;
 /** A store that does not answer for so long is taken to hang. */
-const PATIENCE = 20_000;
+const PATIENCE = 12_000;
 
 function within<T>(milliseconds: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -83,13 +83,13 @@ export function takeOver(options: TabOptions, way: 'close' | 'crash'): Promise<F
     if (await leader.call('leads') === false) throw new Error('the first tab does not lead');
     const warm = await within(PATIENCE, 'the first writes', other.call('write', 1, 300));
     if (warm.error !== undefined) throw new Error(`with both tabs: ${warm.error}`);
-    const writing = other.call('write', 2, 6000);
+    const writing = other.call('write', 2, options.writing * 2);
     // The leader is at work itself.
-    leader.call('write', 0, 6000).catch(() => undefined);
-    await new Promise((resolve) => setTimeout(resolve, 1000));
+    leader.call('write', 0, options.writing * 2).catch(() => undefined);
+    await new Promise((resolve) => setTimeout(resolve, options.writing / 3));
     const died = Date.now();
     await (way === 'close' ? leader.close() : leader.crash?.());
-    const { times, error } = await within(6000 + PATIENCE, 'after the end of the leader', writing);
+    const { times, error } = await within(options.writing * 2 + PATIENCE, 'after the end of the leader', writing);
     if (error !== undefined) throw new Error(`the other tab's commit failed: ${error}`);
     const gaps = times.slice(1).map((time, at) => ({ time, gap: time - (times[at] as number) })).filter(({ time }) => time >= died);
     if (gaps.length === 0) throw new Error('no commit followed');
