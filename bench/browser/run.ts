@@ -11,7 +11,7 @@ import { markdown } from './src/report/markdown.ts';
 import { cell } from './src/report/numbers.ts';
 import { sheet } from './src/report/plot.ts';
 import { Report } from './src/report/report.ts';
-import { WORKLOADS } from './src/stages/index.ts';
+import { LIMITS, WORKLOADS } from './src/stages/index.ts';
 import { sizes } from './src/stages/stage.ts';
 import { manyTabs, takeOver } from './src/stages/tabs.ts';
 
@@ -84,7 +84,7 @@ async function runAll(browser: Browser, report: Report, plan: Plan): Promise<voi
       process.stdout.write(`${WORKLOADS[stage]}, round ${round + 1} of ${plan.rounds}, ${new Date().toISOString().slice(11, 19)}\n`);
       // Nobody is always the first, or always the one after the noisiest.
       const first = round % plan.peers.length;
-      for (const peer of [...plan.peers.slice(first), ...plan.peers.slice(0, first)]) {
+      for (const peer of stage === LIMITS ? [LIMITS] : [...plan.peers.slice(first), ...plan.peers.slice(0, first)]) {
         let figures: Figure[];
         try {
           figures = await runOne(browser, stage, peer, plan, round);

@@ -6,7 +6,7 @@ import { element, results } from './results.ts';
 import { Report } from './report/report.ts';
 import { messageOf } from './meter.ts';
 import type { Figure } from './meter.ts';
-import { runStage, TAB_STAGES, WORKLOADS } from './stages/index.ts';
+import { LIMITS, runStage, TAB_STAGES, WORKLOADS } from './stages/index.ts';
 import { sizes } from './stages/stage.ts';
 import { tab } from './stages/tab.ts';
 import { manyTabs, takeOver } from './stages/tabs.ts';
@@ -95,7 +95,7 @@ export function mountBench(parent: HTMLElement, options: BenchOptions = {}): Mou
     const name = (peer: string): string => `mangrove-bench-${peer}`;
     const steps = Array.from({ length: count }, (_, round) => stages.filter((stage) => stage !== 'load' || round === 0).flatMap((stage) => {
       const first = round % peers.length;
-      return [...peers.slice(first), ...peers.slice(0, first)].map((peer) => ({ stage, peer }));
+      return stage === LIMITS ? [{ stage, peer: LIMITS }] : [...peers.slice(first), ...peers.slice(0, first)].map((peer) => ({ stage, peer }));
     })).flat();
     try {
       for (const [at, { stage, peer }] of steps.entries()) {

@@ -33,6 +33,7 @@ export function results(report: Report): HTMLElement {
   const table = element('table', {},
     element('thead', {}, element('tr', {}, element('th', { scope: 'col' }, 'Median'), ...peers.map((peer) => element('th', { scope: 'col' }, titleOf(peer))))),
     element('tbody', {}, ...rows.map((row) => tableRow(report, row))));
+  const limits = report.limits.map(({ name, unit, value }) => element('li', {}, `${name}: ${cell(name, unit, value)}`));
   const reasons = failures.map(({ peer, name, stage, error }) => element('li', {}, `${titleOf(peer)}, ${name === '' ? stage : name}: ${error}`));
-  return element('div', {}, ...plots, element('div', { className: 'bench-table' }, table), element('ul', {}, ...reasons));
+  return element('div', {}, ...plots, element('div', { className: 'bench-table' }, table), element('ul', {}, ...limits, ...reasons));
 }

@@ -1,5 +1,5 @@
 import { PEERS } from '../peers/index.ts';
-import { WORKLOADS } from '../stages/index.ts';
+import { LIMITS, WORKLOADS } from '../stages/index.ts';
 import { sizes } from '../stages/stage.ts';
 import { verdicts } from './goals.ts';
 import { best, cell, isTaskRow } from './numbers.ts';
@@ -35,6 +35,10 @@ export function markdown(report: Report): string {
     if (own.length === 0) continue;
     lines.push('', `### ${WORKLOADS[stage] ?? stage}`, '', `| | ${peers.map(titleOf).join(' | ')} |`, `|---|${'--:|'.repeat(peers.length)}`);
     for (const row of own) lines.push(`| ${row.name} | ${cells(report, row).join(' | ')} |`);
+  }
+  if (report.limits.length > 0) {
+    lines.push('', `### ${WORKLOADS[LIMITS] ?? LIMITS}`, '', 'A store whose engine is in a worker cannot be faster than these.', '', '| | |', '|---|--:|');
+    for (const { name, unit, value } of report.limits) lines.push(`| ${name} | ${cell(name, unit, value)} |`);
   }
   lines.push('', '### Goals', '', '| | Goal | Found | |', '|---|---|---|---|');
   for (const { row, goal, met, found } of verdicts(report)) lines.push(`| ${row.name} | ${goal} | ${escape(found)} | ${met ? 'met' : '**missed**'} |`);

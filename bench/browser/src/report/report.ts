@@ -2,6 +2,7 @@
 import { ALL_ROWS } from '../meter.ts';
 import type { Figure, Unit } from '../meter.ts';
 import { PEERS } from '../peers/index.ts';
+import { LIMITS } from '../stages/index.ts';
 import { median } from './numbers.ts';
 
 export interface Run {
@@ -67,10 +68,17 @@ export class Report {
 
   get rows(): Row[] {
     const { peers, settings } = this;
-    return [...this.#names].map(([name, { stage, unit }]) => {
+    return [...this.#names].filter(([, { stage }]) => stage !== LIMITS).map(([name, { stage, unit }]) => {
       const rounds = peers.map((peer) => this.runs.filter((run) => run.name === name && run.peer === peer).map(({ value }) => value));
       return { stage, name, unit, values: rounds.map(median), rounds };
     }).sort((a, b) => settings.stages.indexOf(a.stage) - settings.stages.indexOf(b.stage));
+  }
+
+  /** Medians that are not of a store. */
+  get limits(): { name: string; unit: Unit; value: number }[] {
+    const own = this.runs.filter(({ peer }) => peer === LIMITS);
+    return [...new Map(own.map((run) => [run.name, run])).values()]
+      .map(({ name, unit }) => ({ name, unit, value: median(own.filter((run) => run.name === name).map(({ value }) => value)) ?? 0 }));
   }
 
   /** Why a cell is empty. */

@@ -2,6 +2,7 @@
 import { ALL_ROWS, Meter, messageOf } from '../meter.ts';
 import type { Figure } from '../meter.ts';
 import { PEERS } from '../peers/index.ts';
+import { limits } from './limits.ts';
 import { gets, memory, mixes, opening, pages, scans } from './reads.ts';
 import { sizes } from './stage.ts';
 import type { Stage } from './stage.ts';
@@ -9,11 +10,14 @@ import { durablePuts, load, relaxedPuts } from './writes.ts';
 
 export const STAGES: Readonly<Record<string, Stage>> = { load, opening, durablePuts, relaxedPuts, gets, scans, pages, mixes, memory };
 
+/** Not of a store: what the browser allows. */
+export const LIMITS = 'limits';
+
 /** Those that `manyTabs` and `takeOver` do. */
 export const TAB_STAGES: readonly string[] = ['tabs', 'takeOver'];
 
 export const WORKLOADS: Readonly<Record<string, string>> = {
-  load: 'Loading a store', opening: 'Opening', durablePuts: 'Durable puts', relaxedPuts: 'Relaxed puts', gets: 'Random gets', scans: 'Scans', pages: 'Prefix pages',
+  limits: 'What the browser allows', load: 'Loading a store', opening: 'Opening', durablePuts: 'Durable puts', relaxedPuts: 'Relaxed puts', gets: 'Random gets', scans: 'Scans', pages: 'Prefix pages',
   mixes: 'Gets and puts mixed', memory: 'Memory', tabs: 'Many tabs', takeOver: 'Take-over',
 };
 
@@ -26,6 +30,7 @@ export interface StageRequest {
 
 /** The figures of one stage with one store, the longest task of the main thread among them. */
 export async function runStage({ peer: peerName, stage, name, scale }: StageRequest, measure?: () => Promise<number>): Promise<Figure[]> {
+  if (stage === LIMITS) return limits(scale);
   const meter = new Meter();
   const run = STAGES[stage];
   const info = PEERS[peerName];
