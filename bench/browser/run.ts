@@ -73,7 +73,7 @@ async function runOne(browser: Browser, stage: string, peer: string, { scale }: 
       await takeOver({ ...tabs, name: `${name}-crash-${round}` }, 'crash'),
     ];
   }
-  return browser.stage({ peer, stage, name, scale }, 60_000 + 600_000 * scale);
+  return browser.stage({ peer, stage, name, scale }, 180_000 + 600_000 * scale);
 }
 
 async function runAll(browser: Browser, report: Report, plan: Plan): Promise<void> {
