@@ -76,7 +76,15 @@ async function runOne(browser: Browser, stage: string, peer: string, { scale }: 
   return browser.stage({ peer, stage, name, scale }, 180_000 + 600_000 * scale);
 }
 
-async function runAll(browser: Browser, report: Report, plan: Plan): Promise<void> {
+function write(report: Report, output: string): void {
+  mkdirSync(output, { recursive: true });
+  writeFileSync(join(output, 'report.md'), markdown(report));
+  writeFileSync(join(output, 'report.svg'), sheet(report));
+  const { settings, runs, failures } = report;
+  writeFileSync(join(output, 'report.json'), `${JSON.stringify({ settings, failures, figures: runs }, undefined, 1)}\n`);
+}
+
+async function runAll(browser: Browser, report: Report, plan: Plan, output: string): Promise<void> {
   for (let round = 0; round < plan.rounds; round++) {
     for (const stage of plan.stages) {
       // A store is filled once: it takes longer than everything else.
@@ -94,6 +102,8 @@ async function runAll(browser: Browser, report: Report, plan: Plan): Promise<voi
         say(peer, figures);
         report.add(stage, peer, figures);
       }
+      // A run that is interrupted leaves what it has found.
+      write(report, output);
     }
   }
 }
@@ -116,13 +126,8 @@ async function main(): Promise<void> {
     await using browser = await Browser.launch(url);
     const versions = Object.fromEntries(peers.map((peer) => [peer, versionOf(peer)]));
     const report = new Report({ peers, stages, rounds, scale, browser: browser.version, versions });
-    await runAll(browser, report, { peers, stages, rounds, scale });
     const output = toPath(options.output);
-    mkdirSync(output, { recursive: true });
-    writeFileSync(join(output, 'report.md'), markdown(report));
-    writeFileSync(join(output, 'report.svg'), sheet(report));
-    const { settings, runs, failures } = report;
-    writeFileSync(join(output, 'report.json'), `${JSON.stringify({ settings, failures, figures: runs }, undefined, 1)}\n`);
+    await runAll(browser, report, { peers, stages, rounds, scale }, output);
     process.stdout.write(`\n${markdown(report)}\nThe report is in ${output}.\n`);
   } finally {
     await server.close();

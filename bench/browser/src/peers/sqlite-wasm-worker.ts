@@ -19,7 +19,7 @@ function entries(statement: PreparedStatement, values: (string | number)[]): Tex
 serve({
   async open(name: string, durability: Durability) {
     const sqlite3 = await sqlite3InitModule();
-    const pool = await sqlite3.installOpfsSAHPoolVfs({ directory: name });
+    const pool = await sqlite3.installOpfsSAHPoolVfs({ directory: name, preserveOnInitFailure: true });
     db = new pool.OpfsSAHPoolDb('/kv.sqlite');
     db.exec(`PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = ${durability === 'strict' ? 'FULL' : 'NORMAL'}; PRAGMA cache_size = -32768; ${SQL.create}`);
     statements = { put: db.prepare(SQL.put), get: db.prepare(SQL.get), first: db.prepare(SQL.first), last: db.prepare(SQL.last), prefix: db.prepare(SQL.prefix) };
