@@ -25,7 +25,10 @@ function escape(text: string): string {
 
 export function markdown(report: Report): string {
   const { settings, peers, rows, failures } = report;
-  const rounds = settings.rounds === 1 ? 'one round' : `medians of ${settings.rounds} rounds`;
+  const counts = rows.filter(({ stage }) => stage !== 'load').flatMap((row) => row.rounds.map((values) => values.length)).filter((count) => count > 0);
+  const [least, most] = [Math.min(...counts), Math.max(...counts)];
+  // An interrupted run has fewer of what comes last.
+  const rounds = counts.length === 0 || most === 1 ? 'one round' : `medians of ${least === most ? most : `${least} to ${most}`} rounds`;
   const { records } = sizes(settings.scale);
   const lines = [
     `${settings.browser}, ${records.toLocaleString('en-US')} rows of about 150 bytes of JSON, ${rounds}; in brackets the ratio to the best peer, in bold what is best of all. Rates are better when higher, everything else when lower.`,
