@@ -1,6 +1,7 @@
 // Mangrove and its peers in Chromium: every stage with one store after the other, each in a new tab, round after round.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { availableParallelism, loadavg } from 'node:os';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { build, preview } from 'vite';
@@ -8,7 +9,7 @@ import { Browser } from './driver/browser.ts';
 import type { Figure } from './src/meter.ts';
 import { PEERS } from './src/peers/index.ts';
 import { markdown } from './src/report/markdown.ts';
-import { cell } from './src/report/numbers.ts';
+import { cell, short } from './src/report/numbers.ts';
 import { sheet } from './src/report/plot.ts';
 import { Report } from './src/report/report.ts';
 import { LIMITS, WORKLOADS } from './src/stages/index.ts';
@@ -81,10 +82,11 @@ function write(report: Report, output: string): void {
   writeFileSync(join(output, 'report.md'), markdown(report));
   writeFileSync(join(output, 'report.svg'), sheet(report));
   const { settings, runs, failures } = report;
-  writeFileSync(join(output, 'report.json'), `${JSON.stringify({ settings, failures, figures: runs }, undefined, 1)}\n`);
+  writeFileSync(join(output, 'report.json'), `${JSON.stringify({ settings, machine: report.machine, failures, figures: runs }, undefined, 1)}\n`);
 }
 
 async function runAll(browser: Browser, report: Report, plan: Plan, output: string): Promise<void> {
+  const loads: number[] = [];
   for (let round = 0; round < plan.rounds; round++) {
     for (const stage of plan.stages) {
       // A store is filled once: it takes longer than everything else.
@@ -102,6 +104,8 @@ async function runAll(browser: Browser, report: Report, plan: Plan, output: stri
         say(peer, figures);
         report.add(stage, peer, figures);
       }
+      loads.push(loadavg()[0] ?? 0);
+      report.machine = `${availableParallelism()} processors, load average ${short(Math.min(...loads))} to ${short(Math.max(...loads))}`;
       // A run that is interrupted leaves what it has found.
       write(report, output);
     }

@@ -31,7 +31,7 @@ export function markdown(report: Report): string {
   const rounds = counts.length === 0 || most === 1 ? 'one round' : `medians of ${least === most ? most : `${least} to ${most}`} rounds`;
   const { records } = sizes(settings.scale);
   const lines = [
-    `${settings.browser}, ${records.toLocaleString('en-US')} rows of about 150 bytes of JSON, ${rounds}; in brackets the ratio to the best peer, in bold what is best of all. Rates are better when higher, everything else when lower.`,
+    `${settings.browser}, ${records.toLocaleString('en-US')} rows of about 150 bytes of JSON, ${rounds}; in brackets the ratio to the best peer, in bold what is best of all. Rates are better when higher, everything else when lower.${report.machine === '' ? '' : ` ${report.machine}.`}`,
   ];
   for (const stage of settings.stages) {
     const own = rows.filter((row) => row.stage === stage);

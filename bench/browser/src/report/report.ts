@@ -43,6 +43,8 @@ export interface Settings {
 export class Report {
   readonly runs: Run[] = [];
   readonly failures: Failure[] = [];
+  /** What the driver knows of the machine, in words. */
+  machine = '';
   readonly #names = new Map<string, { stage: string; unit: Unit }>();
 
   readonly settings: Settings;
