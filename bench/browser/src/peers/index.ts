@@ -1,0 +1,42 @@
+// The stores by name, ours first. Each is loaded when it runs.
+import type { Peer } from './peer.ts';
+
+export interface PeerInfo {
+  readonly title: string;
+  readonly package?: string;
+  readonly ours?: boolean;
+  /** One sentence: how the benchmark uses it. */
+  readonly use: string;
+  load(): Promise<{ peer: Peer }>;
+}
+
+export const PEERS: Readonly<Record<string, PeerInfo>> = {
+  mangrove: {
+    title: 'Mangrove', package: 'mangrove-kv', ours: true, load: () => import('./mangrove.ts'),
+    use: '`open(name)` as it comes; `setMany`, `getMany`, `nextMany`, `prefix`.',
+  },
+  indexeddb: {
+    title: 'IndexedDB', load: () => import('./indexeddb.ts'),
+    use: 'no library; one transaction for many gets or puts, scans by `getAllRecords` where the browser has it, else `getAll` with `getAllKeys` and a cursor backwards.',
+  },
+  'idb-keyval': {
+    title: 'idb-keyval', package: 'idb-keyval', load: () => import('./idb-keyval.ts'),
+    use: '`set`, `setMany`, `get`, `getMany` on a store of its own, whose transactions ask for the durability. It has no ranges.',
+  },
+  dexie: {
+    title: 'Dexie', package: 'dexie', load: () => import('./dexie.ts'),
+    use: 'the key is a property of the object; `bulkPut`, `bulkGet`, `toArray` of ranges.',
+  },
+  'sqlite-wasm': {
+    title: 'SQLite (opfs-sahpool)', package: '@sqlite.org/sqlite-wasm', load: () => import('./sqlite-wasm.ts'),
+    use: 'in a worker spoken to by messages; a table without row ids, values as JSON text, prepared statements, write-ahead log with an exclusive lock.',
+  },
+  'wa-sqlite': {
+    title: 'wa-sqlite (OPFSWriteAheadVFS)', package: '@journeyapps/wa-sqlite', load: () => import('./wa-sqlite.ts'),
+    use: "PowerSync's published build, the synchronous one, in a worker spoken to by messages; table, values and statements as for SQLite.",
+  },
+  pglite: {
+    title: 'PGlite (opfs-ahp)', package: '@electric-sql/pglite', load: () => import('./pglite.ts'),
+    use: 'its own `PGliteWorker`, which elects a leader among tabs; text columns, many rows by `unnest`, many gets by `ANY`.',
+  },
+};

@@ -1,0 +1,25 @@
+import { destroy, open } from 'mangrove-kv';
+import type { Peer, Row } from './peer.ts';
+
+const CHUNK = 1000;
+
+export const peer: Peer = {
+  async open(name, durability) {
+    const db = await open<string, Row>(name, { durability });
+    return {
+      put: (key, value) => db.set(key, value),
+      putMany: (entries) => db.setMany(entries),
+      get: (key) => db.get(key),
+      getMany: (keys) => db.getMany(keys),
+      async scan({ reverse, limit }, take) {
+        await using entries = db.entries({ reverse, limit });
+        for (let chunk; (chunk = await entries.nextMany(CHUNK)).length > 0;) take(chunk);
+      },
+      page: (prefix, limit) => db.prefix(prefix, { limit }).toArray(),
+      close: () => db.close(),
+    };
+  },
+  async destroy(name) {
+    await destroy(name);
+  },
+};

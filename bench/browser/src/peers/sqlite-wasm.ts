@@ -1,0 +1,8 @@
+import { removeEntries } from './opfs.ts';
+import { openRemote } from './sqlite.ts';
+import type { Peer } from './peer.ts';
+
+export const peer: Peer = {
+  open: (name, durability) => openRemote(new Worker(new URL('./sqlite-wasm-worker.ts', import.meta.url), { type: 'module' }), name, durability),
+  destroy: (name) => removeEntries((entry) => entry === name),
+};

@@ -1,0 +1,60 @@
+// What Mangrove aims at in each row, and whether it is there.
+import { best, isTaskRow, LONG_TASK, short, times } from './numbers.ts';
+import { isOurs, titleOf } from './report.ts';
+import type { Report, Row } from './report.ts';
+
+export interface Verdict {
+  readonly row: Row;
+  readonly goal: string;
+  readonly met: boolean;
+  readonly found: string;
+}
+
+const TAKE_OVER = 500;
+/** A median that is no further behind, from rounds that overlap, is not behind. */
+const NOISE = 0.9;
+
+/** How many times IndexedDB's. */
+function factor(name: string): number | undefined {
+  if (/^durable puts, [\d,]+ in one/.test(name) || name.startsWith('inserts in order') || name.startsWith('scan ')) return 10;
+  if (name === 'durable puts, one by one' || name.startsWith('random gets')) return 3;
+  return undefined;
+}
+
+function overlap(some: readonly number[], others: readonly number[]): boolean {
+  return Math.max(...some) >= Math.min(...others) && Math.min(...some) <= Math.max(...others);
+}
+
+export function verdicts(report: Report): Verdict[] {
+  const { peers } = report;
+  const ours = peers.findIndex(isOurs);
+  const idb = peers.indexOf('indexeddb');
+  return report.rows.flatMap((row) => {
+    const { name, unit, values, rounds } = row;
+    const own = values[ours];
+    const list: Verdict[] = [];
+    const add = (goal: string, met: boolean, found: string): void => {
+      list.push({ row, goal, met, found });
+    };
+    if (isTaskRow(name)) {
+      if (own !== undefined) add(`at most ${LONG_TASK} ms`, own <= LONG_TASK, own === 0 ? `< ${LONG_TASK} ms` : `${short(own)} ms`);
+      return list;
+    }
+    if (name.startsWith('longest wait')) add(`under ${TAKE_OVER} ms`, own !== undefined && own < TAKE_OVER, own === undefined ? 'no value' : `${short(own)} ms`);
+    const bestOther = best(unit, values.filter((_, at) => at !== ours));
+    if (bestOther !== undefined) {
+      const at = values.findIndex((value, index) => index !== ours && value === bestOther);
+      const ratio = own === undefined ? 0 : times(unit, own, bestOther);
+      const near = ratio >= NOISE && overlap(rounds[ours] ?? [], rounds[at] ?? []);
+      const found = own === undefined ? 'no value' : `${short(ratio)} times ${titleOf(peers[at] as string)}`;
+      add('first, or not behind by more than noise', ratio >= 1 || near, found + (ratio < 1 && near ? ', within noise' : ''));
+    }
+    const wanted = factor(name);
+    const other = values[idb];
+    if (wanted !== undefined && other !== undefined) {
+      const ratio = own === undefined ? 0 : times(unit, own, other);
+      add(`${wanted} times IndexedDB`, ratio >= wanted, own === undefined ? 'no value' : `${short(ratio)} times`);
+    }
+    return list;
+  });
+}

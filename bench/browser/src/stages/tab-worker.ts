@@ -1,0 +1,4 @@
+import { serve } from '../peers/rpc.ts';
+import { tab } from './tab.ts';
+
+serve(tab);
