@@ -48,6 +48,7 @@ const ENTRIES = [
   { name: 'worker-upkeep', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
+  { name: 'layout', platform: 'neutral' },
   { name: 'upkeep', platform: 'browser' },
   { name: 'upkeep-inline', platform: 'browser' },
   { name: 'live', platform: 'neutral' },
@@ -60,6 +61,7 @@ const ENTRIES = [
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
   { name: 'testing', platform: 'neutral', external: ['mangrove-kv'] },
+  { name: 'inspector', platform: 'neutral', external: ['mangrove-kv'] },
 ];
 
 function filesUnder(path) {
@@ -104,10 +106,11 @@ function writeInline(directory, name) {
   writeFileSync(join(directory, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
 }
 
-/** The engine in the page's own thread, IndexedDB, and restoring and recovering are files of their own, as few load them. */
+/** The engine in the page's own thread, IndexedDB, layouts, and restoring and recovering are files of their own, as few load them. */
 const rareStaysApart = {
   name: 'rare-stays-apart',
   setup({ onResolve }) {
+    onResolve({ filter: /^\.\.\/layout\.ts$/ }, () => ({ path: './layout.js', external: true }));
     onResolve({ filter: /^\.\/(?:local|indexeddb|(?:node-)?upkeep(?:-inline)?)\.ts$/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
   },

@@ -12,8 +12,8 @@ export type {
 export type { SchemaIssue, SchemaResult, StandardSchema } from './schema-types.ts';
 export { DELETE, KEEP } from './types.ts';
 export type {
-  Batch, BatchOp, Bounds, Collection, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
-  Durability, Entry, Expiry, KvIterator, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result,
+  Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
+  Durability, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result,
   Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter,
   Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport, WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';

@@ -649,6 +649,80 @@ export interface VerifyProblem {
   readonly collection?: string;
 }
 
+/** Options of `layout`. */
+export interface LayoutOptions extends MaintenanceOptions {
+  /** Most extents in the layout. Default 4096. */
+  maxExtents?: number | undefined;
+}
+
+/**
+ * What an extent of the file holds: `superblock` where the file begins, the `catalog` of collections, the `free-map`; `inner` nodes and leaves (`leaf`)
+ * of a collection, and each `value` that has blocks of its own; collections of the engine's own (`internal`), for the feed and for what expires;
+ * what is `kept` for snapshots or until the next checkpoints, or is `free`; and what commits use that are not visible yet (`pending`).
+ */
+export type ExtentKind =
+  'superblock' | 'catalog' | 'free-map' | 'inner' | 'leaf' | 'value' | 'internal' | 'kept' | 'free' | 'pending';
+
+/** A part of the file. */
+export interface LayoutExtent {
+  /** Where it begins, in bytes. */
+  readonly offset: number;
+  /** Its length in bytes. */
+  readonly length: number;
+  /** What it holds. */
+  readonly kind: ExtentKind;
+  /** Name of the collection whose nodes or values it holds. */
+  readonly collection?: string;
+}
+
+/** The nodes of one level of a collection's tree. Sizes are bytes. */
+export interface LevelLayout {
+  /** Nodes. */
+  readonly nodes: number;
+  /** Those of them that were changed in memory and are not written yet. */
+  readonly dirtyNodes: number;
+  /** In use in all of them, before compression: at most `nodes` times `Layout.nodeSize`. */
+  readonly usedSize: number;
+  /** What they take of the file. */
+  readonly fileSize: number;
+}
+
+/** How one collection lies in the file. */
+export interface CollectionLayout {
+  /** `""` for the database's own. */
+  readonly name: string;
+  /** Entries, with those that have expired and were not purged yet. */
+  readonly entries: number;
+  /** Id of the key codec it is stored with. */
+  readonly keyCodec: string;
+  /** Id of the value codec it is stored with. */
+  readonly valueCodec: string;
+  /** From the leaves up to the root; none if it is empty. */
+  readonly levels: readonly LevelLayout[];
+  /** Blocks of values that have blocks of their own. */
+  readonly valueBlocks: number;
+  /** What those take of the file, in bytes. */
+  readonly valueSize: number;
+}
+
+/** How a database lies in its file. Sizes are bytes. */
+export interface Layout {
+  /** Number of the newest commit it shows. */
+  readonly version: number;
+  /** Size of the file. */
+  readonly fileSize: number;
+  /** Allocation unit. */
+  readonly unitSize: number;
+  /** Most that can be in use in a node. */
+  readonly nodeSize: number;
+  /** False if there were more extents than `maxExtents`: each then stands for what takes most of its place. */
+  readonly isExact: boolean;
+  /** The whole file by offset, neighbours of one kind together. */
+  readonly extents: readonly LayoutExtent[];
+  /** In the order of their names. */
+  readonly collections: readonly CollectionLayout[];
+}
+
 /** What a database reports by events. */
 export interface DatabaseEventMap {
   /** It is closed: `reason` is the error that ended it, or undefined after `close()`. */
@@ -720,6 +794,15 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
   flush(options?: SignalOptions): Promise<void>;
   /** Figures of this moment. */
   stats(): Promise<Stats>;
+  /**
+   * How the file is used and how full the trees are, as it is now: for tools that show it. O(inner nodes + values that have blocks of their own), in
+   * slices between which other calls get their turn; leaves are not read. `onProgress` is told entries. Until it is done or aborted, the file keeps
+   * what it may still read.
+   *
+   * @throws KvError KV_CORRUPT if a node that leads to others cannot be read: `verify` tells of all damage; KV_SNAPSHOT_LOST if the tab whose engine
+   * was asked is gone.
+   */
+  layout(options?: LayoutOptions): Promise<Layout>;
   /**
    * Reads and checks everything as it is now: O(the file's size), in slices between which other calls get their turn. The last slice looks at how the
    * file is used. `onProgress` is told entries. Until it is done or aborted, the file keeps what it may still read.

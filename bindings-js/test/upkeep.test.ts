@@ -1,8 +1,8 @@
 // Upkeep of an open database: figures, verification, compaction, backups.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { open } from 'mangrove-kv';
-import type { Database } from 'mangrove-kv';
+import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import type { Database, ExtentKind } from 'mangrove-kv';
 import { code, withMemory, withPath } from './support/kit.ts';
 
 const text = (index: number): string => `${index} `.repeat(2000 + Math.floor(Math.random() * 50));
@@ -120,4 +120,54 @@ test('a backup that is not read to its end is given up', async () => {
   const db = await open('test', { storage: 'memory' });
   await db.close();
   await assert.rejects(db.backup().getReader().read(), code('KV_CLOSED'));
+});
+
+test('a layout tells of the whole file, of all levels and of the codecs', async () => {
+  await withPath(async (path) => {
+    const db = await open(path, { compression: 'none', cacheBytes: 1 << 20 });
+    await fill(db, 300);
+    const names = db.collection('names', { key: keyCodecs.string, value: valueCodecs.json() });
+    await names.setMany(Array.from({ length: 5000 }, (_, index) => [`name ${index}`, index] as const), { durability: 'none' });
+    await db.flush();
+    const told: [number, number][] = [];
+    const layout = await db.layout({ onProgress: (done, total) => told.push([done, total]) });
+    const stats = await db.stats();
+    assert.deepEqual(told.at(-1), [5300, 5300]);
+    assert.deepEqual([layout.version, layout.fileSize, layout.unitSize], [stats.version, stats.fileSize, stats.unitSize]);
+    assert.ok(layout.isExact);
+    let end = 0;
+    for (const extent of layout.extents) {
+      assert.equal(extent.offset, end);
+      end += extent.length;
+    }
+    assert.equal(end, stats.fileSize);
+    const of = (kind: ExtentKind): number => layout.extents.reduce((sum, one) => sum + (one.kind === kind ? one.length : 0), 0);
+    assert.deepEqual([of('free'), of('kept'), of('pending')], [stats.freeSize, stats.keptSize, 0]);
+    const [own, other] = layout.collections;
+    assert.deepEqual([own?.name, own?.entries, own?.keyCodec, own?.valueCodec], ['', 300, keyCodecs.any.id, valueCodecs.structured().id]);
+    // The shortest values are in the leaves.
+    assert.ok(own !== undefined && own.valueBlocks > 250 && own.valueBlocks <= 300);
+    assert.equal(own.valueSize, of('value'));
+    assert.deepEqual([other?.name, other?.entries, other?.keyCodec, other?.valueCodec], ['names', 5000, keyCodecs.string.id, valueCodecs.json().id]);
+    assert.equal(other?.levels.length, 2);
+    assert.equal(other?.levels[1]?.nodes, 1);
+    const leaves = other?.levels[0];
+    assert.ok(leaves !== undefined && leaves.nodes > 5 && leaves.usedSize > 0 && leaves.usedSize <= leaves.nodes * layout.nodeSize);
+    assert.equal(other?.levels.reduce((sum, level) => sum + level.fileSize, 0), layout.extents
+      .filter((one) => one.collection === 'names').reduce((sum, one) => sum + one.length, 0));
+    const coarse = await db.layout({ maxExtents: 3 });
+    assert.ok(!coarse.isExact && coarse.extents.length <= 3);
+    await db.close();
+  });
+});
+
+test('a layout that is ended early keeps nothing', async () => {
+  await withMemory({}, async (db) => {
+    await fill(db, 3000);
+    const abort = new AbortController();
+    const layout = db.layout({ signal: abort.signal, onProgress: () => abort.abort(new Error('enough')) });
+    await assert.rejects(layout, /enough/);
+    assert.equal((await db.stats()).openSnapshots, 0);
+    await assert.rejects(db.layout({ maxExtents: -1 }), code('KV_INVALID_ARGUMENT'));
+  });
 });

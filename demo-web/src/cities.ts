@@ -1,6 +1,6 @@
 // What the page stores: every city under its name, and an index of the same cities by country.
 import { keyCodecs, open } from 'mangrove-kv';
-import type { Collection, Database, Durability } from 'mangrove-kv';
+import type { Collection, Commit, Database, Durability, Snapshot, Subscription } from 'mangrove-kv';
 
 export interface City {
   name: string;
@@ -52,14 +52,17 @@ export class CityStore {
       : this.byCountry.count(countryRange(filter));
   }
 
-  /** `limit` entries of the filter from position `offset` on. */
+  /** The entries of the filter at positions `offset` to `offset + limit`. All calls of a moment travel in one message. */
   async page(filter: Filter, offset: number, limit: number): Promise<Entry[]> {
+    const positions = Array.from({ length: limit }, (_, index) => offset + index);
     if (filter.country === '') {
-      const found = await this.cities.entries({ ...nameRange(filter.text), offset, limit }).toArray();
-      return found.map(([key, city]) => ({ key, city }));
+      const range = nameRange(filter.text);
+      const found = await Promise.all(positions.map((position) => this.cities.at(position, range)));
+      return found.flatMap((entry) => (entry === undefined ? [] : [{ key: entry[0], city: entry[1] }]));
     }
-    const found = await this.byCountry.keys({ ...countryRange(filter), offset, limit }).toArray();
-    const keys = found.map(([country, name, id]): CityKey => [name, country, id]);
+    const range = countryRange(filter);
+    const found = await Promise.all(positions.map((position) => this.byCountry.at(position, range)));
+    const keys = found.flatMap((entry) => (entry === undefined ? [] : [[entry[0][1], entry[0][0], entry[0][2]] as const]));
     const cities = await this.cities.getMany(keys);
     return keys.flatMap((key, index) => {
       const city = cities[index];
@@ -103,22 +106,42 @@ export class CityStore {
   /** Puts a city in place of another, under its own key, or adds it. */
   async replace(old: CityKey | undefined, city: City): Promise<CityKey> {
     const key: CityKey = [city.name, city.country, old?.[2] ?? Date.now()];
-    const batch = this.database.batch();
-    if (old !== undefined) {
-      batch.collection(this.cities).delete(old);
-      batch.collection(this.byCountry).delete([old[1], old[0], old[2]]);
-    }
-    batch.collection(this.cities).set(key, city);
-    batch.collection(this.byCountry).set([key[1], key[0], key[2]], true);
-    await batch.commit();
+    await this.restore([...(old === undefined ? [] : [[old, undefined] as const]), [key, city]]);
     return key;
   }
 
-  async delete(key: CityKey): Promise<void> {
+  delete(key: CityKey): Promise<void> {
+    return this.restore([[key, undefined]]);
+  }
+
+  /** Sets cities, or removes those without a value, with their index, in one commit. */
+  async restore(changes: readonly (readonly [CityKey, City | undefined])[]): Promise<void> {
     const batch = this.database.batch();
-    batch.collection(this.cities).delete(key);
-    batch.collection(this.byCountry).delete([key[1], key[0], key[2]]);
+    const cities = batch.collection(this.cities);
+    const byCountry = batch.collection(this.byCountry);
+    for (const [key, city] of changes) {
+      const indexKey: CountryKey = [key[1], key[0], key[2]];
+      if (city === undefined) {
+        cities.delete(key);
+        byCountry.delete(indexKey);
+      } else {
+        cities.set(key, city);
+        byCountry.set(indexKey, true);
+      }
+    }
     await batch.commit();
+  }
+
+  /** The state of this moment. */
+  keep(): { getMany(keys: readonly CityKey[]): Promise<(City | undefined)[]>; close(): Promise<void> } {
+    const snapshot: Snapshot = this.database.snapshot();
+    const cities = snapshot.collection(this.cities);
+    return { getMany: (keys) => cities.getMany(keys), close: () => snapshot.close() };
+  }
+
+  /** Follows the commits of all tabs. */
+  follow(listener: (commit: Commit<CityKey, City>) => void): Subscription {
+    return this.cities.subscribe({}, listener);
   }
 
   getMany(keys: readonly CityKey[]): Promise<(City | undefined)[]> {

@@ -80,6 +80,7 @@ pub use database::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
+pub use database::{ExtentKind, LayoutPart, LayoutScan};
 pub use error::{Corruption, Error, Result};
 pub use key_order::{KeyOrder, Reverse};
 pub use memory_database::{

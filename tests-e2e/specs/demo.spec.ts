@@ -1,21 +1,9 @@
 // The demo page as a visitor uses it, on the real data set: import, browse, search, jump, edit, delete, reload.
 import type { Page } from '@playwright/test';
+import { hits, importCities } from '../demo.ts';
 import { expect, test } from '../persistent.ts';
 
 const CITIES = 170_000;
-
-async function importCities(page: Page, query = ''): Promise<number> {
-  await page.goto(`/${query}`);
-  await page.getByTestId('import').click();
-  await expect(page.getByTestId('import-progress')).toBeVisible();
-  await expect(page.getByTestId('list')).toBeVisible({ timeout: 60_000 });
-  return hits(page);
-}
-
-async function hits(page: Page): Promise<number> {
-  const text = await page.getByTestId('hits').textContent();
-  return Number(text?.replaceAll(',', ''));
-}
 
 const row = (page: Page, index: number) => page.locator(`[aria-rowindex="${index}"]`);
 const names = (page: Page) => page.locator('.row:not(.loading) > :nth-child(2)');
@@ -66,9 +54,11 @@ test('imports a real data set and browses all of it', async ({ profile }, info) 
   await expect(page.getByTestId('stat-tree-depth')).toHaveText('3');
   await page.getByTestId('search').fill('');
   await page.getByTestId('country').fill('');
+  await page.getByRole('link', { name: 'Bench' }).click();
   await page.getByTestId('measure').click();
   await expect(page.getByTestId('measure-table')).toHaveAttribute('data-done', '', { timeout: 60_000 });
   const figures = await page.getByTestId('measure-table').innerText();
+  await page.getByRole('link', { name: 'Explore' }).click();
   const stats = await page.getByTestId('stats').innerText();
   await info.attach('figures', { body: `${figures}\n\n${stats}`, contentType: 'text/plain' });
 });
@@ -101,6 +91,24 @@ test('edits, deletes and adds, and everything is there after a reload', async ({
   await names(page).first().click();
   await page.getByTestId('edit-delete').click();
   await expect(page.getByTestId('edit-delete')).toBeHidden();
+  await expect.poll(() => hits(page)).toBe(before - 1);
+
+  // Changes are undone from snapshots, the last one first.
+  await page.getByTestId('undo-last').click();
+  await expect.poll(() => hits(page)).toBe(before);
+  await page.getByTestId('undo-last').click();
+  await expect(page.getByTestId('undo-last')).toBeDisabled();
+  await search.fill('Quitopolis');
+  await expect.poll(() => hits(page)).toBe(0);
+  await search.fill('Quito');
+  await names(page).first().click();
+  await page.getByTestId('edit-name').fill('Quitopolis');
+  await page.getByTestId('edit-save').click();
+  await expect(page.getByTestId('edit-save')).toBeHidden();
+  await search.fill('Reykjav');
+  await expect(names(page).first()).toHaveText(/^Reykjav/);
+  await names(page).first().click();
+  await page.getByTestId('edit-delete').click();
   await expect.poll(() => hits(page)).toBe(before - 1);
 
   await page.getByTestId('add').click();

@@ -54,6 +54,7 @@ pub mod op {
     pub const BACKUP_CLOSE: u8 = 0x47;
     pub const COMPACT: u8 = 0x48;
     pub const VERIFY_CLOSE: u8 = 0x49;
+    pub const LAYOUT: u8 = 0x4a;
     pub const CLOSE: u8 = 0x4f;
 }
 

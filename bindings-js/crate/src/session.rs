@@ -435,6 +435,10 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
             state.forget_current();
             state.verify(writes.database, reader, out)
         }
+        op::LAYOUT => {
+            state.forget_current();
+            state.layout(writes.database, reader, out)
+        }
         op::PURGE => {
             let limit = reader.uv()?;
             writes.client.check_writable()?;

@@ -317,6 +317,53 @@ fn snapshots_stay_as_they_are() {
 }
 
 #[test]
+fn a_layout_comes_in_slices_and_keeps_no_snapshot_once_it_is_ended() {
+    let mut session = open(FaultyStorage::new());
+    let layout = |visits, begins| Request::new(op::LAYOUT).uv(7).uv(visits).u8(begins);
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            set("a", "1"),
+            layout(1, 1),
+            layout(0, 0),
+            Request::new(op::STATS),
+            layout(1, 0),
+        ],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 1));
+    // A superblock, and a leaf that has no place yet: two parts and one.
+    assert_eq!((reply.uv(), [reply.uv(), reply.uv()]), (3, [0, 0]));
+    assert!(reply.uv() > 0);
+    assert_eq!([reply.uv(), reply.uv(), reply.uv(), reply.uv()], [7, 0, 0, 0]);
+    assert!(reply.uv() > 0);
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Ok(()));
+    let stats = reply.str();
+    assert!(stats.contains("\"openSnapshots\":0"), "{stats}");
+    assert!(reply.status().is_err_and(|error| error.contains("KV_SNAPSHOT_LOST")));
+    assert!(reply.is_at_end());
+
+    let mut reply = execute(&mut session, &[layout(9, 1), layout(9, 0), Request::new(op::STATS)]);
+    assert_eq!((reply.status(), reply.uv(), reply.uv(), reply.uv()), (Ok(()), 1, 1, 3));
+    for _ in 0..8 {
+        reply.uv();
+    }
+    assert_eq!((reply.status(), reply.uv(), reply.uv(), reply.uv()), (Ok(()), 1, 1, 0));
+    assert_eq!(reply.uv(), 1);
+    assert!(reply.uv() >= 8192);
+    assert_eq!((reply.uv(), reply.uv()), (4096, 16_352));
+    assert_eq!((reply.uv(), reply.str().as_str(), reply.uv()), (1, "", 1));
+    assert_eq!((reply.str().len(), reply.str().len()), (3, 4));
+    assert_eq!(reply.status(), Ok(()));
+    let stats = reply.str();
+    assert!(stats.contains("\"openSnapshots\":0"), "{stats}");
+    assert!(reply.is_at_end());
+}
+
+#[test]
 fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
     let mut session = open(FaultyStorage::new());
     let mut reply = execute(

@@ -5,7 +5,8 @@ import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type { ChangesOptions, CommitIterator } from '../feed-types.ts';
 import type {
-  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, MaintenanceOptions, Result,
+  Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Layout, LayoutOptions,
+  MaintenanceOptions, Result,
   SignalOptions, Snapshot, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types.ts';
 import { asyncDispose, attempt, checkSignal, ignore } from './async.ts';
@@ -184,6 +185,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
 
   stats(): Promise<Stats> {
     return this.#connection.request((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
+  }
+
+  async layout(options?: LayoutOptions): Promise<Layout> {
+    return (await import('../layout.ts')).layout(this.#connection, options);
   }
 
   verify(options?: MaintenanceOptions): Promise<VerifyReport> {

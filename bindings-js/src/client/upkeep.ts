@@ -10,9 +10,11 @@ const COMPACT_SLICES = 4;
 const VERIFY_BYTES = 2 << 20;
 const PIECE_BYTES = 256 << 10;
 
-type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
+/** @internal */
+export type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
 
-function check(options: MaintenanceOptions | undefined): Checked {
+/** @internal */
+export function check(options: MaintenanceOptions | undefined): Checked {
   const { signal, onProgress = ignore } = options ?? {};
   checkFunction(onProgress);
   checkSignal(signal);

@@ -30,6 +30,7 @@ mod compact;
 mod cursor;
 mod feed;
 mod history;
+mod layout;
 mod open;
 mod open_flush;
 mod recover;
@@ -46,6 +47,7 @@ pub use cursor::Cursor;
 pub(crate) use feed::Feed;
 pub use feed::{Change, Changes, Commit};
 pub(crate) use history::{History, Missed};
+pub use layout::{ExtentKind, LayoutPart, LayoutScan};
 pub use open_flush::OpenFlush;
 pub use recover::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
@@ -597,6 +599,30 @@ impl Database {
     #[must_use]
     pub fn stats(&self) -> Stats {
         stats::collect(&self.shared)
+    }
+
+    /// Begins to look at what each part of the data file holds and how full the nodes are, as it is now. The space that this state takes is
+    /// kept until the scan is dropped. The catalog is read at once, the rest in slices; waits for the writer.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mangrove_engine::{Database, Durability, ExtentKind, Options, storage::MemoryStorage};
+    /// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+    /// database.set("cities", b"Quito", b"2.0 M", Durability::Strict)?;
+    /// database.checkpoint()?;
+    /// let mut scan = database.layout_scan()?;
+    /// let mut leaves = 0;
+    /// while let Some(parts) = scan.next_parts(1000)? {
+    ///     leaves += parts.iter().filter(|part| part.kind == ExtentKind::Leaf).count();
+    /// }
+    /// assert_eq!(leaves, 1);
+    /// # Ok::<(), mangrove_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Storage errors, corruption of the catalog, [`Error::Stale`] beside a writer.
+    pub fn layout_scan(&self) -> Result<LayoutScan> {
+        LayoutScan::new(&self.shared)
     }
 
     /// Reads every block the newest version reaches and checks all of them: checksums, order, fences, counts, and that each unit

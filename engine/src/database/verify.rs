@@ -153,8 +153,9 @@ impl Verification {
             step(shared, version, *id, walk);
             self.report.blocks += walk.blocks.len() as u64;
             // Nobody needs their places: others may have been given back meanwhile.
-            let units: u64 = walk.blocks.drain(..).map(|block| u64::from(block.units)).sum();
+            let units: u64 = walk.blocks.drain(..).map(|(block, _)| u64::from(block.units)).sum();
             // Nodes that are only in memory take time too.
+            walk.pages.clear();
             done += (units * unit_bytes).max(MIN_STEP_BYTES);
             if walk.is_at_end() {
                 if let Some(walk) = self.walk.take() {
@@ -263,7 +264,7 @@ fn add(report: &mut VerifyReport, walk: Walk, extents: &mut Vec<Extent>, name: &
     report.blocks += walk.blocks.len() as u64;
     report.nodes += walk.nodes;
     report.entries += walk.records;
-    extents.extend(walk.blocks.iter().map(|reference| Extent {
+    extents.extend(walk.blocks.iter().map(|(reference, _)| Extent {
         start: reference.unit,
         units: u64::from(reference.units),
     }));

@@ -20,6 +20,15 @@ pub(crate) enum Visit {
     Extents,
 }
 
+/// What a block that was reached holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Part {
+    /// A node of this level.
+    Node(u8),
+    /// A value, a chunk of one, or the list of its chunks.
+    Value,
+}
+
 /// A node, and the child or the value of its own that comes next.
 struct Frame {
     node: Arc<Node>,
@@ -35,8 +44,11 @@ pub(crate) struct Walk {
     /// From the root down. No node in it has given all it has.
     path: Vec<Frame>,
     /// Blocks reached, in no particular order.
-    pub blocks: Vec<BlockRef>,
+    pub blocks: Vec<(BlockRef, Part)>,
+    /// Level and used bytes of pages reached that have no block.
+    pub pages: Vec<(u8, usize)>,
     pub nodes: u64,
+    /// Records of the leaves reached, read or not.
     pub records: u64,
     /// Damage found; the walk goes on beside it.
     pub problems: Vec<Error>,
@@ -51,6 +63,7 @@ impl Walk {
             has_begun: false,
             path: Vec::new(),
             blocks: Vec::new(),
+            pages: Vec::new(),
             nodes: 0,
             records: 0,
             problems: Vec::new(),
@@ -120,9 +133,11 @@ impl Walk {
         if let (Visit::Extents, Some(0), false, Pointer::Disk(reference)) =
             (self.visit, expected.level, child.has_overflow, child.pointer)
         {
-            self.blocks.push(reference);
+            self.blocks.push((reference, Part::Node(0)));
+            self.records += child.count;
             return;
         }
+        let reached = self.blocks.len();
         let node = match self.fresh(pages, child, expected) {
             Ok(node) => node,
             Err(error) => {
@@ -131,6 +146,10 @@ impl Walk {
             }
         };
         self.nodes += 1;
+        match self.blocks.get_mut(reached) {
+            Some((_, part)) => *part = Part::Node(node.level()),
+            None => self.pages.push((node.level(), node.used_bytes())),
+        }
         if node.total() != child.count {
             self.problems.push(
                 Error::corrupt("a node holds another number of records than its parent says")
@@ -150,15 +169,13 @@ impl Walk {
 
     /// The node as storage has it; a dirty page as memory has it.
     fn fresh(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) -> Result<Arc<Node>> {
+        let mut load = |reference: BlockRef| {
+            self.blocks.push((reference, Part::Node(0)));
+            pages.pager().load(&reference, expected, Access::Scan)
+        };
         match child.pointer {
-            Pointer::Disk(reference) => {
-                self.blocks.push(reference);
-                pages.pager().load(&reference, expected, Access::Scan)
-            }
-            Pointer::Memory(_) => pages.lookup(&child.pointer).or_else(|reference| {
-                self.blocks.push(reference);
-                pages.pager().load(&reference, expected, Access::Scan)
-            }),
+            Pointer::Disk(reference) => load(reference),
+            Pointer::Memory(_) => pages.lookup(&child.pointer).or_else(load),
         }
     }
 
@@ -195,9 +212,9 @@ impl Walk {
         match chunks.and_then(|chunks| read.map(|()| chunks)) {
             Ok(chunks) => {
                 if record.value_len > value::CHUNK_BYTES {
-                    self.blocks.push(reference);
+                    self.blocks.push((reference, Part::Value));
                 }
-                self.blocks.extend(chunks);
+                self.blocks.extend(chunks.into_iter().map(|chunk| (chunk, Part::Value)));
             }
             Err(error) => {
                 let key = leaf.key(index);

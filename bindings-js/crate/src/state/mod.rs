@@ -1,6 +1,6 @@
 //! What a client has open, and each request's meaning.
 
-use mangrove_engine::{BackupPieces, Database, Error, Result, Snapshot, Tree, Verification};
+use mangrove_engine::{BackupPieces, Database, Error, LayoutScan, Result, Snapshot, Tree, Verification};
 
 use crate::followers::Followers;
 use crate::protocol::{Reader, View, Writer, op};
@@ -11,6 +11,7 @@ use crate::table::Table;
 mod backup;
 mod changes;
 mod handover;
+mod layout;
 mod reads;
 mod source;
 mod transactions;
@@ -81,6 +82,7 @@ pub(crate) struct State {
     followers: Followers,
     backups: Table<BackupPieces>,
     verifications: Table<Verification>,
+    layouts: Table<LayoutScan>,
     lost: Losses,
     /// Another session may have to go on with what is open.
     is_portable: bool,

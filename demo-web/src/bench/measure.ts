@@ -1,6 +1,6 @@
 // Times the database in the visitor's own browser.
-import type { CityKey, CityStore } from './cities.ts';
-import { formatCount, formatTime } from './dom.ts';
+import type { CityKey, CityStore } from '../cities.ts';
+import { formatCount, formatTime } from '../dom.ts';
 
 export interface Measurement {
   readonly name: string;

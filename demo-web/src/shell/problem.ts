@@ -1,5 +1,5 @@
 // Says what went wrong and what the visitor can do, instead of a blank page.
-import { element } from './dom.ts';
+import { element } from '../dom.ts';
 
 const ADVICE: Readonly<Record<string, [title: string, advice: string]>> = {
   KV_LOCKED: ['Open in another tab', 'Another tab of this browser has this database open. Close it there, then try again.'],

@@ -1,8 +1,7 @@
 // The panel with the database's figures and the times of the last operations.
-import type { CityStore } from './cities.ts';
-import { element, formatBytes, formatCount, formatTime } from './dom.ts';
+import type { CityStore } from '../cities.ts';
+import { element, formatBytes, formatCount, formatTime } from '../dom.ts';
 
-const list = element('stats');
 const times = new Map<string, number>();
 let rawBytes = Number(localStorage.getItem('mangrove-demo:raw-bytes') ?? 0);
 
@@ -50,5 +49,5 @@ export async function showStats(store: CityStore): Promise<void> {
     ['commits', formatCount(stats.version)],
     ...[...times].map(([name, time]): [string, string] => [name, formatTime(time)]),
   ];
-  list.replaceChildren(...rows.map(([name, value]) => figure(name, value)));
+  element('stats').replaceChildren(...rows.map(([name, value]) => figure(name, value)));
 }

@@ -1,10 +1,10 @@
 // A list of any length in a few rows: only what is in view is in the page and in memory.
-import { formatCount } from './dom.ts';
+import { formatCount } from '../dom.ts';
 
-const ROW_HEIGHT = 44;
+const ROW_HEIGHT = 40;
 /** Browsers cap the height of an element; beyond this the scroll bar stands for positions in proportion. */
 const MAX_HEIGHT = 8_000_000;
-const PAGE = 100;
+const PAGE = 50;
 const MAX_PAGES = 50;
 
 export interface ListSource<T> {
@@ -16,11 +16,14 @@ export interface ListOptions<T> {
   readonly cells: (item: T) => string[];
   readonly onOpen: (item: T) => void;
   readonly onDelete: (item: T) => void;
+  /** Whether it was changed just now. */
+  readonly isFresh: (item: T) => boolean;
 }
 
 export class VirtualList<T> {
   private source: ListSource<T> = { total: 0, fetch: () => Promise.resolve([]) };
   private pages = new Map<number, T[] | 'loading'>();
+  private old = new Map<number, T[] | 'loading'>();
   /** Position of the row that has the focus. */
   private active = 0;
   private generation = 0;
@@ -45,6 +48,8 @@ export class VirtualList<T> {
   show(source: ListSource<T>, keepPlace = false): void {
     this.source = source;
     this.generation++;
+    // At the same place the old rows stay until the new ones are there.
+    this.old = keepPlace ? this.pages : new Map();
     this.pages = new Map();
     this.spacer.style.height = `${Math.min(source.total * ROW_HEIGHT, MAX_HEIGHT)}px`;
     this.root.setAttribute('aria-rowcount', String(source.total));
@@ -63,6 +68,11 @@ export class VirtualList<T> {
     const visible = Math.floor(this.root.clientHeight / ROW_HEIGHT);
     if (this.active < first + 1) this.scrollToFirst(this.active);
     else if (this.active >= first + visible) this.scrollToFirst(this.active - visible + 1);
+    this.schedule();
+  }
+
+  /** Draws the rows in view anew. */
+  redraw(): void {
     this.schedule();
   }
 
@@ -117,10 +127,12 @@ export class VirtualList<T> {
     row.setAttribute('aria-rowindex', String(index + 1));
     row.setAttribute('aria-selected', String(index === this.active));
     const item = this.item(index);
-    const texts = item === undefined ? ['…'] : this.options.cells(item);
+    const texts = item === undefined ? ['…', '', ''] : this.options.cells(item);
     row.classList.toggle('loading', item === undefined);
-    row.append(...[formatCount(index + 1), ...texts].map((text) => {
+    row.classList.toggle('fresh', item !== undefined && this.options.isFresh(item));
+    row.append(...[formatCount(index + 1), ...texts].map((text, column) => {
       const cell = document.createElement('span');
+      cell.setAttribute('aria-colindex', String(column + 1));
       cell.setAttribute('role', 'gridcell');
       cell.textContent = text;
       return cell;
@@ -133,7 +145,8 @@ export class VirtualList<T> {
     const number = Math.floor(index / PAGE);
     const page = this.pages.get(number);
     if (page === undefined) void this.load(number);
-    return page === undefined || page === 'loading' ? undefined : page[index % PAGE];
+    const shown = page === undefined || page === 'loading' ? this.old.get(number) : page;
+    return shown === undefined || shown === 'loading' ? undefined : shown[index % PAGE];
   }
 
   private async load(number: number): Promise<void> {

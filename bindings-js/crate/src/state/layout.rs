@@ -1,0 +1,68 @@
+//! A layout that the client takes slice by slice.
+
+use mangrove_engine::{Database, Error, ExtentKind, LayoutPart, LayoutScan, Result};
+
+use super::State;
+use crate::protocol::{Reader, Writer};
+use crate::report;
+
+impl State {
+    /// Visits some nodes more; the first request with an id says that it begins, one for no nodes ends it early. Writes how many records were
+    /// reached, of how many, and the parts of the file that were found, or none and what they are parts of.
+    pub(crate) fn layout(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
+        let (id, visits, begins) = (reader.uv()?, reader.uv()?, reader.flag()?);
+        let Some(visits) = usize::try_from(visits).ok().filter(|&visits| visits > 0) else {
+            self.layouts.remove(id);
+            return Ok(());
+        };
+        if begins {
+            self.layouts.insert(id, database.layout_scan()?);
+        }
+        // It does not go over to another session, and what was found in the one before would be told twice.
+        let scan = self.layouts.get_mut(id).ok_or(Error::SnapshotLost)?;
+        let found = scan.next_parts(visits);
+        let (done, total) = scan.progress();
+        out.uv(done);
+        out.uv(total);
+        if let Ok(Some(parts)) = found {
+            // Never none: they would be taken for the end.
+            out.uv(parts.len() as u64 + 1);
+            for part in &parts {
+                write_part(part, out);
+            }
+            return Ok(());
+        }
+        out.uv(0);
+        write_whole(scan, out);
+        self.layouts.remove(id);
+        found.map(drop)
+    }
+}
+
+fn write_part(part: &LayoutPart, out: &mut Writer) {
+    out.uv(match part.kind {
+        ExtentKind::Superblock => 0,
+        ExtentKind::Catalog => 1,
+        ExtentKind::FreeMap => 2,
+        ExtentKind::Kept => 3,
+        ExtentKind::Free => 4,
+        ExtentKind::Internal => 5,
+        ExtentKind::Value => 6,
+        // A node of this level.
+        _ => 7 + u64::from(part.level),
+    });
+    out.uv(part.start_unit);
+    out.uv(part.units);
+    if let Some(collection) = part.collection {
+        out.uv(u64::from(collection));
+        out.uv(part.used_bytes);
+    }
+}
+
+fn write_whole(scan: &LayoutScan, out: &mut Writer) {
+    out.uv(scan.snapshot().version());
+    out.uv(scan.file_bytes());
+    out.uv(scan.unit_bytes() as u64);
+    out.uv(scan.node_bytes() as u64);
+    report::collections(&scan.snapshot().collections(), out);
+}

@@ -1,0 +1,181 @@
+// Pages of the entries of one collection, by range and position.
+import type { CollectionLayout, Layout, Stats } from 'mangrove-kv';
+import { button, field, h, setText } from './dom.ts';
+import { formatCount, messageOf, plural } from './format.ts';
+import { keyText, parseRange } from './key-text.ts';
+import { nameOf } from './source.ts';
+import type { InspectedCollection } from './source.ts';
+import { shortText, valueTree } from './value-tree.ts';
+import type { Context, View } from './view.ts';
+
+const PAGE = 50;
+
+type Row = readonly [key: unknown, value: unknown];
+
+function input(label: string, placeholder: string, onInput: () => void): { readonly control: HTMLInputElement; readonly label: HTMLLabelElement } {
+  const control = h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', placeholder, input: onInput });
+  return { control, label: field(label, control) };
+}
+
+export class EntriesView implements View {
+  readonly title = 'Entries';
+  readonly element: HTMLElement;
+  readonly #context: Context;
+  readonly #prefix;
+  readonly #from;
+  readonly #to;
+  readonly #reverse = h('input', { type: 'checkbox', change: () => this.#changed() });
+  readonly #position = h('input', { type: 'number', min: 1, inputmode: 'numeric', 'aria-label': 'First position', change: () => this.#goTo() });
+  readonly #range = h('span', { class: 'soft' });
+  readonly #problem = h('p', { class: 'problem', role: 'alert' });
+  readonly #body = h('tbody');
+  readonly #table: HTMLElement;
+  readonly #previous = button('Previous', () => this.#move(-PAGE));
+  readonly #next = button('Next', () => this.#move(PAGE));
+  /** Keys, as text, of the rows that are open. */
+  readonly #open = new Set<string>();
+  #collection: CollectionLayout | undefined;
+  #offset = 0;
+  #total = 0;
+  #isReading = false;
+  #isStale = false;
+  #delay: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(context: Context) {
+    this.#context = context;
+    const changed = (): void => {
+      clearTimeout(this.#delay);
+      this.#delay = setTimeout(() => this.#changed(), 120);
+    };
+    this.#prefix = input('Begins with', 'any', changed);
+    this.#from = input('From', 'first', changed);
+    this.#to = input('To', 'last', changed);
+    this.#table = h('div', { class: 'scroll entries-scroll', tabindex: 0, role: 'region', 'aria-label': 'Entries' }, h(
+      'table',
+      { class: 'entries' },
+      h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'key' }, 'Key'), h('th', { scope: 'col' }, 'Value'))),
+      this.#body,
+    ));
+    this.element = h(
+      'div',
+      { class: 'view' },
+      h(
+        'form',
+        { class: 'tools', submit: (event) => event.preventDefault() },
+        this.#prefix.label,
+        this.#from.label,
+        this.#to.label,
+        h('label', { class: 'check' }, this.#reverse, h('span', {}, 'Backwards')),
+      ),
+      this.#problem,
+      this.#table,
+      h('div', { class: 'pager' }, this.#previous, h('label', { class: 'position' }, h('span', {}, 'From'), this.#position), this.#range, this.#next),
+    );
+  }
+
+  show(_stats: Stats, layout: Layout): Promise<void> {
+    const collection = layout.collections.find(({ name }) => name === this.#context.chosen);
+    if (collection?.name !== this.#collection?.name) {
+      for (const { control } of [this.#prefix, this.#from, this.#to]) control.value = '';
+      this.#reverse.checked = false;
+      this.#offset = 0;
+      this.#open.clear();
+    }
+    this.#collection = collection;
+    return this.#read();
+  }
+
+  #changed(): void {
+    this.#offset = 0;
+    this.#open.clear();
+    void this.#read();
+  }
+
+  #move(by: number): void {
+    this.#offset = Math.max(0, Math.min(this.#offset + by, this.#total - 1));
+    this.#table.scrollTop = 0;
+    void this.#read().then(() => this.#context.announce(this.#range.textContent ?? ''));
+  }
+
+  #goTo(): void {
+    const position = this.#position.valueAsNumber;
+    if (Number.isInteger(position) && position > 0) this.#offset = Math.min(position, Math.max(this.#total, 1)) - 1;
+    void this.#read();
+  }
+
+  /** One reading at a time, and another one if something changed meanwhile. */
+  async #read(): Promise<void> {
+    this.#isStale = true;
+    if (this.#isReading) return;
+    this.#isReading = true;
+    try {
+      while (this.#isStale) {
+        this.#isStale = false;
+        await this.#readOnce();
+      }
+    } finally {
+      this.#isReading = false;
+    }
+  }
+
+  async #readOnce(): Promise<void> {
+    const layout = this.#collection;
+    if (layout === undefined) return this.#draw([], 'No collection has been written to yet.');
+    const collection = this.#context.source.open(layout);
+    if (collection === undefined) {
+      const text = `Stored with the codecs “${layout.keyCodec}” and “${layout.valueCodec}”, which are not known here: give the inspector its handle.`;
+      return this.#draw([], text);
+    }
+    try {
+      const rows = await this.#page(collection, layout.keyCodec);
+      this.#draw(rows, rows.length === 0 ? `No entries in ${nameOf(layout.name)}${this.#isFiltered ? ' in this range' : ''}.` : '');
+    } catch (error) {
+      if (!this.#context.signal.aborted) this.#draw([], '', messageOf(error));
+    }
+  }
+
+  get #isFiltered(): boolean {
+    return [this.#prefix, this.#from, this.#to].some(({ control }) => control.value !== '');
+  }
+
+  async #page(collection: InspectedCollection, codec: string): Promise<readonly Row[]> {
+    const { signal } = this.#context;
+    const range = parseRange(codec, { prefix: this.#prefix.control.value, from: this.#from.control.value, to: this.#to.control.value });
+    this.#total = await collection.count({ ...range, signal });
+    this.#offset = Math.max(0, Math.min(this.#offset, this.#total - 1));
+    return collection.entries({ ...range, reverse: this.#reverse.checked, offset: this.#offset, limit: PAGE, signal }).toArray();
+  }
+
+  #draw(rows: readonly Row[], note: string, problem = ''): void {
+    setText(this.#problem, problem);
+    const focused = (this.#body.getRootNode() as ShadowRoot).activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
+    this.#body.replaceChildren(...rows.map((row) => this.#row(row)));
+    if (note !== '') this.#body.append(h('tr', {}, h('td', { colspan: 2, class: 'note' }, note)));
+    if (focused !== undefined) this.#body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus();
+    const last = this.#offset + rows.length;
+    setText(this.#range, rows.length === 0 ? plural(0, 'entry', 'entries') : `to ${formatCount(last)} of ${formatCount(this.#total)}`);
+    this.#position.value = String(this.#offset + 1);
+    this.#position.disabled = rows.length === 0;
+    this.#previous.disabled = this.#offset === 0;
+    this.#next.disabled = last >= this.#total;
+  }
+
+  #row([key, value]: Row): HTMLElement {
+    const text = keyText(key);
+    const cell = h('td', { class: 'value-cell' });
+    const isOpen = (): boolean => this.#open.has(text);
+    const toggle = h('button', { type: 'button', class: 'row-button' }, h('span', { class: 'marker', 'aria-hidden': 'true' }), text === '' ? '""' : text);
+    const draw = (): void => {
+      toggle.setAttribute('aria-expanded', String(isOpen()));
+      cell.replaceChildren(isOpen() ? valueTree(value) : h('code', {}, shortText(value)));
+    };
+    const turn = (): void => {
+      if (isOpen()) this.#open.delete(text);
+      else this.#open.add(text);
+      draw();
+    };
+    toggle.addEventListener('click', turn);
+    draw();
+    return h('tr', { 'data-key': text }, h('th', { scope: 'row', class: 'key' }, toggle), cell);
+  }
+}

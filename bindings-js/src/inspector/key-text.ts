@@ -1,0 +1,103 @@
+// Keys as text, and text as keys: what a person types into the field of a range.
+import { MAX_KEY } from 'mangrove-kv';
+import type { Bounds, Key } from 'mangrove-kv';
+
+const DATE = /^\d{4}-\d\d-\d\d(T[\d:.]+Z)?$/;
+
+export function toHex(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
+}
+
+function fromHex(text: string): Uint8Array {
+  const digits = text.replace(/^0x|\s/g, '');
+  if (!/^(?:[0-9a-f]{2})*$/i.test(digits)) throw new Error('Bytes are written in pairs of hexadecimal digits, such as 0aff.');
+  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
+}
+
+/** A key as it is written in JavaScript, more or less. */
+export function keyText(key: unknown): string {
+  if (typeof key === 'string') return key;
+  return nestedText(key);
+}
+
+function nestedText(key: unknown): string {
+  if (typeof key === 'bigint') return `${key}n`;
+  if (key instanceof Date) return Number.isNaN(key.getTime()) ? 'invalid date' : key.toISOString();
+  if (key instanceof Uint8Array) return toHex(key);
+  if (Array.isArray(key)) return `[${key.map(nestedText).join(', ')}]`;
+  return typeof key === 'string' ? JSON.stringify(key) : String(key);
+}
+
+/** A number, bigint, date, array, string in quotes, and any other text as it is. */
+function parseAny(text: string): Key {
+  if (/^-?\d+n$/.test(text)) return BigInt(text.slice(0, -1));
+  if (DATE.test(text)) return new Date(text);
+  try {
+    const value = JSON.parse(text) as unknown;
+    if (value === null || typeof value !== 'object' || Array.isArray(value)) return value as Key;
+  } catch {
+    // It is a string without quotes.
+  }
+  return text;
+}
+
+function parseNumber(text: string): number {
+  const value = Number(text);
+  if (text.trim() === '' || Number.isNaN(value)) throw new Error(`“${text}” is no number.`);
+  return value;
+}
+
+/** The key that a text stands for in a collection with this key codec. */
+export function parseKey(codec: string, text: string): Key {
+  switch (codec) {
+    case 'string':
+    case 'utf8':
+      return text;
+    case 'bytes':
+      return fromHex(text);
+    case 'uint32':
+    case 'int53':
+      return parseNumber(text);
+    case 'uint64':
+      return BigInt(text.replace(/n$/, ''));
+    case 'tuple': {
+      const value = parseAny(text);
+      return Array.isArray(value) ? value as Key[] : [value];
+    }
+    default:
+      return parseAny(text);
+  }
+}
+
+/** What the fields of a range hold; an empty one is no bound. */
+export interface RangeTexts {
+  readonly prefix: string;
+  readonly from: string;
+  readonly to: string;
+}
+
+type AnyBounds = Bounds<Key>;
+
+/** The range that the texts stand for. A tuple begins with a text if its first element does. */
+export function parseRange(codec: string, { prefix, from, to }: RangeTexts): AnyBounds {
+  const range: AnyBounds = {};
+  if (from !== '') range.gte = parseKey(codec, from);
+  if (to !== '') {
+    const key = parseKey(codec, to);
+    // All tuples that begin so, too.
+    range.lte = Array.isArray(key) ? [...key as Key[], MAX_KEY] as unknown as Key : key;
+  }
+  if (prefix === '') return range;
+  const key = parseKey(codec, prefix);
+  const first = Array.isArray(key) && key.length === 1 ? (key as Key[])[0] : undefined;
+  if (codec === 'tuple' && typeof first === 'string' && !prefix.trim().startsWith('[')) {
+    return narrow(range, [first], [`${first}\uffff`]);
+  }
+  if (typeof key === 'string' || Array.isArray(key) || key instanceof Uint8Array) return { ...range, prefix: key as never };
+  return { ...range, gte: key };
+}
+
+/** The later of two beginnings is not known here; the engine takes both bounds of each side. */
+function narrow(range: AnyBounds, gte: Key, lt: Key): AnyBounds {
+  return range.gte === undefined ? { ...range, gte, lt } : { ...range, lt };
+}

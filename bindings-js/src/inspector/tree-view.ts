@@ -1,0 +1,125 @@
+// A collection's tree as a picture: its levels, how many nodes each has, and how full they are.
+import type { CollectionLayout, Layout, LevelLayout, Stats } from 'mangrove-kv';
+import { figures, h } from './dom.ts';
+import { formatBytes, formatCount, formatPercent, plural } from './format.ts';
+import { nameOf } from './source.ts';
+import type { Context, View } from './view.ts';
+
+const WIDTH = 800;
+const ROW = 78;
+const BAR = 30;
+/** Nodes up to which each one is drawn. */
+const MOST_CELLS = 48;
+const SVG = 'http://www.w3.org/2000/svg';
+
+function svg(tag: string, attributes: Readonly<Record<string, string | number>>, text?: string): SVGElement {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function levelName(index: number, count: number): string {
+  if (index === 0) return count === 1 ? 'Root, a leaf' : 'Leaves';
+  return index === count - 1 ? 'Root' : `Level ${index}`;
+}
+
+/** The widest level takes all, a level of one node a little; between them by the logarithm, as levels grow by factors of a hundred. */
+function widthOf(nodes: number, most: number): number {
+  const least = 56;
+  if (most <= 1) return least * 2;
+  return least + (WIDTH - least) * (Math.log(nodes) / Math.log(most));
+}
+
+function fillOf({ usedSize, nodes }: LevelLayout, nodeSize: number): number {
+  return nodes === 0 ? 0 : usedSize / (nodes * nodeSize);
+}
+
+function picture({ levels, name }: CollectionLayout, nodeSize: number): SVGElement {
+  const height = levels.length * ROW;
+  const label = `The tree of ${nameOf(name)} has ${plural(levels.length, 'level')}. ${levels.map((level, index) =>
+    `${levelName(index, levels.length)}: ${plural(level.nodes, 'node')}, ${formatPercent(fillOf(level, nodeSize), 1)} full.`).reverse().join(' ')}`;
+  const image = svg('svg', { viewBox: `0 0 ${WIDTH} ${height}`, role: 'img', 'aria-label': label, class: 'picture' });
+  const most = Math.max(...levels.map(({ nodes }) => nodes));
+  const place = (index: number): { x: number; y: number; width: number } => {
+    const width = widthOf(levels[index]?.nodes ?? 1, most);
+    return { x: (WIDTH - width) / 2, y: (levels.length - 1 - index) * ROW + ROW - BAR - 8, width };
+  };
+  levels.forEach((level, index) => {
+    const { x, y, width } = place(index);
+    if (index + 1 < levels.length) {
+      const above = place(index + 1);
+      const bottom = above.y + BAR;
+      image.append(svg('path', { class: 'fan', d: `M${above.x} ${bottom} L${above.x + above.width} ${bottom} L${x + width} ${y} L${x} ${y} Z` }));
+    }
+    const cells = Math.min(level.nodes, MOST_CELLS);
+    const gap = cells > 24 ? 1.5 : 3;
+    const cell = (width - gap * (cells - 1)) / cells;
+    // So that something is seen of it.
+    const filled = Math.max(BAR * fillOf(level, nodeSize), 2);
+    for (let at = 0; at < cells; at++) {
+      const left = x + at * (cell + gap);
+      image.append(svg('rect', { class: 'node', x: left, y, width: cell, height: BAR, rx: 2 }));
+      image.append(svg('rect', { class: index === 0 ? 'full leaf' : 'full inner', x: left, y: y + BAR - filled, width: cell, height: filled, rx: 2 }));
+    }
+    const text = `${levelName(index, levels.length)} · ${plural(level.nodes, 'node')}`;
+    image.append(svg('text', { x: WIDTH / 2, y: y - 8, 'text-anchor': 'middle', class: 'label' }, text));
+  });
+  return image;
+}
+
+function table({ levels }: CollectionLayout, nodeSize: number): HTMLElement {
+  const head = ['Level', 'Nodes', 'Fill', 'Used', 'In the file', 'Changed'];
+  const rows = levels.map((level, index) => h(
+    'tr',
+    {},
+    h('th', { scope: 'row' }, levelName(index, levels.length)),
+    ...[
+      formatCount(level.nodes), formatPercent(fillOf(level, nodeSize), 1), formatBytes(level.usedSize), formatBytes(level.fileSize),
+      formatCount(level.dirtyNodes),
+    ].map((text) => h('td', {}, text)),
+  )).reverse();
+  return h(
+    'div',
+    { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Levels' },
+    h('table', { class: 'numbers' }, h('thead', {}, h('tr', {}, ...head.map((text) => h('th', { scope: 'col' }, text)))), h('tbody', {}, ...rows)),
+  );
+}
+
+export class TreeView implements View {
+  readonly title = 'Tree';
+  readonly element = h('div', { class: 'view' });
+  readonly #context: Context;
+  #drawn = '';
+
+  constructor(context: Context) {
+    this.#context = context;
+  }
+
+  show(_stats: Stats, layout: Layout): void {
+    const collection = layout.collections.find(({ name }) => name === this.#context.chosen);
+    const now = JSON.stringify(collection ?? null);
+    if (now === this.#drawn) return;
+    this.#drawn = now;
+    if (collection === undefined || collection.levels.length === 0) {
+      this.element.replaceChildren(h('p', { class: 'note' }, 'No entries, so no tree.'));
+      return;
+    }
+    const inNodes = collection.levels.reduce((sum, level) => sum + level.fileSize, 0);
+    const used = collection.levels.reduce((sum, level) => sum + level.usedSize, 0);
+    const written = collection.levels.every(({ dirtyNodes }) => dirtyNodes === 0);
+    this.element.replaceChildren(
+      figures([
+        ['entries', formatCount(collection.entries)],
+        ['levels', String(collection.levels.length)],
+        ['nodes in the file', formatBytes(inNodes)],
+        ['of their size in memory', written ? formatPercent(inNodes, used) : '–'],
+        ['large values', collection.valueBlocks === 0 ? 'none' : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`],
+        ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
+      ]),
+      picture(collection, layout.nodeSize),
+      h('p', { class: 'soft small' }, `Up to ${MOST_CELLS} nodes of a level are drawn; the filled part of each is how full the level is on average. A node holds ${formatBytes(layout.nodeSize)} before compression.`),
+      table(collection, layout.nodeSize),
+    );
+  }
+}

@@ -1,0 +1,85 @@
+// Keys and values as the inspector writes and reads them; what it shows is tested in a browser.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
+import type { Collection, Database } from 'mangrove-kv';
+import { toCells } from '../src/inspector/file-view.ts';
+import { keyText, parseKey, parseRange } from '../src/inspector/key-text.ts';
+import { Source } from '../src/inspector/source.ts';
+import type { InspectedCollection, InspectedDatabase } from '../src/inspector/source.ts';
+import { shortText } from '../src/inspector/value-tree.ts';
+
+test('any database and any collection can be inspected', () => {
+  // Only the types matter.
+  const take = (_database: InspectedDatabase, ..._collections: InspectedCollection[]): void => undefined;
+  const typed = (db: Database<string, { a: number }>, collection: Collection<readonly [string, number], Date>): void => take(db, collection);
+  assert.equal(typeof typed, 'function');
+});
+
+test('keys are text, and text is keys', () => {
+  const keys = [null, true, 1.5, -3n, new Date(86_400_000), 'plain text', ['a', 1, [2n]]];
+  for (const key of keys) assert.deepEqual(parseKey('any', keyText(key).replace(/, \[2n\]/, ', [2]')), Array.isArray(key) ? ['a', 1, [2]] : key);
+  assert.equal(parseKey('any', '"12"'), '12');
+  assert.equal(parseKey('string', '12'), '12');
+  assert.equal(parseKey('int53', '12'), 12);
+  assert.equal(parseKey('uint64', '12'), 12n);
+  assert.deepEqual(parseKey('bytes', '0x0aff'), new Uint8Array([10, 255]));
+  assert.deepEqual(parseKey('tuple', 'Quito'), ['Quito']);
+  assert.throws(() => parseKey('bytes', 'abc'), /hexadecimal/);
+  assert.throws(() => parseKey('uint32', 'x'), /no number/);
+});
+
+test('what is typed is the range that is read', async () => {
+  const db = await open('inspected', { storage: 'memory' });
+  const cities = db.collection('cities', { key: keyCodecs.tuple<[string, string, number]>(), value: valueCodecs.json() });
+  for (const [index, name] of ['Quilmes', 'Quito', 'Quito', 'Riga'].entries()) await cities.set([name, 'EC', index], { index });
+  const names = db.collection('names', { key: keyCodecs.string });
+  for (const name of ['a', 'ab', 'b', '12']) await names.set(name, 1);
+  const source = new Source(db, []);
+  const layout = await source.layout(false);
+  const read = async (name: string, texts: { prefix?: string; from?: string; to?: string }): Promise<string[]> => {
+    const one = layout.collections.find((collection) => collection.name === name)!;
+    const range = parseRange(one.keyCodec, { prefix: '', from: '', to: '', ...texts });
+    const entries = await source.open(one)!.entries(range).toArray();
+    return entries.map(([key]) => keyText(key));
+  };
+  assert.equal((await read('cities', {})).length, 4);
+  assert.equal((await read('cities', { prefix: 'Qui' })).length, 3);
+  assert.equal((await read('cities', { prefix: '["Quito"]' })).length, 2);
+  assert.equal((await read('cities', { prefix: 'Qui', from: 'Quito' })).length, 2);
+  assert.equal((await read('cities', { to: 'Quilmes' })).length, 1);
+  assert.deepEqual(await read('names', { prefix: 'a' }), ['a', 'ab']);
+  assert.deepEqual(await read('names', { from: 'ab', to: 'b' }), ['ab', 'b']);
+  await db.close();
+});
+
+test('a collection with codecs of its own is read with the handle that is given', async () => {
+  const db = await open('inspected', { storage: 'memory' });
+  const codec = { id: 'reversed', encode: (text: string) => Uint8Array.from([...text].reverse(), (one) => one.charCodeAt(0)), decode: (bytes: Uint8Array) => String.fromCharCode(...bytes).split('').reverse().join('') };
+  const own = db.collection('own', { value: codec });
+  await own.set('k', 'abc');
+  const layout = (await db.layout()).collections.find(({ name }) => name === 'own')!;
+  assert.equal(new Source(db, []).open(layout), undefined);
+  assert.deepEqual(await new Source(db, [own]).open(layout)?.entries().toArray(), [['k', 'abc']]);
+  await db.close();
+});
+
+test('values fit in a line', () => {
+  const cyclic: unknown[] = [1];
+  cyclic.push(cyclic);
+  assert.equal(shortText(new Map<unknown, unknown>([['a', new Set([1n, 2])], [1, -0]])), 'Map {"a": Set [1n, 2], 1: -0}');
+  assert.equal(shortText({ a: [undefined, null], b: new Date(0), c: /x/g }), '{a: [undefined, null], b: 1970-01-01T00:00:00.000Z, c: /x/g}');
+  assert.equal(shortText(new Uint8Array([1, 255])), 'Uint8Array(2 B) 01 ff');
+  assert.ok(shortText(cyclic).length < 200);
+  assert.ok(shortText('x'.repeat(1e6)).length <= 120);
+});
+
+test('the map has a cell for each part of the file', () => {
+  const extents = [
+    { offset: 0, length: 10, kind: 'superblock' }, { offset: 10, length: 25, kind: 'leaf', collection: 'a' }, { offset: 35, length: 5, kind: 'free' },
+  ] as const;
+  const cells = toCells({ extents, fileSize: 40 }, 10);
+  assert.deepEqual(cells.map(({ from, to, main }) => [from, to, main.kind]), [
+    [0, 10, 'superblock'], [10, 20, 'leaf'], [20, 30, 'leaf'], [30, 40, 'leaf'],
+  ]);
+});

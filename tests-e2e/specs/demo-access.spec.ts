@@ -1,0 +1,97 @@
+// The demo for everybody: axe finds nothing on any page, light or dark, wide or narrow; all of it works from the keyboard.
+import AxeBuilder from '@axe-core/playwright';
+import type { Page } from '@playwright/test';
+import { importCities } from '../demo.ts';
+import { expect, test } from '../persistent.ts';
+
+async function expectClean(page: Page, what: string): Promise<void> {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  const found = violations.map(({ id, nodes }) => `${what}: ${id}: ${nodes.map(({ target, failureSummary }) => `${target.join(' ')} ${failureSummary}`).join('\n')}`);
+  expect(found).toEqual([]);
+}
+
+test('axe finds nothing to object to', async ({ profile }) => {
+  test.setTimeout(300_000);
+  const context = await profile.launch();
+  const page = await context.newPage();
+  await page.emulateMedia({ reducedMotion: 'reduce' });
+  await page.goto('/');
+  await expect(page.getByTestId('import')).toBeVisible();
+  await expectClean(page, 'welcome');
+  await importCities(page);
+  for (const colorScheme of ['light', 'dark'] as const) {
+    for (const [width, height] of [[1440, 900], [360, 740]] as const) {
+      const what = `${colorScheme} ${width}`;
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize({ width, height });
+      await page.getByRole('link', { name: 'Explore' }).click();
+      await expect(page.locator('.row').first()).not.toHaveClass(/loading/);
+      await expectClean(page, `explore ${what}`);
+      await page.locator('.row').first().click();
+      await expectClean(page, `editor ${what}`);
+      await page.keyboard.press('Escape');
+      await page.getByRole('link', { name: 'Inspect' }).click();
+      const inspector = page.getByTestId('inspector');
+      for (const tab of ['Entries', 'Tree', 'File', 'Figures', 'Upkeep']) {
+        await inspector.getByRole('tab', { name: tab }).click();
+        if (tab === 'Entries') {
+          const row = inspector.locator('.row-button').first();
+          await row.waitFor();
+          if (await row.getAttribute('aria-expanded') === 'false') await row.click();
+        }
+        await expectClean(page, `${tab} ${what}`);
+      }
+      await page.getByRole('link', { name: 'Bench' }).click();
+      await expectClean(page, `bench ${what}`);
+      // Nothing sticks out at the side.
+      expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
+    }
+  }
+});
+
+test('all of it works from the keyboard', async ({ profile }) => {
+  test.slow();
+  const context = await profile.launch();
+  const page = await context.newPage();
+  await importCities(page);
+  await page.keyboard.press('/');
+  await expect(page.getByTestId('search')).toBeFocused();
+  await page.keyboard.type('Quito');
+  await expect(page.locator('.row > :nth-child(2)').first()).toHaveText('Quito');
+  await page.getByTestId('search').blur();
+  await page.keyboard.press('g');
+  await page.keyboard.type('2');
+  await page.keyboard.press('Enter');
+  await expect(page.getByTestId('list')).toBeFocused();
+  await expect(page.locator('.row.active')).toHaveAttribute('aria-rowindex', '2');
+  await page.keyboard.press('Home');
+  await page.keyboard.press('Enter');
+  await expect(page.getByTestId('edit-name')).toBeVisible();
+  await page.keyboard.press('Escape');
+  await expect(page.getByTestId('edit-name')).toBeHidden();
+  const before = await page.getByTestId('hits').textContent();
+  await page.keyboard.press('Delete');
+  await expect(page.getByTestId('hits')).not.toHaveText(before!);
+  await page.keyboard.press('u');
+  await expect(page.getByTestId('hits')).toHaveText(before!);
+
+  await page.keyboard.press('2');
+  const inspector = page.getByTestId('inspector');
+  const entries = inspector.getByRole('tab', { name: 'Entries' });
+  await entries.focus();
+  await page.keyboard.press('ArrowRight');
+  await expect(inspector.getByRole('tab', { name: 'Tree' })).toBeFocused();
+  await expect(inspector.getByRole('tab', { name: 'Tree' })).toHaveAttribute('aria-selected', 'true');
+  await page.keyboard.press('End');
+  await expect(inspector.getByRole('tab', { name: 'Upkeep' })).toBeFocused();
+  await page.keyboard.press('Home');
+  await inspector.locator('.row-button').first().focus();
+  await page.keyboard.press('Enter');
+  await expect(inspector.locator('.row-button').first()).toHaveAttribute('aria-expanded', 'true');
+  // The rows are read again every second at most: the focus stays.
+  await expect(inspector.locator('.row-button').first()).toBeFocused();
+
+  await page.keyboard.press('3');
+  await expect(page.getByTestId('measure')).toBeVisible();
+  await expect(page).toHaveTitle(/^Bench/);
+});

@@ -1,0 +1,91 @@
+// The inspector on the real data set: collections, entries, pictures, figures, upkeep.
+import { readFile } from 'node:fs/promises';
+import type { Locator, Page } from '@playwright/test';
+import { importCities } from '../demo.ts';
+import { expect, test } from '../persistent.ts';
+
+async function openInspector(page: Page): Promise<Locator> {
+  await page.getByRole('link', { name: 'Inspect' }).click();
+  const inspector = page.getByTestId('inspector');
+  await expect(inspector.getByRole('tab', { name: 'Entries' })).toBeVisible();
+  return inspector;
+}
+
+test('shows collections, entries, the tree, the file and figures', async ({ profile }) => {
+  test.slow();
+  const context = await profile.launch();
+  const page = await context.newPage();
+  const problems: string[] = [];
+  page.on('pageerror', (error) => problems.push(error.message));
+  const total = await importCities(page);
+  const inspector = await openInspector(page);
+
+  const cities = inspector.getByRole('button', { name: /^cities/ });
+  await expect(cities).toContainText(total.toLocaleString('en'));
+  await expect(cities).toHaveAttribute('aria-pressed', 'true');
+  await inspector.getByLabel('Begins with').fill('Quito');
+  const rows = inspector.locator('tbody .row-button');
+  await expect(rows.first()).toContainText('["Quito"');
+  await rows.first().click();
+  await expect(inspector.locator('.tree').first()).toContainText('lat');
+  await inspector.getByLabel('Begins with').fill('');
+  await inspector.getByRole('spinbutton', { name: 'First position' }).fill('100000');
+  await inspector.getByRole('spinbutton', { name: 'First position' }).press('Enter');
+  await expect(inspector.locator('.pager')).toContainText('to 100,049');
+  await inspector.getByRole('button', { name: 'Next' }).click();
+  await expect(inspector.locator('.pager')).toContainText('to 100,099');
+  await inspector.getByLabel('From', { exact: true }).first().fill('[');
+  await inspector.getByRole('button', { name: /default/ }).click();
+  await expect(rows).toHaveText(['imported']);
+  await cities.click();
+
+  await inspector.getByRole('tab', { name: 'Tree' }).click();
+  await expect(inspector.getByRole('img', { name: /The tree of cities has 3 levels/ })).toBeVisible();
+  await expect(inspector.getByRole('row', { name: /Leaves/ })).toContainText('%');
+
+  await inspector.getByRole('tab', { name: 'File' }).click();
+  const map = inspector.getByRole('slider', { name: 'Place in the file' });
+  await map.focus();
+  await page.keyboard.press('Home');
+  await expect(map).toHaveAttribute('aria-valuetext', /superblocks/);
+  await page.keyboard.press('ArrowRight');
+  await expect(map).toHaveAttribute('aria-valuenow', '2');
+  await expect(inspector.getByRole('row', { name: /^leaves/ })).toContainText('MiB');
+
+  await inspector.getByRole('tab', { name: 'Figures' }).click();
+  await expect(inspector.getByRole('heading', { name: 'Log' })).toBeVisible();
+  await expect(inspector.getByText('records per flush')).toBeVisible();
+  expect(problems).toEqual([]);
+});
+
+test('verifies, compacts, saves and restores, and can be stopped', async ({ profile }) => {
+  test.slow();
+  const context = await profile.launch();
+  const page = await context.newPage();
+  const total = await importCities(page);
+  const inspector = await openInspector(page);
+  await inspector.getByRole('tab', { name: 'Upkeep' }).click();
+
+  await inspector.getByRole('button', { name: 'Verify' }).click();
+  await inspector.getByRole('button', { name: 'Stop' }).click();
+  await expect(inspector.getByText('Stopped.', { exact: true }).first()).toBeVisible();
+  await inspector.getByRole('button', { name: 'Verify' }).click();
+  await expect(inspector.locator('.outcome').first()).toContainText('Nothing is damaged', { timeout: 60_000 });
+  await inspector.getByRole('button', { name: 'Compact' }).click();
+  await expect(inspector.locator('.outcome').nth(1)).toContainText('given back', { timeout: 60_000 });
+
+  const saved = page.waitForEvent('download');
+  await inspector.getByRole('button', { name: 'Back up' }).click();
+  const download = await saved;
+  expect(download.suggestedFilename()).toBe('world-cities.mangrove-backup');
+  const bytes = await readFile(await download.path());
+  expect(bytes.length).toBeGreaterThan(1 << 20);
+
+  await inspector.getByRole('button', { name: 'Restore' }).click();
+  await expect(inspector.getByRole('alert').filter({ hasText: 'Choose the file' })).toBeVisible();
+  await inspector.getByLabel('Backup').setInputFiles({ name: 'cities', mimeType: 'application/octet-stream', buffer: bytes });
+  await inspector.getByRole('button', { name: 'Restore' }).click();
+  await expect(inspector.locator('.outcome').nth(3)).toContainText('was made of', { timeout: 60_000 });
+  await page.goto('/?db=world-cities-restored');
+  await expect(page.getByTestId('hits')).toHaveText(total.toLocaleString('en'));
+});
