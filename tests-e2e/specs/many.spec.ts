@@ -2,15 +2,18 @@
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
+/** Firefox has room for more; its limit, 512 workers of an origin, is not one that a page survives (docs/BROWSERS.md). */
+const ENOUGH = 150;
+
 test('too many open databases are refused, and room is found again when they are closed', async ({ browserName, profile }) => {
-  test.skip(browserName === 'firefox', 'it refuses none: the next test has what it does');
+  const isLimited = browserName === 'chromium';
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
-  const found = await page.evaluate(async () => {
+  const found = await page.evaluate(async (most) => {
     const { open } = window.mangrove;
     const databases: Awaited<ReturnType<typeof open>>[] = [];
     let refused: { code?: string; retryable?: boolean } = {};
-    while (databases.length < 1000 && refused.code === undefined) {
+    while (databases.length < most && refused.code === undefined) {
       await open('many', { storage: 'memory' }).then((db) => databases.push(db), (error: typeof refused) => { refused = error; });
     }
     const count = databases.length;
@@ -20,37 +23,11 @@ test('too many open databases are refused, and room is found again when they are
     const value = await again.get('a');
     await again.close();
     return { count, refused: { code: refused.code, retryable: refused.retryable }, value };
-  });
-  expect(found.refused).toEqual({ code: 'KV_IO', retryable: true });
-  expect(found.count).toBeGreaterThan(50);
+  }, isLimited ? 1000 : ENOUGH);
+  expect(found.refused).toEqual(isLimited ? { code: 'KV_IO', retryable: true } : {});
+  if (isLimited) expect(found.count).toBeGreaterThan(50);
+  else expect(found.count).toBe(ENOUGH);
   expect(found.value).toBe(1);
-});
-
-// Firefox starts no more than dom.workers.maxPerDomain workers of an origin, 512 as a rule. One more waits for another to end, and nothing tells.
-test('an open that finds no worker waits for one, and can be given up', async ({ browserName, profile }) => {
-  test.skip(browserName !== 'firefox', 'Chromium has no such limit: the test before has what it does');
-  const MOST = 20;
-  const page = await (await profile.launch({ firefoxUserPrefs: { 'dom.workers.maxPerDomain': MOST } })).newPage();
-  await page.goto(HARNESS_URL);
-  const found = await page.evaluate(async (most) => {
-    const { open } = window.mangrove;
-    const databases = await Promise.all(Array.from({ length: most }, () => open('many', { storage: 'memory' })));
-    const states: string[] = [];
-    const controller = new AbortController();
-    const given = open('many', { storage: 'memory', signal: controller.signal }).then(() => 'open', (error: Error) => error.message);
-    const waiting = open('many', { storage: 'memory' });
-    void waiting.then(() => states.push('open'));
-    controller.abort(new Error('enough'));
-    states.push(await given);
-    // Still none: what is asked of the others is answered before.
-    for (const db of databases) await db.set('a', 1);
-    states.push('waits');
-    await databases.pop()?.close();
-    databases.push(await waiting);
-    for (const db of databases) await db.close();
-    return states;
-  }, MOST);
-  expect(found).toEqual(['enough', 'waits', 'open']);
 });
 
 test('closed databases that are still referred to take no room', async ({ profile }) => {
