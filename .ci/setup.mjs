@@ -1,11 +1,11 @@
 // Installs what the build and the tests lack, and nothing else; quick when nothing lacks.
-// `--browser` adds Chromium for what needs one, `--bundlers` the bundlers that the package is tested with.
+// `--browser` adds Chromium, Firefox and WebKitGTK for what needs them, `--bundlers` the bundlers that the package is tested with.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
-  BINDGEN_HOME, ROOT, WASM_PACK_HOME, WASM_PACK_VERSION,
-  bindgenVersion, findChromium, hasBindgen, hasWasmPack, output, run, toolEnv,
+  BINDGEN_HOME, BROWSERS, ROOT, WASM_PACK_HOME, WASM_PACK_VERSION,
+  bindgenVersion, hasBindgen, hasWasmPack, output, run, toolEnv,
 } from './tools.mjs';
 
 const MIN_NODE = [20, 19];
@@ -112,27 +112,32 @@ function installWasmPack() {
   run('cargo', ['install', 'wasm-pack', '--version', WASM_PACK_VERSION, '--locked', '--debug', '--quiet', '--root', WASM_PACK_HOME]);
 }
 
-function installChromium() {
-  if (process.env.CHROMIUM_PATH && !existsSync(process.env.CHROMIUM_PATH)) {
-    throw new SetupError(`CHROMIUM_PATH is ${process.env.CHROMIUM_PATH}, where nothing is`);
-  }
-  if (findChromium() !== undefined) return;
-  const advice = 'install Chromium or Chrome and set CHROMIUM_PATH to its executable';
-  if (!existsSync('/usr/bin/apt-get')) throw new SetupError(`no Chromium found: ${advice}`);
-  say('installing chromium with apt-get');
+function aptGet(...args) {
   const isRoot = process.getuid?.() === 0;
-  const aptGet = (...args) => {
-    const command = ['apt-get', '-qq', '-y', ...args];
-    const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
-    run(isRoot ? command[0] : 'sudo', isRoot ? command.slice(1) : command, { env, stdio: ['inherit', 'ignore', 'inherit'] });
-  };
+  const command = [...(isRoot ? [] : ['sudo']), 'apt-get', '-qq', '-y', ...args];
+  const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
+  run(command[0], command.slice(1), { env, stdio: ['inherit', 'ignore', 'inherit'] });
+}
+
+function installBrowsers() {
+  const missing = BROWSERS.filter(({ variable, find }) => {
+    const wanted = process.env[variable];
+    if (wanted && !existsSync(wanted)) throw new SetupError(`${variable} is ${wanted}, where nothing is`);
+    return find() === undefined;
+  });
+  if (missing.length === 0) return;
+  const advice = missing.map(({ name, variable }) => `install ${name} and set ${variable} to its executable`).join(', ');
+  if (!existsSync('/usr/bin/apt-get')) throw new SetupError(`not found: ${advice}`);
+  const packages = missing.flatMap((browser) => browser.packages);
+  say(`installing ${packages.join(', ')} with apt-get`);
   try {
     aptGet('update');
-    aptGet('install', '--no-install-recommends', 'chromium');
+    aptGet('install', '--no-install-recommends', ...packages);
   } catch (error) {
-    throw new SetupError(`apt-get could not install chromium (${error.message}): ${advice}`);
+    throw new SetupError(`apt-get could not install them (${error.message}): ${advice}`);
   }
-  if (findChromium() === undefined) throw new SetupError(`apt-get brought no Chromium to a known place: ${advice}`);
+  const absent = missing.filter(({ find }) => find() === undefined).map(({ name }) => name);
+  if (absent.length > 0) throw new SetupError(`apt-get brought no ${absent.join(', ')} to a known place: ${advice}`);
 }
 
 try {
@@ -142,7 +147,7 @@ try {
   installRust();
   installBindgen();
   installWasmPack();
-  if (process.argv.includes('--browser')) installChromium();
+  if (process.argv.includes('--browser')) installBrowsers();
   // Half a gigabyte: a package of its own, that the demo can start without it.
   // Not `npm ci`: it refuses a lock file that names bindings of other platforms which a partial registry lacks.
   if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers', 'install');

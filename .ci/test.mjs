@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { ROOT, findChromium, output, toolEnv } from './tools.mjs';
+import { ROOT, browserEnv, output, toolEnv } from './tools.mjs';
 
 const BINDINGS = join(ROOT, 'bindings-js');
 const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
@@ -70,9 +70,7 @@ function runStep({ name, command: [program, ...args], cwd = ROOT, env: own }, en
   return passed;
 }
 
-const env = { ...toolEnv(), DENO_NO_UPDATE_CHECK: '1' };
-const chromium = findChromium();
-if (chromium !== undefined) env.CHROMIUM_PATH = chromium;
+const env = { ...toolEnv(), ...browserEnv(), DENO_NO_UPDATE_CHECK: '1' };
 
 const steps = select(process.argv.slice(2));
 let passed = 0;

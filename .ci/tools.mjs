@@ -23,6 +23,11 @@ const CHROMIUM_PATHS = [
   '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome',
 ];
 
+// Mozilla's own build starts with Playwright too; a snap cannot read profiles in /tmp.
+const FIREFOX_PATHS = ['/usr/bin/firefox-esr', '/usr/lib/firefox/firefox', '/opt/firefox/firefox', '/Applications/Firefox.app/Contents/MacOS/firefox'];
+const MINIBROWSER_PATHS = ['x86_64', 'aarch64'].map((machine) => `/usr/lib/${machine}-linux-gnu/webkit2gtk-4.1/MiniBrowser`);
+const XVFB_PATHS = ['/usr/bin/Xvfb'];
+
 /** The version that wasm-pack will ask for: the one the bindings are compiled with. */
 export function bindgenVersion() {
   const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8');
@@ -66,7 +71,20 @@ export function toolEnv() {
   return { ...process.env, PATH: [...own, process.env.PATH].join(delimiter) };
 }
 
-export function findChromium() {
-  const candidates = [process.env.CHROMIUM_PATH, ...CHROMIUM_PATHS];
-  return candidates.find((path) => path !== undefined && path !== '' && existsSync(path));
+/** The first path where something is: of the environment's variable, else of the known places. */
+function findFirst(variable, paths) {
+  return [process.env[variable], ...paths].find((path) => path !== undefined && path !== '' && existsSync(path));
+}
+
+/** What the tests in browsers start, and how Debian calls it. WebKitGTK brings a small browser of its own. */
+export const BROWSERS = [
+  { name: 'Chromium', variable: 'CHROMIUM_PATH', packages: ['chromium'], find: () => findFirst('CHROMIUM_PATH', CHROMIUM_PATHS) },
+  { name: 'Firefox', variable: 'FIREFOX_PATH', packages: ['firefox-esr'], find: () => findFirst('FIREFOX_PATH', FIREFOX_PATHS) },
+  { name: 'MiniBrowser', variable: 'MINIBROWSER_PATH', packages: ['libwebkit2gtk-4.1-0'], find: () => findFirst('MINIBROWSER_PATH', MINIBROWSER_PATHS) },
+  { name: 'Xvfb', variable: 'XVFB_PATH', packages: ['xvfb'], find: () => findFirst('XVFB_PATH', XVFB_PATHS) },
+];
+
+/** Where the tests find the browsers, as environment variables. */
+export function browserEnv() {
+  return Object.fromEntries(BROWSERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
 }

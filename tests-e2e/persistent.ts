@@ -2,13 +2,13 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test as base } from '@playwright/test';
-import type { BrowserContext } from '@playwright/test';
+import type { BrowserContext, LaunchOptions } from '@playwright/test';
 import { launchProfile } from './browser.ts';
 import type { Engine } from './browser.ts';
 
 export interface Profile {
   /** Starts the project's browser on this profile, whose files are on the disk. */
-  launch(): Promise<BrowserContext>;
+  launch(options?: LaunchOptions): Promise<BrowserContext>;
   readonly directory: string;
 }
 
@@ -19,8 +19,8 @@ export const test = base.extend<{ profile: Profile }>({
     const contexts: BrowserContext[] = [];
     await use({
       directory,
-      async launch() {
-        const context = await launchProfile(browserName as Engine, directory, baseURL === undefined ? {} : { baseURL });
+      async launch(options = {}) {
+        const context = await launchProfile(browserName as Engine, directory, baseURL === undefined ? options : { ...options, baseURL });
         contexts.push(context);
         return context;
       },

@@ -23,7 +23,10 @@ export default defineConfig({
   use: { baseURL: BASE_URL, trace: 'retain-on-failure' },
   projects: [
     { name: 'chromium', use: { browserName: 'chromium', launchOptions } },
-    { name: 'firefox', use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    { name: 'firefox', grepInvert: /@long/, use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    // What takes Firefox many minutes: not in CI.
+    { name: 'firefox-long', grep: /@long/, use: { browserName: 'firefox', launchOptions: firefoxOptions } },
+    // It has a browser of its own, which Playwright does not know.
     { name: 'webkitgtk', testDir: 'engines' },
   ],
   // The built pages, not the development server: they prove that a bundler finds the worker and the module.

@@ -24,7 +24,7 @@ class TrackedStorage implements CustomStorage {
   /** The engine asks for it. */
   readonly reserveBytes: number | undefined;
 
-  constructor(storage: CustomStorage & { readonly reserveBytes?: number }) {
+  constructor(storage: CustomStorage) {
     this.#storage = storage;
     this.reserveBytes = storage.reserveBytes;
   }

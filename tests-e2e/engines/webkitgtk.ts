@@ -77,7 +77,8 @@ export class Remote implements AsyncDisposable {
 
   async reload(): Promise<void> {
     const arrived = this.arrival();
-    await this.evaluate(() => void setTimeout(() => location.reload(), 0));
+    // Its answer may go down with the page.
+    void this.evaluate(() => location.reload());
     await arrived;
   }
 
@@ -146,7 +147,7 @@ export class MiniBrowser implements AsyncDisposable {
   }
 
   static async create(): Promise<MiniBrowser> {
-    const xvfb = spawn('Xvfb', ['-displayfd', '3', '-screen', '0', '800x600x24', '-nolisten', 'tcp'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe'] });
+    const xvfb = spawn(process.env['XVFB_PATH'] ?? 'Xvfb', ['-displayfd', '3', '-screen', '0', '800x600x24', '-nolisten', 'tcp'], { stdio: ['ignore', 'ignore', 'ignore', 'pipe'] });
     const display = await new Promise<string>((resolve, reject) => {
       xvfb.once('error', reject);
       xvfb.stdio[3]?.once('data', (data) => resolve(String(data).trim()));

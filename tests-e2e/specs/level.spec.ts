@@ -4,9 +4,9 @@ import { expect, test } from '../persistent.ts';
 
 /** Without `getSync` where the engine runs in a worker. A feature that a database does not claim is not tested: the number would fall. */
 for (const [storage, assertions] of [['opfs', 4672], ['here', 5132]] as const) {
-  test(`the suite of abstract-level, ${storage}`, async ({ profile }) => {
-    // Some thousand tests with a database each, on machines of any speed.
-    test.setTimeout(240_000);
+  test(`the suite of abstract-level, ${storage}`, { tag: storage === 'opfs' ? '@long' : [] }, async ({ browserName, profile }) => {
+    // Some thousand tests with a database each, on machines of any speed. A worker takes three times as long to start in Firefox.
+    test.setTimeout(browserName === 'firefox' ? 900_000 : 240_000);
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
     const { passed, failed, supports, mostOpen } = await page.evaluate((storage) => window.runLevelSuite(storage), storage);

@@ -1,15 +1,19 @@
-// A tab has address space for about a hundred engines, as browsers reserve some GiB for each.
+// In Chromium a tab has address space for about a hundred engines, as some GiB are reserved for each; in Firefox an origin has 512 workers.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-test('too many open databases are refused, and room is found again when they are closed', async ({ profile }) => {
+/** Firefox has room for more; its limit, 512 workers of an origin, is not one that a page survives (docs/BROWSERS.md). */
+const ENOUGH = 150;
+
+test('too many open databases are refused, and room is found again when they are closed', async ({ browserName, profile }) => {
+  const isLimited = browserName === 'chromium';
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
-  const found = await page.evaluate(async () => {
+  const found = await page.evaluate(async (most) => {
     const { open } = window.mangrove;
     const databases: Awaited<ReturnType<typeof open>>[] = [];
     let refused: { code?: string; retryable?: boolean } = {};
-    while (databases.length < 1000 && refused.code === undefined) {
+    while (databases.length < most && refused.code === undefined) {
       await open('many', { storage: 'memory' }).then((db) => databases.push(db), (error: typeof refused) => { refused = error; });
     }
     const count = databases.length;
@@ -19,9 +23,10 @@ test('too many open databases are refused, and room is found again when they are
     const value = await again.get('a');
     await again.close();
     return { count, refused: { code: refused.code, retryable: refused.retryable }, value };
-  });
-  expect(found.refused).toEqual({ code: 'KV_IO', retryable: true });
-  expect(found.count).toBeGreaterThan(50);
+  }, isLimited ? 1000 : ENOUGH);
+  expect(found.refused).toEqual(isLimited ? { code: 'KV_IO', retryable: true } : {});
+  if (isLimited) expect(found.count).toBeGreaterThan(50);
+  else expect(found.count).toBe(ENOUGH);
   expect(found.value).toBe(1);
 });
 

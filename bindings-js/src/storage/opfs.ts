@@ -26,7 +26,7 @@ export const DATA_FILE = 'data';
 export const LOG_FILE = 'log';
 const ROOT_DIRECTORY = 'mangrove';
 const FIRST_WAIT_MS = 10;
-const MAX_WAIT_MS = 250;
+const MAX_WAIT_MS = 100;
 
 /** What a browser throws while a file is held: by another tab, or by a worker that is dying. */
 const HELD = ['NoModificationAllowedError', 'InvalidStateError'];
@@ -67,8 +67,15 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
   if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') {
     throw new KvError('KV_UNSUPPORTED', 'there is no origin private file system here (no-opfs)');
   }
+  let root: FileSystemDirectoryHandle;
   try {
-    const root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
+    root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
+  } catch (error) {
+    if (error instanceof KvError) throw error;
+    // Each browser has its own name for it.
+    throw new KvError('KV_UNSUPPORTED', 'the browser refuses the origin private file system, as private windows do (private-mode)', { cause: error });
+  }
+  try {
     return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);
   } catch (error) {
     if (!create && nameOf(error) === 'NotFoundError') return undefined;
@@ -230,6 +237,23 @@ function isMissing(error: unknown): false {
   throw error;
 }
 
+/**
+ * WebKitGTK opens no handles, and says so once for each file: afterwards that the file is held, as of one that is. Of a file of which nobody
+ * knows it says the truth.
+ *
+ * @throws what the browser says when it has no handles.
+ */
+async function checkHandles(): Promise<void> {
+  const root = await navigator.storage.getDirectory();
+  const name = `mangrove-${crypto.randomUUID()}`;
+  const file = await root.getFileHandle(name, { create: true }) as FileHandle;
+  try {
+    (await file.createSyncAccessHandle?.())?.close();
+  } finally {
+    await root.removeEntry(name).catch(() => undefined);
+  }
+}
+
 export async function acquire(name: string, file: FileHandle, timeoutMs: number): Promise<AccessHandle> {
   if (file.createSyncAccessHandle === undefined) {
     throw new KvError('KV_UNSUPPORTED', 'this browser has no synchronous access to files in workers (no-opfs)');
@@ -240,6 +264,7 @@ export async function acquire(name: string, file: FileHandle, timeoutMs: number)
       return await within(file.createSyncAccessHandle(), Math.max(timeoutMs, BROWSER_MS), `opening a file of ${name}`);
     } catch (error) {
       if (!HELD.includes(nameOf(error))) throw error;
+      if (waitMs === FIRST_WAIT_MS && nameOf(error) === 'InvalidStateError') await checkHandles();
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) {
         throw new KvError('KV_LOCKED', `${name} is open in another tab or handle; close it there first`, {
