@@ -22,11 +22,11 @@ class TrackedStorage implements CustomStorage {
   readonly #storage: CustomStorage;
   readonly files = new Map<string, StorageFile>();
   /** The engine asks for it. */
-  readonly reserveBytes: number | undefined;
+  readonly reserveBytes: number;
 
   constructor(storage: CustomStorage) {
     this.#storage = storage;
-    this.reserveBytes = storage.reserveBytes;
+    this.reserveBytes = storage.reserveBytes ?? 0;
   }
 
   open(file: string): StorageFile {

@@ -42,7 +42,8 @@ export class NodeWorkerPort implements WorkerPort {
   }
 
   #onMessage(data: WorkerMessage): void {
-    if (data instanceof Uint8Array || data.type !== 'news') this.#awaited--;
+    // Of the others each answers a message.
+    if (data instanceof Uint8Array || !['news', 'started'].includes(data.type)) this.#awaited--;
     this.onmessage?.({ data });
     if (this.#awaited === 0) this.#worker.unref();
   }
