@@ -2,7 +2,7 @@
 // browsers, but none can be told to run out of space or to let go of a file late.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { OpfsStorage, directoryName } from '../src/storage/opfs.ts';
+import { OpfsStorage, directoryName, toKvError } from '../src/storage/opfs.ts';
 import { code, rejects } from './support/kit.ts';
 
 class Handle {
@@ -61,6 +61,8 @@ class FileSystem {
   /** The data file was removed. */
   isMissing = false;
   readonly removed: string[] = [];
+  /** Files that were made to see whether handles open at all. */
+  readonly probes = new Set<string>();
 
   /** Runs `use` with this as the browser's file system. */
   async install(use: () => Promise<void>): Promise<void> {
@@ -83,11 +85,12 @@ class FileSystem {
         return this.isCreated ? directory : missing();
       },
       getFileHandle: async (name: string, { create = false }: { create?: boolean } = {}) => {
+          if (name.startsWith('mangrove-')) this.probes.add(name);
         if (name !== 'log') return create || (this.isCreated && !this.isMissing) ? file : missing();
         this.hasLog ||= create;
         return this.hasLog ? log : missing();
       },
-      removeEntry: async (name: string) => void this.removed.push(name),
+      removeEntry: async (name: string) => void (this.probes.delete(name) || this.removed.push(name)),
     };
     const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
     Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { storage: { getDirectory: async () => directory } } });
@@ -97,7 +100,8 @@ class FileSystem {
       if (before === undefined) delete (globalThis as { navigator?: unknown }).navigator;
       else Object.defineProperty(globalThis, 'navigator', before);
     }
-    assert.deepEqual(this.removed, [], 'nothing is ever removed');
+    assert.deepEqual(this.removed, [], 'nothing else is ever removed');
+    assert.equal(this.probes.size, 0);
   }
 }
 
@@ -112,6 +116,21 @@ test('waits for a file that is held and opens it then', async () => {
     await storage.close();
     await storage.close();
     assert.equal(system.handle.closed, 1);
+  });
+});
+
+test('a browser that opens no handles and says that files are held is not waited for', async () => {
+  const system = new FileSystem();
+  system.refusals = [held('InvalidStateError'), held('NotSupportedError')];
+  await system.install(async () => {
+    await rejects(OpfsStorage.open('a', true, 60_000), 'KV_UNSUPPORTED');
+    assert.equal(system.attempts, 2);
+    // The second one is of the file that is only made to see.
+    for (const refusal of [undefined, held('UnknownError')]) {
+      system.refusals = [held('InvalidStateError'), refusal];
+      (await OpfsStorage.open('a', true, 60_000)).close();
+    }
+    assert.equal(system.attempts, 8);
   });
 });
 
@@ -135,6 +154,23 @@ test('other failures are not retried', async () => {
       assert.equal(system.attempts, 1);
     });
   }
+});
+
+test('a private window is unsupported, whatever its browser calls that', async () => {
+  const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
+  const getDirectory = (): Promise<never> => Promise.reject(new DOMException('transient', 'UnknownError'));
+  Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { storage: { getDirectory } } });
+  try {
+    await rejects(OpfsStorage.open('a', true, 10_000), 'KV_UNSUPPORTED');
+  } finally {
+    if (before === undefined) delete (globalThis as { navigator?: unknown }).navigator;
+    else Object.defineProperty(globalThis, 'navigator', before);
+  }
+});
+
+test('no room has a name of its own in Firefox', () => {
+  const error = Object.assign(new Error(''), { name: 'NS_ERROR_FILE_NO_DEVICE_SPACE' });
+  assert.equal(toKvError(error, 'truncate').code, 'KV_QUOTA_EXCEEDED');
 });
 
 test('asking for a missing database creates nothing', async () => {

@@ -1,6 +1,6 @@
 // What browsers do with files, locks, channels and pages, measured and written to docs/browsers. See docs/BROWSERS.md.
 //
-//   npm run browsers                     all of it, in Chromium, Firefox and WebKitGTK
+//   npm run browsers                     all of it, in Chromium and Firefox
 //   npm run browsers -- firefox quota    some of it
 import { execFileSync } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
@@ -16,9 +16,9 @@ import { Cdp } from './cdp.ts';
 
 const ENGINES: readonly Engine[] = ['chromium', 'firefox'];
 const RESULTS = new URL('../../docs/browsers/', import.meta.url);
-const ROUNDS = 5;
+const ROUNDS = 3;
 /** For one probe. */
-const MOST_MS = 180_000;
+const MOST_MS = 600_000;
 const PING_ROUNDS = 3000;
 
 interface Watch {
@@ -134,9 +134,10 @@ async function release(probe: Probe): Promise<unknown> {
       handles.push(found.handleAt && found.handleAt - begun);
       locks.push(found.lockAt && found.lockAt - begun);
       for (const error of found.errors) errors.add(error);
+      process.stderr.write(`${name}: ${handles.at(-1)} ms\n`);
       await Promise.race([Promise.all([holder.close().catch(() => undefined), watcher.close()]), sleep(3000)]);
     }
-    await context.close();
+    await Promise.race([context.close(), sleep(5000)]);
     results[name] = { handleFreeMs: summary(handles), lockFreeMs: summary(locks), meanwhile: [...errors], ...(isLate ? { includes: 'a new tab of the site' } : {}) };
   }
   return results;
@@ -220,26 +221,30 @@ async function counts({ url, launch }: Probe): Promise<unknown> {
 /** What a page has when it is left, and whether going back shows the same page again. */
 async function bfcache({ url, launch }: Probe): Promise<unknown> {
   const found: Record<string, unknown> = {};
-  const cases: Record<string, object | undefined> = {
-    nothing: undefined, worker: {}, handle: { file: 'file' }, lock: { lock: 'lock' }, channel: { channel: 'channel' },
-    all: { file: 'file', lock: 'lock', channel: 'channel' },
+  const [handle, lock, channel] = [{ file: 'file' }, { lock: 'lock' }, { channel: 'channel' }];
+  const cases: Record<string, { readonly held?: object; readonly wanted?: object }> = {
+    'nothing': {}, 'worker': { held: {} }, 'channel': { held: channel }, 'handle': { held: handle }, 'lock': { held: lock },
+    'handle, which another tab wants': { held: handle, wanted: handle }, 'lock, which another tab wants': { held: lock, wanted: lock },
+    'all, which another tab wants': { held: { ...handle, ...lock, ...channel }, wanted: { ...handle, ...lock } },
   };
-  for (const [name, held] of Object.entries(cases)) {
-    const context = await launch({
-      ignoreDefaultArgs: ['--disable-back-forward-cache'], firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
-    });
+  const context = await launch({
+    ignoreDefaultArgs: ['--disable-back-forward-cache'], firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
+  });
+  const watcher = await newPage(context, url);
+  for (const [name, { held, wanted }] of Object.entries(cases)) {
     const page = await newPage(context, url);
-    const watcher = await newPage(context, url);
     if (held !== undefined) await call(page, 'holder', 'hold', held);
     await page.goto(`${url}elsewhere.html`);
-    const watch = held === undefined || name === 'worker' || name === 'channel' ? undefined : without(await call<Watch>(watcher, 'w', 'watch', { ...held, timeout: 3000 }));
+    const watch = wanted && without(await call<Watch>(watcher, 'w', 'watch', { ...wanted, timeout: 3000 }));
+    await sleep(500);
     await page.goBack({ waitUntil: 'commit' }).catch(() => undefined);
     await sleep(1000);
     const shows = await page.evaluate(() => window.shows);
     const reasons = await page.evaluate(() => JSON.stringify((performance.getEntriesByType('navigation')[0] as { notRestoredReasons?: unknown } | undefined)?.notRestoredReasons ?? null));
     const parsed = JSON.parse(reasons) as { reasons?: { reason: string }[] } | null;
     found[name] = { restored: shows.at(-1), ...(watch === undefined ? {} : { toOthersMeanwhile: watch }), reasons: parsed?.reasons?.map(({ reason }) => reason) };
-    await context.close();
+    process.stderr.write(`${name}: ${shows.at(-1)}\n`);
+    await page.close();
   }
   return found;
 }

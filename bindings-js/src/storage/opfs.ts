@@ -41,6 +41,8 @@ export function toKvError(error: unknown, action: string): KvError {
   const message = `${action}: ${error instanceof Error ? error.message : String(error)}`;
   switch (nameOf(error)) {
     case 'QuotaExceededError':
+    // Firefox, when a file is to be made longer.
+    case 'NS_ERROR_FILE_NO_DEVICE_SPACE':
       return new KvError('KV_QUOTA_EXCEEDED', message, { cause: error, retryable: true });
     case 'SecurityError':
     case 'NotSupportedError':
@@ -238,17 +240,18 @@ function isMissing(error: unknown): false {
 }
 
 /**
- * WebKitGTK opens no handles, and says so once for each file: afterwards that the file is held, as of one that is. Of a file of which nobody
- * knows it says the truth.
+ * WebKitGTK opens no handles, but says so once for each file: from then on that the file is held. Of a file that is new it says the truth.
  *
- * @throws what the browser says when it has no handles.
+ * @throws its NotSupportedError, and nothing else.
  */
 async function checkHandles(): Promise<void> {
   const root = await navigator.storage.getDirectory();
   const name = `mangrove-${crypto.randomUUID()}`;
-  const file = await root.getFileHandle(name, { create: true }) as FileHandle;
   try {
+    const file = await root.getFileHandle(name, { create: true }) as FileHandle;
     (await file.createSyncAccessHandle?.())?.close();
+  } catch (error) {
+    if (nameOf(error) === 'NotSupportedError') throw error;
   } finally {
     await root.removeEntry(name).catch(() => undefined);
   }
