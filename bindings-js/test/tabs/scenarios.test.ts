@@ -487,6 +487,19 @@ describe('a leader that is frozen', () => {
     assert.equal(tab.failure?.retryable, true);
   });
 
+  test('is not robbed by one that slept too, and did not listen long enough since', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    world.freeze(second);
+    pass(world, 10_000);
+    world.thaw(second);
+    pass(world, 2500);
+    assert.equal(world.counts.steals, 0);
+    pass(world, 3000);
+    assert.equal(world.counts.steals, 1);
+  });
+
   test('refuses nothing when it thaws only because it was frozen', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
