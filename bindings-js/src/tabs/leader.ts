@@ -8,6 +8,10 @@ import type { Announcement, Exchange, Reply, Request } from './messages.ts';
 /** How long the clients of the leader before have to come with what they had open. */
 const INHERITANCE_MS = 3000;
 
+/** A client counts as gone once its lock could be held for so long, by a tab that ran. */
+const FORGET_MS = 100;
+const LATE_MS = 20;
+
 /** A client that is served. */
 interface Served {
   readonly client: string;
@@ -152,11 +156,17 @@ export class Leader implements OwnLeader {
     let cancel = (): void => {};
     const end = this.#env.lock(names.client(this.#database, client), false, {
       granted: (release) => {
-        // Word that it was taken away again may be next, if this tab did not run.
-        const cancelForgetting = this.#env.after(0, () => {
-          release();
-          if (!this.#isOver) this.#forget(client);
-        });
+        let cancelForgetting = (): void => {};
+        // Word that it was taken away again may be next, if this tab did not run meanwhile.
+        const forgetLater = (): void => {
+          const due = this.#env.now() + FORGET_MS;
+          cancelForgetting = this.#env.after(FORGET_MS, () => {
+            if (this.#env.now() > due + LATE_MS) return forgetLater();
+            release();
+            if (!this.#isOver) this.#forget(client);
+          });
+        };
+        forgetLater();
         cancel = () => {
           cancelForgetting();
           release();

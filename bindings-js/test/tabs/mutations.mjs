@@ -23,7 +23,7 @@ const MUTATIONS = [
   ['leader does not tell of a crash', 'leader.ts', 'if (served !== undefined) this.#post(served, { type: \'crashed\'', 'if (false) this.#post(served!, { type: \'crashed\''],
   ['leader is silent', 'leader.ts', '      this.announce();\n      this.#beat();', ''],
   ['leader never forgets', 'leader.ts', 'if (!this.#isOver) this.#forget(client);', ''],
-  ['leader forgets who came back', 'leader.ts', '        const cancelForgetting = this.#env.after(0, () => {\n          release();\n          if (!this.#isOver) this.#forget(client);\n        });', '        release();\n        if (!this.#isOver) this.#forget(client);\n        const cancelForgetting = (): void => {};'],
+  ['leader forgets who came back', 'leader.ts', 'if (this.#env.now() > due + LATE_MS) return forgetLater();', ''],
   ['client that begins again counts from the beginning', 'client.ts', 'if (options.isAgain) this.#seq = Math.floor(env.time());', ''],
   ['client sends again under another number', 'client.ts', 'seq: flight.seq, message', 'seq: (flight as { seq: number }).seq = ++this.#seq, message'],
   ['client sends once', 'client.ts', 'this.#later(flight.resends++, ', 'if (false) this.#later(flight.resends++, '],

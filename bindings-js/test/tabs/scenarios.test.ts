@@ -342,6 +342,15 @@ describe('pages that cannot be seen', () => {
     assert.equal(first.peer.role, 'leader');
   });
 
+  test('let the heir go first', () => {
+    const world = make();
+    const [first, , third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
+    first.setVisible(false);
+    pass(world, 2000);
+    assert.equal(third.peer.role, 'leader');
+    assert.equal(world.counts.opened, 2);
+  });
+
   test('take the lock back from an heir that does not run', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
@@ -485,6 +494,54 @@ describe('a leader that is frozen', () => {
     pass(world, 10_000);
     assert.equal(tab.failure?.code, 'KV_LOCKED');
     assert.equal(tab.failure?.retryable, true);
+  });
+
+  test('is not robbed by one that slept too, and did not listen long enough since', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    world.freeze(second);
+    pass(world, 10_000);
+    world.thaw(second);
+    pass(world, 2500);
+    assert.equal(world.counts.steals, 0);
+    pass(world, 3000);
+    assert.equal(world.counts.steals, 1);
+  });
+
+  test('is not robbed by the same tab again and again', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    world.run(20_000, () => world.counts.steals > 0);
+    world.thaw(first);
+    pass(world, 2000);
+    second.setVisible(false);
+    pass(world, 2000);
+    assert.equal(first.peer.role, 'leader');
+    second.setVisible(true);
+    world.freeze(first);
+    pass(world, 30_000);
+    assert.equal(world.counts.steals, 1);
+    pass(world, 60_000);
+    assert.equal(world.counts.steals, 2);
+  });
+
+  test('has a client that came back while it slept, and does not forget it', () => {
+    for (let seed = 1; seed <= 20; seed++) {
+      const world = make({}, seed);
+      const [first, second] = together(world, {}) as [Tab, Tab];
+      second.hide();
+      pass(world, 50);
+      world.freeze(first);
+      pass(world);
+      second.show();
+      pass(world);
+      world.thaw(first);
+      const asked = second.push(append);
+      pass(world, 8000);
+      assert.deepEqual(asked.outcomes, [1]);
+    }
   });
 
   test('refuses nothing when it thaws only because it was frozen', () => {
