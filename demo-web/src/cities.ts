@@ -139,9 +139,14 @@ export class CityStore {
     return { getMany: (keys) => cities.getMany(keys), close: () => snapshot.close() };
   }
 
-  /** Follows the commits of all tabs. */
+  /** Follows the changes of cities, of all tabs. */
   follow(listener: (commit: Commit<CityKey, City>) => void): Subscription {
     return this.cities.subscribe({}, listener);
+  }
+
+  /** Calls `listener` when an import is complete, in whichever tab. */
+  onImported(listener: () => void): Subscription {
+    return this.database.subscribe({}, listener);
   }
 
   getMany(keys: readonly CityKey[]): Promise<(City | undefined)[]> {

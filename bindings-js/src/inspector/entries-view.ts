@@ -10,6 +10,9 @@ import type { Context, View } from './view.ts';
 
 const PAGE = 50;
 
+/** Of a row: 1 and "1" are written alike. */
+const idOf = (key: unknown): string => `${typeof key} ${keyText(key)}`;
+
 type Row = readonly [key: unknown, value: unknown];
 
 function input(label: string, placeholder: string, onInput: () => void): { readonly control: HTMLInputElement; readonly label: HTMLLabelElement } {
@@ -32,7 +35,7 @@ export class EntriesView implements View {
   readonly #table: HTMLElement;
   readonly #previous = button('Previous', () => this.#move(-PAGE));
   readonly #next = button('Next', () => this.#move(PAGE));
-  /** Keys, as text, of the rows that are open. */
+  /** Ids of the rows that are open. */
   readonly #open = new Set<string>();
   #collection: CollectionLayout | undefined;
   #offset = 0;
@@ -79,15 +82,20 @@ export class EntriesView implements View {
       for (const { control } of [this.#prefix, this.#from, this.#to]) control.value = '';
       this.#reverse.checked = false;
       this.#offset = 0;
-      this.#open.clear();
+      this.#closeAll();
     }
     this.#collection = collection;
     return this.#read();
   }
 
+  #closeAll(): void {
+    this.#open.clear();
+    this.#body.replaceChildren();
+  }
+
   #changed(): void {
     this.#offset = 0;
-    this.#open.clear();
+    this.#closeAll();
     void this.#read();
   }
 
@@ -148,10 +156,7 @@ export class EntriesView implements View {
 
   #draw(rows: readonly Row[], note: string, problem = ''): void {
     setText(this.#problem, problem);
-    const focused = (this.#body.getRootNode() as ShadowRoot).activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
-    this.#body.replaceChildren(...rows.map((row) => this.#row(row)));
-    if (note !== '') this.#body.append(h('tr', {}, h('td', { colspan: 2, class: 'note' }, note)));
-    if (focused !== undefined) this.#body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus();
+    this.#drawRows(rows, note);
     const last = this.#offset + rows.length;
     setText(this.#range, rows.length === 0 ? plural(0, 'entry', 'entries') : `to ${formatCount(last)} of ${formatCount(this.#total)}`);
     this.#position.value = String(this.#offset + 1);
@@ -160,22 +165,42 @@ export class EntriesView implements View {
     this.#next.disabled = last >= this.#total;
   }
 
+  /** Rows that say the same stay: with them a click that is under way, the focus and what is selected. */
+  #drawRows(rows: readonly Row[], note: string): void {
+    const kept = new Map<string, HTMLElement>();
+    for (const row of this.#body.querySelectorAll<HTMLElement>('[data-says]')) kept.set(row.dataset['says'] ?? '', row);
+    const drawn = rows.map((row) => {
+      const says = `${idOf(row[0])}\n${shortText(row[1], 1000)}`;
+      const known = kept.get(says);
+      if (known !== undefined) return known;
+      const made = this.#row(row);
+      made.dataset['says'] = says;
+      return made;
+    });
+    if (note !== '') drawn.push(h('tr', {}, h('td', { colspan: 2, class: 'note' }, note)));
+    if (drawn.length === this.#body.childElementCount && drawn.every((row, index) => row === this.#body.children[index])) return;
+    const focused = (this.#body.getRootNode() as ShadowRoot).activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
+    this.#body.replaceChildren(...drawn);
+    if (focused !== undefined) this.#body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus();
+  }
+
   #row([key, value]: Row): HTMLElement {
     const text = keyText(key);
     const cell = h('td', { class: 'value-cell' });
-    const isOpen = (): boolean => this.#open.has(text);
+    const id = idOf(key);
+    const isOpen = (): boolean => this.#open.has(id);
     const toggle = h('button', { type: 'button', class: 'row-button' }, h('span', { class: 'marker', 'aria-hidden': 'true' }), text === '' ? '""' : text);
     const draw = (): void => {
       toggle.setAttribute('aria-expanded', String(isOpen()));
       cell.replaceChildren(isOpen() ? valueTree(value) : h('code', {}, shortText(value)));
     };
     const turn = (): void => {
-      if (isOpen()) this.#open.delete(text);
-      else this.#open.add(text);
+      if (isOpen()) this.#open.delete(id);
+      else this.#open.add(id);
       draw();
     };
     toggle.addEventListener('click', turn);
     draw();
-    return h('tr', { 'data-key': text }, h('th', { scope: 'row', class: 'key' }, toggle), cell);
+    return h('tr', { 'data-key': id }, h('th', { scope: 'row', class: 'key' }, toggle), cell);
   }
 }

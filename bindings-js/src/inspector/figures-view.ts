@@ -13,7 +13,7 @@ interface Moment {
 }
 
 function card(title: string, ...content: readonly HTMLElement[]): HTMLElement {
-  return h('section', { class: 'card' }, h('h3', {}, title), ...content);
+  return h('section', { class: 'card' }, h('h2', {}, title), ...content);
 }
 
 function bar(name: string, parts: readonly (readonly [className: string, share: number])[]): HTMLElement {
@@ -27,6 +27,7 @@ function bar(name: string, parts: readonly (readonly [className: string, share: 
 
 export class FiguresView implements View {
   readonly title = 'Figures';
+  readonly isLive = true;
   readonly element = h('div', { class: 'view cards' });
   readonly #moments: Moment[] = [];
 

@@ -20,7 +20,8 @@ const KINDS: Readonly<Record<ExtentKind, readonly [name: string, meaning: string
 
 const CELL = 11;
 const GAP = 2;
-const MOST_CELLS = 4096;
+/** So that the map and what is below it can be seen together. */
+const MOST_ROWS = 32;
 
 interface Cell {
   readonly from: number;
@@ -141,7 +142,7 @@ export class FileView implements View {
     if (layout === undefined || width === 0) return;
     this.#columns = Math.max(8, Math.floor((width + GAP) / (CELL + GAP)));
     const units = Math.ceil(layout.fileSize / layout.unitSize);
-    this.#cells = toCells(layout, Math.ceil(units / Math.min(units, MOST_CELLS)) * layout.unitSize);
+    this.#cells = toCells(layout, Math.ceil(units / Math.min(units, this.#columns * MOST_ROWS)) * layout.unitSize);
     const rows = Math.ceil(this.#cells.length / this.#columns);
     const scale = globalThis.devicePixelRatio || 1;
     const [cssWidth, cssHeight] = [this.#columns * (CELL + GAP) - GAP, rows * (CELL + GAP) - GAP];

@@ -33,6 +33,8 @@ export class Panel implements Context {
   #hasChosen = false;
   #version = -1;
   #isReading = false;
+  /** What is in view: it is drawn anew only if there is something new. */
+  #shown: { readonly view: View; readonly chosen: string } | undefined;
 
   constructor(root: ShadowRoot, database: InspectedDatabase, options: PanelOptions, signal: AbortSignal) {
     this.signal = signal;
@@ -42,7 +44,7 @@ export class Panel implements Context {
     this.#byCollection = new Set<View>([entries, tree]);
     const views = [entries, tree, new FileView(this), new FiguresView(), new UpkeepView(this, options)] as const;
     this.#tabs = new Tabs<View>('Inspector', [...views], () => void this.refresh(false));
-    this.#aside = h('nav', { class: 'aside', 'aria-label': 'Collections' }, h('h3', {}, 'Collections'), this.#collections.element);
+    this.#aside = h('nav', { class: 'aside', 'aria-label': 'Collections' }, h('p', { class: 'soft', 'aria-hidden': 'true' }, 'Collections'), this.#collections.element);
     const again = button('Refresh', () => void this.refresh(true), { class: 'quiet' });
     const sheet = new CSSStyleSheet();
     sheet.replaceSync(STYLE);
@@ -85,7 +87,9 @@ export class Panel implements Context {
       this.#aside.hidden = !this.#byCollection.has(view);
       const { path, persistence } = this.source.database;
       setText(this.#head, `${path} · ${persistence} · ${plural(stats.entries, 'entry', 'entries')} · ${formatBytes(stats.fileSize)} · commit ${formatCount(stats.version)}`);
-      await view.show(stats, layout);
+      const isSame = this.#shown?.view === view && this.#shown.chosen === this.chosen;
+      if (isChanged || withLayout || !isSame || view.isLive) await view.show(stats, layout);
+      this.#shown = { view, chosen: this.chosen };
       setText(this.#problem, '');
     } catch (error) {
       this.fail(error);

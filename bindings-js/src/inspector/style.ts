@@ -15,8 +15,7 @@ export const STYLE = `
   color: var(--ink); font: 14px/1.5 var(--mangrove-font, system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif);
   font-variant-numeric: tabular-nums; display: grid; gap: 14px; grid-template-columns: minmax(0, 1fr);
 }
-h3, p, dl, dd, ul { margin: 0; padding: 0; }
-h3 { font-size: 13px; font-weight: 600; }
+h2, p, dl, dd, ul { margin: 0; padding: 0; }
 ul { list-style: none; }
 .soft { color: var(--soft); }
 .small { font-size: 12.5px; }
@@ -52,7 +51,6 @@ label > span { color: var(--soft); font-size: 12.5px; }
 .main { display: grid; gap: 20px; grid-template-columns: minmax(0, 1fr); }
 .main:has(> .aside:not([hidden])) { grid-template-columns: 210px minmax(0, 1fr); }
 .aside { display: grid; gap: 8px; align-content: start; }
-.aside h3 { color: var(--soft); font-weight: 500; }
 .collections { display: grid; gap: 2px; }
 .collections button { width: 100%; display: grid; text-align: left; border-color: transparent; background: none; padding: 6px 10px; }
 .collections button:hover { background: var(--tint); }
@@ -103,12 +101,12 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .numbers td, .numbers thead th:not(:first-child) { text-align: right; white-space: nowrap; }
 .numbers tbody th { white-space: nowrap; }
 .meaning { margin-left: 10px; white-space: normal; }
-.picture { width: 100%; max-width: 860px; height: auto; justify-self: center; }
+.picture { display: block; max-width: 100%; height: auto; justify-self: center; }
 .picture .fan { fill: var(--tint); }
 .picture .node { fill: var(--card); stroke: var(--line); }
 .picture .full.leaf { fill: var(--leaf); }
 .picture .full.inner { fill: var(--inner); }
-.picture .label { fill: var(--ink); font-size: 15px; }
+.picture .label { fill: var(--ink); font-size: 13.5px; }
 
 .inspector {
   --leaf: light-dark(#2c8a68, #46b58c); --inner: light-dark(#2f6fd0, #6fa3f5); --value: light-dark(#8457c9, #ab87ec); --internal: light-dark(#0f7f93, #41b6cb);
@@ -124,7 +122,7 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 
 .cards { grid-template-columns: repeat(auto-fit, minmax(min(270px, 100%), 1fr)); align-items: start; align-content: start; }
 .card { border: 1px solid var(--line); border-radius: 8px; background: var(--card); padding: 16px; display: grid; gap: 12px; align-content: start; grid-template-columns: minmax(0, 1fr); }
-.card h3 { font-size: 14px; }
+.card h2 { font-size: 14px; font-weight: 600; }
 .card .figures { grid-template-columns: minmax(0, 1fr); gap: 4px; }
 .card .figures div { display: flex; justify-content: space-between; gap: 16px; }
 .card .figures dt { font-size: 14px; }

@@ -5,11 +5,12 @@ import { formatBytes, formatCount, formatPercent, plural } from './format.ts';
 import { nameOf } from './source.ts';
 import type { Context, View } from './view.ts';
 
-const WIDTH = 800;
+const MOST_WIDTH = 800;
 const ROW = 78;
 const BAR = 30;
-/** Nodes up to which each one is drawn. */
+/** Nodes up to which each one is drawn, where there is room. */
 const MOST_CELLS = 48;
+const LEAST_CELL = 12;
 const SVG = 'http://www.w3.org/2000/svg';
 
 function svg(tag: string, attributes: Readonly<Record<string, string | number>>, text?: string): SVGElement {
@@ -25,25 +26,25 @@ function levelName(index: number, count: number): string {
 }
 
 /** The widest level takes all, a level of one node a little; between them by the logarithm, as levels grow by factors of a hundred. */
-function widthOf(nodes: number, most: number): number {
+function widthOf(nodes: number, most: number, all: number): number {
   const least = 56;
   if (most <= 1) return least * 2;
-  return least + (WIDTH - least) * (Math.log(nodes) / Math.log(most));
+  return least + (all - least) * (Math.log(nodes) / Math.log(most));
 }
 
 function fillOf({ usedSize, nodes }: LevelLayout, nodeSize: number): number {
   return nodes === 0 ? 0 : usedSize / (nodes * nodeSize);
 }
 
-function picture({ levels, name }: CollectionLayout, nodeSize: number): SVGElement {
+function picture({ levels, name }: CollectionLayout, nodeSize: number, all: number): SVGElement {
   const height = levels.length * ROW;
   const label = `The tree of ${nameOf(name)} has ${plural(levels.length, 'level')}. ${levels.map((level, index) =>
     `${levelName(index, levels.length)}: ${plural(level.nodes, 'node')}, ${formatPercent(fillOf(level, nodeSize), 1)} full.`).reverse().join(' ')}`;
-  const image = svg('svg', { viewBox: `0 0 ${WIDTH} ${height}`, role: 'img', 'aria-label': label, class: 'picture' });
+  const image = svg('svg', { viewBox: `0 0 ${all} ${height}`, width: all, height, role: 'img', 'aria-label': label, class: 'picture' });
   const most = Math.max(...levels.map(({ nodes }) => nodes));
   const place = (index: number): { x: number; y: number; width: number } => {
-    const width = widthOf(levels[index]?.nodes ?? 1, most);
-    return { x: (WIDTH - width) / 2, y: (levels.length - 1 - index) * ROW + ROW - BAR - 8, width };
+    const width = widthOf(levels[index]?.nodes ?? 1, most, all);
+    return { x: (all - width) / 2, y: (levels.length - 1 - index) * ROW + ROW - BAR - 8, width };
   };
   levels.forEach((level, index) => {
     const { x, y, width } = place(index);
@@ -52,7 +53,7 @@ function picture({ levels, name }: CollectionLayout, nodeSize: number): SVGEleme
       const bottom = above.y + BAR;
       image.append(svg('path', { class: 'fan', d: `M${above.x} ${bottom} L${above.x + above.width} ${bottom} L${x + width} ${y} L${x} ${y} Z` }));
     }
-    const cells = Math.min(level.nodes, MOST_CELLS);
+    const cells = Math.min(level.nodes, MOST_CELLS, Math.floor(all / LEAST_CELL));
     const gap = cells > 24 ? 1.5 : 3;
     const cell = (width - gap * (cells - 1)) / cells;
     // So that something is seen of it.
@@ -63,7 +64,7 @@ function picture({ levels, name }: CollectionLayout, nodeSize: number): SVGEleme
       image.append(svg('rect', { class: index === 0 ? 'full leaf' : 'full inner', x: left, y: y + BAR - filled, width: cell, height: filled, rx: 2 }));
     }
     const text = `${levelName(index, levels.length)} · ${plural(level.nodes, 'node')}`;
-    image.append(svg('text', { x: WIDTH / 2, y: y - 8, 'text-anchor': 'middle', class: 'label' }, text));
+    image.append(svg('text', { x: all / 2, y: y - 8, 'text-anchor': 'middle', class: 'label' }, text));
   });
   return image;
 }
@@ -90,15 +91,27 @@ export class TreeView implements View {
   readonly title = 'Tree';
   readonly element = h('div', { class: 'view' });
   readonly #context: Context;
+  #layout: Layout | undefined;
   #drawn = '';
 
   constructor(context: Context) {
     this.#context = context;
+    const resized = new ResizeObserver(() => this.#draw());
+    resized.observe(this.element);
+    context.signal.addEventListener('abort', () => resized.disconnect());
   }
 
   show(_stats: Stats, layout: Layout): void {
+    this.#layout = layout;
+    this.#draw();
+  }
+
+  #draw(): void {
+    const width = Math.min(this.element.clientWidth, MOST_WIDTH);
+    const layout = this.#layout;
+    if (layout === undefined || width === 0) return;
     const collection = layout.collections.find(({ name }) => name === this.#context.chosen);
-    const now = JSON.stringify(collection ?? null);
+    const now = JSON.stringify([width, collection ?? null]);
     if (now === this.#drawn) return;
     this.#drawn = now;
     if (collection === undefined || collection.levels.length === 0) {
@@ -117,8 +130,8 @@ export class TreeView implements View {
         ['large values', collection.valueBlocks === 0 ? 'none' : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`],
         ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
       ]),
-      picture(collection, layout.nodeSize),
-      h('p', { class: 'soft small' }, `Up to ${MOST_CELLS} nodes of a level are drawn; the filled part of each is how full the level is on average. A node holds ${formatBytes(layout.nodeSize)} before compression.`),
+      picture(collection, layout.nodeSize, width),
+      h('p', { class: 'soft small' }, `Not all nodes are drawn; the filled part of each is how full the level is on average. A node holds ${formatBytes(layout.nodeSize)} before compression.`),
       table(collection, layout.nodeSize),
     );
   }

@@ -144,6 +144,6 @@ export class UpkeepView implements View {
       if (!this.#context.signal.aborted) await this.#context.refresh(true);
     };
     const go = button(start, () => void run());
-    return h('section', { class: 'card' }, h('h3', {}, title), h('p', { class: 'soft' }, text), ...fields, h('div', {}, go), running, outcome);
+    return h('section', { class: 'card' }, h('h2', {}, title), h('p', { class: 'soft' }, text), ...fields, h('div', {}, go), running, outcome);
   }
 }

@@ -21,6 +21,8 @@ export interface Context {
 export interface View {
   readonly title: string;
   readonly element: HTMLElement;
+  /** It is drawn at each look, not after commits only. */
+  readonly isLive?: boolean;
   /** Draws what is there now. Called when it is opened and after commits while it is open. */
   show(stats: Stats, layout: Layout): void | Promise<void>;
 }

@@ -67,6 +67,10 @@ export class ExplorePage implements Page {
       button.title = this.#undo?.next ?? '';
     });
     store.follow((commit) => this.#onCommit(commit));
+    store.onImported(() => {
+      // Of another tab: this one goes on by itself.
+      if (element('browser').hidden && element('importing').hidden) void this.#guard(() => this.#browse());
+    });
     const total = await store.count({ text: '', country: '' });
     if (await store.isImported()) await this.#browse();
     else this.#display('welcome');
@@ -136,13 +140,7 @@ export class ExplorePage implements Page {
 
   /** Of this tab and of others. */
   #onCommit({ changes }: Commit<CityKey, City>): void {
-    if (element('browser').hidden) {
-      // Another tab may have finished an import.
-      if (element('importing').hidden) void this.#guard(async () => {
-        if (await this.#store.isImported()) await this.#browse();
-      });
-      return;
-    }
+    if (element('browser').hidden) return;
     if (this.#own > 0) this.#own--;
     else element('explore').querySelector('[data-testid="live"]')!.textContent = 'changed in another tab just now';
     for (const change of changes) {
@@ -201,7 +199,15 @@ export class ExplorePage implements Page {
 
   async #undoLast(): Promise<void> {
     this.#own++;
-    const undone = await this.#undo?.undo();
+    let undone: string | undefined;
+    try {
+      undone = await this.#undo?.undo();
+    } catch (error) {
+      this.#own--;
+      if ((error as { code?: unknown }).code !== 'KV_SNAPSHOT_LOST') throw error;
+      say('It can no longer be undone: the tab that kept the state before is closed.');
+      return;
+    }
     if (undone === undefined) {
       this.#own--;
       return;

@@ -2,7 +2,7 @@
 import { element } from '../dom.ts';
 
 const ADVICE: Readonly<Record<string, [title: string, advice: string]>> = {
-  KV_LOCKED: ['Open in another tab', 'Another tab of this browser has this database open. Close it there, then try again.'],
+  KV_LOCKED: ['In use elsewhere', 'A tab that does not answer, or an older version of this page, has this database open. Close it, then try again.'],
   KV_UNSUPPORTED: ['This browser cannot store files', 'It offers no private file system here. Use a current browser, over https or localhost, and not a private window.'],
   KV_QUOTA_EXCEEDED: ['No space left', 'The last change was undone. Free some space on this device, then go on.'],
   KV_CORRUPT: ['The database is damaged', 'Its files were left as they are. The message names the place.'],
