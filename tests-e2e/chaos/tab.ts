@@ -1,10 +1,10 @@
 // One tab of the chaos run: it writes and reads what it can judge itself, and reports each write before and after.
 import { open } from 'mangrove-kv';
 import type { Commit, Database, Durability, KvIterator } from 'mangrove-kv';
-import { names } from '../../bindings-js/src/tabs/messages.ts';
 import { COUNTERS, PARTS } from './messages.ts';
 import type { Chaos, FaultOrder, FaultReport, Floors, Found, Kind, Outcome, Report } from './messages.ts';
 import { Random } from './random.ts';
+import { clientOf, leadingClient, startFaultyWorker } from './start-worker.ts';
 
 declare global {
   interface Window {
@@ -42,7 +42,6 @@ class Tab implements Chaos {
   #lanes = 1;
   #db: Database | undefined;
   #worker: Worker | undefined;
-  #client = '';
   #n = 0;
   #round = 0;
   #isOn = false;
@@ -95,13 +94,7 @@ class Tab implements Chaos {
   }
 
   #startWorker(): Worker {
-    const worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module', name: 'mangrove-kv' });
-    const post = worker.postMessage.bind(worker);
-    worker.postMessage = (message: unknown, transfer?: Transferable[] | StructuredSerializeOptions) => {
-      const { tabs } = message as { tabs?: { client: string } };
-      if (tabs !== undefined) this.#client = tabs.client;
-      post(message, transfer as Transferable[]);
-    };
+    const worker = startFaultyWorker();
     worker.addEventListener('message', ({ data }: MessageEvent<FaultReport | object>) => {
       if (!('fault' in data)) return;
       if (this.#endsWhenHalted) worker.terminate();
@@ -145,15 +138,11 @@ class Tab implements Chaos {
   }
 
   client(): string {
-    return this.#client;
+    return clientOf(this.#worker) ?? '';
   }
 
-  async leader(): Promise<string | undefined> {
-    const database = `opfs:${this.#name}`;
-    const { held = [] } = await navigator.locks.query();
-    const leading = held.find(({ name }) => name === names.leader(database));
-    const start = names.client(database, '');
-    return held.find(({ name, clientId }) => clientId === leading?.clientId && name?.startsWith(start))?.name?.slice(start.length);
+  leader(): Promise<string | undefined> {
+    return leadingClient(this.#name);
   }
 
   setHidden(isHidden: boolean): void {
