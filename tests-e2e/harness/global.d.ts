@@ -6,6 +6,9 @@ interface Window {
   checkStorage(kind: 'opfs' | 'indexeddb', place: 'page' | 'worker'): Promise<import('./conformance.ts').Outcome>;
   /** Runs the suite of abstract-level over databases in files, or of objects in the page's own thread. */
   runLevelSuite(storage: 'opfs' | 'here'): ReturnType<typeof import('./level/main.ts').run>;
+  loadLive(): Promise<typeof import('mangrove-kv/live')>;
+  /** Workers that take the orders of `chaos/messages.ts`. */
+  loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
   /** Shows a live query with React; `react` is what the test does with the page then. */
   mountReact(isStrict: boolean): Promise<void>;

@@ -1,27 +1,20 @@
-// Many tabs of one origin with the same database: who leads, and what becomes of everybody when that ends.
-import type { BrowserContext, Page } from '@playwright/test';
-import { HARNESS_URL } from '../browser.ts';
+// Many tabs of one origin with the same database: what they see of each other, and the options of `open`.
+import type { Page } from '@playwright/test';
 import { expect, test } from '../persistent.ts';
+import { emptyTab, get, leads, openIn, openTab, set } from '../tabs-page.ts';
 
-declare global {
-  interface Window {
-    db: Awaited<ReturnType<typeof window.mangrove.open>>;
-    seen: unknown[];
-  }
+interface Called {
+  readonly name?: string;
+  readonly options?: object;
 }
 
-async function openTab(context: BrowserContext, name = 'shared'): Promise<Page> {
-  const page = await context.newPage();
-  await page.goto(HARNESS_URL);
-  await page.evaluate(async (database) => {
-    window.db = await window.mangrove.open(database);
-  }, name);
-  return page;
-}
-
-const set = (page: Page, key: string, value: unknown): Promise<unknown> =>
-  page.evaluate(([at, what]) => window.db.set(at as string, what).then(() => undefined), [key, value] as const);
-const get = (page: Page, key: string): Promise<unknown> => page.evaluate((at) => window.db.get(at), key);
+const openCode = (page: Page, { name = 'shared', options = {} }: Called = {}): Promise<string> => page.evaluate(
+  ([database, given]) => window.mangrove.open(database, given).then(() => 'none', (error: { code?: string }) => error.code ?? String(error)),
+  [name, options] as const,
+);
+const destroyCode = (page: Page, name = 'shared'): Promise<unknown> => page.evaluate(
+  (database) => window.mangrove.destroy(database).catch((error: { code?: string }) => error.code ?? String(error)), name,
+);
 
 test('tabs see each other\'s commits, and the next one leads when the leader is closed', async ({ profile }) => {
   const context = await profile.launch();
@@ -57,4 +50,156 @@ test('a watch goes on over a change of the leader', async ({ profile }) => {
   await leader.evaluate(() => window.db.close());
   await set(writing, 'a', 3);
   await expect.poll(() => watching.evaluate(() => window.seen)).toEqual([1, 2, 3]);
+});
+
+test('a live query is kept up to date by other tabs, over a change of the leader', async ({ profile }) => {
+  const context = await profile.launch();
+  const leader = await openTab(context);
+  const viewing = await openTab(context);
+  const writing = await openTab(context);
+  await viewing.evaluate(async () => {
+    const { liveQuery } = await window.loadLive();
+    const query = liveQuery(window.db, { prefix: 'row' });
+    const show = (): void => { window.seen = [query.getSnapshot().status, ...query.getSnapshot().entries.map(([, value]) => value)]; };
+    query.subscribe(show);
+    show();
+  });
+  const seen = (): Promise<unknown> => viewing.evaluate(() => window.seen);
+  await set(writing, 'row1', 1);
+  await expect.poll(seen).toEqual(['ready', 1]);
+  await leader.evaluate(() => window.db.close());
+  await set(writing, 'row2', 2);
+  await expect.poll(seen).toEqual(['ready', 1, 2]);
+  await set(viewing, 'row0', 0);
+  await expect.poll(seen).toEqual(['ready', 0, 1, 2]);
+});
+
+test('transactions of several tabs conflict, are run again, and lose no update', async ({ profile }) => {
+  const context = await profile.launch();
+  const pages = [await openTab(context), await openTab(context), await openTab(context)];
+  const runs = await Promise.all(pages.map((page) => page.evaluate(async () => {
+    let count = 0;
+    for (let index = 0; index < 10; index++) {
+      await window.db.transaction(async (tx) => {
+        count++;
+        const old = await tx.get('n') as number | undefined ?? 0;
+        await new Promise((resolve) => {
+          setTimeout(resolve, 3);
+        });
+        await tx.set('n', old + 1);
+      }, { maxRetries: Infinity });
+    }
+    return count;
+  })));
+  expect(await Promise.all(pages.map((page) => get(page, 'n')))).toEqual([30, 30, 30]);
+  expect(runs.reduce((all, count) => all + count)).toBeGreaterThanOrEqual(30);
+  // One that is made to conflict.
+  const [first, second] = pages as [Page, Page];
+  await first.evaluate(async () => {
+    const tx = window.db.begin();
+    await tx.get('n');
+    Object.assign(window, { tx });
+  });
+  await set(second, 'n', 0);
+  const result = await first.evaluate(async () => {
+    const { tx } = window as unknown as { tx: ReturnType<typeof window.db.begin> };
+    await tx.set('m', 1);
+    const { ok, ...rest } = await tx.tryCommit();
+    return [ok, (rest as { reason?: string }).reason, await window.db.get('m')];
+  });
+  expect(result).toEqual([false, 'conflict', undefined]);
+});
+
+test('snapshots and iterators of a follower go on over a change of the leader if nothing was committed since', async ({ profile }) => {
+  const context = await profile.launch();
+  const leader = await openTab(context);
+  const other = await openTab(context);
+  await leader.evaluate(() => window.db.setMany(Array.from({ length: 5000 }, (_, index) => [index, index] as const)));
+  await other.evaluate(async () => {
+    const snapshot = window.db.snapshot();
+    const iterator = snapshot.keys();
+    await iterator.nextMany(10);
+    Object.assign(window, { snapshot, iterator });
+  });
+  await leader.close();
+  const found = await other.evaluate(async () => {
+    const { snapshot, iterator } = window as unknown as { snapshot: ReturnType<typeof window.db.snapshot>; iterator: ReturnType<typeof window.db.keys> };
+    const rest = await iterator.toArray();
+    return [rest.length, rest[0], await snapshot.count()];
+  });
+  expect(found).toEqual([4990, 10, 5000]);
+});
+
+test('ten tabs open it at the same instant', async ({ profile }) => {
+  test.setTimeout(120_000);
+  const context = await profile.launch();
+  const pages = await Promise.all(Array.from({ length: 10 }, () => emptyTab(context)));
+  await Promise.all(pages.map((page) => openIn(page)));
+  await Promise.all(pages.map((page, index) => set(page, `key ${index}`, index)));
+  const counts = await Promise.all(pages.map((page) => page.evaluate(() => window.db.count())));
+  expect(counts).toEqual(Array.from({ length: 10 }, () => 10));
+  const leading = await Promise.all(pages.map((page) => leads(page)));
+  expect(leading.filter(Boolean)).toHaveLength(1);
+});
+
+test('two databases at once have leaders of their own', async ({ profile }) => {
+  const context = await profile.launch();
+  const first = await openTab(context, 'one');
+  const second = await openTab(context, 'two');
+  const read = (page: Page, name: string): Promise<unknown> => page.evaluate(async (database) => {
+    const db = await window.mangrove.open(database);
+    await db.set('from', database);
+    const value = await db.get('k');
+    await db.close();
+    return value;
+  }, name);
+  await Promise.all([set(first, 'k', 1), set(second, 'k', 2)]);
+  expect(await Promise.all([read(first, 'two'), read(second, 'one')])).toEqual([2, 1]);
+  expect(await Promise.all([leads(first, 'one'), leads(second, 'two')])).toEqual([true, true]);
+  await first.close();
+  expect(await read(second, 'one')).toBe(1);
+  expect(await get(second, 'from')).toBe('two');
+});
+
+test('a tab that only reads sees what others write, and leads for them', async ({ profile }) => {
+  const context = await profile.launch();
+  const writing = await openTab(context);
+  const reading = await openTab(context, 'shared', { readOnly: true });
+  const refused = (): Promise<unknown> => reading.evaluate(async () => {
+    const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then(() => 'none', (error: { code?: string }) => error.code);
+    return [
+      await codeOf(window.db.set('r', 1)), await codeOf(window.db.delete('a')), await codeOf(window.db.transaction((tx) => tx.set('r', 1))),
+      await codeOf(window.db.batch([{ type: 'set', key: 'r', value: 1 }])), await codeOf(window.db.clear()),
+    ];
+  });
+  const readOnly = Array.from({ length: 5 }, () => 'KV_READ_ONLY');
+  await set(writing, 'a', 1);
+  expect(await get(reading, 'a')).toBe(1);
+  expect(await refused()).toEqual(readOnly);
+  const third = await openTab(context);
+  await writing.close();
+  await set(third, 'a', 2);
+  expect(await get(reading, 'a')).toBe(2);
+  expect(await refused()).toEqual(readOnly);
+  expect(await get(third, 'a')).toBe(2);
+});
+
+test('create, exclusive and destroy heed tabs that have it open', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await emptyTab(context);
+  expect(await openCode(page, { options: { create: false } })).toBe('KV_NOT_FOUND');
+  const leader = await openTab(context);
+  const follower = await openTab(context);
+  await set(leader, 'a', 1);
+  expect(await openCode(page, { options: { exclusive: true } })).toBe('KV_EXISTS');
+  expect(await openCode(page, { options: { create: false } })).toBe('none');
+  expect(await openCode(page, { name: 'absent', options: { create: false } })).toBe('KV_NOT_FOUND');
+  expect(await openCode(page, { name: 'new', options: { exclusive: true } })).toBe('none');
+  expect(await Promise.all([destroyCode(page), destroyCode(follower), destroyCode(leader)])).toEqual(['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED']);
+  expect(await get(follower, 'a')).toBe(1);
+  await Promise.all([page.close(), follower.evaluate(() => window.db.close())]);
+  await leader.evaluate(() => window.db.close());
+  expect(await openCode(follower, { options: { exclusive: true } })).toBe('KV_EXISTS');
+  expect(await destroyCode(leader)).toBe(true);
+  expect(await openCode(follower, { options: { create: false } })).toBe('KV_NOT_FOUND');
 });

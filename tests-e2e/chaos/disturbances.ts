@@ -1,0 +1,136 @@
+// What befalls the tabs. Each gives the tabs whose answers it stopped, for the time until others go on.
+import { execFileSync } from 'node:child_process';
+import { processesOf } from '../processes.ts';
+import type { FaultOrder } from './messages.ts';
+import type { Random } from './random.ts';
+import { Tab, within } from './tabs.ts';
+
+/** The run, as a disturbance sees it. */
+export interface Scene {
+  readonly random: Random;
+  readonly tabs: Tab[];
+  readonly round: number;
+  readonly most: number;
+  readonly profile: string;
+  /** The tab that leads, if one does. */
+  leader(): Promise<Tab | undefined>;
+  openTab(): Promise<Tab>;
+  /** Resolves when a worker halted within a commit; false if none did. */
+  halted(): Promise<boolean>;
+  /** After all processes of the browser were ended. */
+  restart(): Promise<void>;
+  newSeed(): number;
+}
+
+export type Disturb = (scene: Scene, victim: Tab, isLeader: boolean) => Promise<void>;
+
+const FROZEN_MS = 6000;
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => {
+  setTimeout(resolve, ms);
+});
+
+function drop(scene: Scene, tab: Tab): void {
+  const at = scene.tabs.indexOf(tab);
+  if (at >= 0) scene.tabs.splice(at, 1);
+}
+
+async function replace(scene: Scene, tab: Tab): Promise<void> {
+  drop(scene, tab);
+  await tab.page.close().catch(() => undefined);
+  if (scene.tabs.length < scene.most) scene.tabs.push(await scene.openTab());
+}
+
+async function crash(_scene: Scene, victim: Tab): Promise<void> {
+  const session = await victim.devtools();
+  const crashed = victim.page.waitForEvent('crash', { timeout: 10_000 });
+  session.send('Page.crash').catch(() => undefined);
+  await crashed;
+}
+
+/** Tabs of one site may share a process, which dies for all of them. */
+async function replaceCrashed(scene: Scene): Promise<void> {
+  await sleep(200);
+  for (const tab of scene.tabs.filter(({ isCrashed }) => isCrashed)) await replace(scene, tab);
+}
+
+async function killBrowser(scene: Scene): Promise<void> {
+  execFileSync('kill', ['-9', ...processesOf(scene.profile).map(String)]);
+  await scene.restart();
+}
+
+/** Where within a commit, by what the engine asks of its files. */
+function anyPoint(random: Random): FaultOrder {
+  return { fault: 'halt', at: random.of(['write', 'flush']), isAfter: random.below(2) === 1 };
+}
+
+/** The worker of whoever leads halts within a commit. */
+async function halt(scene: Scene, victim: Tab, whenHalted: boolean): Promise<boolean> {
+  const halted = scene.halted();
+  if (whenHalted) await victim.call('terminate', true);
+  await victim.call('order', anyPoint(scene.random));
+  return halted;
+}
+
+/** By name; those that need the protocol of Chromium's developer tools are in a list of their own. */
+export const EVERYWHERE: Readonly<Record<string, Disturb>> = {
+  'close': async (scene, victim) => {
+    drop(scene, victim);
+    await victim.page.close();
+  },
+  'reload': async (scene, victim) => {
+    await within(30_000, 'reload', victim.page.reload());
+    await victim.begin(scene.newSeed(), scene.round);
+  },
+  'leave for another page and come back': async (scene, victim) => {
+    await within(30_000, 'leaving', victim.page.goto('about:blank'));
+    await sleep(scene.random.below(500));
+    await victim.enter(scene.newSeed(), scene.round);
+  },
+  'close and open the database': (_scene, victim) => victim.call('reopen'),
+  'end the worker': (_scene, victim) => victim.call('terminate', false),
+  'end the worker within a commit': async (scene, victim) => {
+    await halt(scene, victim, true);
+  },
+  'trap': (_scene, victim) => victim.call('order', { fault: 'trap' }),
+  'hide': async (scene, victim) => {
+    victim.isHidden = true;
+    await victim.call('setHidden', true);
+    await sleep(scene.random.below(1500));
+  },
+  'open': async (scene) => {
+    if (scene.tabs.length < scene.most) scene.tabs.push(await scene.openTab());
+  },
+  'kill -9 the browser': killBrowser,
+  'kill -9 the browser within a commit': async (scene, victim) => {
+    await halt(scene, victim, false);
+    await killBrowser(scene);
+  },
+};
+
+export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
+  'crash': async (scene, victim) => {
+    await crash(scene, victim);
+    await replaceCrashed(scene);
+  },
+  'crash within a commit': async (scene, victim) => {
+    await halt(scene, victim, false);
+    await crash(scene, victim);
+    await replaceCrashed(scene);
+  },
+  'freeze': async (scene, victim) => {
+    await victim.setFrozen(true);
+    await sleep(scene.random.below(FROZEN_MS));
+    await victim.setFrozen(false);
+  },
+  // Without a word to the page, as a machine does whose lid is closed or a phone that has no time for it.
+  'stop in the debugger': async (scene, victim) => {
+    const session = await victim.devtools();
+    await session.send('Debugger.enable');
+    await session.send('Debugger.pause');
+    victim.isFrozen = true;
+    await sleep(scene.random.below(FROZEN_MS));
+    await session.send('Debugger.disable');
+    victim.isFrozen = false;
+  },
+};

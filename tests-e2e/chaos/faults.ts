@@ -1,0 +1,62 @@
+// Faults that a test orders in the package's worker: the engine traps, or the worker halts within a commit for somebody to end it there.
+import type { FaultOrder, FaultReport } from './messages.ts';
+
+interface Handle {
+  write(...args: unknown[]): unknown;
+  flush(...args: unknown[]): unknown;
+}
+
+/** How long a worker that halts waits for its end. */
+const HALT_MS = 1000;
+
+let isTrapOrdered = false;
+let halt: Extract<FaultOrder, { fault: 'halt' }> | undefined;
+
+addEventListener('message', (event: MessageEvent<FaultOrder | Uint8Array | object>) => {
+  const { data } = event;
+  if (!('fault' in data)) return;
+  event.stopImmediatePropagation();
+  if (data.fault === 'trap') isTrapOrdered = true;
+  else halt = data;
+});
+
+// What an import throws past the glue unwinds the engine as a trap does.
+function withTrap(imports: WebAssembly.Imports): WebAssembly.Imports {
+  const trapping = (call: WebAssembly.ImportValue): WebAssembly.ImportValue => {
+    if (typeof call !== 'function') return call;
+    const original = call as (...args: unknown[]) => unknown;
+    return (...args: unknown[]) => {
+      if (isTrapOrdered) {
+        isTrapOrdered = false;
+        throw new WebAssembly.RuntimeError('a trap that a test ordered');
+      }
+      return original(...args);
+    };
+  };
+  const wrapped = Object.entries(imports).map(([module, functions]) =>
+    [module, Object.fromEntries(Object.entries(functions).map(([name, call]) => [name, trapping(call)]))]);
+  return Object.fromEntries(wrapped) as WebAssembly.Imports;
+}
+
+WebAssembly.Instance = new Proxy(WebAssembly.Instance, {
+  construct: (Instance, [module, imports]: [WebAssembly.Module, WebAssembly.Imports]) => new Instance(module, withTrap(imports)),
+});
+
+function haltIf(at: 'write' | 'flush', isAfter: boolean): void {
+  if (halt?.at !== at || halt.isAfter !== isAfter) return;
+  halt = undefined;
+  (postMessage as (message: FaultReport) => void)({ fault: 'halted' });
+  for (const end = performance.now() + HALT_MS; performance.now() < end;);
+}
+
+const { FileSystemSyncAccessHandle } = globalThis as unknown as { FileSystemSyncAccessHandle: { prototype: Handle } };
+const { prototype } = FileSystemSyncAccessHandle;
+for (const at of ['write', 'flush'] as const) {
+  const original = prototype[at];
+  prototype[at] = function (...args) {
+    haltIf(at, false);
+    const result = original.apply(this, args);
+    haltIf(at, true);
+    return result;
+  };
+}

@@ -1,0 +1,134 @@
+// What tabs said that they wrote in one round, and whether the database agrees.
+import { COUNTERS, PARTS } from './messages.ts';
+import type { Found, Kind, Outcome, Report } from './messages.ts';
+
+interface Operation {
+  readonly load: string;
+  readonly n: number;
+  readonly kind: Kind;
+  readonly counter: number;
+  /** Stays `maybe` where the answer did not come. */
+  outcome: Outcome;
+  isAnswered: boolean;
+  value: number;
+}
+
+export class Ledger {
+  readonly round: number;
+  readonly #operations = new Map<string, Operation>();
+  readonly floors: number[] = Array.from({ length: COUNTERS }, () => 0);
+
+  constructor(round: number) {
+    this.round = round;
+  }
+
+  start({ load, n, kind, counter }: Extract<Report, { type: 'start' }>): void {
+    this.#operations.set(`${load}:${n}`, { load, n, kind, counter, outcome: 'maybe', isAnswered: false, value: 0 });
+  }
+
+  end({ load, n, outcome, value }: Extract<Report, { type: 'end' }>): Operation | undefined {
+    const operation = this.#operations.get(`${load}:${n}`);
+    if (operation === undefined) return undefined;
+    Object.assign(operation, { outcome, value, isAnswered: true });
+    if (operation.kind === 'append' && outcome === 'done') {
+      this.floors[operation.counter] = Math.max(this.floors[operation.counter]!, value);
+    }
+    return operation;
+  }
+
+  counts(): Record<'operations' | 'done' | 'undone' | 'maybe' | 'unanswered', number> {
+    const all = [...this.#operations.values()];
+    const of = (outcome: Outcome): number => all.filter((operation) => operation.outcome === outcome).length;
+    return {
+      operations: all.length, done: of('done'), undone: of('undone'), maybe: of('maybe'), unanswered: all.filter(({ isAnswered }) => !isAnswered).length,
+    };
+  }
+
+  /** What is wrong with the round's entries; nothing if they are what was acknowledged. */
+  check({ entries, ok, problems }: Found): string[] {
+    const wrong: string[] = ok ? [] : problems.map((problem) => `verify: ${problem}`);
+    const at = new Map(entries.map(([[, ...key], value]) => [key.join(':'), value]));
+    const expect = (operation: Operation, isThere: boolean): void => {
+      const { kind, load, n, outcome } = operation;
+      if (outcome === 'done' && !isThere) wrong.push(`${kind} ${load}:${n} was acknowledged and is lost`);
+      if (outcome === 'undone' && isThere) wrong.push(`${kind} ${load}:${n} was refused and is there`);
+    };
+    const all = [...this.#operations.values()];
+    const of = (kind: Kind): Operation[] => all.filter((operation) => operation.kind === kind);
+    this.#checkKeys(at, wrong);
+    for (const operation of of('append')) {
+      const { load, n, counter, value } = operation;
+      const found = at.get(`append:${load}:${n}`) as readonly [number, number] | undefined;
+      expect(operation, found !== undefined);
+      if (found === undefined) continue;
+      if (found[0] !== counter || (operation.outcome === 'done' && found[1] !== value)) wrong.push(`append ${load}:${n} is ${String(found)}, was ${counter},${value}`);
+    }
+    checkAppended(at, wrong);
+    for (let counter = 0; counter < COUNTERS; counter++) {
+      const updates = of('update').filter((operation) => operation.counter === counter);
+      checkUpdates(counter, updates, at.get(`update:${counter}`) as number | undefined ?? 0, wrong);
+    }
+    for (const operation of of('insert')) {
+      const { load, n } = operation;
+      const parts = Array.from({ length: PARTS }, (_, part) => at.get(`insert:${load}:${n}:${part}`)).filter((value) => value === n).length;
+      if (parts !== 0 && parts !== PARTS) wrong.push(`insert ${load}:${n} has ${parts} of ${PARTS} entries`);
+      expect(operation, parts > 0);
+    }
+    this.#checkRemovals(of('restore'), of('remove'), at, wrong);
+    for (const load of new Set(all.map((operation) => operation.load))) {
+      checkPuts(load, of('put').filter((operation) => operation.load === load), at.get(`put:${load}`) as number | undefined ?? 0, wrong);
+    }
+    return wrong;
+  }
+
+  /** Nothing may be there that nobody wrote. */
+  #checkKeys(at: ReadonlyMap<string, unknown>, wrong: string[]): void {
+    for (const key of at.keys()) {
+      const [kind, load, n] = key.split(':');
+      const isKnown = kind === 'count' || kind === 'update' || kind === 'put' || this.#operations.has(`${load}:${n}`);
+      if (!isKnown) wrong.push(`${key} is there, and nobody wrote it`);
+    }
+  }
+
+  #checkRemovals(restores: readonly Operation[], removes: readonly Operation[], at: ReadonlyMap<string, unknown>, wrong: string[]): void {
+    const removals = new Map(removes.map((operation) => [`${operation.load}:${operation.counter}`, operation]));
+    for (const { load, n, outcome } of restores) {
+      const isThere = at.has(`remove:${load}:${n}`);
+      const removal = removals.get(`${load}:${n}`);
+      if (outcome === 'undone' && isThere) wrong.push(`restore ${load}:${n} was refused and is there`);
+      if (outcome !== 'done') continue;
+      if (isThere && removal?.outcome === 'done') wrong.push(`the removal of ${load}:${n} was acknowledged and is lost`);
+      if (!isThere && (removal === undefined || removal.outcome === 'undone')) wrong.push(`restore ${load}:${n} was acknowledged and is lost`);
+    }
+  }
+}
+
+/** Numbers of a counter's entries are 1, 2, 3... up to the counter. */
+function checkAppended(at: ReadonlyMap<string, unknown>, wrong: string[]): void {
+  const numbers: number[][] = Array.from({ length: COUNTERS }, () => []);
+  for (const [key, value] of at) {
+    if (!key.startsWith('append:')) continue;
+    const [counter, number] = value as readonly [number, number];
+    numbers[counter]!.push(number);
+  }
+  for (const [counter, found] of numbers.entries()) {
+    const last = at.get(`count:${counter}`) as number | undefined ?? 0;
+    found.sort((a, b) => a - b);
+    const isWhole = found.length === last && found.every((number, index) => number === index + 1);
+    if (!isWhole) wrong.push(`counter ${counter} is ${last}, and its ${found.length} appends are not 1 to ${last}`);
+  }
+}
+
+function checkUpdates(counter: number, updates: readonly Operation[], last: number, wrong: string[]): void {
+  const done = updates.filter(({ outcome }) => outcome === 'done');
+  const most = done.length + updates.filter(({ outcome }) => outcome === 'maybe').length;
+  if (last < done.length || last > most) wrong.push(`counter ${counter} was updated ${done.length} to ${most} times and is ${last}`);
+  if (new Set(done.map(({ value }) => value)).size !== done.length) wrong.push(`two updates of counter ${counter} gave the same value`);
+}
+
+function checkPuts(load: string, puts: readonly Operation[], last: number, wrong: string[]): void {
+  const done = Math.max(0, ...puts.filter(({ outcome }) => outcome === 'done').map(({ n }) => n));
+  const operation = puts.find(({ n }) => n === last);
+  if (last < done) wrong.push(`put ${load}:${done} was acknowledged, and ${last} is there`);
+  if (last !== 0 && (operation === undefined || operation.outcome === 'undone')) wrong.push(`put ${load}:${last} was not made and is there`);
+}

@@ -1,0 +1,29 @@
+// Starts the package's worker so that a test can order faults in it and knows which client of the protocol it is.
+import { names } from '../../bindings-js/src/tabs/messages.ts';
+
+const clients = new WeakMap<Worker, string>();
+
+export function startFaultyWorker(): Worker {
+  const worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+  const post = worker.postMessage.bind(worker);
+  worker.postMessage = (message: unknown, transfer?: Transferable[] | StructuredSerializeOptions) => {
+    const { tabs } = message as { tabs?: { client: string } };
+    if (tabs !== undefined) clients.set(worker, tabs.client);
+    post(message, transfer as Transferable[]);
+  };
+  return worker;
+}
+
+/** Name of the client that a worker is, once it was asked to open a database. */
+export function clientOf(worker: Worker | undefined): string | undefined {
+  return worker === undefined ? undefined : clients.get(worker);
+}
+
+/** Name of the client that leads: whoever has both locks. Undefined if nobody does. */
+export async function leadingClient(name: string): Promise<string | undefined> {
+  const database = `opfs:${name}`;
+  const { held = [] } = await navigator.locks.query();
+  const leading = held.find((lock) => lock.name === names.leader(database));
+  const start = names.client(database, '');
+  return held.find((lock) => lock.clientId === leading?.clientId && lock.name?.startsWith(start))?.name?.slice(start.length);
+}

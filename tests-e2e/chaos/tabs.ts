@@ -1,0 +1,89 @@
+// The tabs of one browser, as the process that disturbs them has them.
+import type { BrowserContext, CDPSession, Page } from '@playwright/test';
+import type { Chaos, Report } from './messages.ts';
+
+export interface TabOptions {
+  readonly url: string;
+  readonly database: string;
+  readonly lanes: number;
+}
+
+/** Nothing here waits for ever either. */
+export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${what} took more than ${ms} ms`)), ms);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+let loads = 0;
+
+export class Tab {
+  readonly page: Page;
+  readonly #options: TabOptions;
+  #session: CDPSession | undefined;
+  /** Of the page that is in it now. */
+  load = '';
+  isFrozen = false;
+  isHidden = false;
+  isCrashed = false;
+
+  private constructor(page: Page, options: TabOptions) {
+    this.page = page;
+    this.#options = options;
+    page.on('crash', () => { this.isCrashed = true; });
+  }
+
+  static async open(context: BrowserContext, options: TabOptions, seed: number, round: number): Promise<Tab> {
+    const tab = new Tab(await context.newPage(), options);
+    await tab.enter(seed, round);
+    return tab;
+  }
+
+  get canRun(): boolean {
+    return !this.isFrozen && !this.isCrashed && !this.page.isClosed();
+  }
+
+  /** Loads the page anew and lets it write; `round` 0 does not. */
+  async enter(seed: number, round: number): Promise<void> {
+    this.load = '';
+    await within(30_000, 'the page\'s load', this.page.goto(this.#options.url));
+    await this.begin(seed, round);
+  }
+
+  async begin(seed: number, round: number): Promise<void> {
+    const load = `p${++loads}`;
+    const { database, lanes } = this.#options;
+    await within(30_000, 'the script', this.page.waitForFunction(() => 'chaos' in window));
+    await within(60_000, `open of ${load}`, this.page.evaluate((options) => window.chaos.open(options), { name: database, load, seed, lanes }));
+    this.load = load;
+    if (round > 0) await this.call('start', round);
+  }
+
+  /** Calls the page's side. */
+  call<M extends keyof Chaos>(method: M, ...args: Parameters<Chaos[M]>): Promise<Awaited<ReturnType<Chaos[M]>>> {
+    const called = this.page.evaluate(
+      ([name, given]) => (window.chaos[name as keyof Chaos] as (...all: unknown[]) => unknown)(...given as unknown[]),
+      [method, args] as const,
+    );
+    return within(method === 'stop' || method === 'read' ? 90_000 : 45_000, `${method} in ${this.load}`, called) as Promise<Awaited<ReturnType<Chaos[M]>>>;
+  }
+
+  async devtools(): Promise<CDPSession> {
+    this.#session ??= await this.page.context().newCDPSession(this.page);
+    return this.#session;
+  }
+
+  async setFrozen(isFrozen: boolean): Promise<void> {
+    this.isFrozen = isFrozen;
+    const session = await this.devtools();
+    await within(10_000, 'freezing', session.send('Page.setWebLifecycleState', { state: isFrozen ? 'frozen' : 'active' }));
+  }
+}
+
+export type OnReport = (report: Report) => readonly number[];

@@ -1,0 +1,3 @@
+// The package's worker, with faults to order.
+import './faults.ts';
+import 'mangrove-kv/worker';

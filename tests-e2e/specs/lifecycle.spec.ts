@@ -1,0 +1,389 @@
+// What becomes of a database when pages come and go, workers end and engines trap. Nothing waits for ever, and what was not answered gets a typed error.
+import type { Page } from '@playwright/test';
+import { BASE_URL, HARNESS_URL, launchProfile } from '../browser.ts';
+import { expect, test } from '../persistent.ts';
+import { emptyTab, get, leads, openIn, openTab, set, setFrozen, setVisible } from '../tabs-page.ts';
+
+const code = (page: Page, run: string): Promise<string> =>
+  page.evaluate((text) => (0, eval)(text).then(() => 'none', (error: { code?: string }) => error.code ?? String(error)), run);
+
+test('a leader that is reloaded leaves the others what it wrote, and comes back', async ({ profile }) => {
+  const context = await profile.launch();
+  const leader = await openTab(context);
+  const other = await openTab(context);
+  await set(leader, 'before', 1);
+  // It is asked while nobody leads.
+  await Promise.all([leader.reload(), set(other, 'meanwhile', 2)]);
+  await openIn(leader);
+  expect(await Promise.all([get(leader, 'before'), get(leader, 'meanwhile'), get(other, 'before')])).toEqual([1, 2, 1]);
+  expect(await leads(other)).toBe(true);
+});
+
+test('the only tab is reloaded with transactions under way', async ({ profile }) => {
+  const page = await openTab(await profile.launch());
+  await set(page, 'committed', 1);
+  await page.evaluate(() => {
+    const tx = window.db.begin();
+    void tx.set('open', 1);
+    void window.db.transaction(async (inner) => {
+      await inner.set('waiting', 1);
+      await new Promise(() => {});
+    });
+    return tx.get('open');
+  });
+  await page.reload();
+  await openIn(page);
+  expect(await page.evaluate(() => window.db.keys().toArray())).toEqual(['committed']);
+  expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
+});
+
+test('relaxed commits are there after the page is gone, and after the browser is', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await openTab(context, 'shared', { durability: 'relaxed' });
+  await page.evaluate(async () => {
+    for (let index = 0; index < 50; index++) await window.db.set(index, index);
+  });
+  await page.goto('about:blank');
+  await page.goto(HARNESS_URL);
+  await openIn(page, 'shared', { durability: 'relaxed' });
+  const found = await page.evaluate(async () => {
+    const { version, durableVersion } = await window.db.stats();
+    return { count: await window.db.count(), isDurable: version === durableVersion };
+  });
+  // What was made relaxed was flushed as the page went.
+  expect(found).toEqual({ count: 50, isDurable: true });
+  await set(page, 'last', 1);
+  await context.close();
+  const again = await openTab(await profile.launch());
+  expect(await again.evaluate(() => window.db.count())).toBe(51);
+});
+
+test.describe('in the background of the history', () => {
+  test.skip(({ browserName }) => browserName !== 'chromium', 'the launcher does not follow it elsewhere');
+
+  interface Kept {
+    isPersisted: boolean[];
+    snapshot: ReturnType<typeof window.db.snapshot>;
+  }
+
+  /** A page that other pages follow in the same tab, and that is kept. */
+  async function openKept(directory: string): Promise<{ page: Page; other: () => Promise<Page>; close: () => Promise<void> }> {
+    const context = await launchProfile('chromium', directory, { ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+    const page = await openTab(context);
+    await page.evaluate(async () => {
+      const kept = window as unknown as Kept;
+      kept.isPersisted = [];
+      addEventListener('pageshow', (event) => kept.isPersisted.push(event.persisted));
+      await window.db.set('a', 1);
+      kept.snapshot = window.db.snapshot();
+      await kept.snapshot.get('a');
+    });
+    return { page, other: () => openTab(context), close: () => context.close() };
+  }
+
+  async function goBack(page: Page): Promise<void> {
+    await page.goBack({ waitUntil: 'commit' });
+    await expect.poll(() => page.evaluate(() => (window as unknown as Kept).isPersisted)).toEqual([true]);
+  }
+
+  const readKept = (page: Page): Promise<unknown> => page.evaluate(async () => {
+    const { snapshot } = window as unknown as Kept;
+    return snapshot.get('a').catch((error: { code?: string }) => error.code);
+  });
+
+  test('a page goes on when it comes back, with the snapshots that it had if nothing was committed', async ({ profile }) => {
+    const { page, close } = await openKept(profile.directory);
+    await page.goto(BASE_URL);
+    await goBack(page);
+    expect(await readKept(page)).toBe(1);
+    await set(page, 'a', 2);
+    expect(await Promise.all([readKept(page), get(page, 'a')])).toEqual([1, 2]);
+    expect(await page.evaluate(() => window.events)).toEqual([]);
+    await close();
+  });
+
+  test('others go on meanwhile; a snapshot is lost if something was committed', async ({ profile }) => {
+    const { page, other, close } = await openKept(profile.directory);
+    await page.goto(BASE_URL);
+    const second = await other();
+    await set(second, 'a', 2);
+    expect(await leads(second)).toBe(true);
+    await goBack(page);
+    expect(await Promise.all([readKept(page), get(page, 'a')])).toEqual(['KV_SNAPSHOT_LOST', 2]);
+    await set(page, 'a', 3);
+    expect(await get(second, 'a')).toBe(3);
+    await close();
+  });
+
+  test('what is called as a page goes is answered when it comes back', async ({ profile }) => {
+    const { page, other, close } = await openKept(profile.directory);
+    const second = await other();
+    await page.evaluate(() => {
+      addEventListener('pagehide', () => {
+        window.seen = [];
+        for (let index = 0; index < 20; index++) void window.db.update('n', (old) => (old as number | undefined ?? 0) + 1).then((n) => window.seen.push(n), (error: unknown) => window.seen.push(String(error)));
+      });
+    });
+    await page.goto(BASE_URL);
+    await set(second, 'b', 1);
+    await goBack(page);
+    await expect.poll(() => page.evaluate(() => window.seen)).toHaveLength(20);
+    expect(await page.evaluate(() => window.seen)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
+    expect(await get(second, 'n')).toBe(20);
+    await close();
+  });
+});
+
+test.describe('frozen', () => {
+  test.skip(({ browserName }) => browserName !== 'chromium', 'only its developer tools freeze pages');
+
+  test('a leader lets others go on, and follows when it is resumed', async ({ profile }) => {
+    const context = await profile.launch();
+    const leader = await openTab(context);
+    const other = await openTab(context);
+    await set(leader, 'a', 1);
+    await setFrozen(leader, true);
+    await set(other, 'a', 2);
+    expect(await leads(other)).toBe(true);
+    await setFrozen(leader, false);
+    expect(await get(leader, 'a')).toBe(2);
+    await set(leader, 'a', 3);
+    expect(await get(other, 'a')).toBe(3);
+    expect(await leader.evaluate(() => window.events)).toEqual([]);
+  });
+
+  test('a follower stops nobody, and what it called is answered when it is resumed', async ({ profile }) => {
+    const context = await profile.launch();
+    const leader = await openTab(context);
+    const other = await openTab(context);
+    await set(other, 'a', 1);
+    await other.evaluate(() => {
+      window.seen = [];
+      document.addEventListener('freeze', () => void window.db.set('frozen', 1).then(() => window.seen.push('done'), (error: unknown) => window.seen.push(String(error))));
+    });
+    await setFrozen(other, true);
+    await set(leader, 'a', 2);
+    await setFrozen(other, false);
+    await expect.poll(() => other.evaluate(() => window.seen)).toEqual(['done']);
+    expect(await Promise.all([get(other, 'a'), get(leader, 'frozen')])).toEqual([2, 1]);
+  });
+});
+
+/** What is open when a worker ends or an engine traps, and what becomes of it. */
+async function openMuch(page: Page): Promise<void> {
+  await page.evaluate(async () => {
+    const { db } = window;
+    await db.set('a', 1);
+    const snapshot = db.snapshot();
+    await snapshot.get('a');
+    const watch = db.watch();
+    const first = watch.next();
+    await db.set('a', 2);
+    await first;
+    const iterator = db.entries();
+    const lasting = { runs: 0, go: (): void => {}, began: (): void => {} };
+    const began = new Promise<void>((resolve) => { lasting.began = resolve; });
+    const transaction = db.transaction(async (tx) => {
+      lasting.runs++;
+      const value = await tx.get('a');
+      lasting.began();
+      if (lasting.runs === 1) await new Promise<void>((resolve) => { lasting.go = resolve; });
+      await tx.set('transaction', value);
+      return value;
+    });
+    transaction.catch(() => undefined);
+    await began;
+    Object.assign(window, { snapshot, watch, iterator, lasting, transaction });
+  });
+}
+
+interface Open {
+  snapshot: ReturnType<typeof window.db.snapshot>;
+  watch: ReturnType<typeof window.db.watch>;
+  lasting: { runs: number; go(): void };
+  transaction: Promise<unknown>;
+}
+
+test('a worker that ends is replaced: calls get typed errors, later ones work, what was open is lost', async ({ profile }) => {
+  const page = await openTab(await profile.launch());
+  await openMuch(page);
+  const outcome = await page.evaluate(async () => {
+    const { db, snapshot, watch, lasting, transaction } = window as unknown as Window & Open;
+    const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then((value) => value, (error: { code?: string }) => error.code ?? String(error));
+    const unanswered = codeOf(db.set('b', 1));
+    // The message has to be on its way.
+    await Promise.resolve().then(() => undefined);
+    window.workers.at(-1)!.terminate();
+    const answers = [await unanswered, await codeOf(snapshot.get('a')), await codeOf(watch.next())];
+    lasting.go();
+    return { answers, transaction: await codeOf(transaction), runs: lasting.runs, a: await db.get('a'), set: await codeOf(db.set('c', 1)), workers: window.workers.length };
+  });
+  expect(outcome).toEqual({ answers: ['KV_IO', 'KV_SNAPSHOT_LOST', 'KV_TRUNCATED_FEED'], transaction: 2, runs: 2, a: 2, set: undefined, workers: 2 });
+  expect(await page.evaluate(() => window.events)).toEqual(['error KV_IO']);
+  expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
+});
+
+test('an engine that traps is replaced in its worker', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await openTab(context);
+  const other = await openTab(context);
+  await openMuch(page);
+  const outcome = await page.evaluate(async () => {
+    const { db, lasting, transaction } = window as unknown as Window & Open;
+    const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then((value) => value, (error: { code?: string }) => error.code ?? String(error));
+    window.workers.at(-1)!.postMessage({ fault: 'trap' });
+    // The request that met the trap is tried again: nobody notices.
+    const answers = [await codeOf(db.set('b', 1)), await db.get('b')];
+    lasting.go();
+    return { answers, transaction: await codeOf(transaction), runs: lasting.runs, workers: window.workers.length };
+  });
+  expect(outcome).toEqual({ answers: [undefined, 1], transaction: 2, runs: 2, workers: 1 });
+  expect(await page.evaluate(() => window.events)).toEqual(['error KV_IO']);
+  await set(other, 'c', 1);
+  expect(await Promise.all([get(page, 'c'), get(other, 'b')])).toEqual([1, 1]);
+  expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
+});
+
+for (const isAfter of [false, true]) for (const at of ['write', 'flush'] as const) {
+  test(`a worker that is ended ${isAfter ? 'after' : 'before'} the ${at} of a commit leaves it whole or not there`, async ({ profile }) => {
+    const context = await profile.launch();
+    const page = await openTab(context);
+    const other = await openTab(context);
+    await set(page, 'a', 1);
+    const outcome = await page.evaluate(async ([point, after]) => {
+      const worker = window.workers.at(-1)!;
+      worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
+        if ('fault' in data) worker.terminate();
+      });
+      worker.postMessage({ fault: 'halt', at: point, isAfter: after });
+      return window.db.setMany([['x', 1], ['y', 1]]).then(() => 'done', (error: { code?: string }) => error.code);
+    }, [at, isAfter] as const);
+    expect(outcome).toBe('KV_IO');
+    const found = await other.evaluate(() => window.db.getMany(['x', 'y']));
+    expect([[1, 1], [undefined, undefined]]).toContainEqual(found);
+    // What was written survives the process.
+    if (isAfter) expect(found).toEqual([1, 1]);
+    await set(page, 'x', 2);
+    expect(await get(other, 'x')).toBe(2);
+    expect(await other.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
+  });
+
+  test(`a follower's commit is done once if the leader is ended ${isAfter ? 'after' : 'before'} the ${at}`, async ({ profile }) => {
+    const context = await profile.launch();
+    const leader = await openTab(context);
+    const other = await openTab(context);
+    await set(leader, 'n', 0);
+    await leader.evaluate(([point, after]) => {
+      const worker = window.workers.at(-1)!;
+      worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
+        if ('fault' in data) worker.terminate();
+      });
+      worker.postMessage({ fault: 'halt', at: point, isAfter: after });
+    }, [at, isAfter] as const);
+    // A removal that is done twice would find nothing the second time.
+    const outcome = await other.evaluate(() => Promise.all([window.db.delete('n'), window.db.update('m', (old) => (old as number | undefined ?? 0) + 1)]));
+    expect(outcome).toEqual([true, 1]);
+    expect(await Promise.all([get(leader, 'm'), get(other, 'n')])).toEqual([1, undefined]);
+  });
+}
+
+test('a hidden leader hands over to a tab that can be seen', async ({ profile }) => {
+  const context = await profile.launch();
+  const first = await openTab(context);
+  const second = await openTab(context);
+  await set(first, 'a', 1);
+  await setVisible(second, false);
+  await setVisible(first, false);
+  await set(second, 'a', 2);
+  // Among hidden tabs it stays.
+  expect(await leads(first)).toBe(true);
+  await setVisible(second, true);
+  await expect.poll(() => leads(second)).toBe(true);
+  await Promise.all([set(first, 'b', 1), set(second, 'c', 1)]);
+  expect(await Promise.all([get(first, 'c'), get(second, 'b'), get(second, 'a')])).toEqual([1, 1, 2]);
+  expect(await first.evaluate(() => window.events)).toEqual([]);
+});
+
+test('close and open again in one page, while another has it open', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await openTab(context);
+  const other = await openTab(context);
+  await set(page, 'a', 1);
+  await page.evaluate(() => window.db.close());
+  await openIn(page);
+  expect(await get(page, 'a')).toBe(1);
+  // Without waiting for the end.
+  const found = await page.evaluate(async () => {
+    const closing = window.db.close();
+    const second = await window.mangrove.open('shared');
+    await closing;
+    const value = await second.get('a');
+    await second.close();
+    return value;
+  });
+  expect(found).toBe(1);
+  expect(await get(other, 'a')).toBe(1);
+});
+
+test('two openings in one page share the database', async ({ profile }) => {
+  const page = await emptyTab(await profile.launch());
+  const found = await page.evaluate(async () => {
+    const [a, b] = await Promise.all([window.mangrove.open('twice'), window.mangrove.open('twice')]);
+    await a.set('k', 1);
+    const read = await b.get('k');
+    await a.close();
+    await b.set('k', 2);
+    return [read, await b.get('k'), a.status, b.status];
+  });
+  expect(found).toEqual([1, 2, 'closed', 'open']);
+});
+
+test('a tab of another version waits a while and says why', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await emptyTab(context);
+  const other = await emptyTab(context);
+  // Of a version to come: it leads, and its protocol is not ours.
+  await other.evaluate(() => {
+    const channel = new BroadcastChannel('mangrove-kv:opfs:skew');
+    const lead = (): void => channel.postMessage({ type: 'lead', protocol: 99, term: Date.now(), client: 'new', version: 1 });
+    channel.onmessage = lead;
+    return new Promise<void>((resolve) => {
+      void navigator.locks.request('mangrove-kv:opfs:skew:leader', () => {
+        resolve();
+        return new Promise(() => {});
+      });
+    });
+  });
+  expect(await code(page, "mangrove.open('skew', { lockTimeout: 1500 })")).toBe('KV_LOCKED');
+  await other.close();
+  await openIn(page, 'skew');
+  await set(page, 'a', 1);
+});
+
+test('a leader is told that a tab of another version waits for it', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await openTab(context, 'skew');
+  const other = await emptyTab(context);
+  await other.evaluate(() => new BroadcastChannel('mangrove-kv:opfs:skew').postMessage({ type: 'who', protocol: 99, client: 'new' }));
+  await expect.poll(() => page.evaluate(() => window.events)).toEqual(['blocked']);
+  await set(page, 'a', 1);
+});
+
+test('a leader that says nothing is waited for no longer than lockTimeout', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await emptyTab(context);
+  const other = await emptyTab(context);
+  await other.evaluate(() => new Promise<void>((resolve) => {
+    void navigator.locks.request('mangrove-kv:opfs:mute:leader', () => {
+      resolve();
+      return new Promise(() => {});
+    });
+  }));
+  expect(await code(page, "mangrove.open('mute', { lockTimeout: 1500 })")).toBe('KV_LOCKED');
+  const aborted = await page.evaluate(() => {
+    const controller = new AbortController();
+    setTimeout(() => controller.abort('enough'), 100);
+    return window.mangrove.open('mute', { signal: controller.signal }).catch((reason: unknown) => reason);
+  });
+  expect(aborted).toBe('enough');
+});

@@ -1,0 +1,79 @@
+// Tabs with a database that tests of many tabs use, as `window.db`.
+import type { BrowserContext, Page } from '@playwright/test';
+import { HARNESS_URL } from './browser.ts';
+
+type Options = NonNullable<Parameters<typeof window.mangrove.open>[1]>;
+
+declare global {
+  interface Window {
+    db: Awaited<ReturnType<typeof window.mangrove.open>>;
+    /** Those of `db`, the last being the one that is there. */
+    workers: Worker[];
+    seen: unknown[];
+    /** Events of `db`, with the codes of errors. */
+    events: string[];
+  }
+}
+
+export async function emptyTab(context: BrowserContext): Promise<Page> {
+  const page = await context.newPage();
+  await page.goto(HARNESS_URL);
+  await page.waitForFunction(() => document.title === 'ready');
+  return page;
+}
+
+/** Opens the database in a page, in a worker that takes orders. */
+export async function openIn(page: Page, name = 'shared', options: Omit<Options, 'worker' | 'signal'> = {}): Promise<void> {
+  await page.evaluate(async ([database, given]) => {
+    window.events = [];
+    const { startFaultyWorker } = await window.loadFaults();
+    window.workers = [];
+    const worker = (): Worker => {
+      const started = startFaultyWorker();
+      window.workers.push(started);
+      return started;
+    };
+    window.db = await window.mangrove.open(database, { ...given as object, worker });
+    const note = (what: string, code?: unknown): unknown => window.events.push(code === undefined ? what : `${what} ${String(code)}`);
+    window.db.addEventListener('error', ({ error }) => note('error', error.code));
+    window.db.addEventListener('blocked', () => note('blocked'));
+    window.db.addEventListener('close', ({ reason }) => note('close', (reason as { code?: string } | undefined)?.code));
+  }, [name, options] as const);
+}
+
+export async function openTab(context: BrowserContext, name = 'shared', options: Omit<Options, 'worker' | 'signal'> = {}): Promise<Page> {
+  const page = await emptyTab(context);
+  await openIn(page, name, options);
+  return page;
+}
+
+export function set(page: Page, key: string, value: unknown): Promise<void> {
+  return page.evaluate(([at, what]) => window.db.set(at as string, what), [key, value] as const);
+}
+
+export function get(page: Page, key: string): Promise<unknown> {
+  return page.evaluate((at) => window.db.get(at), key);
+}
+
+/** Whether this page's worker leads. */
+export function leads(page: Page, name = 'shared'): Promise<boolean> {
+  return page.evaluate(async (database) => {
+    const { clientOf, leadingClient } = await window.loadFaults();
+    const leading = await leadingClient(database);
+    return leading !== undefined && leading === clientOf(window.workers.at(-1));
+  }, name);
+}
+
+/** Headless pages are all visible. */
+export function setVisible(page: Page, isVisible: boolean): Promise<void> {
+  return page.evaluate((visible) => {
+    Object.defineProperty(document, 'visibilityState', { value: visible ? 'visible' : 'hidden', configurable: true });
+    document.dispatchEvent(new Event('visibilitychange'));
+  }, isVisible);
+}
+
+export async function setFrozen(page: Page, isFrozen: boolean): Promise<void> {
+  const session = await page.context().newCDPSession(page);
+  await session.send('Page.setWebLifecycleState', { state: isFrozen ? 'frozen' : 'active' });
+  await session.detach();
+}
