@@ -85,7 +85,7 @@ class FileSystem {
         return this.isCreated ? directory : missing();
       },
       getFileHandle: async (name: string, { create = false }: { create?: boolean } = {}) => {
-          if (name.startsWith('mangrove-')) this.probes.add(name);
+        if (name.startsWith('mangrove-')) this.probes.add(name);
         if (name !== 'log') return create || (this.isCreated && !this.isMissing) ? file : missing();
         this.hasLog ||= create;
         return this.hasLog ? log : missing();
