@@ -19,6 +19,8 @@ export interface TabOptions {
 const TABS = 4;
 /** A store that does not answer for so long is taken to hang. */
 const PATIENCE = 12_000;
+/** Some take seconds to open, and a busy machine makes them more. */
+const OPENING_PATIENCE = 30_000;
 
 function within<T>(milliseconds: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
@@ -39,7 +41,7 @@ async function withTabs<T>({ peer, name, newTab }: TabOptions, count: number, us
     for (let number = 1; number <= count; number++) {
       const tab = await newTab();
       tabs.push(tab);
-      const error = await within(PATIENCE, `open in tab ${number}`, tab.call('open', peer, name));
+      const error = await within(OPENING_PATIENCE, `open in tab ${number}`, tab.call('open', peer, name));
       if (error !== undefined) throw new Error(`tab ${number}: ${error}`);
     }
     return await use(tabs);
