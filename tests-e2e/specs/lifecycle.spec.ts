@@ -114,12 +114,15 @@ test.describe('in the background of the history', () => {
     await close();
   });
 
-  test('others go on meanwhile; a snapshot is lost if something was committed', async ({ profile }) => {
+  test('others go on meanwhile; a snapshot is lost if the state is gone', async ({ profile }) => {
     const { page, other, close } = await openKept(profile.directory);
     await page.goto(BASE_URL);
     const second = await other();
     await set(second, 'a', 2);
     expect(await leads(second)).toBe(true);
+    // Who leads next does not have the state of before.
+    await second.evaluate(() => window.db.close());
+    await openIn(second);
     if (await goBack(page)) expect(await readKept(page)).toBe('KV_SNAPSHOT_LOST');
     else await openIn(page);
     expect(await get(page, 'a')).toBe(2);
