@@ -72,8 +72,7 @@ export function setVisible(page: Page, isVisible: boolean): Promise<void> {
   }, isVisible);
 }
 
-export async function setFrozen(page: Page, isFrozen: boolean): Promise<void> {
-  const session = await page.context().newCDPSession(page);
-  await session.send('Page.setWebLifecycleState', { state: isFrozen ? 'frozen' : 'active' });
-  await session.detach();
+/** What a page hears before and after it is frozen; headless pages are not. */
+export function setFrozen(page: Page, isFrozen: boolean): Promise<boolean> {
+  return page.evaluate((type) => document.dispatchEvent(new Event(type)), isFrozen ? 'freeze' : 'resume');
 }

@@ -1,5 +1,6 @@
 // What befalls the tabs. Each gives the tabs whose answers it stopped, for the time until others go on.
 import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { processesOf } from '../processes.ts';
 import type { FaultOrder } from './messages.ts';
 import type { Random } from './random.ts';
@@ -24,11 +25,21 @@ export interface Scene {
 
 export type Disturb = (scene: Scene, victim: Tab, isLeader: boolean) => Promise<void>;
 
-const FROZEN_MS = 6000;
+/** Longer than the heartbeats after which a leader counts as silent. */
+const STOPPED_MS = 8000;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => {
   setTimeout(resolve, ms);
 });
+
+function isRenderer(pid: number): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer');
+  } catch {
+    // It is gone meanwhile.
+    return false;
+  }
+}
 
 function drop(scene: Scene, tab: Tab): void {
   const at = scene.tabs.indexOf(tab);
@@ -118,18 +129,28 @@ export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
     await crash(scene, victim);
     await replaceCrashed(scene);
   },
-  'freeze': async (scene, victim) => {
-    await victim.setFrozen(true);
-    await sleep(scene.random.below(FROZEN_MS));
-    await victim.setFrozen(false);
+  // Without a word to the page, as a machine does whose lid is closed, or a phone that has no time for it.
+  'stop the process': async (scene) => {
+    const renderers = processesOf(scene.profile).filter(isRenderer);
+    const pid = String(scene.random.of(renderers));
+    execFileSync('kill', ['-STOP', pid]);
+    try {
+      // Tabs may share it.
+      await Promise.all(scene.tabs.map(async (tab) => {
+        tab.isFrozen = await within(1000, 'a sign of life', tab.page.evaluate(() => false)).catch(() => true);
+      }));
+      await sleep(scene.random.below(STOPPED_MS));
+    } finally {
+      execFileSync('kill', ['-CONT', pid]);
+      for (const tab of scene.tabs) tab.isFrozen = false;
+    }
   },
-  // Without a word to the page, as a machine does whose lid is closed or a phone that has no time for it.
   'stop in the debugger': async (scene, victim) => {
     const session = await victim.devtools();
     await session.send('Debugger.enable');
     await session.send('Debugger.pause');
     victim.isFrozen = true;
-    await sleep(scene.random.below(FROZEN_MS));
+    await sleep(scene.random.below(STOPPED_MS));
     await session.send('Debugger.disable');
     victim.isFrozen = false;
   },

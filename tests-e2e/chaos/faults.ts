@@ -6,8 +6,8 @@ interface Handle {
   flush(...args: unknown[]): unknown;
 }
 
-/** How long a worker that halts waits for its end. */
-const HALT_MS = 1000;
+/** How long a worker that halts waits for its end: a browser gives a busy one two seconds. */
+const HALT_MS = 5000;
 
 let isTrapOrdered = false;
 let halt: Extract<FaultOrder, { fault: 'halt' }> | undefined;

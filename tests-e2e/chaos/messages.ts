@@ -54,6 +54,10 @@ export interface Chaos {
   reopen(): Promise<void>;
   read(round: number): Promise<Found>;
   clear(round: number): Promise<void>;
+  shut(): Promise<void>;
+  /** For measurements: entries that are there, and writes one after the other. Gives when each was acknowledged. */
+  fill(count: number): Promise<void>;
+  writeFor(ms: number): Promise<number[]>;
   /** Name of the worker's client. */
   client(): string;
   /** Name of the client that leads; undefined if nobody does. */

@@ -137,6 +137,25 @@ class Tab implements Chaos {
     return this.#timed('clear', this.#db!.clear({ prefix: [round] }));
   }
 
+  async shut(): Promise<void> {
+    const db = this.#db;
+    this.#db = undefined;
+    await db?.close();
+  }
+
+  fill(count: number): Promise<void> {
+    return this.#db!.setMany(Array.from({ length: count }, (_, index) => [['filled', index], 'x'.repeat(100)] as const));
+  }
+
+  async writeFor(ms: number): Promise<number[]> {
+    const times: number[] = [];
+    for (const end = Date.now() + ms; Date.now() < end;) {
+      await this.#db!.set('written', times.length);
+      times.push(Date.now());
+    }
+    return times;
+  }
+
   client(): string {
     return clientOf(this.#worker) ?? '';
   }
@@ -377,6 +396,7 @@ class Tab implements Chaos {
 
 /** What is no KvError is told in full. */
 function codeOf(failure: Failure): string {
+  if (failure.code === 'KV_IO' && failure.retryable) return `KV_IO, retryable: ${failure.message}`;
   return failure.code?.startsWith?.('KV_') ? failure.code : Object.keys(failure).length === 0 && !(failure instanceof Error) ? '' : String(failure);
 }
 

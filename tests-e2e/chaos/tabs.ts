@@ -1,6 +1,6 @@
 // The tabs of one browser, as the process that disturbs them has them.
 import type { BrowserContext, CDPSession, Page } from '@playwright/test';
-import type { Chaos, Report } from './messages.ts';
+import type { Chaos } from './messages.ts';
 
 export interface TabOptions {
   readonly url: string;
@@ -78,12 +78,4 @@ export class Tab {
     this.#session ??= await this.page.context().newCDPSession(this.page);
     return this.#session;
   }
-
-  async setFrozen(isFrozen: boolean): Promise<void> {
-    this.isFrozen = isFrozen;
-    const session = await this.devtools();
-    await within(10_000, 'freezing', session.send('Page.setWebLifecycleState', { state: isFrozen ? 'frozen' : 'active' }));
-  }
 }
-
-export type OnReport = (report: Report) => readonly number[];

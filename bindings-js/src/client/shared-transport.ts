@@ -13,6 +13,9 @@ const RESTART_PAUSE_MS = 10_000;
 /** How long a worker may take to close everything. */
 const LEAVE_MS = 10_000;
 
+/** How long a page that may come back gives its worker to let go of everything. */
+const LET_GO_MS = 50;
+
 /** What a page says when it opens a database that tabs share. */
 export type SharedRequest = Omit<OpenRequest, 'tabs'>;
 
@@ -145,10 +148,12 @@ export class SharedTransport implements Transport {
     if (document === undefined) return;
     const { signal } = this.#ears;
     const visibility = (): void => this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
-    const hide = (): void => {
+    const hide = (event: Event): void => {
       // A page that waits for a lock is not kept in the background.
       this.#unwatch();
       this.#say({ type: 'hide' });
+      // A browser stops the worker together with the page, before it hears of this, and drops a page whose locks others wait for.
+      if ((event as Partial<PageTransitionEvent>).persisted) for (const end = performance.now() + LET_GO_MS; performance.now() < end;);
     };
     const show = (): void => this.#say({ type: 'show' });
     document.addEventListener('visibilitychange', visibility, { signal });
