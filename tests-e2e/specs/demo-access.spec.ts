@@ -42,6 +42,7 @@ test('axe finds nothing to object to', async ({ profile }) => {
         await expectClean(page, `${tab} ${what}`);
       }
       await page.getByRole('link', { name: 'Bench' }).click();
+      await expect(page.getByTestId('peers').getByRole('button', { name: 'Run' })).toBeVisible();
       await expectClean(page, `bench ${what}`);
       // Nothing sticks out at the side.
       expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth)).toBe(true);
