@@ -10,6 +10,8 @@ import { expect, test } from '../persistent.ts';
 
 const DIST = fileURLToPath(new URL('../../demo-web/dist', import.meta.url));
 
+test.skip(({ browserName }) => browserName !== 'chromium', 'asks the developer tools of Chromium, and cuts its network');
+
 /** Until the service worker serves the page, everything is in its cache. */
 async function untilControlled(page: Page): Promise<void> {
   await page.waitForFunction(() => navigator.serviceWorker.controller !== null, undefined, { timeout: 60_000 });
