@@ -79,7 +79,7 @@ test('a new version waits for the visitor, and a tab of the old one goes on', as
     await rm(join(site, 'assets', inspector!));
     const worker = join(site, 'service-worker.js');
     const text = await readFile(worker, 'utf8');
-    const next = text.replace(/([`"'])[0-9a-f]{16}\1/, '"0000000000000001"').replace(`,"assets/${inspector}"`, '');
+    const next = text.replace(/\b[0-9a-f]{16}\b/g, '0000000000000001').replace(`,"assets/${inspector}"`, '');
     expect(next.length).toBeLessThan(text.length);
     await writeFile(worker, next);
     const home = join(site, 'index.html');
