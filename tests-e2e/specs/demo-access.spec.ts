@@ -25,7 +25,7 @@ for (const colorScheme of ['light', 'dark'] as const) {
   for (const [width, height] of [[1440, 900], [360, 740]] as const) {
     test(`axe finds nothing to object to: ${colorScheme}, ${width} wide`, async ({ profile, browserName }) => {
       test.skip(browserName !== 'chromium', 'the markup is the same in all, and it takes minutes');
-      test.setTimeout(180_000);
+      test.setTimeout(300_000);
       const context = await profile.launch();
       const page = await context.newPage();
       await page.emulateMedia({ reducedMotion: 'reduce', colorScheme });
