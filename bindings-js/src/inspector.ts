@@ -7,7 +7,7 @@
 import { Panel } from './inspector/panel.ts';
 import type { InspectedCollection, InspectedDatabase } from './inspector/source.ts';
 
-export type { InspectedCollection, InspectedDatabase } from './inspector/source.ts';
+export type { InspectedCollection, InspectedDatabase, InspectedEntries } from './inspector/source.ts';
 
 /** Options of `mountInspector`. */
 export interface InspectorOptions {

@@ -1,13 +1,27 @@
 // Builds the service worker, which has to know every file of the page.
 import { createHash } from 'node:crypto';
 import { readFileSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { build } from 'esbuild';
 import type { Plugin } from 'vite';
+
+type Bundle = Parameters<Extract<NonNullable<Plugin['generateBundle']>, (...args: never[]) => unknown>>[1];
 
 function filesUnder(directory: string): string[] {
   const entries = readdirSync(directory, { withFileTypes: true, recursive: true });
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1));
+}
+
+/** Files that the page names, and those that they name; without what has modules of the benchmark, which brings the stores of others. */
+function filesOfPage(bundle: Bundle): string[] {
+  const found = new Set<string>(['index.html']);
+  const others = Object.entries(bundle).filter(([, file]) => !(file.type === 'chunk' && file.moduleIds.some((id) => id.includes('/bench/browser/'))));
+  for (const name of found) {
+    const file = bundle[name];
+    const text = file === undefined ? '' : file.type === 'chunk' ? file.code : typeof file.source === 'string' ? file.source : '';
+    for (const [other] of others) if (!other.endsWith('.map') && text.includes(basename(other))) found.add(other);
+  }
+  return [...found].sort();
 }
 
 export function precache(entry: string, publicDirectory: string): Plugin {
@@ -18,8 +32,9 @@ export function precache(entry: string, publicDirectory: string): Plugin {
     async generateBundle(_options, bundle) {
       const version = createHash('sha256');
       const files = ['./'];
-      for (const [name, file] of Object.entries(bundle).sort(([a], [b]) => (a < b ? -1 : 1))) {
-        if (name.endsWith('.map')) continue;
+      for (const name of filesOfPage(bundle)) {
+        const file = bundle[name];
+        if (file === undefined) throw new Error(`the build has no ${name}`);
         // The page is asked for by the address of its directory.
         if (name !== 'index.html') files.push(name);
         version.update(name).update(file.type === 'chunk' ? file.code : file.source);

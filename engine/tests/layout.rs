@@ -161,7 +161,10 @@ fn damage_is_an_error() {
         layout_of(&database, 100, |_| {})
     };
     // Not a root, which opening reads.
-    let inner = layout.of(ExtentKind::Inner, Some("a")).into_iter().find(|part| part.level == 1);
+    let inner = layout
+        .of(ExtentKind::Inner, Some("a"))
+        .into_iter()
+        .find(|part| part.level == 1);
     let offset = inner.expect("there are three levels").start_unit * 512;
     storage
         .open("data", false)

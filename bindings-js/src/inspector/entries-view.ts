@@ -107,8 +107,10 @@ export class EntriesView implements View {
 
   #goTo(): void {
     const position = this.#position.valueAsNumber;
-    if (Number.isInteger(position) && position > 0) this.#offset = Math.min(position, Math.max(this.#total, 1)) - 1;
-    void this.#read();
+    // A range that was typed just before holds too. That there are so many is seen to when it is read.
+    clearTimeout(this.#delay);
+    if (Number.isInteger(position) && position > 0) this.#offset = position - 1;
+    void this.#read().then(() => { this.#position.value = String(this.#offset + 1); });
   }
 
   /** One reading at a time, and another one if something changed meanwhile. */
@@ -159,7 +161,8 @@ export class EntriesView implements View {
     this.#drawRows(rows, note);
     const last = this.#offset + rows.length;
     setText(this.#range, rows.length === 0 ? plural(0, 'entry', 'entries') : `to ${formatCount(last)} of ${formatCount(this.#total)}`);
-    this.#position.value = String(this.#offset + 1);
+    // Not while somebody types.
+    if (!this.#position.matches(':focus')) this.#position.value = String(this.#offset + 1);
     this.#position.disabled = rows.length === 0;
     this.#previous.disabled = this.#offset === 0;
     this.#next.disabled = last >= this.#total;

@@ -2,6 +2,12 @@
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import type { CollectionLayout, Database, Key, KeyCodec, Layout, Stats, ValueCodec } from 'mangrove-kv';
 
+/** What the inspector needs of an iterator. */
+export interface InspectedEntries {
+  /** As of a `KvIterator`. */
+  toArray(): Promise<readonly (readonly [key: unknown, value: unknown])[]>;
+}
+
 /** What the inspector needs of a collection: a `Collection` of any types is one. */
 export interface InspectedCollection {
   /** `""` for the database's own. */
@@ -9,7 +15,7 @@ export interface InspectedCollection {
   /** As of a `Collection`. */
   count(options?: object): Promise<number>;
   /** As of a `Collection`. */
-  entries(options?: object): { toArray(): Promise<readonly (readonly [key: unknown, value: unknown])[]> };
+  entries(options?: object): InspectedEntries;
 }
 
 /** What the inspector needs of a database: a `Database` of any types is one. */

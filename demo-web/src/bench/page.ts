@@ -21,9 +21,15 @@ export class BenchPage implements Page {
   async show(): Promise<void> {
     if (this.#isMounted) return;
     this.#isMounted = true;
-    const { mountBench } = await import('virtual:peers');
-    if (mountBench === undefined) element('peers').textContent = 'This build comes without them.';
-    else mountBench(element('peers'), {});
+    try {
+      const { mountBench } = await import('mangrove-bench-browser/page');
+      mountBench(element('peers'));
+    } catch (error) {
+      this.#isMounted = false;
+      // They are not kept for work offline: the stores of others are 20 MB.
+      if (navigator.onLine) throw error;
+      element('peers').textContent = 'The other stores are loaded when they are measured, which takes a connection.';
+    }
   }
 
   async #measure(): Promise<void> {
