@@ -39,6 +39,7 @@ const STEPS = [
   { name: 'cli both', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
   { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },
   { name: 'e2e', command: ['npm', 'run', '--silent', 'test', '--workspace', 'tests-e2e'] },
+  { name: 'chaos', command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },
   { name: 'e2e examples', cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', cwd: MATRIX, command: ['playwright', 'test'] },
 ];

@@ -10,6 +10,8 @@ interface Handle {
 const HALT_MS = 5000;
 
 let isTrapOrdered = false;
+/** An instance is being made: what fails there is another fault. */
+let isStarting = false;
 let halt: Extract<FaultOrder, { fault: 'halt' }> | undefined;
 
 addEventListener('message', (event: MessageEvent<FaultOrder | Uint8Array | object>) => {
@@ -26,7 +28,7 @@ function withTrap(imports: WebAssembly.Imports): WebAssembly.Imports {
     if (typeof call !== 'function') return call;
     const original = call as (...args: unknown[]) => unknown;
     return (...args: unknown[]) => {
-      if (isTrapOrdered) {
+      if (isTrapOrdered && !isStarting) {
         isTrapOrdered = false;
         throw new WebAssembly.RuntimeError('a trap that a test ordered');
       }
@@ -39,7 +41,14 @@ function withTrap(imports: WebAssembly.Imports): WebAssembly.Imports {
 }
 
 WebAssembly.Instance = new Proxy(WebAssembly.Instance, {
-  construct: (Instance, [module, imports]: [WebAssembly.Module, WebAssembly.Imports]) => new Instance(module, withTrap(imports)),
+  construct(Instance, [module, imports]: [WebAssembly.Module, WebAssembly.Imports]) {
+    isStarting = true;
+    try {
+      return new Instance(module, withTrap(imports));
+    } finally {
+      isStarting = false;
+    }
+  },
 });
 
 function haltIf(at: 'write' | 'flush', isAfter: boolean): void {

@@ -42,9 +42,9 @@ async function once(context: BrowserContext, url: string, end: End): Promise<num
   const leader = await open();
   const other = await open();
   await leader.evaluate((count) => window.chaos.fill(count), Number(given.entries));
-  const times = other.evaluate(() => window.chaos.writeFor(4000));
+  const times = other.evaluate(() => window.chaos.writeFor(2500));
   await new Promise((resolve) => {
-    setTimeout(resolve, 1000);
+    setTimeout(resolve, 500);
   });
   const from = Date.now();
   await end(leader);

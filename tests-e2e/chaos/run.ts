@@ -138,6 +138,7 @@ class Run {
     }
     for (const { name, loads, from, to } of watched) {
       const ms = this.#gap(loads, from, to);
+      this.#say(`${name}: others went on after ${ms ?? '?'} ms`);
       if (ms !== undefined) this.#takeovers.set(name, [...this.#takeovers.get(name) ?? [], ms]);
     }
     const { operations, done, maybe } = this.#ledger.counts();
