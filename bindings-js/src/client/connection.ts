@@ -196,8 +196,11 @@ export class Connection {
         this.#status = 'closed';
         try {
           await this.#transport.dispose();
+        } catch (error) {
+          this.#failure = error as KvError;
+          throw error;
         } finally {
-          this.onClosed(undefined);
+          this.onClosed(this.#failure);
         }
       }
     }

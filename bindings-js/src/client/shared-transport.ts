@@ -32,6 +32,8 @@ export class SharedTransport implements Transport {
   #restartedAt = -Infinity;
   /** Ends watching over the worker. */
   #unwatch = (): void => {};
+  /** The worker is of no use any more. */
+  #stopped: (reason: string) => void = () => {};
   #left: ((error: KvError | undefined) => void) | undefined;
   #isOver = false;
   readonly #ears = new AbortController();
@@ -104,7 +106,8 @@ export class SharedTransport implements Transport {
 
   #listen(first: { started(): void; opened(): void; failed(error: KvError): void; stopped(reason: string): void }): void {
     const worker = this.#worker;
-    let { opened, failed, stopped } = first;
+    let { opened, failed } = first;
+    this.#stopped = first.stopped;
     worker.onmessage = ({ data }) => {
       if (data instanceof Uint8Array) return this.#reply(data, 1);
       switch (data.type) {
@@ -115,7 +118,7 @@ export class SharedTransport implements Transport {
         case 'news': return this.events?.news();
         case 'blocked': return this.events?.blocked();
         case 'trouble': return this.events?.trouble(fromPlain(data.error));
-        case 'joined': return this.#watch();
+        case 'joined': return void this.#watch();
         case 'left': return this.#left?.(data.error && fromPlain(data.error));
         case 'started': return first.started();
         case 'failed': return failed(fromPlain(data.error));
@@ -123,14 +126,14 @@ export class SharedTransport implements Transport {
           opened();
           opened = () => {};
           failed = (error) => this.#fail(error);
-          stopped = (reason) => this.#restart(reason);
+          this.#stopped = (reason) => this.#restart(reason);
       }
     };
     worker.onerror = (event) => {
       event.preventDefault();
-      stopped(event.message ?? '');
+      this.#stopped(event.message ?? '');
     };
-    worker.onmessageerror = () => stopped('a reply could not be read');
+    worker.onmessageerror = () => this.#stopped('a reply could not be read');
   }
 
   #reply(bytes: Uint8Array, count: number): void {
@@ -164,13 +167,20 @@ export class SharedTransport implements Transport {
   }
 
   /** Whoever gets the worker's lock knows that the worker is gone: a browser says nothing when it ends one. */
-  #watch(): void {
+  async #watch(): Promise<void> {
     this.#unwatch();
     const controller = new AbortController();
+    const { signal } = controller;
     this.#unwatch = () => controller.abort();
-    navigator.locks.request(this.#lock, { signal: controller.signal }, () => {
-      if (!controller.signal.aborted) this.#restart('it ended');
-    }).catch(() => undefined);
+    try {
+      // After the removal of a site's data a page and a new worker do not see each other's locks.
+      const isBlind = await navigator.locks.request(this.#lock, { ifAvailable: true }, (lock) => lock !== null);
+      if (isBlind || signal.aborted) return;
+      await navigator.locks.request(this.#lock, { signal }, () => undefined);
+      if (!signal.aborted) this.#stopped('it ended');
+    } catch {
+      // It is watched no more.
+    }
   }
 
   /** Another worker takes over; what was open is lost, and what was not answered may be done or not. */

@@ -26,6 +26,8 @@ export function serveTabs(
   let wasOpened = false;
   /** The files that this tab had last. */
   let storageOf: WorkerStorage | undefined;
+  /** The files were removed behind its back. */
+  let lost: KvError | undefined;
 
   const post = (message: WorkerMessage, transfer?: Transferable[]): void => scope.postMessage(message, transfer);
   const page: PageEvents = {
@@ -42,7 +44,10 @@ export function serveTabs(
     failed: (error) => post({ type: 'failed', error: toPlain(error) }),
     left: (error) => {
       // Who has closed the database may open or remove it at once.
-      void Promise.resolve(storageOf?.closing).then(() => post({ type: 'left', error: error && toPlain(error) }));
+      void Promise.resolve(storageOf?.closing).then(() => {
+        const failure = lost ?? error;
+        post({ type: 'left', error: failure && toPlain(failure) });
+      });
     },
   };
 
@@ -55,7 +60,10 @@ export function serveTabs(
       throw error;
     });
     storageOf = opened;
-    opened.onLost = (error) => peer.end(error);
+    opened.onLost = (error) => {
+      lost = error;
+      peer.end(error);
+    };
     try {
       signal.throwIfAborted();
       const host = EngineHost.open(request.module, opened, options);

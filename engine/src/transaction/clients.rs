@@ -42,9 +42,10 @@ impl WriteTransaction<'_> {
         if self.seal().version == self.base {
             return Ok(());
         }
-        let capture = self.capture.take();
+        // It is small, and a commit that only removes has to find room where the storage is full.
+        let (capture, stores) = (self.capture.take(), self.stores);
         let result = change(self);
-        self.capture = capture;
+        (self.capture, self.stores) = (capture, stores);
         self.changed = false;
         result
     }
