@@ -58,9 +58,9 @@ export function get(page: Page, key: string): Promise<unknown> {
 /** Whether this page's worker leads. */
 export function leads(page: Page, name = 'shared'): Promise<boolean> {
   return page.evaluate(async (database) => {
-    const { clientOf, leadingClient } = await window.loadFaults();
-    const leading = await leadingClient(database);
-    return leading !== undefined && leading === clientOf(window.workers.at(-1));
+    const { clientOf, leadingClients } = await window.loadFaults();
+    const own = clientOf(window.workers.at(-1));
+    return own !== undefined && (await leadingClients(database)).includes(own);
   }, name);
 }
 

@@ -60,8 +60,8 @@ export interface Chaos {
   writeFor(ms: number): Promise<number[]>;
   /** Name of the worker's client. */
   client(): string;
-  /** Name of the client that leads; undefined if nobody does. */
-  leader(): Promise<string | undefined>;
+  /** Names of clients of which one leads. */
+  leaders(): Promise<string[]>;
   setHidden(isHidden: boolean): void;
   order(order: FaultOrder): void;
   /** Ends the worker, at once or when it halts. */

@@ -205,9 +205,8 @@ class Run {
 
   async #leader(): Promise<Tab | undefined> {
     const asked = this.#tabs.find((tab) => tab.canRun);
-    const id = await asked?.call('leader');
-    if (id === undefined) return undefined;
-    for (const tab of this.#tabs) if (tab.canRun && await tab.call('client') === id) return tab;
+    const ids = await asked?.call('leaders') ?? [];
+    for (const tab of this.#tabs) if (tab.canRun && ids.includes(await tab.call('client'))) return tab;
     return undefined;
   }
 

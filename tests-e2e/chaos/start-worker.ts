@@ -19,11 +19,12 @@ export function clientOf(worker: Worker | undefined): string | undefined {
   return worker === undefined ? undefined : clients.get(worker);
 }
 
-/** Name of the client that leads: whoever has both locks. Undefined if nobody does. */
-export async function leadingClient(name: string): Promise<string | undefined> {
+/** Names of clients of whose locks the leader has one: its own, and for a moment those that are gone. */
+export async function leadingClients(name: string): Promise<string[]> {
   const database = `opfs:${name}`;
   const { held = [] } = await navigator.locks.query();
   const leading = held.find((lock) => lock.name === names.leader(database));
   const start = names.client(database, '');
-  return held.find((lock) => lock.clientId === leading?.clientId && lock.name?.startsWith(start))?.name?.slice(start.length);
+  if (leading === undefined) return [];
+  return held.flatMap((lock) => lock.clientId === leading.clientId && lock.name?.startsWith(start) ? [lock.name.slice(start.length)] : []);
 }

@@ -4,7 +4,7 @@ import type { Commit, Database, Durability, KvIterator } from 'mangrove-kv';
 import { COUNTERS, PARTS } from './messages.ts';
 import type { Chaos, FaultOrder, FaultReport, Floors, Found, Kind, Outcome, Report } from './messages.ts';
 import { Random } from './random.ts';
-import { clientOf, leadingClient, startFaultyWorker } from './start-worker.ts';
+import { clientOf, leadingClients, startFaultyWorker } from './start-worker.ts';
 
 declare global {
   interface Window {
@@ -160,8 +160,8 @@ class Tab implements Chaos {
     return clientOf(this.#worker) ?? '';
   }
 
-  leader(): Promise<string | undefined> {
-    return leadingClient(this.#name);
+  leaders(): Promise<string[]> {
+    return leadingClients(this.#name);
   }
 
   setHidden(isHidden: boolean): void {
