@@ -186,9 +186,13 @@ for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['inde
     const [holder, waiter] = [await context.newPage(), await context.newPage()];
     await holder.goto(HARNESS_URL);
     await waiter.goto(HARNESS_URL);
-    await holder.evaluate(async (storage) => {
-      Object.assign(window, { held: await window.mangrove.open('shared', { storage }) });
-    }, storage);
+    await holder.evaluate(async ({ storage, hasWorkers }) => {
+      // Tabs share what workers open, so there one that never answers is waited for.
+      const block = (): Promise<object> => new Promise((resolve) => {
+        void navigator.locks.request(`mangrove-kv:${storage}:shared:leader`, () => new Promise<void>((end) => resolve({ close: end })));
+      });
+      Object.assign(window, { held: hasWorkers ? await block() : await window.mangrove.open('shared', { storage }) });
+    }, { storage, hasWorkers });
     const found = await waiter.evaluate(async ({ storage, hasWorkers }) => {
       if (!hasWorkers) Object.defineProperty(window, 'Worker', { value: undefined });
       const { open } = window.mangrove;
@@ -197,7 +201,7 @@ for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['inde
       const controller = new AbortController();
       const opening = open('shared', { storage, lockTimeout: Infinity, signal: controller.signal });
       setTimeout(() => controller.abort(reason), 50);
-      return [early, await opening.catch((error: unknown) => error === reason)];
+      return [early, await opening.then(() => 'opened', (error: unknown) => error === reason)];
     }, { storage, hasWorkers });
     expect(found).toEqual([true, true]);
     await holder.evaluate(() => (window as unknown as { held: { close(): Promise<void> } }).held.close());
@@ -210,7 +214,7 @@ for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['inde
   });
 }
 
-test('the end of a worker is an event', async ({ profile }) => {
+test('the end of a worker is an event, and another takes its place', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const seen = await page.evaluate(async () => {
@@ -226,8 +230,12 @@ test('the end of a worker is an event', async ({ profile }) => {
     const db = await window.mangrove.open('events');
     db.addEventListener('error', ({ error }) => seen.push(`error ${error.code}`));
     db.addEventListener('close', ({ reason, target }) => seen.push(`close ${(reason as { code: string }).code} ${target === db}`));
+    await db.set('a', 1);
     workers[0]?.dispatchEvent(new ErrorEvent('error', { message: 'it died' }));
+    seen.push(`${workers.length} workers, ${db.status}, ${await db.get('a')}`);
+    // One that ends again at once is not replaced.
+    workers[1]?.dispatchEvent(new ErrorEvent('error', { message: 'it died' }));
     return seen;
   });
-  expect(seen).toEqual(['error KV_IO', 'close KV_IO true']);
+  expect(seen).toEqual(['error KV_IO', '2 workers, open, 1', 'error KV_IO', 'close KV_IO true']);
 });

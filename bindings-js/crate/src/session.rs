@@ -360,8 +360,14 @@ impl<'a> Group<'a> {
         self.remember(out);
         if let Err(error) = self.writes.finish() {
             state.undo();
-            let Writes { database, client, .. } = &mut self.writes;
+            let Writes {
+                database, client, kept, ..
+            } = &mut self.writes;
             client.undo_to(mark);
+            if matches!(error, Error::StorageFull { .. }) {
+                // The next try finds what it keeps.
+                kept.inherited = None;
+            }
             answer_again(state, client, database, self.message, &self.executed, &error, out);
         }
         if !self.writes.awaits_flush {

@@ -64,6 +64,8 @@ export class SharedTransport implements Transport {
 
   async dispose(): Promise<void> {
     if (this.#isOver) return;
+    // It lets go of its lock before it has closed everything.
+    this.#unwatch();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const failure = await new Promise<KvError | undefined>((resolve) => {
       this.#left = resolve;

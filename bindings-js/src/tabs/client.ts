@@ -247,7 +247,7 @@ export class Client {
         if (this.#flight === undefined || this.#flight.seq > message.seq) this.#state = message.state;
         return;
       case 'crashed':
-        this.#crashed(message.seq, message.reason);
+        this.#crashed(message.seq, message.code, message.reason);
         return;
       default:
         this.#page.news();
@@ -269,7 +269,7 @@ export class Client {
     this.#next();
   }
 
-  #crashed(seq: number, reason: string): void {
+  #crashed(seq: number, code: KvErrorCode, reason: string): void {
     const flight = this.#flight;
     if (flight === undefined || flight.seq !== seq) return;
     flight.crashes++;
@@ -278,7 +278,7 @@ export class Client {
     if (flight.crashes < MAX_CRASHES) return;
     this.#cancelResend();
     this.#flight = undefined;
-    const error = new KvError('KV_IO', `the engine stopped each time it was asked this (${reason}); what was called may be done or not`);
+    const error = new KvError(code, `the engine stopped each time it was asked this (${reason}); what was called may be done or not`);
     if (flight.count > 0) this.#page.refuse(error, flight.count);
   }
 

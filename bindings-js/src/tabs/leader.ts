@@ -269,7 +269,7 @@ export class Leader implements OwnLeader {
     // Who hears of it may let go of everything at once.
     this.#isOver = true;
     this.#engine.abandon();
-    if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, reason: reason.message });
+    if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, code: reason.code, reason: reason.message });
     this.#end();
     this.#events.crashed(reason);
   }

@@ -1,5 +1,7 @@
 // What tabs of one database say to each other.
 
+import type { KvErrorCode } from '../errors.ts';
+
 /** Grows with each change that tabs of another version would not understand. */
 export const PROTOCOL = 1;
 
@@ -28,7 +30,7 @@ export type Exchange =
   /** Leader: the answer, and what the client has open if that changed. */
   | { readonly type: 'reply'; readonly term: number; readonly seq: number; readonly bytes: Uint8Array<ArrayBuffer>; readonly state: Uint8Array<ArrayBuffer> | undefined }
   /** Leader: the engine did not survive the request. */
-  | { readonly type: 'crashed'; readonly term: number; readonly seq: number; readonly reason: string }
+  | { readonly type: 'crashed'; readonly term: number; readonly seq: number; readonly code: KvErrorCode; readonly reason: string }
   /** Leader, letting go: what the client had open after this request, with all that there was for those who follow the commits. */
   | { readonly type: 'state'; readonly term: number; readonly seq: number; readonly state: Uint8Array<ArrayBuffer> }
   /** Leader: there are commits for those who follow them. */

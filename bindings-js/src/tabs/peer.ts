@@ -334,6 +334,8 @@ export class Peer {
       engine.abandon();
       return this.#notOpened(error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error }));
     }
+    // A snapshot of the beginning would keep what is freed: who was no client before has nobody to take it for.
+    if (!this.#client.hasOpened) engine.endInheritance();
     this.#leader.announce();
     this.#client.lead(this.#leader);
   }
