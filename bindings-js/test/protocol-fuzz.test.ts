@@ -10,8 +10,8 @@ import { chance } from './support/kit.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
 const { engine } = checkOptions({});
-const USE = new RequestWriter().u8(Op.use).str('').str('any').str('structured').view();
-const KEEP = new RequestWriter().u8(Op.use).str('keep').str('any').str('structured').view();
+const USE = new RequestWriter().u8(Op.use).uv(1).str('').str('any').str('structured').view();
+const KEEP = new RequestWriter().u8(Op.use).uv(0).str('keep').str('any').str('structured').view();
 const OPS = Object.values(Op).filter((op) => op !== Op.close);
 
 function openHost(): EngineHost {

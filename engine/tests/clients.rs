@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Change, Database, Durability, Error, Isolation, Options, ReadWrite as _};
+use mangrove_engine::{Change, Database, Durability, Error, Isolation, Options};
 
 fn open(storage: &MemoryStorage, feed_commits: u64) -> Database {
     let options = Options {
@@ -30,7 +30,7 @@ fn what_is_remembered_goes_with_a_commit_and_survives() {
         let storage = MemoryStorage::new();
         let database = open(&storage, 0);
         assert_eq!(set(&database, b"1", b"a", b"first"), 1);
-        assert_eq!(set(&database, b"2", b"b", &[7; 100_000]), 2);
+        assert_eq!(set(&database, b"2", b"b", &vec![7; 100_000]), 2);
         assert_eq!(set(&database, b"3", b"a", b"second"), 3, "no version is spent on it");
         if checkpointed {
             database.close().expect("the storage works");

@@ -153,7 +153,7 @@ fn remove_and_go_on(load: Load, durability: Durability, capacity: u64, reopens: 
             .commit(durability)
             .unwrap_or_else(|error| panic!("{context}, {} left: {error}", keys.len()));
         model.remove(&key);
-        if keys.len() % 64 == 0 {
+        if keys.len().is_multiple_of(64) {
             check(&database, &model, &context);
             if durability == Durability::Strict {
                 check_again(&storage, &model, &context);

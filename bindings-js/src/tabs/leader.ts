@@ -24,6 +24,15 @@ interface Served {
   visible: boolean;
 }
 
+export interface LeaderOptions {
+  readonly database: string;
+  /** Name of this tab's own client. */
+  readonly own: string;
+  readonly term: number;
+  /** There may be clients of a leader before. */
+  readonly inherits: boolean;
+}
+
 export interface LeaderEvents {
   announce(message: Announcement): void;
   /** To this tab's own client. */
@@ -49,14 +58,16 @@ export class Leader implements OwnLeader {
   readonly #cancelInheritance: () => void;
   #isOver = false;
 
-  constructor(env: Environment, database: string, own: string, term: number, engine: LeaderEngine, events: LeaderEvents) {
+  constructor(env: Environment, { database, own, term, inherits }: LeaderOptions, engine: LeaderEngine, events: LeaderEvents) {
     this.#env = env;
     this.#database = database;
     this.#events = events;
     this.#engine = engine;
     this.term = term;
     this.#own = { client: own, channel: undefined, session: undefined, seq: 0, reply: undefined, visible: true };
-    this.#cancelInheritance = env.after(INHERITANCE_MS, () => engine.endInheritance());
+    // The state of the beginning keeps what is freed from being used again.
+    if (!inherits) engine.endInheritance();
+    this.#cancelInheritance = inherits ? env.after(INHERITANCE_MS, () => engine.endInheritance()) : () => {};
     for (const client of engine.clients()) if (client !== own) this.#watch(client);
   }
 

@@ -324,7 +324,7 @@ export class Peer {
     const term = Math.max(this.#client.term + 1, Math.floor(this.#env.time()));
     this.#role = 'leader';
     try {
-      this.#leader = new Leader(this.#env, database, id, term, engine, {
+      this.#leader = new Leader(this.#env, { database, own: id, term, inherits: this.#client.hasOpened }, engine, {
         announce: (message) => this.#channel?.post(message),
         toOwn: (message) => this.#client.receive(message),
         crashed: (error) => this.#crashed(error),
@@ -334,8 +334,6 @@ export class Peer {
       engine.abandon();
       return this.#notOpened(error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error }));
     }
-    // A snapshot of the beginning would keep what is freed: who was no client before has nobody to take it for.
-    if (!this.#client.hasOpened) engine.endInheritance();
     this.#leader.announce();
     this.#client.lead(this.#leader);
   }
