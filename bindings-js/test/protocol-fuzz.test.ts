@@ -91,7 +91,7 @@ test('memory grows in large steps', () => {
   const storage = new MemoryStorage();
   const host = EngineHost.open(module, storage, { ...engine, cacheBytes: 64 << 20 });
   const sizes = new Set<number>([host.memoryBytes]);
-  host.execute(USE);
+  host.execute(KEEP);
   for (let key = 0; key < 30_000; key++) {
     host.execute(new RequestWriter().u8(Op.set).u8(2).uv(0).str(`key ${key}`).str('v'.repeat(1000)).view());
     sizes.add(host.memoryBytes);

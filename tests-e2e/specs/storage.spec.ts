@@ -46,7 +46,7 @@ for (const hasWorkers of [true, false]) {
     expect(await again.evaluate(check)).toEqual(expected);
   });
 
-  test(`one opener at a time, typed errors, list and destroy, ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+  test(`${hasWorkers ? 'openers share it' : 'one opener at a time'}, typed errors, list and destroy, ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
     const found = await page.evaluate(async (hasWorkers) => {
@@ -58,7 +58,8 @@ for (const hasWorkers of [true, false]) {
       const none = await list({ storage });
       const db = await open('a', { storage });
       await db.set('k', 1);
-      const locked = [await code(open('a', { storage, lockTimeout: 100 })), await code(open('a', { storage, lockTimeout: 0 })), await code(destroy('a', { storage }))];
+      const second = (lockTimeout: number): Promise<string> => code(open('a', { storage, lockTimeout }).then((other) => other.close()));
+      const locked = [await second(100), await second(0), await code(destroy('a', { storage }))];
       const names = (await list({ storage })).map(({ name, size }) => [name, size > 0]);
       await db.close();
       const exclusive = await code(open('a', { storage, exclusive: true }));
@@ -69,7 +70,7 @@ for (const hasWorkers of [true, false]) {
       return { absent, none, locked, names, exclusive, removed, after: await list({ storage }), opfs: await list() };
     }, hasWorkers);
     expect(found).toEqual({
-      absent: 'KV_NOT_FOUND', none: [], locked: ['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED'], names: [['a', true]], exclusive: 'KV_EXISTS',
+      absent: 'KV_NOT_FOUND', none: [], locked: hasWorkers ? ['none', 'none', 'KV_LOCKED'] : ['KV_LOCKED', 'KV_LOCKED', 'KV_LOCKED'], names: [['a', true]], exclusive: 'KV_EXISTS',
       removed: [true, false], after: [], opfs: [],
     });
   });

@@ -54,6 +54,8 @@ export class Leader implements OwnLeader {
   readonly #sessions = new Map<number, Served>();
   /** Ends waiting for the end of a client, by the client. */
   readonly #watched = new Map<string, () => void>();
+  /** Those whose lock is held here: they are gone, unless they say otherwise before long. */
+  readonly #forgetting = new Set<string>();
   #cancelHeartbeat: (() => void) | undefined;
   readonly #cancelInheritance: () => void;
   #isOver = false;
@@ -93,6 +95,7 @@ export class Leader implements OwnLeader {
       this.#watch(client);
       this.#beat();
     }
+    this.#watchAgain(client);
     served.visible = visible;
     served.channel?.post({ type: 'ready', term: this.term });
     this.#events.visibility();
@@ -161,6 +164,14 @@ export class Leader implements OwnLeader {
     });
   }
 
+  /** The client is there, whatever is known of its lock. */
+  #watchAgain(client: string): void {
+    if (!this.#forgetting.delete(client)) return;
+    this.#watched.get(client)?.();
+    this.#watched.delete(client);
+    this.#watch(client);
+  }
+
   /** Waits for the end of a client, to forget it. */
   #watch(client: string): void {
     if (this.#watched.has(client)) return;
@@ -178,6 +189,7 @@ export class Leader implements OwnLeader {
           });
         };
         forgetLater();
+        this.#forgetting.add(client);
         cancel = () => {
           cancelForgetting();
           release();
@@ -186,6 +198,7 @@ export class Leader implements OwnLeader {
       // The client came back before this tab knew that it was gone.
       lost: () => {
         cancel();
+        this.#forgetting.delete(client);
         this.#watched.delete(client);
         if (!this.#isOver) this.#watch(client);
       },
@@ -197,6 +210,7 @@ export class Leader implements OwnLeader {
   }
 
   #forget(client: string): void {
+    this.#forgetting.delete(client);
     this.#watched.get(client)?.();
     this.#watched.delete(client);
     const served = this.#remote.get(client);

@@ -69,11 +69,15 @@ export interface Counts {
   failed: number;
 }
 
+/** A tab that comes back takes its name from whoever holds it, who learns of that so late. */
+const RETURN_MS = 50;
+
 interface Grant {
   readonly tab: Tab;
   readonly callbacks: LockCallbacks;
   state: 'waiting' | 'held' | 'over';
   wasTold: boolean;
+  toldAt: number;
 }
 
 interface Lock {
@@ -157,8 +161,9 @@ export class World implements Observer {
 
   forgot(client: string): void {
     const holder = this.#locks.get(names.client(DATABASE, client))?.holder;
-    // A leader that leaves forgets itself.
-    if (holder?.wasTold === true && holder.tab.id === client && !holder.tab.isLeaving) this.violate(`${client} is forgotten, and it is there`);
+    // A leader that leaves forgets itself; and who has just come back was never asked for anything.
+    const isThere = holder?.wasTold === true && holder.tab.id === client && this.now - holder.toldAt > RETURN_MS;
+    if (isThere && !holder.tab.isLeaving) this.violate(`${client} is forgotten, and it is there`);
   }
 
   /** A page has the outcome of a write. */
@@ -399,7 +404,7 @@ export class World implements Observer {
     if (!this.#survives(tab)) return () => {};
     let lock = this.#locks.get(name);
     if (lock === undefined) this.#locks.set(name, lock = { holder: undefined, queue: [] });
-    const grant: Grant = { tab, callbacks, state: 'waiting', wasTold: false };
+    const grant: Grant = { tab, callbacks, state: 'waiting', wasTold: false, toldAt: 0 };
     if (steal) {
       if (name === LEADER_LOCK) this.#checkSteal(tab);
       this.#takeAway(name, lock);
@@ -445,6 +450,7 @@ export class World implements Observer {
     this.later(1 + this.random.below(3), grant.tab, () => {
       if (grant.state !== 'held') return;
       grant.wasTold = true;
+      grant.toldAt = this.now;
       this.say(() => `${grant.tab.id} has ${name}`);
       grant.callbacks.granted(() => {
         if (!this.#survives(grant.tab)) return;
