@@ -32,6 +32,6 @@ export default defineConfig({
   // Effects run twice in the strict mode of React's development build only.
   define: { __dirname: '"/"', 'process.env.NODE_ENV': '"development"' },
   // As a real server says of files whose names have their hash; a worker's script is not asked for again at each of a thousand starts.
-  preview: { headers: { 'cache-control': 'max-age=600' } },
+  preview: { allowedHosts: ['not-secure.test'], headers: { 'cache-control': 'max-age=600' } },
   build: { target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
 });

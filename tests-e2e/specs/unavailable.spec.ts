@@ -91,13 +91,19 @@ for (const [reason, prepare] of Object.entries({
   });
 }
 
-test('a page that is not secure really lacks OPFS', async ({ profile }) => {
-  const page = await (await profile.launch()).newPage();
-  await page.route('http://not-secure.test/**', async (route) => {
-    const { pathname } = new URL(route.request().url());
-    await route.fulfill({ response: await route.fetch({ url: HARNESS_URL + pathname }) });
-  });
-  await page.goto('http://not-secure.test/');
+test('a page that is not secure really lacks OPFS', async ({ browserName, profile }) => {
+  const host = 'not-secure.test';
+  const page = await (await profile.launch({ firefoxUserPrefs: { 'network.dns.localDomains': host } })).newPage();
+  if (browserName === 'firefox') {
+    await page.goto(HARNESS_URL.replace('localhost', host));
+  } else {
+    await page.route(`http://${host}/**`, async (route) => {
+      const { pathname } = new URL(route.request().url());
+      await route.fulfill({ response: await route.fetch({ url: HARNESS_URL + pathname }) });
+    });
+    await page.goto(`http://${host}/`);
+  }
+  await page.waitForFunction(() => 'mangrove' in window);
   const found = await page.evaluate(async () => {
     const { checkSupport, open } = window.mangrove;
     const support = await checkSupport();
