@@ -24,8 +24,8 @@ pub(crate) struct History {
     pub(crate) acknowledged: u64,
     /// Newest version that was acknowledged with any durability but `None`: it survives the death of the process.
     pub(crate) handed_over: u64,
-    /// Versions with which something was remembered for the client.
-    pub(crate) remembered: BTreeSet<u64>,
+    /// Versions with which something was remembered for the client, if anything is.
+    pub(crate) remembered: Option<BTreeSet<u64>>,
     /// Whether opening the database was acknowledged.
     pub(crate) opened: bool,
 }
@@ -255,9 +255,11 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
     if version as usize == history.states.len() {
         history.states.push(state);
     }
-    transaction.remember_client(CLIENT, &version.to_le_bytes())?;
-    if version > base {
-        history.remembered.insert(version);
+    if let Some(remembered) = &mut history.remembered {
+        transaction.remember_client(CLIENT, &version.to_le_bytes())?;
+        if version > base {
+            remembered.insert(version);
+        }
     }
     transaction.commit(durability)?;
     match durability {
@@ -312,7 +314,11 @@ pub(crate) fn check(database: &Database, history: &History, context: &str) -> u6
     let expected = expected.unwrap_or_else(|| panic!("{context}: version {version} was never begun"));
     let remembered = database.snapshot().client(CLIENT);
     let remembered = remembered.unwrap_or_else(|error| panic!("{context}: {error}"));
-    let last = history.remembered.range(..=version).next_back();
+    let last = history
+        .remembered
+        .iter()
+        .flat_map(|versions| versions.range(..=version))
+        .next_back();
     assert!(
         remembered == last.map(|version| version.to_le_bytes().to_vec()),
         "{context}: what is remembered of the client belongs to another commit than version {version}"
