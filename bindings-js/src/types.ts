@@ -511,7 +511,7 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   /**
    * Refuse all writes with KV_READ_ONLY. In Node, Deno and Bun nothing is locked and no permission to write is needed: the database can be read
    * while another process writes to it. It shows the state of its opening until `refresh()`; what was overwritten meanwhile is answered with
-   * KV_STALE. Default false.
+   * KV_STALE. In a browser it is about this opening's writes: others may write meanwhile, and what they commit is seen at once. Default false.
    */
   readOnly?: boolean | undefined;
   /**
@@ -520,7 +520,10 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    * not seen in the other. It has no effect with another storage than "auto" and "opfs", nor outside browsers. Default "throw".
    */
   onUnavailable?: 'throw' | 'indexeddb' | 'memory' | undefined;
-  /** Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED; may be `Infinity`. Default 10 000. */
+  /**
+   * Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED; may be `Infinity`. Where tabs share the database also for a tab
+   * that answers, then KV_TIMEOUT. Default 10 000.
+   */
   lockTimeout?: number | undefined;
   /**
    * Where the engine runs: in a worker of its own, or in the thread that opens it, which the synchronous API needs. `"auto"`, the default, is
@@ -728,8 +731,9 @@ export interface DatabaseEventMap {
   /** It is closed: `reason` is the error that ended it, or undefined after `close()`. */
   close: Event & { readonly reason: unknown };
   /**
-   * An `open` of the same database begins to wait for it, for as long as its `lockTimeout`; close this one to let it in. Reported where both
-   * are in one thread, such as a module that was replaced and the one in its place: who waits in other tabs and processes is not known.
+   * Somebody waits. Where one opener has the database, an `open` in the same thread begins to wait for it, for as long as its `lockTimeout`: close
+   * this one to let it in. Where tabs share it, no tab has answered this one's calls for a second, or a tab with another version of the package waits
+   * for this one: ask the user to reload.
    */
   blocked: Event;
   /** The engine stopped, or work in the background failed: `error` is a KvError. */
