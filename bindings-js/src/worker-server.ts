@@ -90,8 +90,11 @@ export function serve<S extends WorkerStorage>(
   scope.onmessage = ({ data }) => {
     if (take !== undefined) return take(data as Uint8Array | LifecycleMessage);
     if (data instanceof Uint8Array) return execute(data);
-    // The first message is a request; without other tabs a page's life is of no interest.
-    if ('type' in data) return;
+    if ('type' in data) {
+      // Without other tabs a page's life is of no interest, and there is nothing to leave.
+      if (data.type === 'leave') scope.postMessage({ type: 'left', error: undefined });
+      return;
+    }
     take = shared?.(data, openStorage, scope);
     if (take === undefined) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
   };

@@ -109,9 +109,11 @@ test('a page that is not secure really lacks OPFS', async ({ browserName, profil
     const support = await checkSupport();
     const code = await open('x').then(() => 'none', (error: { code: string }) => error.code);
     const db = await open('x', { onUnavailable: 'memory' });
-    return [support.ok ? '' : support.reason, code, db.persistence];
+    // It takes locks, which such a page lacks too.
+    const inIndexedDb = await open('x', { storage: 'indexeddb' }).then(() => 'none', (error: { code: string }) => error.code);
+    return [support.ok ? '' : support.reason, code, db.persistence, inIndexedDb];
   });
-  expect(found).toEqual(['insecure-context', 'KV_UNSUPPORTED', 'memory']);
+  expect(found).toEqual(['insecure-context', 'KV_UNSUPPORTED', 'memory', 'KV_UNSUPPORTED']);
 });
 
 test('waits that the browser never ends have an end', async ({ profile }) => {

@@ -99,7 +99,8 @@ export class SharedTransport implements Transport {
   }
 
   #ask(request: SharedRequest, isAgain: boolean): void {
-    const client = crypto.randomUUID();
+    // Pages without HTTPS have no randomUUID.
+    const client = crypto.getRandomValues(new Uint32Array(4)).join('-');
     const tabs = { client, isAgain, isVisible: globalThis.document?.visibilityState !== 'hidden' };
     this.#request = request;
     this.#lock = names.client(`${request.storage}:${request.name}`, client);
