@@ -52,7 +52,7 @@ function List({ todos }: { todos: Todos }): ReactNode {
 function Page(): ReactNode {
   const opened = use(opening);
   if ('todos' in opened) return <List todos={opened.todos} />;
-  return <p role="alert">{opened.error.code === 'KV_LOCKED' ? 'The list is open in another tab: close it there and reload.' : String(opened.error)}</p>;
+  return <p role="alert">{opened.error.code === 'KV_LOCKED' ? 'A tab with another version of this page has the list: reload or close it.' : String(opened.error)}</p>;
 }
 
 createRoot(document.getElementById('root') as HTMLElement).render(<Suspense fallback="Opening"><Page /></Suspense>);
