@@ -5,7 +5,7 @@ pub(crate) mod common;
 
 use std::sync::Arc;
 
-use common::{Reply, Request, message, set};
+use common::{Reply, Request, keys, message, set};
 use mangrove_bindings::protocol::{Writer, op};
 use mangrove_bindings::session::Session;
 use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
@@ -70,14 +70,6 @@ fn scan_open(id: u64, view: u64, items: u64) -> Request {
 
 fn scan_next(id: u64, items: u64) -> Request {
     Request::new(op::SCAN_NEXT).uv(id).uv(items).uv(0)
-}
-
-fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
-    assert_eq!(reply.status(), Ok(()));
-    let is_done = reply.u8() == 1;
-    let count = reply.uv();
-    let _bytes = reply.uv();
-    (is_done, (0..count).map(|_| reply.str()).collect())
 }
 
 fn get_or_insert(key: &str, value: &str) -> Request {

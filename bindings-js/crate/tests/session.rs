@@ -3,7 +3,7 @@
 
 pub(crate) mod common;
 
-use common::{FaultyStorage, Reply, Request, execute, message, open, set};
+use common::{FaultyStorage, Request, execute, keys, message, open, set};
 use mangrove_bindings::protocol::{View, op};
 use mangrove_bindings::session::Session;
 
@@ -32,15 +32,6 @@ const KEYS: u8 = 2;
 const VALUES: u8 = 4;
 const REVERSE: u8 = 1;
 const KEEP: u8 = 8;
-
-/// A chunk of keys: whether it is the last, and the keys.
-fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
-    assert_eq!(reply.status(), Ok(()));
-    let is_done = reply.u8() == 1;
-    let count = reply.uv();
-    let _bytes = reply.uv();
-    (is_done, (0..count).map(|_| reply.str()).collect())
-}
 
 #[test]
 fn writes_are_seen_by_later_requests_of_the_same_message() {

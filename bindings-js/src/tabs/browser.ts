@@ -29,10 +29,6 @@ export class BrowserEnvironment implements Environment {
     return Date.now();
   }
 
-  random(): number {
-    return Math.random();
-  }
-
   after(ms: number, run: () => void): () => void {
     const timer = setTimeout(run, ms);
     return () => clearTimeout(timer);

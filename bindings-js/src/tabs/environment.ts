@@ -52,8 +52,6 @@ export interface Environment {
   now(): number;
   /** Milliseconds since 1970. */
   time(): number;
-  /** Between 0 and 1. */
-  random(): number;
   /** Gives what cancels it. */
   after(ms: number, run: () => void): () => void;
   /** Undefined if there are no channels here. */

@@ -75,8 +75,7 @@ export class Peer {
     this.#page = page;
     this.#joinedAt = env.now();
     const events: PageEvents = {
-      joined: () => page.joined(),
-      opened: () => page.opened(),
+      ...page,
       reply: (bytes, count) => {
         page.reply(bytes, count);
         this.#checkIdle();
@@ -85,11 +84,6 @@ export class Peer {
         page.refuse(error, count);
         this.#checkIdle();
       },
-      news: () => page.news(),
-      blocked: (reason) => page.blocked(reason),
-      trouble: (error) => page.trouble(error),
-      failed: (error) => page.failed(error),
-      left: (error) => page.left(error),
     };
     this.#client = new Client(env, options, events, (message) => this.#channel?.post(message));
   }

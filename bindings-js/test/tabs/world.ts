@@ -317,7 +317,6 @@ export class World implements Observer {
     return {
       now: () => this.now,
       time: () => this.#stoppedClock ?? FIRST_TIME + this.now + this.#clockOffset,
-      random: () => this.random.next(),
       after: (ms, run) => {
         const event = this.later(ms + this.random.below(1 + this.faults.lateMs), tab, run);
         return () => {

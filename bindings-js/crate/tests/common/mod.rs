@@ -170,6 +170,15 @@ impl Reply {
     }
 }
 
+/// A chunk of keys: whether it is the last, and the keys.
+pub fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
+    assert_eq!(reply.status(), Ok(()));
+    let is_done = reply.u8() == 1;
+    let count = reply.uv();
+    let _bytes = reply.uv();
+    (is_done, (0..count).map(|_| reply.str()).collect())
+}
+
 pub fn open(storage: FaultyStorage) -> Session {
     let options = Options {
         database_id: Some(1),
