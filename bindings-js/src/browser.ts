@@ -13,7 +13,7 @@ import { SharedTransport } from './client/shared-transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { BROWSER_MS, within } from './storage/deadline.ts';
-import { DATA_FILE, LOG_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
+import { DATA_FILE, LOG_FILE, RESTORED_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
 import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import { createLoader, fetchModule } from './wasm.ts';
 import type { LoadModule, ModuleHost } from './wasm.ts';
@@ -174,6 +174,8 @@ export async function destroy(name: string | URL, options: PlaceOptions = {}): P
   if (root === undefined) return false;
   try {
     const parent = await root.getDirectoryHandle(directory);
+    // It would take the place of the data.
+    await parent.removeEntry(RESTORED_FILE).catch(ignoreMissing);
     // First what cannot be removed while it is open.
     await parent.removeEntry(DATA_FILE).catch(ignoreMissing);
     await root.removeEntry(directory, { recursive: true });
@@ -191,7 +193,7 @@ function isNamed(error: unknown, name: string): boolean {
   return error instanceof DOMException && error.name === name;
 }
 
-function ignoreMissing(error: unknown): void {
+function ignoreMissing(error: unknown): undefined {
   if (!isNamed(error, 'NotFoundError')) throw error;
 }
 
@@ -215,13 +217,9 @@ export async function list(options: PlaceOptions = {}): Promise<{ name: string; 
 }
 
 async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
-  try {
-    const size = await fileSize(directory, DATA_FILE);
-    return size + (await fileSize(directory, LOG_FILE).catch(() => 0));
-  } catch (error) {
-    ignoreMissing(error);
-    return undefined;
-  }
+  // Where a restoration was cut off on its last step there is another file in the place of the data.
+  const size = await fileSize(directory, DATA_FILE).catch(ignoreMissing) || await fileSize(directory, RESTORED_FILE).catch(ignoreMissing);
+  return size === undefined ? undefined : size + (await fileSize(directory, LOG_FILE).catch(() => 0));
 }
 
 async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {

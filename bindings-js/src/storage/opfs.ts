@@ -18,18 +18,22 @@ export interface AccessHandle {
 
 export interface FileHandle {
   createSyncAccessHandle?(): Promise<AccessHandle>;
+  /** Also missing in the types. Within a directory; Firefox removes a file of the new name first, in a step of its own. */
+  move?(name: string): Promise<void>;
 }
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
 /** The file of commits that are not in it yet. */
 export const LOG_FILE = 'log';
+/** A restored database on the way to its place. Where there is no other data, it is the database. */
+export const RESTORED_FILE = 'data.restored';
 const ROOT_DIRECTORY = 'mangrove';
 const FIRST_WAIT_MS = 10;
 const MAX_WAIT_MS = 100;
 
 /** What a browser throws while a file is held: by another tab, or by a worker that is dying. */
-const HELD = ['NoModificationAllowedError', 'InvalidStateError'];
+export const HELD = ['NoModificationAllowedError', 'InvalidStateError'];
 
 export function nameOf(error: unknown): string {
   return (error as { name?: unknown } | null | undefined)?.name?.toString() ?? '';
@@ -194,10 +198,9 @@ export class OpfsStorage implements CustomStorage {
       const root = await rootDirectory(create);
       if (root === undefined) throw missing();
       const parent = await soon(root.getDirectoryHandle(directory, { create }));
-      const data = await soon(parent.getFileHandle(DATA_FILE, { create }));
-      const dataHandle = await acquire(name, data as FileHandle, timeoutMs);
+      const dataHandle = await acquireData(name, parent, create, timeoutMs);
       handles.push(dataHandle);
-      const hadLog = await soon(parent.getFileHandle(LOG_FILE)).then(() => true, isMissing);
+      const hadLog = await soon(hasFile(parent, LOG_FILE));
       const log = await soon(parent.getFileHandle(LOG_FILE, { create: true }));
       const logHandle = await acquire(name, log as FileHandle, timeoutMs);
       handles.push(logHandle);
@@ -234,9 +237,53 @@ export class OpfsStorage implements CustomStorage {
   }
 }
 
-function isMissing(error: unknown): false {
-  if (nameOf(error) === 'NotFoundError') return false;
-  throw error;
+export async function hasFile(parent: FileSystemDirectoryHandle, name: string): Promise<boolean> {
+  try {
+    await parent.getFileHandle(name);
+    return true;
+  } catch (error) {
+    if (nameOf(error) === 'NotFoundError') return false;
+    throw error;
+  }
+}
+
+/** Puts what was restored in the place of a database that is not there; false if somebody has that open, true too if somebody else did it. */
+export async function finishRestore(parent: FileSystemDirectoryHandle): Promise<boolean> {
+  try {
+    const restored = await parent.getFileHandle(RESTORED_FILE) as FileHandle;
+    if (restored.move === undefined) throw new KvError('KV_UNSUPPORTED', 'this browser cannot rename files');
+    await restored.move(DATA_FILE);
+  } catch (error) {
+    if (HELD.includes(nameOf(error))) return false;
+    if (nameOf(error) !== 'NotFoundError') throw error;
+  }
+  return true;
+}
+
+/**
+ * Opens the file of a database. If a restoration was cut off on its last step that is done first.
+ *
+ * @throws the browser's NotFoundError if it is missing and not to be created.
+ */
+export async function acquireData(name: string, parent: FileSystemDirectoryHandle, create: boolean, timeoutMs: number): Promise<AccessHandle> {
+  const soon = <T>(promise: Promise<T>): Promise<T> => within(promise, BROWSER_MS, `finding the files of ${name}`);
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    let handle: AccessHandle | undefined;
+    try {
+      const data = await soon(parent.getFileHandle(DATA_FILE, { create }));
+      handle = await acquire(name, data as FileHandle, timeoutMs);
+      // One with content is whole: what was restored beside it did not take its place.
+      if (handle.getSize() > 0 || !await soon(hasFile(parent, RESTORED_FILE))) return handle;
+      handle.close();
+    } catch (error) {
+      handle?.close();
+      if (nameOf(error) !== 'NotFoundError' || !await soon(hasFile(parent, RESTORED_FILE))) throw error;
+    }
+    if (await soon(finishRestore(parent))) continue;
+    if (performance.now() >= deadline) throw new KvError('KV_LOCKED', `${name} is being restored; try again`, { retryable: true });
+    await new Promise((resolve) => setTimeout(resolve, FIRST_WAIT_MS));
+  }
 }
 
 /**

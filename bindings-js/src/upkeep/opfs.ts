@@ -1,6 +1,8 @@
 // Restoring and recovering in the origin private file system, in a worker.
 import { KvError } from '../errors.ts';
-import { DATA_FILE, LOG_FILE, OpfsFile, acquire, directoryName, nameOf, rootDirectory, toKvError } from '../storage/opfs.ts';
+import {
+  DATA_FILE, HELD, LOG_FILE, OpfsFile, RESTORED_FILE, acquire, acquireData, directoryName, finishRestore, hasFile, nameOf, rootDirectory, toKvError,
+} from '../storage/opfs.ts';
 import type { FileHandle } from '../storage/opfs.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 import { UnchangedStorage } from './files.ts';
@@ -11,11 +13,7 @@ import type { Source, Target } from './run.ts';
 export const MADE_FILES = [`${DATA_FILE}${ASIDE}`, `${LOG_FILE}${ASIDE}`, SPOOL_FILE] as const;
 /** A worker that was ended a moment ago may still have its files. */
 const LOCK_WAIT_MS = 500;
-
-/** `FileSystemFileHandle.move`, which the types lack. Within a directory it takes the place of another file in one step. */
-interface MovableHandle {
-  move?(name: string): Promise<void>;
-}
+const FINISH_PAUSE_MS = 10;
 
 /** Files that were opened beforehand. */
 class OpenedFiles implements CustomStorage {
@@ -40,14 +38,8 @@ class OpenedFiles implements CustomStorage {
   remove(): void {}
 }
 
-async function has(parent: FileSystemDirectoryHandle, name: string): Promise<boolean> {
-  try {
-    await parent.getFileHandle(name);
-    return true;
-  } catch (error) {
-    if (nameOf(error) === 'NotFoundError') return false;
-    throw error;
-  }
+async function openData(parent: FileSystemDirectoryHandle, database: string, create: boolean): Promise<OpfsFile> {
+  return new OpfsFile(await acquireData(database, parent, create, LOCK_WAIT_MS));
 }
 
 async function openFile(parent: FileSystemDirectoryHandle, name: string, database: string, create: boolean): Promise<OpfsFile> {
@@ -77,17 +69,20 @@ export class OpfsTarget implements Target {
     try {
       const root = await rootDirectory(true) as FileSystemDirectoryHandle;
       const parent = await root.getDirectoryHandle(directoryName(name), { create: true });
-      const isNew = !await has(parent, DATA_FILE);
+      const hadData = await hasFile(parent, DATA_FILE);
       // Held until the new file takes its place, so that nobody opens the database meanwhile.
-      files.set(DATA_FILE, await openFile(parent, DATA_FILE, name, true));
-      if (!overwrite && (files.get(DATA_FILE)?.size() ?? 0) > 0) throw alreadyExists(name, canOverwrite);
+      const data = await openData(parent, name, true);
+      files.set(DATA_FILE, data);
+      if (!overwrite && data.size() > 0) throw alreadyExists(name, canOverwrite);
+      // Left by a restoration that did not take place.
+      if (data.size() > 0 && await hasFile(parent, RESTORED_FILE)) await parent.removeEntry(RESTORED_FILE);
       for (const file of MADE_FILES) {
         const opened = await openFile(parent, file, name, true);
         files.set(file, opened);
         opened.truncate(0);
       }
-      target = new OpfsTarget(parent, name, isNew, files);
-      if (typeof (await parent.getFileHandle(MADE_FILES[0]) as MovableHandle).move !== 'function') {
+      target = new OpfsTarget(parent, name, !hadData && data.size() === 0, files);
+      if (typeof (await parent.getFileHandle(MADE_FILES[0]) as FileHandle).move !== 'function') {
         throw new KvError('KV_UNSUPPORTED', 'this browser cannot put a file in the place of another one in one step');
       }
       return target;
@@ -104,13 +99,20 @@ export class OpfsTarget implements Target {
 
   async install(): Promise<void> {
     try {
-      const made = await this.#parent.getFileHandle(MADE_FILES[0]) as MovableHandle;
+      const made = await this.#parent.getFileHandle(MADE_FILES[0]) as FileHandle;
+      this.#files.get(MADE_FILES[0])?.close();
+      // From here on it takes the place of a database that is no longer there, so that a crash while the old one is removed loses nothing.
+      await made.move?.(RESTORED_FILE);
+      const restored = await this.#parent.getFileHandle(RESTORED_FILE) as FileHandle;
+      const isEmpty = this.#isEmpty;
       this.#close();
       // The step from the old database to the new one. It fails if somebody opened the old one just now.
-      await made.move?.(DATA_FILE);
+      if (!isEmpty) await restored.move?.(DATA_FILE);
+      // Who opens what is empty finishes this too.
+      else while (!await finishRestore(this.#parent)) await new Promise((resolve) => setTimeout(resolve, FINISH_PAUSE_MS));
     } catch (error) {
       await this.abandon();
-      if (['NoModificationAllowedError', 'InvalidStateError'].includes(nameOf(error))) {
+      if (HELD.includes(nameOf(error))) {
         throw new KvError('KV_LOCKED', `${this.#name} was opened meanwhile; close it first`, { cause: error, retryable: true });
       }
       throw toKvError(error, `put the new database in the place of ${this.#name}`);
@@ -120,13 +122,22 @@ export class OpfsTarget implements Target {
   }
 
   async abandon(): Promise<void> {
-    const isEmpty = this.#files.get(DATA_FILE)?.size() === 0;
+    const isEmpty = this.#isEmpty;
     this.#close();
-    await this.#remove(this.#isNew && isEmpty ? [DATA_FILE, ...MADE_FILES] : MADE_FILES);
+    await this.#remove(MADE_FILES);
+    // What was restored stays if the old database is gone.
+    const left = await this.#parent.getFileHandle(DATA_FILE).then((handle) => handle.getFile(), () => undefined);
+    if (isEmpty || (left?.size ?? 0) > 0) await this.#remove([RESTORED_FILE]);
     if (!this.#isNew) return;
+    await this.#remove([DATA_FILE]);
     const root = await rootDirectory(false).catch(() => undefined);
     // It stays if there is something else in it.
     await root?.removeEntry(directoryName(this.#name)).catch(() => undefined);
+  }
+
+  /** Whether there was no database. */
+  get #isEmpty(): boolean {
+    return this.#files.get(DATA_FILE)?.size() === 0;
   }
 
   #close(): void {
@@ -146,8 +157,8 @@ export async function openOpfsSource(name: string): Promise<Source> {
     const root = await rootDirectory(false);
     const parent = await root?.getDirectoryHandle(directoryName(name));
     if (parent === undefined) throw new DOMException('there are no databases', 'NotFoundError');
-    files.set(DATA_FILE, await openFile(parent, DATA_FILE, name, false));
-    if (await has(parent, LOG_FILE)) files.set(LOG_FILE, await openFile(parent, LOG_FILE, name, false));
+    files.set(DATA_FILE, await openData(parent, name, false));
+    if (await hasFile(parent, LOG_FILE)) files.set(LOG_FILE, await openFile(parent, LOG_FILE, name, false));
   } catch (error) {
     close();
     if (nameOf(error) === 'NotFoundError') throw new KvError('KV_NOT_FOUND', `the database ${name} does not exist`, { cause: error });
