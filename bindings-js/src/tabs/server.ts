@@ -1,4 +1,5 @@
 // A dedicated worker whose page shares its database with other tabs.
+import { Awake } from '../client/awake.ts';
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../client/worker-protocol.ts';
 import { EngineHost } from '../engine-host.ts';
 import { KvError } from '../errors.ts';
@@ -29,6 +30,7 @@ export function serveTabs(
   /** The files were removed behind its back. */
   let lost: KvError | undefined;
 
+  const awake = new Awake();
   const post = (message: WorkerMessage, transfer?: Transferable[]): void => scope.postMessage(message, transfer);
   const page: PageEvents = {
     joined: () => post({ type: 'joined' }),
@@ -36,7 +38,10 @@ export function serveTabs(
       wasOpened = true;
       post({ type: 'opened' });
     },
-    reply: (bytes, count) => post(count === 1 ? bytes : { type: 'reply', bytes, count }, [bytes.buffer]),
+    reply: (bytes, count) => {
+      post(count === 1 ? bytes : { type: 'reply', bytes, count }, [bytes.buffer]);
+      awake.stay();
+    },
     refuse: (error, count) => post({ type: 'refused', error: toPlain(error), count }),
     news: () => post({ type: 'news' }),
     blocked: (reason) => post({ type: 'blocked', reason }),
