@@ -178,7 +178,10 @@ export type Updated<V> = V | typeof DELETE | typeof KEEP;
 export interface Writer<K, V, I = V> {
   /** Inserts or replaces. `undefined` cannot be stored. */
   set(key: K, value: I, options?: SetOptions): Promise<void>;
-  /** Inserts or replaces all or none. */
+  /**
+   * Inserts or replaces all or none. An array of more entries than can be encoded in some 8 ms is encoded bit by bit, where the engine has a
+   * thread of its own, so that the caller's goes on meanwhile: the array may be changed at once, the values in it only once this is done.
+   */
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Promise<void>;
   /** Removes; tells whether there was an entry. */
   delete(key: K, options?: WriteOptions): Promise<boolean>;

@@ -29,6 +29,18 @@ export function checkSignal(signal: AbortSignal | undefined): void {
 
 export function ignore(): void {}
 
+/** Lets everything else have its turn. A timer would wait for longer. */
+export function turn(): Promise<void> {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(0);
+  });
+}
+
 interface Waiting {
   readonly calls: Set<() => void>;
   readonly listener: () => void;

@@ -6,7 +6,7 @@ import type { Commit, CommitIterator, Subscription, WatchOptions } from '../feed
 import type {
   Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updated, WriteOptions, Writer,
 } from '../types.ts';
-import { attempt, checkFunction, checkSignal } from './async.ts';
+import { attempt, checkFunction, checkSignal, turn } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { batchCall, clearCall, getOrInsertCall } from './calls.ts';
 import { encodeKey, encodeValue } from './codecs.ts';
@@ -19,6 +19,11 @@ import { validated } from './schema.ts';
 import { NEWEST } from './target.ts';
 import type { Target, View } from './target.ts';
 import type { WriteScope } from './scope.ts';
+
+/** How long entries of an array are encoded until something else gets its turn. */
+const SLICE_MS = 8;
+/** Entries between two looks at the clock. */
+const LOOK_EVERY = 16;
 
 /** Reads and writes where `scope` says. */
 export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implements Writer<K, V, I> {
@@ -52,9 +57,38 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     return attempt(() => {
       const expiresAt = toExpiry(options, this.target.expireIn);
       const changes = new ChangeList();
-      for (const [key, value] of entries) changes.set(this.target, key, value, expiresAt);
-      return this.writeBatch(changes, options).then(() => undefined);
+      const write = (): Promise<undefined> => this.writeBatch(changes, options).then(() => undefined);
+      const { hold } = this.#scope;
+      if (hold === undefined || !Array.isArray(entries) || this.target.validate !== undefined) {
+        for (const [key, value] of entries) changes.set(this.target, key, value, expiresAt);
+        return write();
+      }
+      const list = entries as readonly (readonly [K, I])[];
+      const at = this.#encodeSome(changes, list, 0, expiresAt);
+      if (at === list.length) return write();
+      // The array may be used again at once.
+      const rest = list.slice(at);
+      return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), write);
     }, options?.signal);
+  }
+
+  /** Encodes entries from `from` on for as long as that delays nothing else; tells where it stopped. */
+  #encodeSome(changes: ChangeList, list: readonly (readonly [K, I])[], from: number, expiresAt: number): number {
+    const end = performance.now() + SLICE_MS;
+    for (let at = from; at < list.length; at++) {
+      if (at > from && at % LOOK_EVERY === 0 && performance.now() >= end) return at;
+      const [key, value] = list[at] as readonly [K, I];
+      changes.set(this.target, key, value, expiresAt);
+    }
+    return list.length;
+  }
+
+  async #encodeRest(changes: ChangeList, rest: readonly (readonly [K, I])[], expiresAt: number, signal: AbortSignal | undefined): Promise<void> {
+    for (let at = 0; at < rest.length;) {
+      await turn();
+      checkSignal(signal);
+      at = this.#encodeSome(changes, rest, at, expiresAt);
+    }
   }
 
   delete(key: K, options?: WriteOptions): Promise<boolean> {

@@ -19,6 +19,9 @@ const FULL_MESSAGE_BYTES = 1 << 20;
 
 const FEW_FOLLOWERS = 4;
 
+/** So long what nobody waits for waits itself for a request that it can travel with. */
+const LATER_MS = 20;
+
 const ignore = (): void => {};
 
 function readReply<T>(bytes: Uint8Array, read: (reader: ReplyReader) => T): T {
@@ -30,11 +33,15 @@ function readReply<T>(bytes: Uint8Array, read: (reader: ReplyReader) => T): T {
 /** A client's side of one engine. */
 export class Connection {
   readonly #transport: Transport;
-  readonly #writer = new RequestWriter();
+  #writer = new RequestWriter();
   readonly #syncWriter = new RequestWriter();
   #batch: Pending[] = [];
   readonly #sent: Pending[][] = [];
   #isScheduled = false;
+  /** A request is being made ready that goes before those in `#batch`. */
+  #isHeld = false;
+  #later: ((writer: RequestWriter) => unknown)[] = [];
+  #laterTimer: ReturnType<typeof setTimeout> | undefined;
   #status: ConnectionStatus = 'open';
   #failure: KvError | undefined;
   #closing: Promise<void> | undefined;
@@ -116,6 +123,55 @@ export class Connection {
   /** Sends a request whose outcome nobody waits for. */
   post(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => unknown): void {
     this.request(write, read).catch(ignore);
+  }
+
+  /** As `post`, with the next request or a little later: a message of its own would be in the way of that. */
+  postLater(write: (writer: RequestWriter) => unknown): void {
+    if (this.#status !== 'open') return;
+    // Without messages there is nothing to save.
+    if (!this.#transport.takesBuffers) return this.post(write, ignore);
+    this.#later.push(write);
+    this.#laterTimer ??= setTimeout(() => this.#postLater(), LATER_MS);
+  }
+
+  #postLater(): void {
+    clearTimeout(this.#laterTimer);
+    this.#laterTimer = undefined;
+    for (const write of this.#later.splice(0)) this.post(write, ignore);
+  }
+
+  /** Whether `hold` is possible and of use: where a thread of its own executes what is sent meanwhile. */
+  get canHold(): boolean {
+    return this.#transport.takesBuffers && !this.#isHeld && this.#status === 'open';
+  }
+
+  /** Keeps back what is requested from now on, until `prepared`; then `run` makes requests, which go before it. */
+  async hold<T>(prepared: Promise<void>, run: () => Promise<T>): Promise<T> {
+    this.#send();
+    this.#isHeld = true;
+    try {
+      await prepared;
+    } catch (error) {
+      this.#isHeld = false;
+      this.#schedule();
+      throw error;
+    }
+    const [writer, batch] = [this.#writer, this.#batch];
+    const status = this.#status;
+    this.#writer = new RequestWriter();
+    this.#batch = [];
+    this.#isHeld = false;
+    // It was called before the end.
+    if (status === 'closing') this.#status = 'open';
+    try {
+      return run();
+    } finally {
+      this.#status = status;
+      this.#send();
+      this.#writer = writer;
+      this.#batch = batch;
+      this.#schedule();
+    }
   }
 
   /** Fails where the engine is in another thread. */
@@ -207,6 +263,7 @@ export class Connection {
   }
 
   #enqueue<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
+    if (this.#later.length > 0) this.#postLater();
     const start = this.#writer.length;
     try {
       write(this.#writer);
@@ -232,7 +289,7 @@ export class Connection {
   }
 
   #send(): void {
-    if (this.#batch.length === 0 || this.#failure !== undefined || this.#transport.isBusy === true) return;
+    if (this.#batch.length === 0 || this.#isHeld || this.#failure !== undefined || this.#transport.isBusy === true) return;
     const message = this.#writer.view();
     this.#writer.reset(this.#transport.takesBuffers);
     this.#sent.push(this.#batch);
@@ -287,6 +344,7 @@ export class Connection {
     if (this.#failure !== undefined || this.#status === 'closed') return;
     this.#failure = error;
     this.#status = 'closed';
+    clearTimeout(this.#laterTimer);
     const lost = [...this.#sent.splice(0), this.#batch];
     this.#batch = [];
     for (const pending of lost.flat()) pending.reject(error);

@@ -18,7 +18,8 @@ const KEEP_AT_END = 8;
 
 const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
 const CHUNK_GROWTH = 4;
-const MAX_CHUNK = { items: 8192, bytes: 1 << 20 };
+/** Decoding one delays nothing else for long. */
+const MAX_CHUNK = { items: 2048, bytes: 256 << 10 };
 
 /** What to read. */
 export interface CursorRequest<T, K> {
@@ -42,7 +43,7 @@ interface Held {
 }
 
 function closeCursor({ connection, id }: Held): void {
-  if (connection.status === 'open') connection.post((writer) => writer.u8(Op.scanClose).uv(id), ignore);
+  connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
 }
 
 /** An iterator that nobody can reach any more would keep its snapshot's space in the file. */

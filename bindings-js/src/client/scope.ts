@@ -22,6 +22,8 @@ export interface WriteScope {
     write: (writer: RequestWriter) => unknown,
     read: (reader: ReplyReader, version: number) => T,
   ): Promise<T>;
+  /** `Connection.hold`, where that may be: what is called meanwhile waits. A transaction could end before. */
+  readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
 }
 
 /** Each write is a commit of its own. */
@@ -32,6 +34,11 @@ export class DatabaseScope implements WriteScope {
   constructor(connection: Connection, durability: Durability) {
     this.#connection = connection;
     this.#durability = durability;
+  }
+
+  get hold(): WriteScope['hold'] {
+    const connection = this.#connection;
+    return connection.canHold ? (prepared, run) => connection.hold(prepared, run) : undefined;
   }
 
   write<T>(
