@@ -256,3 +256,31 @@ test('json, string and bytes do what their names say', () => {
   assert.deepEqual(copy, Uint8Array.of(1, 2));
   refuses(() => valueCodecs.bytes.encode('x' as unknown as Uint8Array), 'KV_INVALID_VALUE');
 });
+
+test('names of properties that look alike stay apart', () => {
+  const names = ['abc', 'adc', 'aéc', 'aec', 'a\u0000c', 'a', 'aa', 'é', '', 'x'.repeat(23), `${'x'.repeat(11)}y${'x'.repeat(11)}`, 'x'.repeat(24), 'constructor', '__proto__', '\ud800'];
+  const records = names.flatMap((first) => names.map((second) => Object.fromEntries([[first, 1], [second, 2]])));
+  const encoded = records.map((record) => codec.encode(record));
+  for (const [index, bytes] of encoded.entries()) assert.deepEqual(Object.entries(codec.decode(bytes) as object), Object.entries(records[index]!));
+});
+
+test('a value that cannot be decoded leaves nothing behind for the next one', () => {
+  const shared = { deep: [[[{}]]] };
+  const value = [shared, shared, { name: 'x' }];
+  const bytes = codec.encode(value);
+  for (let length = 0; length < bytes.length; length++) {
+    refuses(() => codec.decode(bytes.subarray(0, length)), 'KV_CORRUPT');
+    const [first, second, third] = codec.decode(bytes) as [object, object, object];
+    assert.deepEqual([first, second, third], value);
+    assert.equal(first, second);
+  }
+});
+
+test('references to any of few or many objects', () => {
+  for (const count of [1, 7, 8, 9, 10, 100]) {
+    const objects = Array.from({ length: count }, (_, index) => ({ index }));
+    const decoded = codec.decode(codec.encode([objects, [...objects].reverse()])) as [object[], object[]];
+    assert.deepEqual(decoded, [objects, [...objects].reverse()]);
+    for (const [index, object] of decoded[0].entries()) assert.equal(decoded[1][count - 1 - index], object);
+  }
+});

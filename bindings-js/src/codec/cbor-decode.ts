@@ -36,26 +36,49 @@ function readWtf8(bytes: Uint8Array): string {
   return text;
 }
 
+const NO_BYTES = new Uint8Array(0);
+const scratchBytes = new Uint8Array(8);
+const scratch = new DataView(scratchBytes.buffer);
+
+/** A property's name that was met before. */
+interface Name {
+  readonly bytes: Uint8Array;
+  readonly text: string;
+}
+
+/** Records of one kind have the same names, which are made once. By their length and two of their characters. */
+const names: (Name | undefined)[] = new Array<undefined>(256).fill(undefined);
+/** Longest text whose head is one byte. */
+const SHORT_TEXT = 23;
+
+/** The engine's own copy of a text, with which properties are found faster. */
+function internalized(text: string): string {
+  return Object.keys({ [text]: 0 })[0] as string;
+}
+
+/** It runs no code of anybody else's, so one is enough. */
 export class CborDecoder {
-  private readonly bytes: Uint8Array;
-  private readonly end: number;
-  private data: DataView | undefined;
-  private at: number;
+  private bytes: Uint8Array = NO_BYTES;
+  private end = 0;
+  private at = 0;
   private depth = 0;
   /** Objects in the order in which they begin. */
   private readonly objects: unknown[] = [];
 
   /** Decodes a part; nothing of what it gives shares memory with it. */
-  constructor(bytes: Uint8Array, from: number, to: number) {
+  decode(bytes: Uint8Array, from: number, to: number): unknown {
     this.bytes = bytes;
     this.at = from;
     this.end = to;
-  }
-
-  decode(): unknown {
-    const value = this.value();
-    if (this.at !== this.end) throw corrupt();
-    return value;
+    try {
+      const value = this.value();
+      if (this.at !== this.end) throw corrupt();
+      return value;
+    } finally {
+      this.bytes = NO_BYTES;
+      this.depth = 0;
+      this.objects.length = 0;
+    }
   }
 
   private byte(): number {
@@ -64,16 +87,22 @@ export class CborDecoder {
   }
 
   private u32(): number {
-    return this.fixed(4).getUint32(this.at - 4);
+    const { bytes, at } = this;
+    this.skip(4);
+    return (bytes[at]! << 24 | bytes[at + 1]! << 16 | bytes[at + 2]! << 8 | bytes[at + 3]!) >>> 0;
   }
 
-  /** Passes over so many bytes of a number. */
-  private fixed(size: number): DataView {
+  private skip(size: number): void {
     if (this.at + size > this.end) throw corrupt();
     this.at += size;
-    const { bytes } = this;
-    this.data ??= new DataView(bytes.buffer, bytes.byteOffset, this.end);
-    return this.data;
+  }
+
+  /** A number of so many bytes, in the scratch space. */
+  private fixed(size: number): DataView {
+    const { bytes, at } = this;
+    this.skip(size);
+    for (let index = 0; index < size; index++) scratchBytes[index] = bytes[at + index]!;
+    return scratch;
   }
 
   private argument(info: number): number {
@@ -111,10 +140,8 @@ export class CborDecoder {
       case 1: return -1 - this.argument(info);
       case 2: return this.begin(this.take(this.count(info, 1)).slice());
       case 3: return this.string(info);
-      case 4: return this.nested(() => this.array(this.begin([]), info));
-      case 5: return this.nested(() => this.properties(this.begin({}), info));
-      case 6: return this.nested(() => this.tagged(this.argument(info)));
-      default: return this.simple(first);
+      case 7: return this.simple(first);
+      default: return this.nested(first >> 5, info);
     }
   }
 
@@ -123,10 +150,12 @@ export class CborDecoder {
     return object;
   }
 
-  private nested<T>(read: () => T): T {
+  private nested(major: number, info: number): unknown {
     // A tag and what it holds are two levels here and one for the encoder.
     if (++this.depth > 2 * MAX_DEPTH) throw corrupt();
-    const value = read();
+    const value = major === 4 ? this.array(this.begin([]), info)
+      : major === 5 ? this.properties(this.begin({}), info)
+        : this.tagged(this.argument(info));
     this.depth--;
     return value;
   }
@@ -137,8 +166,8 @@ export class CborDecoder {
       case TRUE: return true;
       case NULL: return null;
       case UNDEFINED: return undefined;
-      case FLOAT32: return this.fixed(4).getFloat32(this.at - 4);
-      case FLOAT64: return this.fixed(8).getFloat64(this.at - 8);
+      case FLOAT32: return this.fixed(4).getFloat32(0);
+      case FLOAT64: return this.fixed(8).getFloat64(0);
       default: throw corrupt();
     }
   }
@@ -176,10 +205,31 @@ export class CborDecoder {
     return value;
   }
 
+  /** As `text`, of a text that is likely to have been met before. */
+  private name(): string {
+    const { bytes, at } = this;
+    const length = bytes[at]! - 0x60;
+    const from = at + 1;
+    if (!(length > 0 && length <= SHORT_TEXT && from + length <= this.end)) return this.text();
+    const place = (length * 31 + bytes[from]! * 7 + bytes[from + length - 1]!) & (names.length - 1);
+    const known = names[place];
+    if (known !== undefined && known.bytes.length === length) {
+      let same = 0;
+      while (same < length && known.bytes[same] === bytes[from + same]) same++;
+      if (same === length) {
+        this.at = from + length;
+        return known.text;
+      }
+    }
+    const text = internalized(this.text());
+    names[place] = { bytes: bytes.slice(from, from + length), text };
+    return text;
+  }
+
   private properties(into: Record<string, unknown>, info: number): Record<string, unknown> {
     const count = this.count(info, 2);
     for (let index = 0; index < count; index++) {
-      const key = this.text();
+      const key = this.name();
       const value = this.value();
       if (key === '__proto__') Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
       else into[key] = value;

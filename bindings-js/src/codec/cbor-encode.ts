@@ -7,7 +7,8 @@ import {
 } from './cbor-tags.ts';
 
 const textEncoder = new TextEncoder();
-const tagOf = (value: object): string => Object.prototype.toString.call(value).slice(8, -1);
+const { toString } = Object.prototype;
+const tagOf = (value: object): string => toString.call(value).slice(8, -1);
 
 type Getter = (this: unknown) => string;
 const getterOf = (prototype: object, property: string | symbol): Getter =>
@@ -54,25 +55,26 @@ function wtf8(text: string): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
+/** So many are looked through one by one. */
+const FEW_OBJECTS = 8;
+
 export class CborEncoder {
   private readonly out = new ByteWriter(4096);
-  /** The first object; more than one go to `seen`, so that flat records need no map. */
-  private first: object | undefined;
-  private seen: Map<object, number> | undefined;
+  /** Objects in the order in which they begin; of many also their places, so that small values need no map. */
+  private readonly seen: object[] = [];
+  private places: Map<object, number> | undefined;
   private depth = 0;
 
   encode(value: unknown): Uint8Array {
     this.out.length = 0;
-    this.first = undefined;
-    this.seen = undefined;
     this.depth = 0;
     try {
       this.value(value);
       return this.out.copy();
     } finally {
       // Neither keep a large buffer for ever nor the objects alive.
-      this.first = undefined;
-      this.seen = undefined;
+      this.seen.length = 0;
+      this.places = undefined;
       if (this.out.bytes.length > 1 << 20) {
         this.out.bytes = new Uint8Array(4096);
         this.out.view = new DataView(this.out.bytes.buffer);
@@ -178,22 +180,26 @@ export class CborEncoder {
 
   /** An object is written once; from then on by its ordinal. */
   private reference(value: object): void {
-    if (this.first === undefined) {
-      this.first = value;
-    } else {
-      this.seen ??= new Map([[this.first, 0]]);
-      const ordinal = this.seen.get(value);
-      if (ordinal !== undefined) {
-        this.head(6, TAG_REFERENCE);
-        this.head(0, ordinal);
-        return;
-      }
-      this.seen.set(value, this.seen.size);
+    const ordinal = this.ordinalOf(value);
+    if (ordinal >= 0) {
+      this.head(6, TAG_REFERENCE);
+      this.head(0, ordinal);
+      return;
     }
+    this.places?.set(value, this.seen.length);
+    this.seen.push(value);
     if (++this.depth > MAX_DEPTH) throw refuse(`a value nested more than ${MAX_DEPTH} deep`);
     if (Array.isArray(value)) this.array(value);
     else this.object(value);
     this.depth--;
+  }
+
+  /** Below 0 if the object was not met yet. */
+  private ordinalOf(value: object): number {
+    const { seen } = this;
+    if (seen.length <= FEW_OBJECTS) return seen.indexOf(value);
+    this.places ??= new Map(seen.map((object, place) => [object, place]));
+    return this.places.get(value) ?? -1;
   }
 
   private array(value: readonly unknown[]): void {
@@ -209,8 +215,10 @@ export class CborEncoder {
 
   private object(value: object): void {
     if (ArrayBuffer.isView(value)) return this.view(value);
-    switch (tagOf(value)) {
-      case 'Object': return this.properties(value as Record<string, unknown>);
+    const tag = toString.call(value);
+    // The common case needs no part of it.
+    if (tag === '[object Object]') return this.properties(value as Record<string, unknown>);
+    switch (tag.slice(8, -1)) {
       case 'Date': return this.date(byBrand(Date.prototype.getTime, value));
       case 'Map': return this.map([...byBrand(Map.prototype.entries, value)]);
       case 'Set':

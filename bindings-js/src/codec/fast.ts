@@ -49,12 +49,18 @@ export function readAscii(bytes: Uint8Array, from: number, to: number): string |
     if ((a | b | c | d | e | f | g | h) >= 0x80) return undefined;
     text += fromCharCode(a, b, c, d, e, f, g, h);
   }
-  for (; at < to; at++) {
-    const unit = bytes[at]!;
-    if (unit >= 0x80) return undefined;
-    text += fromCharCode(unit);
+  // Each addition makes a new text: the fewer the better.
+  if (at + 4 <= to) {
+    const a = bytes[at]!, b = bytes[at + 1]!, c = bytes[at + 2]!, d = bytes[at + 3]!;
+    if ((a | b | c | d) >= 0x80) return undefined;
+    text += fromCharCode(a, b, c, d);
+    at += 4;
   }
-  return text;
+  const left = to - at;
+  if (left === 0) return text;
+  const a = bytes[at]!, b = left > 1 ? bytes[at + 1]! : 0, c = left > 2 ? bytes[at + 2]! : 0;
+  if ((a | b | c) >= 0x80) return undefined;
+  return text + (left === 1 ? fromCharCode(a) : left === 2 ? fromCharCode(a, b) : fromCharCode(a, b, c));
 }
 
 /** Bytes as they are. */
