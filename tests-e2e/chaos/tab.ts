@@ -122,7 +122,13 @@ class Tab implements Chaos {
 
   async reopen(): Promise<void> {
     const db = this.#db;
-    await db?.close();
+    try {
+      await db?.close();
+    } catch (error) {
+      // Its worker ended meanwhile: then it has closed itself and is opened again.
+      this.#note('close', error as Failure);
+      return;
+    }
     if (this.#db === db) await this.#open();
   }
 

@@ -63,7 +63,7 @@ function putStructured(value: unknown, out: Uint8Array, at: number, end: number)
 function readStructured(bytes: Uint8Array, from: number, to: number): unknown {
   const first = bytes[from]!;
   const size = first < SMALL ? 0 : first === 24 ? 1 : first === 25 ? 2 : first === 26 ? 4 : -1;
-  if (to - from !== 1 + size) return cborDecoder.decode(bytes, from, to);
+  if (size < 0 || to - from !== 1 + size) return cborDecoder.decode(bytes, from, to);
   if (size === 0) return first;
   let value = 0;
   for (let at = from + 1; at < to; at++) value = value * 0x100 + bytes[at]!;
