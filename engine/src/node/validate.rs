@@ -45,6 +45,7 @@ impl Node {
 
     fn check_cells(&self, inside: &dyn Fn(usize, usize) -> bool) -> std::result::Result<(), &'static str> {
         let mut records = 0;
+        let mut previous: Option<&[u8]> = None;
         let mut live = self.lower_fence().len() + self.upper_fence().map_or(0, <[u8]>::len);
         for index in 0..self.len() {
             let slot = self.slot(index);
@@ -65,9 +66,11 @@ impl Node {
                     return Err("an inner node counts more records than a tree can hold");
                 }
             }
-            if index > 0 && self.suffix(index - 1) >= self.suffix(index) {
+            if previous.is_some_and(|previous| previous >= stored) {
                 return Err("a node's keys are not in order");
             }
+            // The first child's key is the lower fence.
+            previous = Some(if is_first_child { self.suffix(0) } else { stored });
         }
         if live + self.garbage() != self.heap_bytes() {
             return Err("a node's heap does not add up");
