@@ -52,6 +52,8 @@ class Tab implements Chaos {
   #awake = 0;
   /** Of this load: the largest that was read, by counter. */
   #seen: number[] = [];
+  /** It was closed by itself. */
+  #isReopening = false;
   /** Appends that were acknowledged to this load in this round. */
   #appended = new Map<number, boolean>();
 
@@ -81,13 +83,14 @@ class Tab implements Chaos {
     db.addEventListener('close', ({ reason }) => {
       if (reason === undefined || this.#db !== db) return;
       this.#note('close event', reason as Failure);
+      this.#isReopening = true;
       this.#reopenLater();
     });
   }
 
   /** As an application would whose database was closed for it. */
   #reopenLater(): void {
-    this.#open().catch((error: Failure) => {
+    this.#open().then(() => { this.#isReopening = false; }, (error: Failure) => {
       this.#note('open', error);
       setTimeout(() => this.#reopenLater(), 500);
     });
@@ -125,9 +128,9 @@ class Tab implements Chaos {
     try {
       await db?.close();
     } catch (error) {
-      // Its worker ended meanwhile: then it has closed itself and is opened again.
+      // Its worker ended meanwhile. It is closed all the same, if it has not closed itself before and is opened again.
       this.#note('close', error as Failure);
-      return;
+      if (this.#isReopening) return;
     }
     if (this.#db === db) await this.#open();
   }
