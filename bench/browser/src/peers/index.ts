@@ -27,6 +27,10 @@ export const PEERS: Readonly<Record<string, PeerInfo>> = {
     title: 'Dexie', package: 'dexie', load: () => import('./dexie.ts'),
     use: 'the key is a property of the object; `bulkPut`, `bulkGet`, `toArray` of ranges.',
   },
+  'browser-level': {
+    title: 'browser-level', package: 'browser-level', load: () => import('./browser-level.ts'),
+    use: '`put`, `batch`, `get`, `getMany`, `nextv` with JSON values; its transactions are made to ask for the durability, for which it has no option.',
+  },
   'sqlite-wasm': {
     title: 'SQLite (opfs-sahpool)', package: '@sqlite.org/sqlite-wasm', load: () => import('./sqlite-wasm.ts'),
     use: 'in a worker spoken to by messages; a table without row ids, values as JSON text, prepared statements, write-ahead log with an exclusive lock.',
