@@ -3,6 +3,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
 import type { Database, ValueCodec } from 'mangrove-kv';
+import { turn } from '../src/client/async.ts';
+import { Connection } from '../src/client/connection.ts';
+import { Op } from '../src/client/protocol.ts';
+import type { Transport } from '../src/client/transport.ts';
+import { KvError } from '../src/errors.ts';
 import { rejects, withPath } from './support/kit.ts';
 
 const COUNT = 200;
@@ -124,3 +129,21 @@ test('an iterator that is given up frees its snapshot, with or without another r
   }
   await db.close();
 }));
+
+test('an engine that is replaced meanwhile is told of the collections first', async () => {
+  const sent: Uint8Array[] = [];
+  const transport: Transport = { takesBuffers: true, events: undefined, send: (message) => void sent.push(message), dispose: () => {} };
+  const connection = new Connection(transport);
+  connection.use('name', 'key', 'value');
+  const held = connection.hold(turn(), () => connection.request((writer) => writer.u8(Op.batch), () => 'done'));
+  const named = sent.length;
+  assert.equal(sent[0]![0], Op.use);
+  transport.events!.refuse(new KvError('KV_IO', 'the worker stopped'), named);
+  await turn();
+  await turn();
+  // The collection, then the batch, in one message.
+  assert.equal(sent[named]![0], Op.use);
+  assert.equal(sent[named]!.at(-1), Op.batch);
+  transport.events!.reply(Uint8Array.of(0, 0), 1);
+  assert.equal(await held, 'done');
+});

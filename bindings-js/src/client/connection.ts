@@ -40,6 +40,8 @@ export class Connection {
   #isScheduled = false;
   /** A request is being made ready that goes before those in `#batch`. */
   #isHeld = false;
+  /** The engine may not have heard of the collections. */
+  #mustName = false;
   #later: ((writer: RequestWriter) => unknown)[] = [];
   #laterTimer: ReturnType<typeof setTimeout> | undefined;
   #status: ConnectionStatus = 'open';
@@ -106,6 +108,10 @@ export class Connection {
     return index;
   }
 
+  #nameAll(): void {
+    for (const [key, index] of this.#collections) this.#name(index, ...JSON.parse(key) as [string, string, string]);
+  }
+
   /** A mismatch of codecs is answered to each request that uses the number. */
   #name(index: number, name: string, keyCodec: string, valueCodec: string): void {
     this.post((writer) => writer.u8(Op.use).uv(index).str(name).str(keyCodec).str(valueCodec), ignore);
@@ -149,6 +155,7 @@ export class Connection {
   async hold<T>(prepared: Promise<void>, run: () => Promise<T>): Promise<T> {
     this.#send();
     this.#isHeld = true;
+    this.#mustName = false;
     try {
       await prepared;
     } catch (error) {
@@ -164,6 +171,7 @@ export class Connection {
     // It was called before the end.
     if (status === 'closing') this.#status = 'open';
     try {
+      if (this.#mustName) this.#nameAll();
       return run();
     } finally {
       this.#status = status;
@@ -320,9 +328,10 @@ export class Connection {
 
   #onRefusal(error: KvError, count: number): void {
     for (const pending of this.#sent.splice(0, count).flat()) pending.reject(error);
-    // The engine may not have heard of the collections.
+    // What is being made ready goes first, and needs them as well.
+    this.#mustName = this.#isHeld;
     if (this.#status !== 'open') return;
-    for (const [key, index] of this.#collections) this.#name(index, ...JSON.parse(key) as [string, string, string]);
+    this.#nameAll();
     // Those who follow the commits have to ask to learn that they are cut off.
     this.#onNews();
   }
