@@ -6,7 +6,6 @@ import { expect } from './persistent.ts';
 export async function importCities(page: Page, query = ''): Promise<number> {
   await page.goto(`/${query}`);
   await page.getByTestId('import').click();
-  await expect(page.getByTestId('import-progress')).toBeVisible();
   await expect(page.getByTestId('list')).toBeVisible({ timeout: 60_000 });
   return hits(page);
 }

@@ -1,7 +1,7 @@
 // The demo for everybody: axe finds nothing on any page, light or dark, wide or narrow; all of it works from the keyboard.
 import AxeBuilder from '@axe-core/playwright';
 import type { Page } from '@playwright/test';
-import { importCities } from '../demo.ts';
+import { hits, importCities } from '../demo.ts';
 import { expect, test } from '../persistent.ts';
 
 async function expectClean(page: Page, what: string): Promise<void> {
@@ -15,10 +15,18 @@ async function importSome(page: Page): Promise<void> {
   await page.goto('/');
   await expect(page.getByTestId('import')).toBeVisible();
   await expectClean(page, 'welcome');
+  // Within the page, as all of it may be there before another click gets there.
+  await page.getByTestId('import-progress').evaluate((progress) => {
+    const observer = new MutationObserver(() => {
+      if (!/^[1-9].*per second/.test(progress.textContent ?? '')) return;
+      observer.disconnect();
+      document.querySelector<HTMLElement>('[data-testid="import-cancel"]')?.click();
+    });
+    observer.observe(progress, { subtree: true, childList: true, characterData: true });
+  });
   await page.getByTestId('import').click();
-  await expect(page.getByTestId('import-progress')).toContainText('per second', { timeout: 60_000 });
-  await page.getByTestId('import-cancel').click();
   await expect(page.getByTestId('list')).toBeVisible({ timeout: 60_000 });
+  expect(await hits(page)).toBeLessThan(100_000);
 }
 
 for (const colorScheme of ['light', 'dark'] as const) {

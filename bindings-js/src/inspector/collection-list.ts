@@ -1,6 +1,6 @@
 // The collections with their sizes, of which one is chosen.
 import type { CollectionLayout } from 'mangrove-kv';
-import { h } from './dom.ts';
+import { h, setText } from './dom.ts';
 import { formatBytes, plural } from './format.ts';
 import { nameOf } from './source.ts';
 import type { Context } from './view.ts';
@@ -10,11 +10,19 @@ export function sizeOf({ levels, valueSize }: CollectionLayout): number {
   return levels.reduce((sum, level) => sum + (level.fileSize > 0 ? level.fileSize : level.usedSize), valueSize);
 }
 
+/** The button of a collection, with what it says. */
+interface Row {
+  readonly item: HTMLElement;
+  readonly choose: HTMLElement;
+  readonly size: HTMLElement;
+}
+
 export class CollectionList {
   readonly element = h('ul', { class: 'collections' });
   readonly #context: Context;
   readonly #onChoose: () => void;
-  #drawn = '';
+  /** By name. A row stays the same element as its figures change: with it the focus, and a click that is under way. */
+  readonly #rows = new Map<string, Row>();
 
   constructor(context: Context, onChoose: () => void) {
     this.#context = context;
@@ -22,26 +30,34 @@ export class CollectionList {
   }
 
   show(collections: readonly CollectionLayout[]): void {
-    const rows = collections.map((one) => [one.name, `${plural(one.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(one))}`] as const);
-    const now = JSON.stringify([rows, this.#context.chosen]);
-    if (now === this.#drawn) return;
-    this.#drawn = now;
-    const root = this.element.getRootNode() as ShadowRoot;
-    const isFocused = this.element.contains(root.activeElement);
-    this.element.replaceChildren(...rows.map(([name, size]) => h('li', {}, h(
-      'button',
-      {
-        type: 'button',
-        'aria-pressed': String(name === this.#context.chosen),
-        click: () => {
-          this.#context.chosen = name;
-          this.show(collections);
-          this.#onChoose();
-        },
-      },
-      h('span', { class: 'name' }, nameOf(name)),
-      h('span', { class: 'soft small' }, size),
-    ))));
-    if (isFocused) this.element.querySelector<HTMLElement>('[aria-pressed="true"]')?.focus();
+    const names = new Set(collections.map(({ name }) => name));
+    for (const [name, { item }] of this.#rows) {
+      if (names.has(name)) continue;
+      item.remove();
+      this.#rows.delete(name);
+    }
+    for (const [index, collection] of collections.entries()) {
+      const row = this.#rows.get(collection.name) ?? this.#add(collection.name);
+      if (this.element.children[index] !== row.item) this.element.insertBefore(row.item, this.element.children[index] ?? null);
+      setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}`);
+    }
+    this.#press();
+  }
+
+  #add(name: string): Row {
+    const size = h('span', { class: 'soft small' });
+    const click = (): void => {
+      this.#context.chosen = name;
+      this.#press();
+      this.#onChoose();
+    };
+    const choose = h('button', { type: 'button', click }, h('span', { class: 'name' }, nameOf(name)), size);
+    const row = { item: h('li', {}, choose), choose, size };
+    this.#rows.set(name, row);
+    return row;
+  }
+
+  #press(): void {
+    for (const [name, { choose }] of this.#rows) choose.setAttribute('aria-pressed', String(name === this.#context.chosen));
   }
 }

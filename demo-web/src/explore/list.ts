@@ -6,6 +6,8 @@ const ROW_HEIGHT = 40;
 const MAX_HEIGHT = 8_000_000;
 const PAGE = 50;
 const MAX_PAGES = 50;
+/** The position, and what `cells` gives. */
+const COLUMNS = 4;
 
 export interface ListSource<T> {
   total: number;
@@ -13,11 +15,28 @@ export interface ListSource<T> {
 }
 
 export interface ListOptions<T> {
-  readonly cells: (item: T) => string[];
+  readonly cells: (item: T) => readonly [string, string, string];
   readonly onOpen: (item: T) => void;
   readonly onDelete: (item: T) => void;
   /** Whether it was changed just now. */
   readonly isFresh: (item: T) => boolean;
+}
+
+/** A number and three cells, still empty. */
+function makeRow(index: number): HTMLElement {
+  const row = document.createElement('div');
+  row.className = 'row';
+  row.id = `row-${index}`;
+  row.dataset['index'] = String(index);
+  row.setAttribute('role', 'row');
+  row.setAttribute('aria-rowindex', String(index + 1));
+  for (let column = 1; column <= COLUMNS; column++) {
+    const cell = document.createElement('span');
+    cell.setAttribute('aria-colindex', String(column));
+    cell.setAttribute('role', 'gridcell');
+    row.append(cell);
+  }
+  return row;
 }
 
 export class VirtualList<T> {
@@ -32,6 +51,8 @@ export class VirtualList<T> {
   private readonly options: ListOptions<T>;
   private readonly spacer: HTMLElement;
   private readonly rows: HTMLElement;
+  /** The rows in the page by their positions. */
+  private readonly drawn = new Map<number, HTMLElement>();
 
   constructor(root: HTMLElement, options: ListOptions<T>) {
     this.root = root;
@@ -110,34 +131,41 @@ export class VirtualList<T> {
     const from = Math.floor(top);
     const to = Math.min(this.source.total, from + Math.ceil(this.root.clientHeight / ROW_HEIGHT) + 1);
     this.rows.style.transform = `translateY(${(from - top) * ROW_HEIGHT}px)`;
-    const rows: HTMLElement[] = [];
-    for (let index = from; index < to; index++) rows.push(this.row(index));
-    this.rows.replaceChildren(...rows);
+    this.drawRows(from, to);
     const isVisible = this.active >= from && this.active < to;
     if (isVisible) this.root.setAttribute('aria-activedescendant', `row-${this.active}`);
     else this.root.removeAttribute('aria-activedescendant');
   }
 
-  private row(index: number): HTMLElement {
-    const row = document.createElement('div');
-    row.className = index === this.active ? 'row active' : 'row';
-    row.id = `row-${index}`;
-    row.dataset['index'] = String(index);
-    row.setAttribute('role', 'row');
-    row.setAttribute('aria-rowindex', String(index + 1));
-    row.setAttribute('aria-selected', String(index === this.active));
+  /** A row that stays in view stays the same element: with it a click that is under way. */
+  private drawRows(from: number, to: number): void {
+    for (const [index, row] of this.drawn) {
+      if (index >= from && index < to) continue;
+      row.remove();
+      this.drawn.delete(index);
+    }
+    for (let index = from; index < to; index++) {
+      let row = this.drawn.get(index);
+      if (row === undefined) {
+        row = makeRow(index);
+        this.drawn.set(index, row);
+        this.rows.insertBefore(row, this.rows.children[index - from] ?? null);
+      }
+      this.fillRow(row, index);
+    }
+  }
+
+  private fillRow(row: HTMLElement, index: number): void {
     const item = this.item(index);
-    const texts = item === undefined ? ['…', '', ''] : this.options.cells(item);
+    const texts = [formatCount(index + 1), ...(item === undefined ? ['…', '', ''] : this.options.cells(item))];
+    for (const [column, text] of texts.entries()) {
+      const cell = row.children[column];
+      if (cell !== undefined && cell.textContent !== text) cell.textContent = text;
+    }
+    row.setAttribute('aria-selected', String(index === this.active));
+    row.classList.toggle('active', index === this.active);
     row.classList.toggle('loading', item === undefined);
     row.classList.toggle('fresh', item !== undefined && this.options.isFresh(item));
-    row.append(...[formatCount(index + 1), ...texts].map((text, column) => {
-      const cell = document.createElement('span');
-      cell.setAttribute('aria-colindex', String(column + 1));
-      cell.setAttribute('role', 'gridcell');
-      cell.textContent = text;
-      return cell;
-    }));
-    return row;
   }
 
   /** The item at a position, if it has arrived; asks for it otherwise. */
