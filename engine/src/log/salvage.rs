@@ -92,7 +92,8 @@ fn half_bytes(bytes: &[u8]) -> Option<usize> {
 }
 
 fn without_start(bytes: &[u8]) -> SalvagedLog {
-    let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(bytes.len()), None);
+    // Where no second half was begun, how long the first one may become is not known.
+    let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(MAX_BYTES as usize / 2), None);
     let continues = |header: &HalfHeader| header.from.salt != header.salt;
     let first = |header: &HalfHeader| (Position::first(header.half, header.salt), Some(header.base_version));
     let (start, version) = match &halves.headers {
@@ -115,7 +116,10 @@ fn without_start(bytes: &[u8]) -> SalvagedLog {
 }
 
 struct Halves<'a> {
+    /// As far as the file goes.
     bytes: [&'a [u8]; 2],
+    /// What the database gives to a half: nothing in it unpacks to more.
+    half_bytes: usize,
     headers: [Option<HalfHeader>; 2],
 }
 
@@ -132,6 +136,7 @@ impl<'a> Halves<'a> {
         let ours = |header: &HalfHeader| database_id.is_none_or(|id| id == header.database_id);
         Self {
             bytes,
+            half_bytes,
             headers: [header(0).filter(ours), header(1).filter(ours)],
         }
     }
@@ -144,7 +149,7 @@ impl<'a> Halves<'a> {
             is_behind_damage: false,
         };
         let mut half = usize::from(start.half & 1);
-        chain.half(self.bytes[half]);
+        chain.half(self.bytes[half], self.half_bytes);
         for _ in 0..2 {
             half = 1 - half;
             let Some(header) = &self.headers[half] else {
@@ -157,7 +162,7 @@ impl<'a> Halves<'a> {
                 break;
             }
             chain.go_on(header);
-            chain.half(self.bytes[half]);
+            chain.half(self.bytes[half], self.half_bytes);
         }
         chain.log
     }
@@ -173,7 +178,7 @@ struct Intact {
 }
 
 /// All intact records of the half with this salt, in the order of their places.
-fn intact(bytes: &[u8], salt: u64, from: u32) -> Vec<Intact> {
+fn intact(bytes: &[u8], half_bytes: usize, salt: u64, from: u32) -> Vec<Intact> {
     let mut found = Vec::new();
     let mut budget = bytes.len().saturating_mul(SEARCH_FACTOR);
     let mut at = (from.max(HALF_HEADER_BYTES) as usize).next_multiple_of(record::ALIGN);
@@ -182,7 +187,7 @@ fn intact(bytes: &[u8], salt: u64, from: u32) -> Vec<Intact> {
             .filter(|len| *len <= rest.len() && *len <= budget)
             .and_then(|len| {
                 budget -= len;
-                let record = record::decode(salt, bytes.len(), rest)?;
+                let record = record::decode(salt, half_bytes, rest)?;
                 let operations: Result<Vec<_>, _> = Operations::new(&record.payload).collect();
                 let ends = operations.ok()?.into_iter().filter(|one| *one == Operation::End);
                 let commits = ends.count() as u64;
@@ -212,8 +217,8 @@ struct Chain {
 impl Chain {
     /// Takes the records of one half. Where the chain is broken it goes on only if a later record proves that what is broken was durable: what
     /// a power cut left behind a torn record was never part of the log.
-    fn half(&mut self, bytes: &[u8]) {
-        let list = intact(bytes, self.end.salt, self.end.offset);
+    fn half(&mut self, bytes: &[u8], half_bytes: usize) {
+        let list = intact(bytes, half_bytes, self.end.salt, self.end.offset);
         let mut proven: Vec<u32> = list.iter().map(|found| found.info.flushed_to).collect();
         for index in (1..proven.len()).rev() {
             proven[index - 1] = proven[index - 1].max(proven[index]);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Completeness, Database, Durability, Error, LogState, Options, recover};
+use mangrove_engine::{Completeness, Compression, Database, Durability, Error, LogState, Options, recover};
 
 use crate::common::{Flavour, State, options, read_state};
 use crate::{Files, blocks, recovered_files};
@@ -78,6 +78,53 @@ fn commits_that_are_in_the_log_alone_come_back() {
     assert_eq!(report.log.state, LogState::Intact);
     assert_eq!(report.log.applied_records, u64::from(COMMITS - CHECKPOINT_AT));
     assert_eq!(report.log.lost_commits, 0);
+}
+
+/// The file of a log ends behind its last record: what that unpacks to may be longer than all of the file.
+#[test]
+fn a_commit_that_unpacks_to_more_than_the_file_comes_back() {
+    let memory = MemoryStorage::new();
+    let large_log = Options {
+        log_bytes: 1 << 20,
+        compression: Compression::Lz4,
+        cache_bytes: 1 << 20,
+        ..options(Flavour::Tiny, 1)
+    };
+    let database = Database::open(Arc::new(memory.clone()), large_log).expect("memory works");
+    let commit = |records: u32| {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in 0..records {
+            let value = [number as u8; 100];
+            transaction
+                .set("c", &number.to_be_bytes(), &value)
+                .expect("memory works");
+        }
+        transaction.commit(Durability::Strict).expect("memory works");
+    };
+    commit(1);
+    database.checkpoint().expect("memory works");
+    commit(900);
+    let expected = read_state(&database.snapshot()).expect("it is intact");
+    drop(database);
+    let mut files = memory.files();
+    assert!(files["log"].len() < 900 * 100);
+    // The slots one after the other, then both.
+    for damaged in [[true, false], [false, true], [true, true]] {
+        let data = files.get_mut("data").expect("it is there");
+        let whole = data.clone();
+        for slot in (0..2).filter(|slot| damaged[*slot]) {
+            data[slot * 4096..(slot + 1) * 4096].fill(0x77);
+        }
+        let leaf = blocks(data)
+            .iter()
+            .map(|block| block.start)
+            .find(|at| data[at + 4] == 1);
+        data[leaf.expect("the checkpoint wrote one") + 40] ^= 1;
+        let (report, state) = recovered_files(&files, &format!("{damaged:?}"));
+        assert_eq!(report.log.lost_commits, 0, "{damaged:?}");
+        assert!(state.values().next() == expected.values().next(), "{damaged:?}");
+        files.insert("data".to_owned(), whole);
+    }
 }
 
 #[test]
