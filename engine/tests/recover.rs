@@ -42,7 +42,10 @@ fn storage_of(data: &[u8]) -> MemoryStorage {
 fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<State>) {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
-    let mut history = History::default();
+    let mut history = History {
+        remembered: Some(BTreeSet::new()),
+        ..History::default()
+    };
     run(&storage, flavour, seed, commits, &mut history).expect("memory works");
     let database = Database::open(storage, options(flavour, 1)).expect("it was closed or dropped");
     history.states.truncate(database.version() as usize + 1);
@@ -135,9 +138,10 @@ fn same_record(data: &[u8], original: &[u8], at: usize) -> bool {
 }
 
 fn newest_slot(data: &[u8]) -> usize {
+    // A cut may have left the second copy alone.
     let generation = |slot: usize| {
-        let bytes = data[slot * 4096 + 32..].first_chunk().expect("a slot is longer");
-        u64::from_le_bytes(*bytes)
+        let copies = [0, 2048].map(|copy| data[slot * 4096 + copy + 32..].first_chunk().expect("a slot is longer"));
+        copies.map(|bytes| u64::from_le_bytes(*bytes)).into_iter().max()
     };
     usize::from(generation(1) > generation(0))
 }

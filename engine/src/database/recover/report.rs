@@ -34,6 +34,8 @@ pub enum Completeness {
     /// Exactly the newest state.
     Exact,
     /// Exactly one state, the newest that was found. A superblock or the log is lost, so newer commits may have been lost as a whole.
+    /// One case looks like it and cannot be told from it: a power cut took commits that were not flushed out of the log, a checkpoint has
+    /// them, and its superblock is lost. Then records that these commits changed can be as the log before them says.
     Reconstructed,
     /// Something, or a part of the log, could not be read. Records that were lost may be missing, or stand there as an earlier checkpoint had them.
     Salvage,
