@@ -287,6 +287,7 @@ export class Peer {
   /** Lets the others go first. */
   #requeue(ms: number): void {
     this.#role = 'follower';
+    this.#openingAt = this.#env.now();
     this.#letGo();
     this.#cancelRetry();
     this.#cancelRetry = this.#env.after(ms, () => {
@@ -343,11 +344,11 @@ export class Peer {
   #notOpened(error: KvError): void {
     this.#cancelOpening = () => {};
     if (this.#role !== 'opening' && this.#role !== 'leader') return;
-    // Who was served before stays, as another may be able to lead, if only what holds the files goes.
-    if (this.#client.hasOpened && error.code === 'KV_LOCKED') {
+    // Who was served before stays: what holds the files may go, or room for the engine be found, or another tab lead.
+    if (this.#client.hasOpened && error.retryable) {
       this.#client.refuse(error.message, error.code);
       // Who was about to leave has left by now.
-      if (this.role === 'opening') this.#requeue(RETRY_MS);
+      if (this.role === 'opening' || this.role === 'leader') this.#requeue(RETRY_MS);
       return;
     }
     this.#fail(error);

@@ -626,6 +626,79 @@ describe('a thief that does not get the files', () => {
   });
 });
 
+describe('a tab that has no room for the engine', () => {
+  test('stays if it was served before, says so, and leads once there is room', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.faults.noRoom = 1;
+    world.kill(first);
+    const refused = second.push(increment);
+    world.run(2000, () => refused.refused !== undefined);
+    assert.equal(refused.refused?.code, 'KV_IO');
+    assert.equal(second.failure, undefined);
+    world.faults.noRoom = 0;
+    pass(world, 3000);
+    assert.equal(second.peer.role, 'leader');
+    const asked = second.push(increment);
+    pass(world, 2000);
+    assert.equal(asked.outcomes?.length, 1);
+  });
+
+  test('lets another lead', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    world.faults.noRoom = 1;
+    world.kill(first);
+    world.run(2000, () => second.peer.role === 'opening' || third.peer.role === 'opening');
+    world.run(2000, () => second.peer.role === 'follower' && third.peer.role === 'follower');
+    world.faults.noRoom = 0;
+    pass(world, 3000);
+    assert.deepEqual([second.peer.role, third.peer.role].sort(), ['follower', 'leader']);
+  });
+
+  test('fails if it was never served', () => {
+    const world = make({ noRoom: 1 });
+    const tab = world.open();
+    pass(world);
+    assert.equal(tab.failure?.code, 'KV_IO');
+    assert.equal(tab.failure?.retryable, true);
+  });
+
+  test('waits for who may lead now as long as for anybody', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    // It has heard of a tab that opens, long ago.
+    first.leave();
+    pass(world, 5900);
+    assert.equal(second.peer.role, 'leader');
+    world.freeze(third);
+    world.faults.crash = world.faults.noRoom = 1;
+    const asked = second.push(increment);
+    world.run(2000, () => asked.refused !== undefined);
+    world.faults.crash = world.faults.noRoom = 0;
+    // The world sees to it that nobody steals too early.
+    world.run(15_000, () => second.peer.role === 'leader');
+    assert.equal(second.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+  });
+
+  test('stays also if its engine has crashed', () => {
+    const world = make();
+    const [first] = together(world) as [Tab];
+    world.faults.crash = 1;
+    world.faults.noRoom = 1;
+    const asked = first.push(increment);
+    world.run(2000, () => asked.refused !== undefined);
+    assert.equal(first.failure, undefined);
+    world.faults.crash = world.faults.noRoom = 0;
+    pass(world, 3000);
+    assert.equal(first.peer.role, 'leader');
+    const again = first.push(increment);
+    pass(world, 2000);
+    assert.equal(again.outcomes?.length, 1);
+  });
+});
+
 describe('an engine that crashes', () => {
   test('is opened again, and the request is executed once more', () => {
     const world = make();

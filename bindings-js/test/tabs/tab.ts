@@ -44,6 +44,7 @@ export class Tab {
   sleptUntil = -Infinity;
   /** By what the world delivered; who opens the files or lets go of them counts. */
   heardLeaderAt = -Infinity;
+  #newestTerm = 0;
   heardItselfAt = -Infinity;
   stoleAt = -Infinity;
   steals = 0;
@@ -118,6 +119,10 @@ export class Tab {
     if ('client' in message && message.client === this.id) {
       this.heardItselfAt = this.world.now;
     } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
+      const term = 'term' in message ? message.term : this.#newestTerm;
+      // One that another has followed, even this one itself, may be heard of late.
+      if (term < this.#newestTerm) return;
+      this.#newestTerm = term;
       this.heardLeaderAt = this.world.now;
     }
   }

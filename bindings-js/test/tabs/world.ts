@@ -38,6 +38,8 @@ export interface Faults {
   die: number;
   /** Opening the files. */
   notOpened: number;
+  /** There is no room for an engine at the moment. */
+  noRoom: number;
   /** Closing them. */
   notClosed: number;
   /** A commit is stored later. */
@@ -47,7 +49,7 @@ export interface Faults {
 }
 
 export const noFaults: Faults = {
-  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, notClosed: 0, later: 0, lateMs: 0,
+  drop: 0, duplicate: 0, delay: 0, delayMs: 0, underway: 0, buffer: 1, crash: 0, die: 0, notOpened: 0, noRoom: 0, notClosed: 0, later: 0, lateMs: 0,
 };
 
 export interface Counts {
@@ -507,6 +509,11 @@ export class World implements Observer {
       this.later(1 + this.random.below(40), tab, () => {
         if (isOver) return;
         isOver = true;
+        if (this.random.chance(this.faults.noRoom)) {
+          letGo();
+          this.say(() => `${tab.id} has no room for the engine`);
+          return failed(new KvError('KV_IO', 'no room', { retryable: true }));
+        }
         if (this.random.chance(this.faults.notOpened)) {
           letGo();
           const code = this.random.pick(['KV_QUOTA_EXCEEDED', 'KV_IO'] as const);
