@@ -8,8 +8,8 @@ export type { KvErrorCode } from './errors.ts';
 export type {
   Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
   WatchOptions, Watchable,
-} from './feed-types.ts';
-export type { SchemaIssue, SchemaResult, StandardSchema } from './schema-types.ts';
+} from './types/feed.ts';
+export type { SchemaIssue, SchemaResult, StandardSchema } from './types/schema.ts';
 export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
@@ -17,4 +17,4 @@ export type {
   Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncWriter,
   Transaction, TransactionOptions, UnsupportedReason, Updated, VerifyProblem, VerifyReport, WasmSource, WorkerSource, WriteOptions, Writer,
 } from './types.ts';
-export type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+export type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';

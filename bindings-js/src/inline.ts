@@ -3,7 +3,7 @@ import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import { inlineModule } from './inline-wasm.ts';
 import type { Database, OpenOptions } from './types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, openSync, persist } from './browser.ts';

@@ -5,7 +5,7 @@ import packed from '../build/wasm-upkeep/inline.js';
 import { createModuleLoader } from './node-wasm.ts';
 import { recoverWith, restoreWith } from './upkeep/node.ts';
 import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 const { load } = createModuleLoader(() => gunzipSync(Buffer.from(packed, 'base64')));
 

@@ -2,7 +2,7 @@
 import { createModuleLoader } from './node-wasm.ts';
 import { recoverWith, restoreWith } from './upkeep/node.ts';
 import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 const { load } = createModuleLoader(() => new URL('./mangrove_upkeep_bg.wasm', import.meta.url));
 

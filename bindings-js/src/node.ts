@@ -7,7 +7,7 @@ import type { Key } from './codec/keys.ts';
 import { openIn, openSyncIn } from './node-host.ts';
 import { createNodeLoader } from './node-wasm.ts';
 import type { Database, OpenOptions, SyncDatabase } from './types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';

@@ -4,7 +4,7 @@ import { createBrowserLoader } from './browser.ts';
 import { unpackModule } from './unpack-wasm.ts';
 import { recoverIn, restoreIn } from './upkeep/page.ts';
 import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 const loadModule = createBrowserLoader(() => unpackModule(packed));
 

@@ -2,7 +2,7 @@
 import { createBrowserLoader } from './browser.ts';
 import { recoverIn, restoreIn } from './upkeep/page.ts';
 import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 // Bundlers know this form.
 const loadModule = createBrowserLoader(() => new URL('./mangrove_upkeep_bg.wasm', import.meta.url));

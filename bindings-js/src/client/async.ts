@@ -41,12 +41,12 @@ export function turn(): Promise<void> {
   });
 }
 
-interface Waiting {
+interface AbortCalls {
   readonly calls: Set<() => void>;
   readonly listener: () => void;
 }
 
-const waiting = new WeakMap<AbortSignal, Waiting>();
+const waiting = new WeakMap<AbortSignal, AbortCalls>();
 
 /** Calls `call` at the abort, until what it returns is called. All share one listener: Node warns of more than ten. */
 export function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {

@@ -43,7 +43,7 @@ export class Awake {
 }
 
 /** One that asks. */
-export class Waiting {
+export class Asker {
   readonly #awake = new Awake();
   #patience = PATIENCE;
   #asked = 0;

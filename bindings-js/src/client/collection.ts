@@ -2,7 +2,7 @@
 import { KvError } from '../errors.ts';
 import type { Bound } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types.ts';
-import type { Commit, CommitIterator, Subscription, WatchOptions } from '../feed-types.ts';
+import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
 import type {
   Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updated, WriteOptions, Writer,
 } from '../types.ts';

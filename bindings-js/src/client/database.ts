@@ -3,7 +3,7 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
-import type { ChangesOptions, CommitIterator } from '../feed-types.ts';
+import type { ChangesOptions, CommitIterator } from '../types/feed.ts';
 import type {
   Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Layout, LayoutOptions,
   MaintenanceOptions, Result,

@@ -1,6 +1,6 @@
 // Validates what is written by the schema of its collection.
 import { KvError } from '../errors.ts';
-import type { SchemaIssue, SchemaResult, StandardSchema } from '../schema-types.ts';
+import type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
 import { checkSignal, ignore } from './async.ts';
 
 /** Gives what is stored for a value. */

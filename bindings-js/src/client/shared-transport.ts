@@ -3,7 +3,7 @@ import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import { names } from '../tabs/messages.ts';
 import { onAbort } from './async.ts';
-import { Waiting } from './awake.ts';
+import { Asker } from './awake.ts';
 import { START_MS } from './worker-transport.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
@@ -37,7 +37,7 @@ export class SharedTransport implements Transport {
   #stopped: (reason: string) => void = () => {};
   #left: ((error: KvError | undefined) => void) | undefined;
   #isOver = false;
-  readonly #waiting = new Waiting();
+  readonly #asker = new Asker();
   readonly #ears = new AbortController();
 
   private constructor(start: () => WorkerPort, request: Promise<SharedRequest>) {
@@ -62,7 +62,7 @@ export class SharedTransport implements Transport {
   send(message: Uint8Array<ArrayBuffer>): void {
     this.#unanswered++;
     this.#worker.postMessage(message, [message.buffer]);
-    this.#waiting.asked();
+    this.#asker.asked();
   }
 
   async dispose(): Promise<void> {
@@ -144,7 +144,7 @@ export class SharedTransport implements Transport {
 
   #reply(bytes: Uint8Array, count: number): void {
     this.#unanswered -= count;
-    this.#waiting.answered();
+    this.#asker.answered();
     this.events?.reply(bytes, count);
   }
 
@@ -224,7 +224,7 @@ export class SharedTransport implements Transport {
     this.#isOver = true;
     this.#unwatch();
     this.#ears.abort();
-    this.#waiting.end();
+    this.#asker.end();
     void this.#worker.terminate();
   }
 }

@@ -21,7 +21,8 @@ export interface OwnLeader {
   request(request: Request): void;
 }
 
-interface Waiting {
+/** Of the page, and not sent yet. */
+interface Unsent {
   readonly message: Uint8Array;
   readonly since: number;
 }
@@ -53,7 +54,7 @@ export class Client {
   readonly #options: ClientOptions;
   readonly #page: PageEvents;
   readonly #announce: (message: Message) => void;
-  readonly #waiting: Waiting[] = [];
+  readonly #waiting: Unsent[] = [];
   #flight: Flight | undefined;
   #seq = 0;
   /** What the page has open, as its leader last said. */
@@ -341,7 +342,7 @@ export class Client {
   }
 }
 
-function join(parts: readonly Waiting[]): Uint8Array {
+function join(parts: readonly Unsent[]): Uint8Array {
   if (parts.length === 1) return parts[0]!.message;
   const whole = new Uint8Array(parts.reduce((bytes, { message }) => bytes + message.length, 0));
   let at = 0;

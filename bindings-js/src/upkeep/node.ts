@@ -6,7 +6,7 @@ import { prepareDirectory, toPath } from '../node-host.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from '../upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import type { LoadModule } from '../wasm.ts';
 import { RenamedStorage, UnchangedStorage } from './files.ts';
 import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, pour, readerOf } from './options.ts';

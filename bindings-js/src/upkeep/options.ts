@@ -2,7 +2,7 @@
 import { abortable, checkFunction } from '../client/async.ts';
 import { KvError } from '../errors.ts';
 import type { StorageFile } from '../types.ts';
-import type { RecoverOptions, RestoreOptions } from '../upkeep-types.ts';
+import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
 import type { Phase } from './job.ts';
 
 export type Backup = ReadableStream<Uint8Array> | Blob;

@@ -4,7 +4,7 @@ import { abortable } from '../client/async.ts';
 import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from '../upkeep-types.ts';
+import type { RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import { isWasmSource } from '../wasm.ts';
 import type { LoadModule } from '../wasm.ts';
 import { MADE_FILES } from './opfs.ts';

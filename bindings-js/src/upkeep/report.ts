@@ -1,5 +1,5 @@
 // What came of the work, as the module says it, and as `recover` does.
-import type { RecoverReport } from '../upkeep-types.ts';
+import type { RecoverReport } from '../types/upkeep.ts';
 import type { VerifyProblem } from '../types.ts';
 
 export interface RestoreReport {

@@ -1,7 +1,7 @@
 // Commits as the engine writes them.
 import { keyCodecs } from '../../codec/keys.ts';
 import { valueCodecs } from '../../codec/values.ts';
-import type { Change, Commit } from '../../feed-types.ts';
+import type { Change, Commit } from '../../types/feed.ts';
 import { decodeKey, decodeValue } from '../codecs.ts';
 import { findCodecs } from '../known-codecs.ts';
 import type { CodecPair } from '../known-codecs.ts';

@@ -1,5 +1,5 @@
 // Ways to follow commits: of one collection's range, or of the whole database.
-import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../feed-types.ts';
+import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../types/feed.ts';
 import { KvError } from '../../errors.ts';
 import type { Bounds, SignalOptions } from '../../types.ts';
 import { checkCount, checkFunction, dispose, ignore, onAbort } from '../async.ts';

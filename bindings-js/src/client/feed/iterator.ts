@@ -1,5 +1,5 @@
 // Follows the commits of an engine: asks for those there are, then waits until it says that there are more.
-import type { Commit, CommitIterator } from '../../feed-types.ts';
+import type { Commit, CommitIterator } from '../../types/feed.ts';
 import { abortable, asyncDispose, checkSignal, ignore, onAbort } from '../async.ts';
 import type { Connection } from '../connection.ts';
 import { DONE } from '../iterator.ts';

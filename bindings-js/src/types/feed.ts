@@ -1,5 +1,5 @@
 // What is told about commits to those who follow them.
-import type { Bounds, SignalOptions } from './types.ts';
+import type { Bounds, SignalOptions } from './range.ts';
 
 /** An entry was stored. */
 export interface SetChange<K, V> {

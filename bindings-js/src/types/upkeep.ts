@@ -1,5 +1,37 @@
-// Options and results of `restore` and `recover`.
-import type { MaintenanceOptions, WasmSource, WorkerSource } from './types.ts';
+// Options and results of upkeep: `verify`, `compact`, `backup`, `restore`, `recover`.
+import type { KvErrorCode } from '../errors.ts';
+import type { WasmSource, WorkerSource } from './open.ts';
+import type { SignalOptions } from './range.ts';
+
+/** Options of upkeep that may take long. */
+export interface MaintenanceOptions extends SignalOptions {
+  /** How far it is; `total` may change. What it throws ends the work. */
+  onProgress?: ((done: number, total: number) => void) | undefined;
+}
+
+/** What `verify` found. */
+export interface VerifyReport {
+  /** Whether nothing is damaged. */
+  readonly ok: boolean;
+  /** Blocks that were read and checked. */
+  readonly pagesChecked: number;
+  /** Entries in them. */
+  readonly entries: number;
+  /** Damage, in the order it was found. */
+  readonly problems: readonly VerifyProblem[];
+}
+
+/** One damage that `verify` found. */
+export interface VerifyProblem {
+  /** As of a `KvError`. */
+  readonly code: KvErrorCode;
+  /** Names the damage. */
+  readonly message: string;
+  /** Allocation unit where the damaged block begins. */
+  readonly page?: number;
+  /** Name of the collection it is in, if that is known. */
+  readonly collection?: string;
+}
 
 /** Options of `recover`. */
 export interface RecoverOptions extends MaintenanceOptions {

@@ -1,0 +1,55 @@
+// Figures of a database.
+
+/** Figures of an open database. Sizes are bytes; counters begin at 0 when it is opened. */
+export interface Stats {
+  /** Number of the newest commit. */
+  readonly version: number;
+  /** Number of the newest commit that survives a power cut. */
+  readonly durableVersion: number;
+  /** Collections, the default one included. */
+  readonly collections: number;
+  /** Entries of all collections. */
+  readonly entries: number;
+  /** Size of the file. */
+  readonly fileSize: number;
+  /** Part of the file that can be used at once. */
+  readonly freeSize: number;
+  /** Part of the file that is kept for snapshots and iterators, or until the next checkpoint. */
+  readonly keptSize: number;
+  /** Allocation unit. */
+  readonly unitSize: number;
+  /** Levels of the deepest collection. */
+  readonly depth: number;
+  /** Longest key. */
+  readonly maxKeySize: number;
+  /** Nodes found in memory. */
+  readonly cacheHits: number;
+  /** Nodes that had to be read. */
+  readonly cacheMisses: number;
+  /** Unchanged nodes in memory. */
+  readonly cacheSize: number;
+  /** Changed nodes in memory that are not written yet. */
+  readonly dirtySize: number;
+  /** Snapshots and iterators that are open. */
+  readonly openSnapshots: number;
+  /** Number of the commit that the oldest of them sees. */
+  readonly oldestSnapshot?: number;
+  /** Times that commits were made durable. */
+  readonly checkpoints: number;
+  /** Size of the log's file. */
+  readonly logSize: number;
+  /** Handed to the log. */
+  readonly logBytesWritten: number;
+  /** Records handed to the log, each of one commit or more. */
+  readonly logRecords: number;
+  /** Flushes of the log, each for one commit or more. */
+  readonly logFlushes: number;
+  /** Memory of the engine's WebAssembly instance, which never shrinks. */
+  readonly memorySize: number;
+  /** The newest checkpoint was damaged at opening; the one before it and the log gave the same state. The next checkpoint heals it. */
+  readonly recoveredFromOlder: boolean;
+  /** Read from the data file. */
+  readonly bytesRead: number;
+  /** Written to the data file. */
+  readonly bytesWritten: number;
+}
