@@ -1,15 +1,16 @@
 // Whether the schedules and the stories would find mistakes: each of these is made in a copy, and something has to fail. In `src/tabs` they are
 // mistakes of the protocol, in `store.ts` of what it expects of the engine. Names as arguments select some of them.
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { basename, join } from 'node:path';
+import { join } from 'node:path';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const SOURCES = fileURLToPath(new URL('../../src/tabs/', import.meta.url));
+const STORIES = readdirSync(HERE).filter((name) => name.endsWith('.test.ts'));
 const SCHEDULES = process.env.MANGROVE_TABS_SCHEDULES ?? '5000';
 
 /** A name, the file, what is in it, and what is there instead. */
@@ -85,11 +86,12 @@ function pathOf([, file]) {
 
 const directory = mkdtempSync(join(tmpdir(), 'mangrove-tabs-'));
 
-async function bundle(entry, mutation) {
-  const outfile = join(directory, basename(entry).replace('.ts', '.mjs'));
+/** The files with the mistake; gives where they are. */
+async function bundle(files, mutation) {
   const path = mutation === undefined ? '' : pathOf(mutation);
   await build({
-    entryPoints: [join(HERE, entry)], outfile, bundle: true, platform: 'node', format: 'esm', logLevel: 'error', sourcemap: false,
+    entryPoints: files.map((file) => join(HERE, file)), outdir: directory, outExtension: { '.js': '.mjs' }, bundle: true, platform: 'node', format: 'esm',
+    logLevel: 'error', sourcemap: false,
     plugins: [{
       name: 'mutate',
       setup: ({ onLoad }) => onLoad({ filter: /\/tabs\/\w+\.ts$/ }, (args) => {
@@ -97,7 +99,7 @@ async function bundle(entry, mutation) {
       }),
     }],
   });
-  return outfile;
+  return files.map((file) => join(directory, file.replace(/\.ts$/, '.mjs')));
 }
 
 function run(args) {
@@ -107,9 +109,9 @@ function run(args) {
 }
 
 async function find(mutation) {
-  const schedules = run([await bundle('run.ts', mutation)]);
+  const schedules = run(await bundle(['run.ts'], mutation));
   if (!schedules.passed) return /^seed .*$/m.exec(schedules.text)?.[0] ?? schedules.text;
-  const stories = run(['--test', '--test-reporter', 'tap', await bundle('scenarios.test.ts', mutation)]);
+  const stories = run(['--test', '--test-reporter', 'tap', ...await bundle(STORIES, mutation)]);
   return stories.passed ? undefined : (/^ *not ok .*$/m.exec(stories.text)?.[0].trim() ?? stories.text);
 }
 

@@ -1,0 +1,421 @@
+// What tabs do together, one story at a time: who leads, who is served, and that each write is done once.
+import { strict as assert } from 'node:assert';
+import { describe, test } from 'node:test';
+import { names } from '../../src/tabs/messages.ts';
+import type { Message } from '../../src/tabs/messages.ts';
+import { LOST, VERSIONS, kinds } from './operations.ts';
+import { loseFirst, make, pass, together } from './stories.ts';
+import type { Tab } from './tab.ts';
+import { DATABASE } from './world.ts';
+
+const { append, increment, read, openSnapshot, readSnapshot, follow, poll } = kinds;
+
+describe('one tab', () => {
+  test('opens, and serves itself without a word to anybody', () => {
+    const world = make();
+    const tab = world.open();
+    const asked = tab.push(append, read);
+    pass(world);
+    const { messages } = world.counts;
+    const again = tab.push(increment);
+    pass(world, 60_000);
+    assert.equal(tab.peer.role, 'leader');
+    assert.equal(tab.openings, 1);
+    assert.deepEqual(asked.outcomes, [1, 1]);
+    assert.deepEqual(again.outcomes, [1 * VERSIONS + 2]);
+    assert.equal(world.counts.messages, messages);
+  });
+
+  test('is answered in the order in which it asked', () => {
+    const world = make();
+    const tab = world.open();
+    const asked = Array.from({ length: 10 }, () => tab.push(append));
+    pass(world);
+    assert.deepEqual(asked.map(({ outcomes }) => outcomes), asked.map((_, i) => [i + 1]));
+  });
+
+  test('leaves once all is answered, and lets go of the files', () => {
+    const world = make();
+    const tab = world.open();
+    const asked = tab.push(append);
+    tab.leave();
+    assert.equal(tab.hasLeft, false);
+    pass(world);
+    assert.deepEqual(asked.outcomes, [1]);
+    assert.equal(tab.hasLeft, true);
+    assert.equal(world.holds(tab), false);
+    assert.deepEqual([...world.store.rows.keys()], []);
+  });
+
+  test('that leaves while it opens the files does not keep them', () => {
+    const world = make();
+    const tab = world.open();
+    world.run(1000, () => tab.peer.role === 'opening' && world.holds(tab));
+    tab.leave();
+    assert.equal(world.holds(tab), false);
+    pass(world);
+    assert.equal(tab.hasLeft, true);
+    const other = world.open();
+    pass(world);
+    assert.equal(other.peer.role, 'leader');
+  });
+
+  test('fails with the error of its files', () => {
+    const world = make({ notOpened: 1 });
+    const tab = world.open();
+    pass(world);
+    assert.match(tab.failure?.code ?? '', /^KV_(QUOTA_EXCEEDED|IO)$/);
+    world.faults.notOpened = 0;
+    const other = world.open();
+    pass(world);
+    assert.equal(other.peer.role, 'leader');
+  });
+
+  test('that wants the database for itself alone fails where another has it', () => {
+    const world = make();
+    together(world);
+    const tab = world.open({ exclusive: true });
+    pass(world);
+    assert.equal(tab.failure?.code, 'KV_EXISTS');
+  });
+});
+
+describe('two tabs', () => {
+  test('are served by the first', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    const asked = second.push(append, read);
+    pass(world);
+    const own = first.push(read);
+    pass(world);
+    assert.deepEqual(asked.outcomes, [1, 1]);
+    assert.deepEqual(own.outcomes, [1]);
+  });
+
+  test('the second leads when the first leaves', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    first.push(append);
+    first.leave();
+    const asked = second.push(append);
+    pass(world);
+    assert.equal(second.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [2]);
+    assert.equal(second.openings, 1);
+  });
+
+  test('the second leads when the first is killed, once the files come free', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.kill(first);
+    const asked = second.push(append);
+    pass(world, 2000);
+    assert.equal(second.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
+  test('who hears of what others commit goes on to when another leads', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    second.push(follow);
+    pass(world);
+    first.push(append);
+    pass(world);
+    assert.equal(second.hasNews, true);
+    second.hasNews = false;
+    second.push(poll);
+    third.push(append);
+    loseFirst(world, 'news', 100);
+    world.run(1000, () => world.store.version === 2);
+    world.kill(first);
+    pass(world, 5000);
+    assert.equal(second.peer.role, 'leader');
+    assert.equal(second.hasNews, true);
+  });
+});
+
+describe('each write is done once', () => {
+  test('when the leader dies between the commit and the reply', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    const asked = third.push(increment, increment);
+    world.run(1000, () => world.store.version === 2);
+    world.kill(first);
+    pass(world, 2000);
+    assert.equal(second.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1, 2 * VERSIONS + 2]);
+    assert.equal(world.store.version, 2);
+  });
+
+  test('when the leader dies between two commits of a message', () => {
+    const kept = new Set<number>();
+    for (let seed = 1; seed <= 20; seed++) {
+      const world = make({}, seed);
+      const [first, , third] = together(world, {}, {}) as [Tab, Tab, Tab];
+      const asked = third.push(increment, increment, increment);
+      const committed = world.committed.bind(world);
+      world.committed = (id) => {
+        committed(id);
+        if (world.store.version === 2) world.faults.die = 1;
+      };
+      world.run(1000, () => !first.isAlive);
+      world.committed = committed;
+      world.faults.die = 0;
+      kept.add(world.store.version);
+      pass(world, 2000);
+      assert.deepEqual(asked.outcomes, [1, 2, 3].map((i) => i * VERSIONS + i));
+    }
+    assert.deepEqual([...kept].sort(), [0, 1, 2]);
+  });
+
+  test('when the reply is lost', () => {
+    const world = make();
+    const [, second] = together(world, {}) as [Tab, Tab];
+    loseFirst(world, 'reply', 3);
+    const asked = second.push(increment);
+    pass(world, 20_000);
+    assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
+    assert.equal(world.counts.drops, 3);
+  });
+
+  test('when the request is lost', () => {
+    const world = make();
+    const [, second] = together(world, {}) as [Tab, Tab];
+    loseFirst(world, 'request', 3);
+    const asked = second.push(increment);
+    pass(world, 20_000);
+    assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
+  });
+
+  test('when everything is heard twice and out of order', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    Object.assign(world.faults, { duplicate: 1, delay: 0.5, delayMs: 2000 });
+    const asked = Array.from({ length: 20 }, (_, i) => {
+      pass(world, 100);
+      return (i % 2 === 0 ? first : second).push(increment);
+    });
+    pass(world, 20_000);
+    assert.equal(world.store.version, 20);
+    assert.deepEqual(asked.filter(({ outcomes }) => outcomes === undefined), []);
+  });
+
+  test('when the commit was not stored yet, and is gone with the leader', () => {
+    const world = make({ later: 1 });
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    const asked = second.push(increment);
+    world.run(1000, () => world.store.version === 1);
+    assert.equal(asked.outcomes, undefined);
+    world.kill(first);
+    pass(world, 2000);
+    assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
+    assert.equal(world.store.version, 1);
+  });
+
+  test('when the client is refused, and the leader comes back to its request', () => {
+    const world = make();
+    const [first, second] = together(world, { visible: false, deadlineMs: 5000 }) as [Tab, Tab];
+    world.freeze(first);
+    const sent = second.push(append);
+    pass(world, 100);
+    const waited = second.push(append);
+    pass(world, 10_000);
+    assert.equal(sent.refused?.retryable, false);
+    assert.equal(waited.refused?.retryable, true);
+    world.thaw(first);
+    const asked = second.push(append);
+    pass(world, 10_000);
+    assert.deepEqual(asked.outcomes, [2]);
+    assert.equal(world.store.outcomeOf(waited.operations[0]!.id), undefined);
+  });
+});
+
+describe('a worker that takes the place of another', () => {
+  test('is served as itself', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    second.push(append);
+    pass(world);
+    const again = world.restart(second);
+    const asked = again.push(append);
+    pass(world);
+    assert.equal(first.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [2]);
+  });
+
+  test('is not served before it has the lock of its name, or it would be forgotten', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    const again = world.restart(second);
+    const asked = again.push(append);
+    pass(world);
+    // The leader is to learn late that the worker before is gone.
+    const late = first.deferred.splice(0);
+    world.thaw(first);
+    pass(world, 100);
+    assert.equal(again.peer.role, 'joining');
+    assert.ok(!world.trace!.some((line) => line.includes('t2 says {"type":"request"') && line.includes('"seq":17')));
+    for (const event of late) event.run();
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
+  test('is not answered with what the other did last, when the leader dies too', () => {
+    for (let seed = 1; seed <= 20; seed++) {
+      const world = make({}, seed);
+      const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+      third.push(append);
+      pass(world);
+      const again = world.restart(third);
+      world.kill(first);
+      pass(world, 2000);
+      assert.equal(second.peer.role, 'leader');
+      for (let version = 2; version < 5; version++) {
+        const asked = again.push(append);
+        pass(world);
+        assert.deepEqual(asked.outcomes, [version]);
+      }
+    }
+  });
+});
+
+describe('what a page has open', () => {
+  test('is taken up by the next leader while nothing was committed', () => {
+    const world = make();
+    const [first, , third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    const opened = third.push(append, openSnapshot);
+    pass(world);
+    const handle = Math.floor(opened.outcomes![1]! / VERSIONS);
+    world.kill(first);
+    pass(world, 2000);
+    const asked = third.push({ kind: readSnapshot, handle });
+    pass(world);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
+  test('is lost where the next leader cannot have it, and is said to be', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    const opened = third.push(append, openSnapshot);
+    pass(world);
+    second.push(append);
+    pass(world);
+    world.kill(first);
+    pass(world, 2000);
+    const asked = third.push({ kind: readSnapshot, handle: Math.floor(opened.outcomes![1]! / VERSIONS) });
+    pass(world);
+    assert.deepEqual(asked.outcomes, [LOST]);
+  });
+
+  test('is known to its leader though the reply was lost', () => {
+    const world = make();
+    const [first, , third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    loseFirst(world, 'reply', 1);
+    const opened = third.push(openSnapshot);
+    pass(world, 2000);
+    world.isLost = undefined;
+    world.kill(first);
+    pass(world, 2000);
+    const asked = third.push({ kind: readSnapshot, handle: Math.floor(opened.outcomes![0]! / VERSIONS) });
+    pass(world);
+    assert.deepEqual(asked.outcomes, [0]);
+  });
+});
+
+describe('words that get lost', () => {
+  for (const type of ['who', 'lead', 'hello', 'ready', 'request', 'reply', 'opening', 'resign', 'visible'] as const) {
+    test(`${type}: everybody is served all the same`, () => {
+      const world = make();
+      loseFirst(world, type, 2);
+      const [first, second] = [world.open(), world.open()];
+      const asked = [first.push(increment), second.push(increment)];
+      pass(world, 10_000);
+      first.setVisible(false);
+      asked.push(second.push(increment));
+      pass(world, 10_000);
+      assert.deepEqual(asked.map(({ outcomes }) => outcomes?.[0]! % VERSIONS).sort(), [1, 2, 3]);
+    });
+  }
+
+  test('a request on its way to a leader that resigns is executed by the next', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    const asked = third.push(increment);
+    first.setVisible(false);
+    pass(world);
+    assert.equal(second.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
+  });
+
+  test('a clock that was put back does not keep a new leader from being heard', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    world.stepClock(3_600_000);
+    world.kill(first);
+    pass(world, 3000);
+    // It never heard the others.
+    const fourth = world.open();
+    pass(world);
+    world.kill(second);
+    world.kill(third);
+    const asked = fourth.push(append);
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
+  test('two leaders of the same term are not taken for one', () => {
+    const world = make();
+    world.stopClock();
+    const [first] = together(world) as [Tab];
+    // It never hears the first, and so begins with the same term.
+    world.isLost = (_, to) => to.id === 't2';
+    const second = world.open();
+    pass(world, 100);
+    const third = world.open();
+    pass(world, 500);
+    assert.deepEqual([second.openings, third.openings], [0, 1]);
+    world.isLost = undefined;
+    world.kill(first);
+    pass(world);
+    assert.equal(second.peer.role, 'leader');
+    const terms = world.trace!.map((line) => /says {"type":"lead","term":(\d+)/.exec(line)?.[1]).filter((term) => term !== undefined);
+    assert.equal(new Set(terms).size, 1);
+    const asked = third.push(append);
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+});
+
+describe('tabs of other versions', () => {
+  const other = 999;
+
+  test('are told who leads, and the leader\'s page hears that they wait', () => {
+    const world = make();
+    const [first] = together(world) as [Tab];
+    const heard: Message[] = [];
+    const stranger = world.environmentOf(world.open()).channel(names.all(DATABASE), (message) => heard.push(message));
+    stranger.post({ type: 'who', protocol: other, client: 'x' });
+    pass(world, 100);
+    assert.ok(heard.some((message) => message.type === 'lead'));
+    assert.deepEqual(first.blocked, ['version']);
+    stranger.post({ type: 'hello', protocol: other, term: 1, client: 'x', visible: true });
+    pass(world, 100);
+    assert.ok(!heard.some((message) => message.type === 'ready'));
+  });
+
+  test('that lead are not followed: to open fails in time', () => {
+    const world = make();
+    const stranger = world.open();
+    pass(world);
+    world.freeze(stranger);
+    const tab = world.open({ deadlineMs: 5000 });
+    const channel = world.environmentOf(tab).channel(names.all(DATABASE), () => {});
+    for (let i = 0; i < 8; i++) {
+      channel.post({ type: 'lead', protocol: other, term: 1, client: 'x', version: 0 });
+      pass(world);
+    }
+    assert.ok(tab.blocked.includes('version'));
+    assert.equal(tab.failure?.code, 'KV_LOCKED');
+  });
+});

@@ -1,0 +1,36 @@
+// What the stories have in common. Times are those of the simulation.
+import { strict as assert } from 'node:assert';
+import type { Message } from '../../src/tabs/messages.ts';
+import { Random } from './random.ts';
+import type { Tab } from './tab.ts';
+import { World } from './world.ts';
+import type { Faults } from './world.ts';
+
+export function make(faults: Partial<Faults> = {}, seed = 1): World {
+  const world = new World(new Random(seed), faults);
+  world.trace = [];
+  return world;
+}
+
+/** Lets time go on; nothing may be wrong. */
+export function pass(world: World, ms = 1000): void {
+  world.run(ms);
+  assert.equal(world.violation, undefined, world.trace?.join('\n'));
+}
+
+/** A tab that leads, and others that it serves. */
+export function together(world: World, ...others: { visible?: boolean; deadlineMs?: number }[]): Tab[] {
+  const tabs = [world.open()];
+  pass(world);
+  for (const options of others) {
+    tabs.push(world.open(options));
+    pass(world);
+  }
+  assert.deepEqual(tabs.map((tab) => tab.peer.role), ['leader', ...others.map(() => 'follower')]);
+  return tabs;
+}
+
+export function loseFirst(world: World, type: Message['type'], count: number): void {
+  let left = count;
+  world.isLost = (message, to) => message.type === type && (!('client' in message) || message.client !== to.id) && left-- > 0;
+}

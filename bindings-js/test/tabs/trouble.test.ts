@@ -1,0 +1,312 @@
+// Leaders that are frozen, files that are not to be had, engines that crash, as stories.
+import { strict as assert } from 'node:assert';
+import { describe, test } from 'node:test';
+import { VERSIONS, kinds } from './operations.ts';
+import { make, pass, together } from './stories.ts';
+import type { Tab } from './tab.ts';
+
+const { append, increment, read, poison } = kinds;
+
+describe('a leader that is frozen', () => {
+  test('loses the lock to one that heard it, and follows when it thaws', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    pass(world, 3000);
+    world.freeze(first);
+    const asked = second.push(append);
+    world.run(20_000, () => world.counts.steals > 0);
+    pass(world, 500);
+    assert.equal(second.peer.role, 'opening');
+    world.thaw(first);
+    pass(world, 2000);
+    assert.equal(first.peer.role, 'follower');
+    assert.equal(second.peer.role, 'leader');
+    // It waited too long, and the first may have had the request.
+    assert.equal(asked.refused?.code, 'KV_TIMEOUT');
+    assert.ok(world.store.version <= 1);
+    assert.equal(world.counts.steals, 1);
+  });
+
+  test('that keeps the files has the others refused, not stopped', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    pass(world, 10_000);
+    assert.equal(second.peer.role, 'opening');
+    const asked = second.push(append);
+    world.run(20_000, () => asked.refused !== undefined);
+    assert.match(asked.refused?.code ?? '', /^KV_(LOCKED|TIMEOUT)$/);
+    pass(world, 20_000);
+    assert.equal(world.counts.steals, 1);
+    world.thaw(first);
+    pass(world, 5000);
+    const again = second.push(read);
+    pass(world, 5000);
+    assert.notEqual(again.outcomes, undefined);
+  });
+
+  test('is not robbed by a page that cannot be seen, nor by one that hears nobody', () => {
+    const world = make();
+    const [first, second] = together(world, { visible: false }) as [Tab, Tab];
+    world.freeze(first);
+    pass(world, 20_000);
+    assert.equal(world.counts.steals, 0);
+    world.isLost = (_, to) => to === second;
+    second.setVisible(true);
+    pass(world, 20_000);
+    assert.equal(world.counts.steals, 0);
+  });
+
+  test('does not have a new tab wait for ever', () => {
+    const world = make();
+    const [first] = together(world) as [Tab];
+    world.freeze(first);
+    const tab = world.open({ deadlineMs: 5000 });
+    pass(world, 10_000);
+    assert.equal(tab.failure?.code, 'KV_LOCKED');
+    assert.equal(tab.failure?.retryable, true);
+  });
+
+  test('is not robbed by one that slept too, and did not listen long enough since', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    world.freeze(second);
+    pass(world, 10_000);
+    world.thaw(second);
+    pass(world, 2500);
+    assert.equal(world.counts.steals, 0);
+    pass(world, 3000);
+    assert.equal(world.counts.steals, 1);
+  });
+
+  test('is not robbed by the same tab again and again', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    world.run(20_000, () => world.counts.steals > 0);
+    world.thaw(first);
+    pass(world, 2000);
+    second.setVisible(false);
+    pass(world, 2000);
+    assert.equal(first.peer.role, 'leader');
+    second.setVisible(true);
+    world.freeze(first);
+    pass(world, 30_000);
+    assert.equal(world.counts.steals, 1);
+    pass(world, 60_000);
+    assert.equal(world.counts.steals, 2);
+  });
+
+  test('has a client that came back while it slept, and does not forget it', () => {
+    for (let seed = 1; seed <= 20; seed++) {
+      const world = make({}, seed);
+      const [first, second] = together(world, {}) as [Tab, Tab];
+      second.hide();
+      pass(world, 50);
+      world.freeze(first);
+      pass(world);
+      second.show();
+      pass(world);
+      world.thaw(first);
+      const asked = second.push(append);
+      pass(world, 8000);
+      assert.deepEqual(asked.outcomes, [1]);
+    }
+  });
+
+  test('refuses nothing when it thaws only because it was frozen', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    const asked = second.push(append);
+    world.freeze(first);
+    world.freeze(second);
+    pass(world, 60_000);
+    world.thaw(second);
+    pass(world, 1500);
+    assert.equal(asked.refused, undefined);
+    world.thaw(first);
+    pass(world);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+
+  test('does not keep one that hides and is shown from coming back', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.freeze(first);
+    second.hide();
+    pass(world);
+    second.show();
+    pass(world);
+    assert.equal(second.peer.role, 'follower');
+    world.thaw(first);
+    const asked = second.push(append);
+    pass(world, 5000);
+    assert.deepEqual(asked.outcomes, [1]);
+    // The leader still learns of its end.
+    world.kill(second);
+    pass(world);
+    assert.deepEqual([...world.store.rows.keys()], []);
+  });
+
+  test('once had the lock without knowing, was robbed, and still leads when it is alone', () => {
+    const world = make();
+    const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
+    world.freeze(second);
+    world.kill(first);
+    world.run(20_000, () => world.counts.steals > 0);
+    pass(world);
+    assert.equal(third.peer.role, 'leader');
+    world.thaw(second);
+    pass(world);
+    world.kill(third);
+    pass(world, 5000);
+    assert.equal(second.peer.role, 'leader');
+  });
+});
+
+describe('a tab that is frozen while it opens the files', () => {
+  test('loses the lock to one that heard it', () => {
+    const world = make();
+    const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
+    world.kill(first);
+    world.run(1000, () => third.deferred.length === 0 && second.peer.role === 'opening' && third.heardLeaderAt === world.now);
+    world.freeze(second);
+    world.run(20_000, () => third.peer.role === 'leader');
+    assert.equal(third.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+    world.thaw(second);
+    const asked = second.push(append);
+    pass(world, 2000);
+    assert.deepEqual(asked.outcomes, [1]);
+  });
+});
+
+describe('a thief that does not get the files', () => {
+  test('says so, and leaves if it was to', () => {
+    const world = make();
+    const [first, second] = together(world, { deadlineMs: 60_000 }) as [Tab, Tab];
+    world.freeze(first);
+    const sent = second.push(append);
+    world.run(20_000, () => second.peer.role === 'opening');
+    second.leave();
+    pass(world, 15_000);
+    assert.equal(sent.refused?.code, 'KV_LOCKED');
+    assert.equal(second.hasLeft, true);
+    assert.equal(second.peer.role, 'gone');
+  });
+});
+
+describe('a tab that has no room for the engine', () => {
+  test('stays if it was served before, says so, and leads once there is room', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.faults.noRoom = 1;
+    world.kill(first);
+    const refused = second.push(increment);
+    world.run(2000, () => refused.refused !== undefined);
+    assert.equal(refused.refused?.code, 'KV_IO');
+    assert.equal(second.failure, undefined);
+    world.faults.noRoom = 0;
+    pass(world, 3000);
+    assert.equal(second.peer.role, 'leader');
+    const asked = second.push(increment);
+    pass(world, 2000);
+    assert.equal(asked.outcomes?.length, 1);
+  });
+
+  test('lets another lead', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    world.faults.noRoom = 1;
+    world.kill(first);
+    world.run(2000, () => second.peer.role === 'opening' || third.peer.role === 'opening');
+    world.run(2000, () => second.peer.role === 'follower' && third.peer.role === 'follower');
+    world.faults.noRoom = 0;
+    pass(world, 3000);
+    assert.deepEqual([second.peer.role, third.peer.role].sort(), ['follower', 'leader']);
+  });
+
+  test('fails if it was never served', () => {
+    const world = make({ noRoom: 1 });
+    const tab = world.open();
+    pass(world);
+    assert.equal(tab.failure?.code, 'KV_IO');
+    assert.equal(tab.failure?.retryable, true);
+  });
+
+  test('waits for who may lead now as long as for anybody', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    // It has heard of a tab that opens, long ago.
+    first.leave();
+    pass(world, 5900);
+    assert.equal(second.peer.role, 'leader');
+    world.freeze(third);
+    world.faults.crash = world.faults.noRoom = 1;
+    const asked = second.push(increment);
+    world.run(2000, () => asked.refused !== undefined);
+    world.faults.crash = world.faults.noRoom = 0;
+    // The world sees to it that nobody steals too early.
+    world.run(15_000, () => second.peer.role === 'leader');
+    assert.equal(second.peer.role, 'leader');
+    assert.equal(world.counts.steals, 1);
+  });
+
+  test('stays also if its engine has crashed', () => {
+    const world = make();
+    const [first] = together(world) as [Tab];
+    world.faults.crash = 1;
+    world.faults.noRoom = 1;
+    const asked = first.push(increment);
+    world.run(2000, () => asked.refused !== undefined);
+    assert.equal(first.failure, undefined);
+    world.faults.crash = world.faults.noRoom = 0;
+    pass(world, 3000);
+    assert.equal(first.peer.role, 'leader');
+    const again = first.push(increment);
+    pass(world, 2000);
+    assert.equal(again.outcomes?.length, 1);
+  });
+});
+
+describe('an engine that crashes', () => {
+  test('is opened again, and the request is executed once more', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.faults.crash = 1;
+    const asked = second.push(increment);
+    world.run(1000, () => world.counts.engineCrashes > 0);
+    world.faults.crash = 0;
+    pass(world, 2000);
+    assert.equal(first.peer.role, 'leader');
+    assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
+    assert.equal(first.troubles.length, 1);
+  });
+
+  test('twice by the same request has it refused, and others are served', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    const bad = second.push(append, poison, append);
+    pass(world, 200);
+    const other = first.push(read);
+    const next = second.push(read);
+    pass(world, 5000);
+    assert.equal(bad.refused?.code, 'KV_IO');
+    assert.equal(bad.refused.retryable, false);
+    assert.deepEqual(other.outcomes, [1]);
+    assert.deepEqual(next.outcomes, [1]);
+    assert.equal(first.troubles.length, 2);
+  });
+
+  test('by the leader that is about to leave lets it leave, and the files with it', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    const bad = first.push(poison);
+    first.leave();
+    pass(world, 3000);
+    assert.equal(bad.refused?.code, 'KV_IO');
+    assert.equal(first.hasLeft, true);
+    assert.equal(second.peer.role, 'leader');
+  });
+});
