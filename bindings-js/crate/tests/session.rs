@@ -2,6 +2,10 @@
 //! writes of one message share their fate, and that no bytes whatever make it panic.
 
 pub(crate) mod common;
+#[path = "session/followers.rs"]
+mod followers;
+#[path = "session/transactions.rs"]
+mod transactions;
 
 use common::{FaultyStorage, Request, execute, keys, message, open, set};
 use mangrove_bindings::protocol::{View, op};
@@ -26,6 +30,22 @@ fn scan_open(id: u64, flags: u8, offset: u64, limit: u64, items: u64) -> Request
         .uv(limit)
         .uv(items)
         .uv(0)
+}
+
+fn begin(id: u64) -> Request {
+    Request::new(op::TRANSACTION_OPEN).uv(id).u8(0)
+}
+
+fn within(id: u64, request: Request) -> Request {
+    request.within(id)
+}
+
+fn commit(id: u64) -> Request {
+    Request::new(op::TRANSACTION_COMMIT).uv(id).u8(0)
+}
+
+fn get_in(view: u64, key: &str) -> Request {
+    Request::new(op::GET).uv(view).uv(0).str(key)
 }
 
 const KEYS: u8 = 2;
@@ -461,335 +481,6 @@ fn mutilated_messages_end_in_errors() {
         common::execute_bytes(&mut session, &bytes);
         common::execute_bytes(&mut session, &bytes);
     }
-}
-
-fn begin(id: u64) -> Request {
-    Request::new(op::TRANSACTION_OPEN).uv(id).u8(0)
-}
-
-fn within(id: u64, request: Request) -> Request {
-    request.within(id)
-}
-
-fn commit(id: u64) -> Request {
-    Request::new(op::TRANSACTION_COMMIT).uv(id).u8(0)
-}
-
-fn get_in(view: u64, key: &str) -> Request {
-    Request::new(op::GET).uv(view).uv(0).str(key)
-}
-
-#[test]
-fn transactions_see_their_writes_alone_until_they_commit_or_conflict() {
-    let mut session = open(FaultyStorage::new());
-    execute(&mut session, &[use_default(), set("a", "1"), begin(7), begin(8)]);
-    let mut reply = execute(
-        &mut session,
-        &[
-            within(7, set("b", "2")),
-            within(7, Request::new(op::DELETE).u8(0).uv(0).str("a")),
-            get_in(7, "a"),
-            get_in(7, "b"),
-            get("b"),
-            Request::new(op::COUNT).uv(7).uv(0).u8(0),
-            get_in(8, "a"),
-            within(8, set("c", "3")),
-            commit(7),
-            get("b"),
-            commit(8),
-            get("c"),
-            commit(8),
-        ],
-    );
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
-    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 0, 1));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
-    assert_eq!(reply.status(), Err("KV_CONFLICT".to_owned()));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-}
-
-#[test]
-fn a_batch_in_a_transaction_is_all_or_nothing_and_savepoints_bring_back() {
-    let mut session = open(FaultyStorage::new());
-    let long = "k".repeat(100_000);
-    let batch = |second: &str| {
-        let request = Request::new(op::BATCH).u8(0).uv(2).u8(0).uv(0).str("a").str("1");
-        within(7, request.u8(2).uv(0).str(second).str("2").uv(1 << 50))
-    };
-    let mut reply = execute(
-        &mut session,
-        &[
-            use_default(),
-            begin(7),
-            batch(&long),
-            get_in(7, "a"),
-            Request::new(op::SAVEPOINT).uv(7),
-            batch("b"),
-            Request::new(op::ENTRY).uv(7).uv(0).str("b"),
-            Request::new(op::ROLLBACK_TO).uv(7).uv(0),
-            get_in(7, "b"),
-            Request::new(op::ROLLBACK_TO).uv(7).uv(5),
-            Request::new(op::TRANSACTION_CLOSE).uv(7),
-            get_in(7, "b"),
-        ],
-    );
-    assert_eq!(reply.status(), Ok(()));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
-    assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
-    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
-    assert_eq!((reply.status(), reply.u8(), reply.str()), (Ok(()), 1, "2".to_owned()));
-    assert_eq!((reply.uv(), reply.uv()), (0, 1 << 50));
-    assert_eq!(reply.status(), Ok(()));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!(reply.status(), Err("KV_INVALID_ARGUMENT".to_owned()));
-    assert_eq!(reply.status(), Ok(()));
-    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-}
-
-#[test]
-fn checks_compare_versions_before_anything_is_changed() {
-    let mut session = open(FaultyStorage::new());
-    let batch = |version: u64, key: &str| {
-        Request::new(op::BATCH)
-            .u8(0)
-            .uv(2)
-            .u8(0)
-            .uv(0)
-            .str("n")
-            .str("new")
-            .u8(3)
-            .uv(0)
-            .str(key)
-            .uv(version)
-    };
-    let insert = |value: &str| Request::new(op::GET_OR_INSERT).u8(0).uv(0).str("g").str(value).uv(0);
-    let mut reply = execute(
-        &mut session,
-        &[
-            use_default(),
-            set("a", "1"),
-            batch(0, "a"),
-            get("n"),
-            batch(2, "a"),
-            get("n"),
-            insert("x"),
-            insert("y"),
-        ],
-    );
-    assert_eq!(reply.status(), Ok(()));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
-    assert_eq!(reply.status(), Err("KV_CONFLICT".to_owned()));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 2, 0));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"new".to_vec())));
-    assert_eq!((reply.status(), reply.uv(), reply.optional()), (Ok(()), 3, None));
-    assert_eq!(
-        (reply.status(), reply.uv(), reply.optional()),
-        (Ok(()), 3, Some(b"x".to_vec()))
-    );
-}
-
-#[test]
-fn scans_of_transactions_go_on_from_message_to_message() {
-    let mut session = open(FaultyStorage::new());
-    execute(&mut session, &[use_default(), set("a", "1"), set("c", "3"), begin(7)]);
-    let scan = |view: u64| {
-        Request::new(op::SCAN_OPEN)
-            .uv(9)
-            .uv(view)
-            .uv(0)
-            .u8(0)
-            .u8(KEYS | KEEP)
-            .uv(0)
-            .uv(0)
-            .uv(1)
-            .uv(0)
-    };
-    let next = Request::new(op::SCAN_NEXT).uv(9).uv(5).uv(0);
-    let mut reply = execute(
-        &mut session,
-        &[within(7, set("b", "2")), scan(7), within(7, set("d", "4"))],
-    );
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
-    assert_eq!(keys(&mut reply), (false, vec!["a".to_owned()]));
-    let mut reply = execute(
-        &mut session,
-        &[
-            next.clone(),
-            Request::new(op::SCAN_SEEK).uv(9).str("b").uv(0),
-            next.clone(),
-        ],
-    );
-    assert_eq!(keys(&mut reply), (true, vec!["b".to_owned(), "c".to_owned()]));
-    assert_eq!(reply.status(), Ok(()));
-    assert_eq!(keys(&mut reply), (true, vec!["b".to_owned(), "c".to_owned()]));
-    let seek = Request::new(op::SCAN_SEEK).uv(9).str("a").uv(0);
-    let mut reply = execute(&mut session, &[Request::new(op::TRANSACTION_CLOSE).uv(7), seek]);
-    assert_eq!(reply.status(), Ok(()));
-    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-}
-
-/// Follows all commits, or a range of the first collection from `lower` on.
-fn follow(id: u64, since: u64, lower: Option<&str>) -> Request {
-    let request = Request::new(op::CHANGES_OPEN).uv(id).uv(since);
-    match lower {
-        None => request.u8(0),
-        Some(lower) => request.u8(1).uv(0).u8(1).str(lower),
-    }
-}
-
-fn next_changes(id: u64) -> Request {
-    Request::new(op::CHANGES_NEXT).uv(id).uv(0)
-}
-
-/// The followers that may have something.
-fn ready(session: &mut Session) -> Vec<u64> {
-    let mut reply = execute(session, &[Request::new(op::CHANGES_READY)]);
-    assert_eq!(reply.status(), Ok(()));
-    (0..reply.uv()).map(|_| reply.uv()).collect()
-}
-
-#[test]
-fn commits_wake_only_those_they_are_of_interest_to() {
-    let mut session = open(FaultyStorage::new());
-    execute(&mut session, &[use_default(), set("a", "1")]);
-    let range = |id, from: &str, to: &str| {
-        let request = Request::new(op::CHANGES_OPEN).uv(id).uv(0).u8(1).uv(0);
-        // Including the lower, without the upper bound.
-        request.u8(1 | 4 | 8).str(from).str(to)
-    };
-    let opened: Vec<Request> = (0..8)
-        .map(|id| range(id, &id.to_string(), &(id + 1).to_string()))
-        .collect();
-    execute(&mut session, &opened);
-    execute(&mut session, &[range(8, "2", "6"), follow(9, 0, None)]);
-    let drain = |session: &mut Session| {
-        let all: Vec<Request> = (0..10).map(next_changes).collect();
-        // One commit each time.
-        while !ready(session).is_empty() {
-            execute(session, &all);
-        }
-        session.has_news();
-    };
-    drain(&mut session);
-    execute(&mut session, &[Request::new(op::CHANGES_CLOSE).uv(9)]);
-
-    execute(&mut session, &[set("9", ""), set("a", "2")]);
-    assert!(!session.has_news(), "nobody follows these");
-    assert_eq!(ready(&mut session), []);
-    execute(&mut session, &[set("3x", "1"), set("9", "2"), set("7", "3")]);
-    assert!(session.has_news() && !session.has_news());
-    assert_eq!(ready(&mut session), [3, 7, 8]);
-    // Those that were told already are not told again; another is.
-    execute(&mut session, &[set("3x", "2")]);
-    assert!(!session.has_news());
-    execute(&mut session, &[set("5", "1")]);
-    assert!(session.has_news());
-    assert_eq!(ready(&mut session), [3, 5, 7, 8]);
-    let mut reply = execute(&mut session, &[next_changes(3), next_changes(3), next_changes(3)]);
-    let mut versions = Vec::new();
-    for is_last in [0, 0, 1] {
-        assert_eq!((reply.status(), reply.u8()), (Ok(()), is_last));
-        versions.push(reply.uv());
-        assert_eq!(reply.bytes().is_empty(), is_last == 1);
-    }
-    assert_eq!(versions, [4, 7, 8]);
-    drain(&mut session);
-
-    let clear = Request::new(op::CLEAR).u8(0).uv(0).u8(1 | 2 | 4).str("4").str("6");
-    execute(&mut session, &[clear]);
-    assert!(session.has_news());
-    assert_eq!(ready(&mut session), [4, 5, 6, 8]);
-    drain(&mut session);
-    execute(&mut session, &[Request::new(op::DROP).u8(0).str("")]);
-    assert_eq!(ready(&mut session), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
-}
-
-#[test]
-fn followers_are_told_once_of_new_commits_and_get_theirs() {
-    let mut session = open(FaultyStorage::new());
-    assert!(!session.has_news());
-    let mut reply = execute(
-        &mut session,
-        &[
-            use_default(),
-            set("a", "1"),
-            follow(1, 0, None),
-            follow(2, 0, Some("b")),
-        ],
-    );
-    assert_eq!((reply.status(), reply.status(), reply.uv()), (Ok(()), Ok(()), 1));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
-    // Who has not asked whether there is something does not wait for it.
-    execute(&mut session, &[set("0", "0")]);
-    assert!(!session.has_news());
-    execute(&mut session, &[next_changes(1), next_changes(1), next_changes(2)]);
-    execute(&mut session, &[set("a", "2"), set("b", "3")]);
-    assert!(session.has_news() && !session.has_news());
-    assert_eq!(ready(&mut session), [1, 2]);
-
-    let mut reply = execute(&mut session, &[next_changes(1), next_changes(2), next_changes(2)]);
-    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 0, 3));
-    assert_eq!(
-        reply.bytes(),
-        [b"\x03\x01\x01\x00\x00\x01a\x012\x00".as_slice()].concat()
-    );
-    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 0, 4));
-    assert_eq!(reply.bytes(), b"\x04\x01\x01\x00\x00\x01b\x013\x00");
-    assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 1, 4));
-    assert_eq!(reply.bytes(), b"");
-
-    let close = |id| Request::new(op::CHANGES_CLOSE).uv(id);
-    let mut reply = execute(
-        &mut session,
-        &[close(1), close(2), close(3), next_changes(1), set("c", "4")],
-    );
-    for _ in 0..3 {
-        assert_eq!(reply.status(), Ok(()));
-    }
-    assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-    assert!(!session.has_news());
-}
-
-#[test]
-fn what_is_no_longer_there_cannot_be_followed() {
-    let mut session = open(FaultyStorage::new());
-    let mut reply = execute(
-        &mut session,
-        &[use_default(), set("a", "1"), set("b", "2"), follow(1, 2, None)],
-    );
-    assert_eq!((reply.status(), reply.status(), reply.uv()), (Ok(()), Ok(()), 1));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
-    assert_eq!(reply.status(), Err("KV_TRUNCATED_FEED".to_owned()));
-}
-
-#[test]
-fn commits_that_are_undone_are_not_followed() {
-    let storage = FaultyStorage::new();
-    let mut session = open(storage.clone());
-    execute(
-        &mut session,
-        &[use_default(), set("a", "1"), follow(1, 0, None), next_changes(1)],
-    );
-    storage.fail_writes(true);
-    let mut reply = execute(&mut session, &[set("a", "2"), next_changes(1)]);
-    assert!(reply.status().is_err());
-    assert_eq!(
-        (reply.status(), reply.u8(), reply.uv(), reply.bytes()),
-        (Ok(()), 1, 1, Vec::new())
-    );
-    assert!(!session.has_news());
 }
 
 #[test]
