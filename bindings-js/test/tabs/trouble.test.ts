@@ -165,6 +165,24 @@ describe('a leader that is frozen', () => {
   });
 });
 
+describe('a tab that is frozen while it waits to lead', () => {
+  test('gets the lock of a leader that leaves, and loses it to one that heard that', () => {
+    // Whether that is the last word heard is a matter of chance.
+    for (let seed = 1; seed <= 8; seed++) {
+      const world = make({}, seed);
+      const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+      world.freeze(second);
+      first.leave();
+      pass(world, 15_000);
+      assert.equal(third.peer.role, 'leader');
+      assert.equal(world.counts.steals, 1);
+      const asked = third.push(append);
+      pass(world, 2000);
+      assert.deepEqual(asked.outcomes, [1]);
+    }
+  });
+});
+
 describe('a tab that is frozen while it opens the files', () => {
   test('loses the lock to one that heard it', () => {
     const world = make();
