@@ -29,3 +29,22 @@ export function processesOf(directory: string): number[] {
   }
   return [...found];
 }
+
+/** Ends processes as a crash would. */
+export function kill(pids: readonly number[]): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, 'SIGKILL');
+    } catch (error) {
+      // It may have ended by itself meanwhile.
+      if ((error as { code?: unknown }).code !== 'ESRCH') throw error;
+    }
+  }
+}
+
+/** Ends all processes of a browser at once; gives how many there were. */
+export function killBrowser(directory: string): number {
+  const pids = processesOf(directory);
+  kill(pids);
+  return pids.length;
+}

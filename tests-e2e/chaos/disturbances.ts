@@ -1,7 +1,7 @@
 // What befalls the tabs. Each gives the tabs whose answers it stopped, for the time until others go on.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { processesOf } from '../processes.ts';
+import { killBrowser, processesOf } from '../processes.ts';
 import type { FaultOrder } from './messages.ts';
 import type { Random } from './random.ts';
 import { Tab, within } from './tabs.ts';
@@ -65,8 +65,8 @@ async function replaceCrashed(scene: Scene): Promise<void> {
   for (const tab of scene.tabs.filter(({ isCrashed }) => isCrashed)) await replace(scene, tab);
 }
 
-async function killBrowser(scene: Scene): Promise<void> {
-  execFileSync('kill', ['-9', ...processesOf(scene.profile).map(String)]);
+async function killAndRestart(scene: Scene): Promise<void> {
+  killBrowser(scene.profile);
   await scene.restart();
 }
 
@@ -112,10 +112,10 @@ export const EVERYWHERE: Readonly<Record<string, Disturb>> = {
   'open': async (scene) => {
     if (scene.tabs.length < scene.most) scene.tabs.push(await scene.openTab());
   },
-  'kill -9 the browser': killBrowser,
+  'kill -9 the browser': killAndRestart,
   'kill -9 the browser within a commit': async (scene, victim) => {
     await halt(scene, victim, false);
-    await killBrowser(scene);
+    await killAndRestart(scene);
   },
 };
 

@@ -11,7 +11,7 @@ import { launchOptions, launchProfile } from '../browser.ts';
 import type { Engine } from '../browser.ts';
 import { serve } from '../http.ts';
 import type { Server } from '../http.ts';
-import { processesOf } from '../processes.ts';
+import { kill, killBrowser, processesOf } from '../processes.ts';
 import { Cdp } from './cdp.ts';
 
 const ENGINES: readonly Engine[] = ['chromium', 'firefox'];
@@ -86,16 +86,6 @@ const ENDS: Record<string, (page: Page, probe: Probe) => Promise<unknown>> = {
     kill(contentProcesses(directory));
   },
 };
-
-function kill(pids: readonly number[]): void {
-  for (const pid of pids) {
-    try {
-      process.kill(pid, 'SIGKILL');
-    } catch {
-      // It is gone.
-    }
-  }
-}
 
 /** Of Firefox, one for each site. */
 function contentProcesses(directory: string): number[] {
@@ -285,7 +275,7 @@ async function run(engine: Engine, name: string, server: Server): Promise<unknow
     return { failed: String(error).split('\n')[0] };
   } finally {
     await Promise.race([Promise.all(contexts.map((context) => context.close().catch(() => undefined))), sleep(10_000)]);
-    kill(processesOf(directory));
+    killBrowser(directory);
     await rm(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   }
 }

@@ -6,7 +6,7 @@ import { chromium } from '@playwright/test';
 import type { Browser, Locator, Page } from '@playwright/test';
 import { launchOptions } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
-import { processesOf } from '../processes.ts';
+import { killBrowser } from '../processes.ts';
 import { get, leads, openTab, set } from '../tabs-page.ts';
 
 test('a leader that is discarded leaves what it wrote, and others go on', async ({ profile, browserName }) => {
@@ -21,8 +21,9 @@ test('a leader that is discarded leaves what it wrote, and others go on', async 
   await expect.poll(() => readFile(active, 'utf8').catch(() => ''), { timeout: 30_000 }).not.toBe('');
   const [port] = (await readFile(active, 'utf8')).split('\n');
   const connect = (): Promise<Browser> => chromium.connectOverCDP(`http://127.0.0.1:${port}`);
+  let connected: Browser | undefined;
   try {
-    let browser = await connect();
+    let browser = connected = await connect();
     const context = browser.contexts()[0]!;
     const leader = await openTab(context);
     await leader.evaluate(() => history.replaceState(null, '', '#leader'));
@@ -60,7 +61,7 @@ test('a leader that is discarded leaves what it wrote, and others go on', async 
     await expect.poll(async () => {
       await browser.close();
       await new Promise((resolve) => setTimeout(resolve, 3000));
-      browser = await connect();
+      browser = connected = await connect();
       return rowIn(pages().find((page) => page.url().startsWith('chrome://discards'))!).textContent();
     }, { timeout: 60_000 }).toContain('discarded (urgent)');
     const left = pages().find((page) => page.url().endsWith('#other'))!;
@@ -71,6 +72,8 @@ test('a leader that is discarded leaves what it wrote, and others go on', async 
     expect(await get(left, 'a')).toBe(1);
     expect(await left.evaluate(async () => (await window.db.verify()).problems)).toEqual([]);
   } finally {
-    for (const pid of processesOf(profile.directory)) process.kill(pid, 'SIGKILL');
+    // Of a connection that is lost later the next test would hear.
+    await connected?.close();
+    killBrowser(profile.directory);
   }
 });

@@ -1,9 +1,8 @@
 // The browser is killed with SIGKILL, all its processes at once, while a page writes. What the page had acknowledged is there afterwards, every
 // batch whole, and the database verifies.
-import { execFileSync } from 'node:child_process';
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
-import { processesOf } from '../processes.ts';
+import { killBrowser } from '../processes.ts';
 
 const ROUNDS = 4;
 const PER_BATCH = 20;
@@ -40,9 +39,7 @@ for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser 
       }
     }, { first, perBatch: PER_BATCH, storage }).catch(() => undefined);
     await expect.poll(() => acknowledged, { timeout: 20_000 }).toBeGreaterThan(first + 5 + round * 11);
-    const pids = processesOf(profile.directory);
-    expect(pids.length).toBeGreaterThan(1);
-    execFileSync('kill', ['-9', ...pids.map(String)]);
+    expect(killBrowser(profile.directory)).toBeGreaterThan(1);
     newest = acknowledged;
     await context.close().catch(() => undefined);
   }

@@ -1,8 +1,7 @@
 // Restoring a backup and recovering a damaged database in a real browser, and what is left when the browser is killed meanwhile.
-import { execFileSync } from 'node:child_process';
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
-import { processesOf } from '../processes.ts';
+import { killBrowser } from '../processes.ts';
 
 for (const storage of ['opfs', 'indexeddb'] as const) {
   test(`a backup is restored into ${storage}`, async ({ profile }) => {
@@ -220,9 +219,7 @@ for (const storage of ['opfs', 'indexeddb'] as const) {
         for (;;) await restore('killed', blob, { ...place, overwrite: true, onProgress: () => void tell() });
       }, storage).catch(() => undefined);
       await expect.poll(() => steps, { timeout: 30_000 }).toBeGreaterThan(round * 2);
-      const pids = processesOf(profile.directory);
-      expect(pids.length).toBeGreaterThan(1);
-      execFileSync('kill', ['-9', ...pids.map(String)]);
+      expect(killBrowser(profile.directory)).toBeGreaterThan(1);
       await context.close().catch(() => undefined);
     }
     expect(seen[0]).toBe(100);
