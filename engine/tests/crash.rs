@@ -26,14 +26,6 @@ fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
 }
 
-/// Of a workload that remembers a client with each commit.
-fn remembering() -> History {
-    History {
-        remembered: Some(std::collections::BTreeSet::new()),
-        ..History::default()
-    }
-}
-
 /// Opens an image, checks it, commits once more and opens it again; returns the images that crashing again on the way makes.
 fn recover(image: &BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &History, context: &str, again: bool) -> u64 {
     let storage = SimStorage::from_files(image.clone());
@@ -100,13 +92,13 @@ fn write_after(database: &Database, context: &str) {
 /// Crashes a workload at each of its operations; returns the number of images checked.
 fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
     let whole = SimStorage::new();
-    run(&shared(&whole), flavour, seed, commits, &mut remembering()).expect("nothing fails without a cut");
+    run(&shared(&whole), flavour, seed, commits, &mut History::remembering()).expect("nothing fails without a cut");
     let operations = whole.counters().operations;
     let mut images = 0;
     for cut in 0..operations {
         let storage = SimStorage::new();
         storage.cut_at(cut);
-        let mut history = remembering();
+        let mut history = History::remembering();
         // The last operations may be ones whose failure is harmless.
         let _ = run(&shared(&storage), flavour, seed, commits, &mut history);
         for policy in CrashPolicy::ALL {
@@ -225,12 +217,12 @@ fn the_older_superblock_and_the_log_stay_complete() {
         (Flavour::Unlogged, 5),
     ] {
         let whole = SimStorage::new();
-        run(&shared(&whole), flavour, seed, 90, &mut remembering()).expect("nothing fails without a cut");
+        run(&shared(&whole), flavour, seed, 90, &mut History::remembering()).expect("nothing fails without a cut");
         let (mut opened, mut refused) = (0, 0);
         for cut in 0..whole.counters().operations {
             let storage = SimStorage::new();
             storage.cut_at(cut);
-            let mut history = remembering();
+            let mut history = History::remembering();
             let _ = run(&shared(&storage), flavour, seed, 90, &mut history);
             let mut image = storage.crash(CrashPolicy::Everything, 0);
             let data = image.get_mut("data").expect("it is created first");
@@ -266,7 +258,7 @@ fn the_older_superblock_and_the_log_stay_complete() {
 #[test]
 fn a_damaged_block_of_the_newest_checkpoint_is_passed_over() {
     let storage = SimStorage::new();
-    let mut history = remembering();
+    let mut history = History::remembering();
     run(&shared(&storage), Flavour::Tiny, 8, 90, &mut history).expect("the storage works");
     let files = storage.files();
     let mut passed_over = 0;

@@ -42,10 +42,7 @@ fn storage_of(data: &[u8]) -> MemoryStorage {
 fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<State>) {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
-    let mut history = History {
-        remembered: Some(BTreeSet::new()),
-        ..History::default()
-    };
+    let mut history = History::remembering();
     run(&storage, flavour, seed, commits, &mut history).expect("memory works");
     let database = Database::open(storage, options(flavour, 1)).expect("it was closed or dropped");
     history.states.truncate(database.version() as usize + 1);

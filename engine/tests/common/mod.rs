@@ -31,6 +31,14 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Of a workload that remembers a client with each commit.
+    pub(crate) fn remembering() -> Self {
+        Self {
+            remembered: Some(BTreeSet::new()),
+            ..Self::default()
+        }
+    }
+
     fn acknowledge(&mut self, version: u64) {
         self.acknowledged = version;
         self.handed_over = version;

@@ -1,6 +1,5 @@
 //! Files that power cuts left behind: the blocks of checkpoints that never came to be are not part of the database.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
@@ -19,13 +18,25 @@ struct Crashed {
     all: Vec<State>,
 }
 
+impl Crashed {
+    /// What opening it gives.
+    fn open(&self, options: Options) -> State {
+        let storage = MemoryStorage::from_files(self.files.clone());
+        let database = Database::open(Arc::new(storage), options).expect("a crash does no harm");
+        read_state(&database.snapshot()).expect("it is intact")
+    }
+
+    /// Destroys both copies of a superblock.
+    fn lose_slot(&mut self, slot: usize) {
+        let data = self.files.get_mut("data").expect("it was created");
+        data[slot * 4096..(slot + 1) * 4096].fill(0x77);
+    }
+}
+
 /// The last cut is at operation `last`.
 fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
     let mut rng = SimRng::new(seed);
-    let mut history = History {
-        remembered: Some(BTreeSet::new()),
-        ..History::default()
-    };
+    let mut history = History::remembering();
     let (mut recent, mut all) = (Vec::new(), Vec::new());
     let mut storage = SimStorage::new();
     for round in 0..4 {
@@ -48,32 +59,39 @@ fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
     }
 }
 
+/// Images of all flavours, with names for messages.
+fn images() -> impl Iterator<Item = (Crashed, Flavour, String)> {
+    (0..800).map(|number| {
+        let (seed, last) = (number / 20, number % 20 * 2);
+        let flavour = FLAVOURS[seed as usize % 4];
+        (
+            crashed(flavour, seed, last),
+            flavour,
+            format!("{flavour:?} {seed} {last}"),
+        )
+    })
+}
+
 #[test]
 fn a_crash_alone_is_no_damage() {
     let (mut exact, mut finished) = (0, 0);
-    for number in 0..800 {
-        let (seed, last) = (number / 20, number % 20 * 2);
-        let flavour = FLAVOURS[seed as usize % 4];
-        let Crashed { mut files, recent, .. } = crashed(flavour, seed, last);
-        let context = format!("{flavour:?} {seed} {last}");
-        let database = Database::open(Arc::new(MemoryStorage::from_files(files.clone())), Options::default())
-            .expect("a crash does no harm");
-        let opened = read_state(&database.snapshot()).expect("it is intact");
-        drop(database);
-        let (report, state) = recovered_files(&files, &context);
+    for (mut image, _, context) in images() {
+        let opened = image.open(Options::default());
+        let (report, state) = recovered_files(&image.files, &context);
         let is_exact = report.completeness == Completeness::Exact;
         assert_ne!(report.completeness, Completeness::Salvage, "{context}");
-        assert!(state == opened || !is_exact && recent.contains(&state), "{context}");
+        assert!(
+            state == opened || !is_exact && image.recent.contains(&state),
+            "{context}"
+        );
         exact += u64::from(is_exact);
         // The cut may also have hit the superblock. A newer checkpoint then counts if all of it is there.
-        let data = files.get_mut("data").expect("it was created");
-        let older = 1 - newest_slot(data);
-        data[older * 4096..(older + 1) * 4096].fill(0x77);
-        let (report, state) = recovered_files(&files, &context);
+        image.lose_slot(1 - newest_slot(&image.files["data"]));
+        let (report, state) = recovered_files(&image.files, &context);
         assert_eq!(report.completeness, Completeness::Reconstructed, "{context}");
         if state != opened {
             finished += 1;
-            assert!(recent.contains(&state), "{context}");
+            assert!(image.recent.contains(&state), "{context}");
         }
     }
     assert!(exact > 700 && finished > 3, "{exact} {finished}");
@@ -84,15 +102,9 @@ fn a_crash_alone_is_no_damage() {
 fn unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes() {
     let mut checked = 0;
     for seed in 0..200 {
-        let Crashed { mut files, .. } = crashed(Flavour::Batches, seed, 3 + seed);
-        let database = Database::open(
-            Arc::new(MemoryStorage::from_files(files.clone())),
-            options(Flavour::Batches, 1),
-        )
-        .expect("no harm done");
-        let opened = read_state(&database.snapshot()).expect("it is intact");
-        drop(database);
-        let data = files.get_mut("data").expect("it was created");
+        let mut image = crashed(Flavour::Batches, seed, 3 + seed);
+        let opened = image.open(options(Flavour::Batches, 1));
+        let data = image.files.get_mut("data").expect("it was created");
         for block in blocks(data)
             .iter()
             .filter(|block| data[block.start + 4] == 2)
@@ -101,7 +113,7 @@ fn unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes() {
         {
             data[block + 10] ^= 1;
         }
-        let (report, state) = recovered_files(&files, &format!("no inner nodes {seed}"));
+        let (report, state) = recovered_files(&image.files, &format!("no inner nodes {seed}"));
         if matches!(report.root, RecoveredRoot::Superblock { .. }) && report.completeness == Completeness::Salvage {
             checked += 1;
             assert!(state == opened, "seed {seed}: {:?}", report.damaged_ranges);
@@ -114,19 +126,10 @@ fn unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes() {
 #[test]
 fn without_the_newest_superblock_there_is_one_state_or_it_is_said() {
     let (mut newest, mut older) = (0, 0);
-    for number in 0..800 {
-        let (seed, last) = (number / 20, number % 20 * 2);
-        let flavour = FLAVOURS[seed as usize % 4];
-        let Crashed { mut files, all, .. } = crashed(flavour, seed, last);
-        let context = format!("{flavour:?} {seed} {last}");
-        let database = Database::open(Arc::new(MemoryStorage::from_files(files.clone())), Options::default())
-            .expect("a crash does no harm");
-        let opened = read_state(&database.snapshot()).expect("it is intact");
-        drop(database);
-        let data = files.get_mut("data").expect("it was created");
-        let slot = newest_slot(data);
-        data[slot * 4096..(slot + 1) * 4096].fill(0x77);
-        let (report, state) = recovered_files(&files, &context);
+    for (mut image, flavour, context) in images() {
+        let opened = image.open(Options::default());
+        image.lose_slot(newest_slot(&image.files["data"]));
+        let (report, state) = recovered_files(&image.files, &context);
         if report.completeness == Completeness::Salvage {
             continue;
         }
@@ -134,7 +137,7 @@ fn without_the_newest_superblock_there_is_one_state_or_it_is_said() {
         older += u64::from(state != opened);
         // Commits that were not flushed are in a checkpoint, but perhaps no longer in the log: nothing tells which checkpoint that was.
         let can_tell = flavour != Flavour::Mixed || matches!(report.root, RecoveredRoot::Superblock { .. });
-        assert!(!can_tell || all.contains(&state), "{context}");
+        assert!(!can_tell || image.all.contains(&state), "{context}");
     }
     assert!(newest > 700 && older > 20, "{newest} {older}");
 }
