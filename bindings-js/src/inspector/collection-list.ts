@@ -30,6 +30,8 @@ export class CollectionList {
   }
 
   show(collections: readonly CollectionLayout[]): void {
+    const root = this.element.getRootNode() as ShadowRoot;
+    const wasFocused = this.element.contains(root.activeElement);
     const names = new Set(collections.map(({ name }) => name));
     for (const [name, { item }] of this.#rows) {
       if (names.has(name)) continue;
@@ -42,6 +44,8 @@ export class CollectionList {
       setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}`);
     }
     this.#press();
+    // With its row removed, the focus would be lost.
+    if (wasFocused && !this.element.contains(root.activeElement)) this.#rows.get(this.#context.chosen)?.choose.focus();
   }
 
   #add(name: string): Row {
