@@ -53,9 +53,10 @@ WebAssembly.Instance = new Proxy(WebAssembly.Instance, {
 
 function haltIf(at: 'write' | 'flush', isAfter: boolean): void {
   if (halt?.at !== at || halt.isAfter !== isAfter) return;
+  const { ms = HALT_MS } = halt;
   halt = undefined;
   (postMessage as (message: FaultReport) => void)({ fault: 'halted' });
-  for (const end = performance.now() + HALT_MS; performance.now() < end;);
+  for (const end = performance.now() + ms; performance.now() < end;);
 }
 
 const { FileSystemSyncAccessHandle } = globalThis as unknown as { FileSystemSyncAccessHandle: { prototype: Handle } };

@@ -37,7 +37,8 @@ export interface Found {
 /** To the worker. */
 export type FaultOrder =
   | { readonly fault: 'trap' }
-  | { readonly fault: 'halt'; readonly at: 'write' | 'flush'; readonly isAfter: boolean };
+  /** For `ms`; by default longer than a browser lets a worker run that it ends. */
+  | { readonly fault: 'halt'; readonly at: 'write' | 'flush'; readonly isAfter: boolean; readonly ms?: number };
 /** From the worker. */
 export interface FaultReport {
   readonly fault: 'halted';

@@ -239,6 +239,29 @@ async function bfcache({ url, launch }: Probe): Promise<unknown> {
   return found;
 }
 
+/** Whether a page lives on if the one before, of the same site, was dropped in the middle of a script of its worker. */
+async function dropped({ url, launch }: Probe): Promise<unknown> {
+  const found: Record<string, unknown> = {};
+  const context = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+  const watcher = await newPage(context, url);
+  for (const then of ['nothing', 'read', 'write', 'truncate', 'flush', 'getSize', 'close', 'write if timers are set']) {
+    const page = await newPage(context, url);
+    let isCrashed = false;
+    page.on('crash', () => {
+      isCrashed = true;
+    });
+    await call(page, 'holder', 'hold', { file: then, lock: then });
+    await page.evaluate((then) => void window.call('holder', 'busy', { file: then, ms: 1500, then }), then);
+    await page.goto(`${url}elsewhere.html`);
+    const watch = without(await call<Watch>(watcher, 'w', 'watch', { file: then, lock: then, timeout: 5000 }));
+    await sleep(3000);
+    found[then] = { nextPage: isCrashed ? 'crashed' : await page.title(), toOthersMeanwhile: watch };
+    process.stderr.write(`${then}: ${JSON.stringify(found[then])}\n`);
+    await page.close();
+  }
+  return found;
+}
+
 async function messages({ url, launch }: Probe): Promise<unknown> {
   const context = await launch();
   const page = await newPage(context, url);
@@ -256,7 +279,7 @@ async function messages({ url, launch }: Probe): Promise<unknown> {
   };
 }
 
-const PROBES: Record<string, (probe: Probe) => Promise<unknown>> = { facts, release, quota, frozen, private: privateWindow, counts, bfcache, messages };
+const PROBES: Record<string, (probe: Probe) => Promise<unknown>> = { facts, release, quota, frozen, private: privateWindow, counts, bfcache, dropped, messages };
 
 async function run(engine: Engine, name: string, server: Server): Promise<unknown> {
   const directory = await mkdtemp(join(tmpdir(), 'mangrove-probe-'));

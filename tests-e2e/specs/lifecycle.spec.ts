@@ -151,6 +151,34 @@ test.describe('in the background of the history', () => {
     }
     await close();
   });
+
+  test('a worker that is dropped in the middle of a commit does not take the next page with it', async ({ profile }) => {
+    const HALT_MS = 1500;
+    const { page, other, close } = await openKept(profile.directory);
+    const second = await other();
+    let isCrashed = false;
+    page.on('crash', () => {
+      isCrashed = true;
+    });
+    await page.evaluate((ms) => new Promise((resolve) => {
+      // As it goes on its page is gone, and it has more to write.
+      const worker = window.workers.at(-1)!;
+      worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
+        if ('fault' in data) resolve(undefined);
+      });
+      worker.postMessage({ fault: 'halt', at: 'write', isAfter: true, ms });
+      void window.db.setMany(Array.from({ length: 100 }, (_, index) => [index, crypto.getRandomValues(new Uint8Array(50_000))]));
+    }), HALT_MS);
+    // A page of the same site has the same process.
+    await page.goto(BASE_URL);
+    // It waits for the lock, for which the page is dropped.
+    await set(second, 'b', 1);
+    await page.waitForTimeout(2 * HALT_MS);
+    expect(isCrashed).toBe(false);
+    expect(await page.title()).toContain('Mangrove');
+    expect(await second.evaluate(async () => [await window.db.get('b'), (await window.db.verify()).ok])).toEqual([1, true]);
+    await close();
+  });
 });
 
 test('a leader that is about to be frozen lets others go on, and follows when it is resumed', async ({ profile }) => {

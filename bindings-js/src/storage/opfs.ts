@@ -89,6 +89,22 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
   }
 }
 
+let checkedAt = -Infinity;
+
+/**
+ * Chromium stops a worker in the middle of its script with a page that it keeps in the background, and may drop both: then the
+ * script goes on for a while, others have the files, and a write ends the process, and with it every page of the site in it.
+ * Such a worker sets no timers any more. To ask that costs a quarter of a write, so it is asked if time has passed.
+ */
+function checkAlive(): void {
+  const now = performance.now();
+  if (now - checkedAt < 1) return;
+  checkedAt = now;
+  const timer = setTimeout(() => {});
+  clearTimeout(timer);
+  if ((timer as unknown) === 0) throw new KvError('KV_IO', 'the page of this worker is gone');
+}
+
 export class OpfsFile implements StorageFile {
   readonly #handle: AccessHandle;
   /** Asking the browser costs as much as a read. */
@@ -112,7 +128,10 @@ export class OpfsFile implements StorageFile {
     this.#presence?.touched();
     let count = -1;
     try {
-      count = this.#call('write', () => this.#handle.write(from, { at }));
+      count = this.#call('write', () => {
+        checkAlive();
+        return this.#handle.write(from, { at });
+      });
     } finally {
       if (count === from.length) this.#size = Math.max(this.#size, at + count);
       else this.#askSize();
@@ -132,7 +151,10 @@ export class OpfsFile implements StorageFile {
 
   truncate(size: number): void {
     try {
-      this.#call('truncate', () => this.#handle.truncate(size));
+      this.#call('truncate', () => {
+        checkAlive();
+        this.#handle.truncate(size);
+      });
     } finally {
       this.#askSize();
     }

@@ -115,6 +115,19 @@ const commands = {
 
   write: ({ file }) => attempt(() => handles.get(file).write(new Uint8Array(4096), { at: 0 })),
 
+  /** Is busy for a while, and then does one thing: by then its page may be gone. */
+  busy({ file, ms, then }) {
+    for (const end = performance.now() + ms; performance.now() < end;);
+    const handle = handles.get(file);
+    const bytes = new Uint8Array(100);
+    const write = () => handle.write(bytes, { at: 0 });
+    attempt({
+      'nothing': () => {}, 'read': () => handle.read(bytes, { at: 0 }), write, 'truncate': () => handle.truncate(1), 'flush': () => handle.flush(),
+      'getSize': () => handle.getSize(), 'close': () => handle.close(),
+      'write if timers are set': () => setTimeout(() => {}) === 0 || write(),
+    }[then]);
+  },
+
   /** What the calls give when there is no room. */
   async full({ file }) {
     const handle = await (await fileOf(file)).createSyncAccessHandle();
