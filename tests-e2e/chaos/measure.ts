@@ -16,6 +16,9 @@ const engine = given.browser as Engine;
 
 type End = (leader: Page) => Promise<unknown>;
 
+/** The browser keeps it in the background. */
+const leave: End = (leader) => leader.goto(`${leader.url()}?elsewhere`);
+
 const ENDS: Readonly<Record<string, End>> = {
   'db.close()': (leader) => leader.evaluate(() => window.chaos.shut()),
   'tab closed': (leader) => leader.close(),
@@ -27,6 +30,11 @@ const ENDS: Readonly<Record<string, End>> = {
       const crashed = leader.waitForEvent('crash');
       session.send('Page.crash').catch(() => undefined);
       await crashed;
+    },
+    'page left, and kept': leave,
+    'page left in the middle of a write': async (leader: Page) => {
+      await leader.evaluate(() => window.chaos.order({ fault: 'halt', at: 'write', isAfter: true, ms: 1500 }));
+      await leave(leader);
     },
   }),
 };
@@ -62,7 +70,7 @@ async function once(context: BrowserContext, url: string, end: End): Promise<num
 await using server = await serveChaos();
 for (const [name, end] of Object.entries(ENDS)) {
   const profile = await mkdtemp(join(tmpdir(), 'mangrove-measure-'));
-  const context = await launchProfile(engine, profile);
+  const context = await launchProfile(engine, profile, { ignoreDefaultArgs: ['--disable-back-forward-cache'] });
   const times: number[] = [];
   for (let run = 0; run < Number(given.runs); run++) {
     const ms = await once(context, server.url, end);

@@ -212,20 +212,26 @@ async function counts({ url, launch }: Probe): Promise<unknown> {
 async function bfcache({ url, launch }: Probe): Promise<unknown> {
   const found: Record<string, unknown> = {};
   const [handle, lock, channel] = [{ file: 'file' }, { lock: 'lock' }, { channel: 'channel' }];
-  const cases: Record<string, { readonly held?: object; readonly wanted?: object }> = {
+  /** `waits`: before the page is left; `asks`: then, who has locks. */
+  const cases: Record<string, { readonly held?: object; readonly wanted?: object; readonly waits?: boolean; readonly asks?: boolean }> = {
     'nothing': {}, 'worker': { held: {} }, 'channel': { held: channel }, 'handle': { held: handle }, 'lock': { held: lock },
     'handle, which another tab wants': { held: handle, wanted: handle }, 'lock, which another tab wants': { held: lock, wanted: lock },
+    'lock, for which another tab waits': { held: lock, wanted: lock, waits: true },
+    'lock, for which another tab waits and asks who has it': { held: lock, wanted: lock, waits: true, asks: true },
     'all, which another tab wants': { held: { ...handle, ...lock, ...channel }, wanted: { ...handle, ...lock } },
   };
   const context = await launch({
     ignoreDefaultArgs: ['--disable-back-forward-cache'], firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
   });
   const watcher = await newPage(context, url);
-  for (const [name, { held, wanted }] of Object.entries(cases)) {
+  for (const [name, { held, wanted, waits, asks }] of Object.entries(cases)) {
     const page = await newPage(context, url);
     if (held !== undefined) await call(page, 'holder', 'hold', held);
+    const early = waits && call<Watch>(watcher, 'w', 'watch', { ...wanted, timeout: 3000 });
     await page.goto(`${url}elsewhere.html`);
-    const watch = wanted && without(await call<Watch>(watcher, 'w', 'watch', { ...wanted, timeout: 3000 }));
+    await sleep(500);
+    if (asks) await call(watcher, 'asker', 'query');
+    const watch = wanted && without(await (early || call<Watch>(watcher, 'w', 'watch', { ...wanted, timeout: 3000 })));
     await sleep(500);
     await page.goBack({ waitUntil: 'commit' }).catch(() => undefined);
     await sleep(1000);

@@ -72,6 +72,11 @@ export class BrowserEnvironment implements Environment {
     };
   }
 
+  dropKept(): void {
+    // Chromium drops such a page when a lock of it is asked for or all locks are, but not if somebody waits for the lock already.
+    navigator.locks.query().catch(() => undefined);
+  }
+
   openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void {
     const controller = new AbortController();
     const { signal } = controller;

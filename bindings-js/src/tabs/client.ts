@@ -205,6 +205,7 @@ export class Client {
       this.#wasBlocked = false;
       return;
     }
+    this.#env.dropKept();
     // Somebody may lead that was not heard.
     this.#announce({ type: 'who', protocol: PROTOCOL, client: this.#options.id });
     const oldest = this.#flight?.since ?? this.#waiting[0]?.since;
@@ -338,7 +339,10 @@ export class Client {
 
   #later(attempts: number, run: () => void): void {
     this.#cancelResend();
-    this.#cancelResend = this.#env.after(Math.min(FIRST_RESEND_MS * 2 ** attempts, MAX_RESEND_MS), run);
+    this.#cancelResend = this.#env.after(Math.min(FIRST_RESEND_MS * 2 ** attempts, MAX_RESEND_MS), () => {
+      this.#env.dropKept();
+      run();
+    });
   }
 }
 

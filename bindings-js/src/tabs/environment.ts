@@ -58,6 +58,8 @@ export interface Environment {
   channel(name: string, receive: (message: Message) => void): Channel;
   /** Waits for a lock, or takes it away from whoever has it. Gives what ends the waiting. */
   lock(name: string, steal: boolean, callbacks: LockCallbacks): () => void;
+  /** Somebody who should answer does not. It may be a page that the browser stopped at work and keeps in the background, with its locks. */
+  dropKept(): void;
   /** Opens the files, waiting for them if they are held, and the engine. Gives what ends the waiting. */
   openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void;
 }

@@ -36,6 +36,8 @@ const MUTATIONS = [
   ['client waits for ever', 'client.ts', 'if (waitedMs < this.#options.deadlineMs) return;', 'return;'],
   ['client asks for ever what the engine does not survive', 'client.ts', 'const MAX_CRASHES = 2;', 'const MAX_CRASHES = Infinity;'],
   ['client never looks for a leader', 'client.ts', 'this.#announce({ type: \'who\', protocol: PROTOCOL, client: this.#options.id });', ''],
+  ['client that is not answered does not have kept pages dropped', 'client.ts', '      this.#env.dropKept();\n      run();', '      run();'],
+  ['client that finds no leader does not have kept pages dropped', 'client.ts', '    this.#env.dropKept();\n    // Somebody', '    // Somebody'],
   ['client does not ask whether it missed news', 'client.ts', 'if (version > this.#version) this.#page.news();', ''],
   ['client counts the time asleep', 'client.ts', 'if (isForgiven) this.#forgivenAt = now;', ''],
   ['peer does not hold the lock of its name', 'peer.ts', 'this.#env.lock(names.client(database, id), isBack', 'this.#env.lock(names.client(database, `${id}!`), isBack'],

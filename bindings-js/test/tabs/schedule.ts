@@ -7,7 +7,7 @@ import { World, noFaults } from './world.ts';
 import type { Counts, Faults } from './world.ts';
 
 type Deed =
-  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'restart' | 'clock';
+  | 'push' | 'open' | 'kill' | 'kill leader' | 'freeze' | 'freeze leader' | 'keep leader' | 'thaw' | 'visible' | 'hide' | 'show' | 'leave' | 'reload leader' | 'restart' | 'clock';
 
 export interface Action {
   readonly at: number;
@@ -41,7 +41,7 @@ const MAX_SETTLED_MS = 10_000;
 const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
-  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 5], ['thaw', 5], ['visible', 8], ['hide', 4],
+  ['push', 40], ['open', 6], ['kill', 2], ['kill leader', 3], ['freeze', 2], ['freeze leader', 5], ['keep leader', 3], ['thaw', 5], ['visible', 8], ['hide', 4],
   ['show', 5], ['leave', 3], ['reload leader', 2], ['restart', 3], ['clock', 1],
 ];
 
@@ -116,6 +116,9 @@ function act(world: World, plan: Plan, { deed, dice }: Action): void {
       return;
     case 'freeze leader':
       if (leader !== undefined) world.freeze(leader);
+      return;
+    case 'keep leader':
+      if (leader !== undefined) world.keep(leader);
       return;
     case 'thaw':
       // A page in the background of its tab's history thaws when it is shown.

@@ -25,6 +25,8 @@ export class Tab {
   readonly deadlineMs: number;
   isAlive = true;
   isFrozen = false;
+  /** It was frozen at work, as its page went into the background of its tab's history. */
+  isKept = false;
   isVisible: boolean;
   /** It was told to leave. */
   isLeaving = false;

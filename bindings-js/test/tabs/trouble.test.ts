@@ -165,6 +165,43 @@ describe('a leader that is frozen', () => {
   });
 });
 
+describe('a leader that the browser keeps in the background, stopped at work,', () => {
+  test('is dropped as soon as it does not answer, also where nobody may steal', () => {
+    for (const visible of [true, false]) {
+      const world = make();
+      const [first, second] = together(world, { visible }) as [Tab, Tab];
+      world.keep(first);
+      const asked = second.push(append);
+      pass(world, 2000);
+      assert.equal(first.isAlive, false);
+      assert.notEqual(asked.outcomes, undefined);
+      assert.equal(world.counts.steals, 0);
+    }
+  });
+
+  test('is dropped for a tab that never heard it', () => {
+    const world = make();
+    const [first] = together(world) as [Tab];
+    world.keep(first);
+    const stranger = world.open();
+    pass(world, 3000);
+    assert.equal(stranger.peer.role, 'leader');
+    assert.equal(world.counts.steals, 0);
+  });
+
+  test('stays where nobody asks it anything, and goes on when it is back', () => {
+    const world = make();
+    const [first, second] = together(world, {}) as [Tab, Tab];
+    world.keep(first);
+    pass(world, 1000);
+    world.thaw(first);
+    const asked = [first.push(append), second.push(append)];
+    pass(world, 2000);
+    assert.equal(first.peer.role, 'leader');
+    for (const { outcomes } of asked) assert.notEqual(outcomes, undefined);
+  });
+});
+
 describe('a tab that is frozen while it waits to lead', () => {
   test('gets the lock of a leader that leaves, and loses it to one that heard that', () => {
     // Whether that is the last word heard is a matter of chance.

@@ -299,10 +299,16 @@ export class World implements Observer {
     tab.frozenAt = this.now;
   }
 
+  /** Its page is left, and it has no time to let go of anything. */
+  keep(tab: Tab): void {
+    this.freeze(tab);
+    tab.isKept = true;
+  }
+
   thaw(tab: Tab): void {
     if (!tab.isFrozen || !tab.isAlive) return;
     this.say(() => `${tab.id} thaws`);
-    tab.isFrozen = false;
+    tab.isFrozen = tab.isKept = false;
     tab.ranSince = this.now;
     if (this.now - tab.frozenAt > 2 * HEARTBEAT_MS) tab.sleptUntil = this.now;
     for (const event of tab.deferred.splice(0)) {
@@ -327,8 +333,17 @@ export class World implements Observer {
       },
       channel: (name, receive) => this.#channel(tab, name, receive),
       lock: (name, steal, callbacks) => this.#lock(tab, name, steal, callbacks),
+      dropKept: () => {
+        if (this.tabs.some(({ isKept }) => isKept) && this.#survives(tab)) this.later(this.random.below(20), undefined, () => this.#dropKept());
+      },
       openEngine: (opened, failed) => this.#openEngine(tab, opened, failed),
     };
+  }
+
+  #dropKept(): void {
+    for (const tab of this.tabs) {
+      if (tab.isKept && [...this.#locks.values()].some(({ holder }) => holder?.tab === tab)) this.kill(tab);
+    }
   }
 
   /** Whether the tab lives on. */
