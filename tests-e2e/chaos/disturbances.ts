@@ -71,7 +71,7 @@ async function killAndRestart(scene: Scene): Promise<void> {
 }
 
 /** Where within a commit, by what the engine asks of its files. */
-function anyPoint(random: Random): FaultOrder {
+function anyPoint(random: Random): Extract<FaultOrder, { fault: 'halt' }> {
   return { fault: 'halt', at: random.of(['write', 'flush']), isAfter: random.below(2) === 1 };
 }
 
@@ -120,6 +120,14 @@ export const EVERYWHERE: Readonly<Record<string, Disturb>> = {
 };
 
 export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
+  'go to another page and back': (scene, victim) => victim.leaveAndGoBack(scene.random.below(3000), scene.newSeed(), scene.round),
+  'go to another page within a commit, and back': async (scene, victim) => {
+    const point = anyPoint(scene.random);
+    // Before a write it has looked already whether its page is there.
+    const isAfter = point.isAfter || point.at === 'write';
+    await victim.call('order', { ...point, isAfter, ms: 100 + scene.random.below(1500) });
+    await victim.leaveAndGoBack(scene.random.below(3000), scene.newSeed(), scene.round);
+  },
   'crash': async (scene, victim) => {
     await crash(scene, victim);
     await replaceCrashed(scene);

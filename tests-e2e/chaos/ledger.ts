@@ -23,12 +23,13 @@ export class Ledger {
   }
 
   start({ load, n, kind, counter }: Extract<Report, { type: 'start' }>): void {
-    this.#operations.set(`${load}:${n}`, { load, n, kind, counter, outcome: 'maybe', isAnswered: false, value: 0 });
+    const id = `${load}:${n}`;
+    if (!this.#operations.has(id)) this.#operations.set(id, { load, n, kind, counter, outcome: 'maybe', isAnswered: false, value: 0 });
   }
 
   end({ load, n, outcome, value }: Extract<Report, { type: 'end' }>): Operation | undefined {
     const operation = this.#operations.get(`${load}:${n}`);
-    if (operation === undefined) return undefined;
+    if (operation === undefined || operation.isAnswered) return undefined;
     Object.assign(operation, { outcome, value, isAnswered: true });
     if (operation.kind === 'append' && outcome === 'done') {
       this.floors[operation.counter] = Math.max(this.floors[operation.counter]!, value);

@@ -64,6 +64,8 @@ export interface Chaos {
   /** Names of clients of which one leads. */
   leaders(): Promise<string[]>;
   setHidden(isHidden: boolean): void;
+  /** The database was opened in this very page. */
+  isOpen(): boolean;
   order(order: FaultOrder): void;
   /** Ends the worker, at once or when it halts. */
   terminate(whenHalted: boolean): void;

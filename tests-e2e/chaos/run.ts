@@ -77,7 +77,7 @@ class Run {
   }
 
   async #launch(): Promise<void> {
-    this.#context = await launchProfile(engine, this.#profile);
+    this.#context = await launchProfile(engine, this.#profile, { ignoreDefaultArgs: ['--disable-back-forward-cache'] });
     await this.#context.exposeBinding('report', (_source, report: Report) => this.#hear(report));
   }
 

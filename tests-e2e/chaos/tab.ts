@@ -16,9 +16,32 @@ declare global {
 /** A call that is under way for so long, while the page ran, is taken for one that waits for ever. */
 const LIMIT_MS = 60_000;
 const TICK_MS = 250;
+const REPORT_AGAIN_TICKS = 4;
 const STRENGTHS: readonly Durability[] = ['strict', 'relaxed'];
 
 class Wrong extends Error {}
+
+/** Reports, with how long ago they were made and who waits for the answer. */
+const unanswered = new Map<Report, { ticks: number; readonly resolve: (floors: Floors) => void }>();
+
+/** Of a page that is left just then, or comes back, a report or its answer may be lost: it is made again, and the ledger knows it already. */
+function report(what: Report): Promise<Floors> {
+  return new Promise((resolve) => {
+    unanswered.set(what, { ticks: 0, resolve });
+    tell(what);
+  });
+}
+
+function tell(what: Report): void {
+  void window.report(what).then((floors) => {
+    unanswered.get(what)?.resolve(floors);
+    unanswered.delete(what);
+  });
+}
+
+setInterval(() => {
+  for (const [what, waiting] of unanswered) if (++waiting.ticks % REPORT_AGAIN_TICKS === 0) tell(what);
+}, TICK_MS);
 
 interface Failure {
   readonly code?: string;
@@ -102,7 +125,7 @@ class Tab implements Chaos {
       if (!('fault' in data)) return;
       if (this.#endsWhenHalted) worker.terminate();
       this.#endsWhenHalted = false;
-      void window.report({ type: 'halted' });
+      void report({ type: 'halted' });
     });
     this.#worker = worker;
     return worker;
@@ -176,6 +199,10 @@ class Tab implements Chaos {
   setHidden(isHidden: boolean): void {
     this.#isHidden = isHidden;
     document.dispatchEvent(new Event('visibilitychange'));
+  }
+
+  isOpen(): boolean {
+    return this.#load !== '';
   }
 
   order(order: FaultOrder): void {
@@ -278,7 +305,7 @@ class Tab implements Chaos {
 
   /** Counters never go back, and never behind what anybody was told. */
   async #readCounters(): Promise<void> {
-    const floors = await window.report({ type: 'seen', what: 'floors', code: '' });
+    const floors = await report({ type: 'seen', what: 'floors', code: '' });
     const round = this.#round;
     const keys = floors.map((_, counter) => [round, 'count', counter]);
     const values = await this.#timed('getMany', this.#db!.getMany(keys));
@@ -354,7 +381,6 @@ class Tab implements Chaos {
     kind: Kind, counter: number, call: (n: number) => Promise<number>, settle: (n: number, outcome: Outcome) => void = () => {},
   ): Promise<{ n: number; outcome: Outcome }> {
     const n = ++this.#n;
-    const { report } = window;
     const [load, round] = [this.#load, this.#round];
     await report({ type: 'start', load, round, n, kind, counter });
     const since = performance.now();
@@ -395,11 +421,11 @@ class Tab implements Chaos {
   }
 
   #note(what: string, failure: Failure): void {
-    void window.report({ type: 'seen', what, code: codeOf(failure) });
+    void report({ type: 'seen', what, code: codeOf(failure) });
   }
 
   #wrong(what: string): void {
-    void window.report({ type: 'wrong', load: this.#load, what });
+    void report({ type: 'wrong', load: this.#load, what });
   }
 }
 

@@ -56,6 +56,21 @@ export class Tab {
     await this.begin(seed, round);
   }
 
+  /** To another page of the site, and back: to this very page, if the browser kept it, or to a new one. */
+  async leaveAndGoBack(afterMs: number, seed: number, round: number): Promise<void> {
+    const { page } = this;
+    const { url } = this.#options;
+    this.isFrozen = true;
+    await within(30_000, 'leaving', page.goto(`${url}?elsewhere`));
+    await page.waitForTimeout(afterMs);
+    await page.evaluate(() => history.back()).catch(() => undefined);
+    await within(30_000, 'going back', page.waitForURL(url, { waitUntil: 'commit' }));
+    await within(30_000, 'the page before', page.waitForFunction(() => 'chaos' in window));
+    const isKept = await this.call('isOpen');
+    this.isFrozen = false;
+    if (!isKept) await this.begin(seed, round);
+  }
+
   async begin(seed: number, round: number): Promise<void> {
     const load = `p${++loads}`;
     const { database, lanes } = this.#options;

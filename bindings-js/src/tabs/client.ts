@@ -175,7 +175,8 @@ export class Client {
     if (this.#own !== undefined || term !== this.term) return;
     this.#isReady = false;
     this.#isUnknown = true;
-    this.#cancelResend();
+    // The next to get the lock may be a page that is kept.
+    this.#later(0, () => {});
     this.#aloneSince = this.#env.now();
     this.forgetLeader();
   }

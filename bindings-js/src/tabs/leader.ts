@@ -21,6 +21,8 @@ interface Served {
   /** Of the last request that was executed, and its answer once that may be given. */
   seq: number;
   reply: Reply | undefined;
+  /** What the client was last told that it has open, or said. */
+  state: Uint8Array | null;
   visible: boolean;
 }
 
@@ -66,7 +68,7 @@ export class Leader implements OwnLeader {
     this.#events = events;
     this.#engine = engine;
     this.term = term;
-    this.#own = { client: own, channel: undefined, session: undefined, seq: 0, reply: undefined, visible: true };
+    this.#own = { client: own, channel: undefined, session: undefined, seq: 0, reply: undefined, state: null, visible: true };
     // The state of the beginning keeps what is freed from being used again.
     if (!inherits) engine.endInheritance();
     this.#cancelInheritance = inherits ? env.after(INHERITANCE_MS, () => engine.endInheritance()) : () => {};
@@ -90,7 +92,7 @@ export class Leader implements OwnLeader {
     let served = this.#remote.get(client);
     if (served === undefined) {
       const channel = this.#env.channel(names.of(this.#database, client), (message) => this.#receive(client, message as Exchange));
-      served = { client, channel, session: undefined, seq: 0, reply: undefined, visible };
+      served = { client, channel, session: undefined, seq: 0, reply: undefined, state: null, visible };
       this.#remote.set(client, served);
       this.#watch(client);
       this.#beat();
@@ -217,10 +219,7 @@ export class Leader implements OwnLeader {
     this.#remote.delete(client);
     served?.channel?.close();
     try {
-      if (served?.session !== undefined) {
-        this.#sessions.delete(served.session);
-        this.#engine.detach(served.session);
-      }
+      this.#detach(served);
       this.#engine.forget(client);
     } catch (error) {
       this.#crash(error);
@@ -253,10 +252,11 @@ export class Leader implements OwnLeader {
     let settled: Promise<void> | undefined;
     const { seq } = request;
     try {
-      served.session ??= this.#attach(served, request);
-      const bytes = this.#engine.execute(served.session, seq, request.message);
-      const state = this.#engine.takeState(served.session, false);
+      const session = this.#sessionOf(served, request);
+      const bytes = this.#engine.execute(session, seq, request.message);
+      const state = this.#engine.takeState(session, false);
       served.seq = seq;
+      served.state = state ?? served.state;
       served.reply = undefined;
       const reply: Reply = { type: 'reply', term: this.term, seq, bytes, state };
       settled = this.#engine.settled();
@@ -269,10 +269,21 @@ export class Leader implements OwnLeader {
     this.tellNews();
   }
 
-  #attach(served: Served, { hello }: Request): number {
-    const session = this.#engine.attach(served.client, hello?.state ?? undefined, hello?.readOnly ?? false);
-    this.#sessions.set(session, served);
-    return session;
+  /** With what the client says that it has open: it may have taken the answer of a leader before to what was executed here as well. */
+  #sessionOf(served: Served, { hello }: Request): number {
+    if (served.session !== undefined && (hello === undefined || isSame(hello.state, served.state))) return served.session;
+    this.#detach(served);
+    served.state = hello?.state ?? null;
+    served.session = this.#engine.attach(served.client, served.state ?? undefined, hello?.readOnly ?? false);
+    this.#sessions.set(served.session, served);
+    return served.session;
+  }
+
+  #detach(served: Served | undefined): void {
+    if (served?.session === undefined) return;
+    this.#sessions.delete(served.session);
+    this.#engine.detach(served.session);
+    served.session = undefined;
   }
 
   #answer(served: Served, reply: Reply): void {
@@ -298,4 +309,8 @@ export class Leader implements OwnLeader {
     this.#end();
     this.#events.crashed(reason);
   }
+}
+
+function isSame(a: Uint8Array | null, b: Uint8Array | null): boolean {
+  return a === b || (a !== null && b !== null && a.length === b.length && a.every((byte, index) => byte === b[index]));
 }

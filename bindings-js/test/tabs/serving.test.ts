@@ -230,6 +230,48 @@ describe('each write is done once', () => {
   });
 });
 
+describe('an answer of a leader before', () => {
+  test('that comes after the next leader did the same is no mix of both', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'lead');
+    const opened = third.push(openSnapshot);
+    pass(world, 100);
+    second.push(append);
+    pass(world, 1500);
+    const before = world.held.splice(0);
+    world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'opening');
+    first.leave();
+    pass(world, 3000);
+    assert.equal(second.peer.role, 'leader');
+    assert.equal(opened.outcomes, undefined);
+    const late = (from: typeof before, type: Message['type']): void => from.find(({ message }) => message.type === type)!.hear();
+    // It seems to the third that nobody leads, then that the first does.
+    late(world.held, 'opening');
+    late(before, 'lead');
+    late(before, 'reply');
+    assert.deepEqual(opened.outcomes, [1 * VERSIONS + 0]);
+    world.isHeld = undefined;
+    // The second has a snapshot of this name as well, which it opened after the commit.
+    const read = third.push({ kind: readSnapshot, handle: 1 });
+    pass(world, 10_000);
+    assert.deepEqual(read.outcomes, [LOST]);
+  });
+});
+
+test('a client that introduces itself again keeps its snapshot', () => {
+  const world = make();
+  const [first, second] = together(world, {}) as [Tab, Tab];
+  second.push(openSnapshot);
+  pass(world, 5000);
+  first.push(append);
+  pass(world);
+  loseFirst(world, 'request', 4);
+  const read = second.push({ kind: readSnapshot, handle: 1 });
+  pass(world, 10_000);
+  assert.deepEqual(read.outcomes, [0]);
+});
+
 describe('a worker that takes the place of another', () => {
   test('is served as itself', () => {
     const world = make();

@@ -189,6 +189,17 @@ describe('a leader that the browser keeps in the background, stopped at work,', 
     assert.equal(world.counts.steals, 0);
   });
 
+  test('is dropped also if the lock came to it only then', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    world.keep(second);
+    first.leave();
+    const asked = third.push(append);
+    pass(world, 800);
+    assert.equal(second.isAlive, false);
+    assert.notEqual(asked.outcomes, undefined);
+  });
+
   test('stays where nobody asks it anything, and goes on when it is back', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];

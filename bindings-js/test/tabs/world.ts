@@ -119,6 +119,9 @@ export class World implements Observer {
   violation: string | undefined;
   /** Says of each message whether it is lost. */
   isLost: ((message: Message, to: Tab) => boolean) | undefined;
+  /** Says of each message whether it waits, to be heard when the story says so. */
+  isHeld: ((message: Message, to: Tab) => boolean) | undefined;
+  readonly held: { readonly message: Message; readonly hear: () => void }[] = [];
   readonly #events = new Events();
   readonly #locks = new Map<string, Lock>();
   readonly #channels = new Map<string, Listener[]>();
@@ -408,12 +411,14 @@ export class World implements Observer {
       this.counts.delays++;
       ms += this.random.below(this.faults.delayMs);
     }
-    this.later(ms, tab, () => {
+    const hear = (): void => {
       if (!listener.isOpen) return;
       this.say(() => `  ${tab.id} hears ${describe(message)}`);
       tab.heard(message);
       listener.receive(message);
-    });
+    };
+    if (this.isHeld?.(message, tab) === true) this.held.push({ message, hear });
+    else this.later(ms, tab, hear);
   }
 
   #lock(tab: Tab, name: string, steal: boolean, callbacks: LockCallbacks): () => void {
