@@ -70,6 +70,10 @@ export class Client {
   #hasOpened = false;
   #cancelResend: () => void = () => {};
   #heardAt = -Infinity;
+  /** When somebody last led in the newest term, whatever was said since of who is to lead next. */
+  #ledAt = -Infinity;
+  /** Of the request after which the state was as it is. */
+  #stateSeq = 0;
   #version = 0;
   /** Since when nobody serves it. */
   #aloneSince: number;
@@ -148,6 +152,7 @@ export class Client {
     this.#isReady = false;
     this.#isUnknown = true;
     this.#heardAt = -Infinity;
+    this.#ledAt = this.#env.now();
     this.#aloneSince = this.#env.now();
   }
 
@@ -155,8 +160,8 @@ export class Client {
   hear(term: number, version: number): void {
     if (this.#own !== undefined) return;
     // What is late is of no use, unless the clocks went back and the newer one is gone.
-    if (term < this.term && !this.isSilent) return;
-    this.#heardAt = this.#env.now();
+    if (term < this.term && this.#env.now() - this.#ledAt <= MISSED_HEARTBEATS * HEARTBEAT_MS) return;
+    this.#heardAt = this.#ledAt = this.#env.now();
     if (term !== this.term || !this.#isReady) {
       this.term = term;
       this.#isReady = false;
@@ -233,8 +238,10 @@ export class Client {
   #receive(message: Exchange): void {
     // It goes to the leader.
     if (message.type === 'request' || message.type === 'visible') return;
+    // All that was said of a new term may have been lost.
+    if (message.type === 'ready' && message.term > this.term) return this.hear(message.term, this.#version);
     if (message.term !== this.term) return;
-    this.#heardAt = this.#env.now();
+    this.#heardAt = this.#ledAt = this.#env.now();
     switch (message.type) {
       case 'ready':
         this.#isReady = true;
@@ -247,7 +254,9 @@ export class Client {
         return;
       case 'state':
         // Where the answer is missing, the requests will be executed once more on what was open before them.
-        if (this.#flight === undefined || this.#flight.seq > message.seq) this.#state = message.state;
+        if (message.seq < this.#stateSeq || (this.#flight !== undefined && this.#flight.seq <= message.seq)) return;
+        this.#stateSeq = message.seq;
+        this.#state = message.state;
         return;
       case 'crashed':
         this.#crashed(message.seq, message.code, message.reason);
@@ -262,6 +271,7 @@ export class Client {
     if (flight === undefined || flight.seq !== seq) return;
     this.#cancelResend();
     this.#flight = undefined;
+    this.#stateSeq = seq;
     this.#isUnknown = false;
     this.#aloneSince = this.#env.now();
     if (!this.#hasOpened) {

@@ -11,6 +11,8 @@ const INHERITANCE_MS = 3000;
 /** A client counts as gone once its lock could be held for so long, by a tab that ran. */
 const FORGET_MS = 100;
 const LATE_MS = 20;
+/** What came while this tab did not run is heard first. */
+const LAST_LOOK_MS = 10;
 
 /** A client that is served. */
 interface Served {
@@ -182,15 +184,16 @@ export class Leader implements OwnLeader {
       granted: (release) => {
         let cancelForgetting = (): void => {};
         // Word that it was taken away again may be next, if this tab did not run meanwhile.
-        const forgetLater = (): void => {
-          const due = this.#env.now() + FORGET_MS;
-          cancelForgetting = this.#env.after(FORGET_MS, () => {
-            if (this.#env.now() > due + LATE_MS) return forgetLater();
+        const forgetLater = (ms: number): void => {
+          const due = this.#env.now() + ms;
+          cancelForgetting = this.#env.after(ms, () => {
+            if (this.#env.now() > due + LATE_MS) return forgetLater(FORGET_MS);
+            if (ms > LAST_LOOK_MS) return forgetLater(LAST_LOOK_MS);
             release();
             if (!this.#isOver) this.#forget(client);
           });
         };
-        forgetLater();
+        forgetLater(FORGET_MS);
         this.#forgetting.add(client);
         cancel = () => {
           cancelForgetting();

@@ -7,8 +7,9 @@ import { LOST, VERSIONS, kinds } from './operations.ts';
 import { loseFirst, make, pass, together } from './stories.ts';
 import type { Tab } from './tab.ts';
 import { DATABASE } from './world.ts';
+import type { World } from './world.ts';
 
-const { append, increment, read, openSnapshot, readSnapshot, follow, poll } = kinds;
+const { append, increment, read, openSnapshot, readSnapshot, closeSnapshot, follow, poll, poison } = kinds;
 
 describe('one tab', () => {
   test('opens, and serves itself without a word to anybody', () => {
@@ -230,24 +231,25 @@ describe('each write is done once', () => {
   });
 });
 
-describe('an answer of a leader before', () => {
-  test('that comes after the next leader did the same is no mix of both', () => {
+describe('what a leader before said, heard late,', () => {
+  const late = (from: World['held'], type: Message['type']): void => from.find(({ message }) => message.type === type)!.hear();
+
+  test('is no mix with what the next one did', () => {
     const world = make();
-    const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
+    const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
     world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'lead');
     const opened = third.push(openSnapshot);
     pass(world, 100);
     second.push(append);
     pass(world, 1500);
     const before = world.held.splice(0);
-    world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'opening');
+    world.isHeld = ({ type }, to) => to === third && type === 'reply';
     first.leave();
-    pass(world, 3000);
+    pass(world, 900);
     assert.equal(second.peer.role, 'leader');
-    assert.equal(opened.outcomes, undefined);
-    const late = (from: typeof before, type: Message['type']): void => from.find(({ message }) => message.type === type)!.hear();
-    // It seems to the third that nobody leads, then that the first does.
-    late(world.held, 'opening');
+    // It hears the next leader no more, and then the first.
+    world.isHeld = ({ type }, to) => to === third && ['reply', 'lead', 'ready'].includes(type);
+    pass(world, 4000);
     late(before, 'lead');
     late(before, 'reply');
     assert.deepEqual(opened.outcomes, [1 * VERSIONS + 0]);
@@ -257,6 +259,71 @@ describe('an answer of a leader before', () => {
     pass(world, 10_000);
     assert.deepEqual(read.outcomes, [LOST]);
   });
+
+  test('is of no use while the next one speaks', () => {
+    const world = make();
+    const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
+    world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'lead');
+    const opened = third.push(openSnapshot);
+    pass(world, 100);
+    second.push(append);
+    pass(world, 1500);
+    const before = world.held.splice(0);
+    world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'opening');
+    first.leave();
+    pass(world, 1500);
+    assert.equal(second.peer.role, 'leader');
+    // To it nobody leads.
+    late(world.held, 'opening');
+    late(before, 'lead');
+    late(before, 'reply');
+    assert.equal(opened.outcomes, undefined);
+    world.isHeld = undefined;
+    pass(world, 5000);
+    assert.deepEqual(opened.outcomes, [1 * VERSIONS + 1]);
+  });
+
+  for (const isSilent of [false, true]) {
+    test(`is not what a page has open${isSilent ? ', also if the next one is silent' : ''}`, () => {
+      const world = make();
+      const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
+      world.isHeld = ({ type, ...message }, to) => to === third && (type === 'state' || type === 'opening' || (type === 'lead' && 'client' in message && message.client === first.id));
+      pass(world, 1500);
+      third.push(openSnapshot, { kind: closeSnapshot, handle: 1 });
+      pass(world, 200);
+      first.leave();
+      pass(world, 1000);
+      assert.equal(second.peer.role, 'leader');
+      const before = world.held.splice(0);
+      const opened = third.push(openSnapshot);
+      pass(world, 200);
+      assert.deepEqual(opened.outcomes, [2 * VERSIONS + 0]);
+      world.isHeld = ({ type }, to) => to === third && isSilent && ['lead', 'ready'].includes(type);
+      if (isSilent) pass(world, 4000);
+      // To it nobody leads.
+      late(before, 'opening');
+      late(before, 'lead');
+      late(before, 'state');
+      world.isHeld = undefined;
+      const read = third.push({ kind: readSnapshot, handle: 2 });
+      pass(world, 10_000);
+      assert.deepEqual(read.outcomes, [0]);
+    });
+  }
+});
+
+test('a client that heard nothing of a new term but the answer to its hello goes by that', () => {
+  const world = make();
+  const [first, second] = together(world, {}) as [Tab, Tab];
+  const unheard: readonly Message['type'][] = ['crashed', 'opening', 'lead'];
+  world.isLost = ({ type }, to) => to === second && unheard.includes(type);
+  first.push(poison);
+  pass(world, 500);
+  const asked = second.push(append);
+  world.run(9000, () => asked.outcomes !== undefined);
+  pass(world, 0);
+  assert.notEqual(asked.outcomes, undefined);
+  assert.equal(world.counts.steals, 0);
 });
 
 test('a client that introduces itself again keeps its snapshot', () => {
