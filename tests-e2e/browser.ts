@@ -18,6 +18,9 @@ export const launchOptions: LaunchOptions = {
   ],
 };
 
+/** To start Chromium as people have it: it keeps pages that are left, to show them again. Playwright's way is not to. */
+export const keepsPages: LaunchOptions = { ignoreDefaultArgs: ['--disable-back-forward-cache'] };
+
 /** How every test starts Firefox: an unchanged one, over WebDriver BiDi. */
 export const firefoxOptions: LaunchOptions = {
   channel: 'moz-firefox',

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { BrowserContext, Page } from '@playwright/test';
-import { launchProfile } from '../browser.ts';
+import { keepsPages, launchProfile } from '../browser.ts';
 import type { Engine } from '../browser.ts';
 import { serveChaos } from './served.ts';
 import { quantiles } from './statistics.ts';
@@ -70,7 +70,7 @@ async function once(context: BrowserContext, url: string, end: End): Promise<num
 await using server = await serveChaos();
 for (const [name, end] of Object.entries(ENDS)) {
   const profile = await mkdtemp(join(tmpdir(), 'mangrove-measure-'));
-  const context = await launchProfile(engine, profile, { ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+  const context = await launchProfile(engine, profile, keepsPages);
   const times: number[] = [];
   for (let run = 0; run < Number(given.runs); run++) {
     const ms = await once(context, server.url, end);

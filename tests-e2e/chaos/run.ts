@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import type { BrowserContext } from '@playwright/test';
-import { launchProfile } from '../browser.ts';
+import { keepsPages, launchProfile } from '../browser.ts';
 import type { Engine } from '../browser.ts';
 import { EVERYWHERE, IN_CHROMIUM } from './disturbances.ts';
 import type { Scene } from './disturbances.ts';
@@ -77,7 +77,7 @@ class Run {
   }
 
   async #launch(): Promise<void> {
-    this.#context = await launchProfile(engine, this.#profile, { ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+    this.#context = await launchProfile(engine, this.#profile, keepsPages);
     await this.#context.exposeBinding('report', (_source, report: Report) => this.#hear(report));
   }
 

@@ -65,7 +65,7 @@ export class Tab {
     await page.waitForTimeout(afterMs);
     await page.evaluate(() => history.back()).catch(() => undefined);
     await within(30_000, 'going back', page.waitForURL(url, { waitUntil: 'commit' }));
-    await within(30_000, 'the page before', page.waitForFunction(() => 'chaos' in window));
+    await this.#scripted();
     const isKept = await this.call('isOpen');
     this.isFrozen = false;
     if (!isKept) await this.begin(seed, round);
@@ -74,10 +74,15 @@ export class Tab {
   async begin(seed: number, round: number): Promise<void> {
     const load = `p${++loads}`;
     const { database, lanes } = this.#options;
-    await within(30_000, 'the script', this.page.waitForFunction(() => 'chaos' in window));
+    await this.#scripted();
     await within(60_000, `open of ${load}`, this.page.evaluate((options) => window.chaos.open(options), { name: database, load, seed, lanes }));
     this.load = load;
     if (round > 0) await this.call('start', round);
+  }
+
+  /** Resolves when there is a page's side. */
+  async #scripted(): Promise<void> {
+    await within(30_000, 'the script', this.page.waitForFunction(() => 'chaos' in window));
   }
 
   /** Calls the page's side. */

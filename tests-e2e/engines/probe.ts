@@ -7,7 +7,7 @@ import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { BrowserContext, LaunchOptions, Page } from '@playwright/test';
-import { launchOptions, launchProfile } from '../browser.ts';
+import { keepsPages, launchOptions, launchProfile } from '../browser.ts';
 import type { Engine } from '../browser.ts';
 import { serve } from '../http.ts';
 import type { Server } from '../http.ts';
@@ -221,7 +221,7 @@ async function bfcache({ url, launch }: Probe): Promise<unknown> {
     'all, which another tab wants': { held: { ...handle, ...lock, ...channel }, wanted: { ...handle, ...lock } },
   };
   const context = await launch({
-    ignoreDefaultArgs: ['--disable-back-forward-cache'], firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
+    ...keepsPages, firefoxUserPrefs: { 'fission.bfcacheInParent': true, 'browser.sessionhistory.max_total_viewers': 8 },
   });
   const watcher = await newPage(context, url);
   for (const [name, { held, wanted, waits, asks }] of Object.entries(cases)) {
@@ -248,7 +248,7 @@ async function bfcache({ url, launch }: Probe): Promise<unknown> {
 /** Whether a page lives on if the one before, of the same site, was dropped in the middle of a script of its worker. */
 async function dropped({ url, launch }: Probe): Promise<unknown> {
   const found: Record<string, unknown> = {};
-  const context = await launch({ ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+  const context = await launch(keepsPages);
   const watcher = await newPage(context, url);
   for (const then of ['nothing', 'read', 'write', 'truncate', 'flush', 'getSize', 'close', 'write if timers are set']) {
     const page = await newPage(context, url);

@@ -1,7 +1,7 @@
 // What becomes of a database when pages come and go, workers end and engines trap. Nothing waits for ever, and what was not answered gets a typed error.
 import { readFileSync } from 'node:fs';
 import type { Page } from '@playwright/test';
-import { BASE_URL, HARNESS_URL, launchProfile } from '../browser.ts';
+import { BASE_URL, HARNESS_URL, keepsPages, launchProfile } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 import { processesOf } from '../processes.ts';
 import { emptyTab, get, leads, openIn, openTab, set, setFrozen, setVisible } from '../tabs-page.ts';
@@ -70,7 +70,7 @@ test.describe('in the background of the history', () => {
 
   /** A page that other pages follow in the same tab, and that is kept. */
   async function openKept(directory: string): Promise<{ page: Page; other: () => Promise<Page>; close: () => Promise<void> }> {
-    const context = await launchProfile('chromium', directory, { ignoreDefaultArgs: ['--disable-back-forward-cache'] });
+    const context = await launchProfile('chromium', directory, keepsPages);
     const page = await openTab(context);
     await page.evaluate(async () => {
       const kept = window as unknown as Kept;

@@ -152,8 +152,7 @@ export class Client {
     this.#isReady = false;
     this.#isUnknown = true;
     this.#heardAt = -Infinity;
-    this.#ledAt = this.#env.now();
-    this.#aloneSince = this.#env.now();
+    this.#ledAt = this.#aloneSince = this.#env.now();
   }
 
   /** Another tab says that it leads. */

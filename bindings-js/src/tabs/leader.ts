@@ -1,4 +1,5 @@
 // The tab that has the files: it executes the requests of all clients, its own page's among them.
+import { isSame } from '../bytes.ts';
 import { KvError } from '../errors.ts';
 import type { OwnLeader } from './client.ts';
 import type { Channel, Environment, LeaderEngine } from './environment.ts';
@@ -312,8 +313,4 @@ export class Leader implements OwnLeader {
     this.#end();
     this.#events.crashed(reason);
   }
-}
-
-function isSame(a: Uint8Array | null, b: Uint8Array | null): boolean {
-  return a === b || (a !== null && b !== null && a.length === b.length && a.every((byte, index) => byte === b[index]));
 }

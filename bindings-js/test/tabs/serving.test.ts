@@ -234,7 +234,8 @@ describe('each write is done once', () => {
 describe('what a leader before said, heard late,', () => {
   const late = (from: World['held'], type: Message['type']): void => from.find(({ message }) => message.type === type)!.hear();
 
-  test('is no mix with what the next one did', () => {
+  /** The first has opened a snapshot for the third, before a commit. What it said of that, and that it leads, is still on its way. */
+  function openedBeforeCommit() {
     const world = make();
     const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
     world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'lead');
@@ -243,6 +244,11 @@ describe('what a leader before said, heard late,', () => {
     second.push(append);
     pass(world, 1500);
     const before = world.held.splice(0);
+    return { world, first, second, third, opened, before };
+  }
+
+  test('is no mix with what the next one did', () => {
+    const { world, first, second, third, opened, before } = openedBeforeCommit();
     world.isHeld = ({ type }, to) => to === third && type === 'reply';
     first.leave();
     pass(world, 900);
@@ -261,14 +267,7 @@ describe('what a leader before said, heard late,', () => {
   });
 
   test('is of no use while the next one speaks', () => {
-    const world = make();
-    const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
-    world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'lead');
-    const opened = third.push(openSnapshot);
-    pass(world, 100);
-    second.push(append);
-    pass(world, 1500);
-    const before = world.held.splice(0);
+    const { world, first, second, third, opened, before } = openedBeforeCommit();
     world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'opening');
     first.leave();
     pass(world, 1500);

@@ -1,14 +1,11 @@
 // Encoded bounds as a caller would say them.
+import { isSame } from '../../bytes.ts';
 import { MAX_KEY, encodeBound, prefixRange } from '../../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../../codec/keys.ts';
 import type { Bounds } from '../../types.ts';
 
 /** An end of a range in bytes; undefined where it has none. */
 export type ByteBound = { readonly bytes: Uint8Array; readonly isExclusive: boolean } | undefined;
-
-function isSame(a: Uint8Array, b: Uint8Array | undefined): boolean {
-  return a.length === b?.length && a.every((byte, index) => byte === b[index]);
-}
 
 function attempt<T>(make: () => T): T | undefined {
   try {

@@ -1,0 +1,4 @@
+/** Whether both are the same bytes, or both are missing. */
+export function isSame(a: Uint8Array | null | undefined, b: Uint8Array | null | undefined): boolean {
+  return a === b || (a?.length === b?.length && a?.every((byte, index) => byte === b?.[index]) === true);
+}
