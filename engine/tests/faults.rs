@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::{Fault, FaultKind, SimStorage};
+use mangrove_engine::storage::sim::{Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
@@ -23,11 +23,9 @@ fn fault_everywhere(flavour: Flavour, kind: FaultKind, forever: bool) {
         let context = format!("{flavour:?} {kind:?} at {at}, forever {forever}");
         let storage = SimStorage::new();
         storage.set_fault(Some(Fault {
-            at,
-            kind,
-            forever,
-            partial: at % 2 == 0,
-            forgets: false,
+            times: if forever { u64::MAX } else { 1 },
+            keeps: if at % 2 == 0 { Keeps::Half } else { Keeps::Nothing },
+            ..Fault::once(at, kind)
         }));
         let mut history = History::default();
         match run(&shared(&storage), flavour, 11, 25, &mut history) {
@@ -87,11 +85,9 @@ fn set(database: &Database, key: &[u8], value: &[u8]) -> Result<(), Error> {
 
 fn fail_from(storage: &SimStorage, after: u64, kind: FaultKind, forever: bool) {
     let fault = Fault {
-        at: storage.counters().operations + after,
-        kind,
-        forever,
-        partial: true,
-        forgets: false,
+        times: if forever { u64::MAX } else { 1 },
+        keeps: Keeps::Half,
+        ..Fault::once(storage.counters().operations + after, kind)
     };
     storage.set_fault(Some(fault));
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64 as Figure, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
+use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::{
     Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot, WriteTransaction,
@@ -421,7 +421,11 @@ fn failures_under_contention() {
             let at = world.storage.counters().operations + thread_rng().gen_range(0..14);
             world.storage.set_fault(Some(Fault {
                 forgets: true,
-                partial: thread_rng().r#gen(),
+                keeps: if thread_rng().r#gen() {
+                    Keeps::Half
+                } else {
+                    Keeps::Nothing
+                },
                 ..Fault::once(at, kind)
             }));
             let mut threads = Vec::new();

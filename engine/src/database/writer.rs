@@ -437,12 +437,12 @@ impl Writer {
             &self.superblock,
             shared.config.reserve_bytes,
         );
-        let continued = self.continue_log(shared, generation, &older);
+        let continued = self.continue_log(generation, &older);
         continued.inspect_err(|error| shared.flush.fail(&error.to_string()))
     }
 
     /// The superblock that names the log's position is durable.
-    fn continue_log(&mut self, shared: &Shared, generation: u64, older: &Superblock) -> Result<()> {
+    fn continue_log(&mut self, generation: u64, older: &Superblock) -> Result<()> {
         let unlogged = std::mem::take(&mut self.unlogged);
         let version = self.superblock.version;
         let Some(log) = self.log.as_mut().filter(|_| !self.superblock.closed) else {
@@ -453,7 +453,7 @@ impl Writer {
         // without it, the older state is what a crash before this checkpoint leaves.
         if unlogged && log.has_room(0) {
             match log.append(&[], version, version, 0) {
-                Err(Error::StorageFull { .. }) => log.give_up_tail(&shared.flush)?,
+                Err(Error::StorageFull { .. }) => {}
                 result => result?,
             }
         }

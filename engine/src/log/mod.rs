@@ -220,7 +220,11 @@ impl Log {
     }
 
     /// Hands a record to the file. `base_version` is that of the last commit before it, `flushed_to` the offset up to which
-    /// the half is known to be flushed. After an error the log is where it was, but what the file holds behind it is unknown.
+    /// the half is known to be flushed.
+    ///
+    /// # Errors
+    /// After [`Error::StorageFull`] the log is where it was, and nothing of the record counts. After any other error the file may hold
+    /// the record, in whole or in part, so nothing may be written any more.
     pub(crate) fn append(&mut self, payload: &[u8], base_version: u64, version: u64, flushed_to: u32) -> Result<()> {
         self.buffer.clear();
         let mut offset = self.at.offset;
@@ -237,6 +241,7 @@ impl Log {
             self.buffer.extend_from_slice(&header);
             offset = 0;
         }
+        let header_len = self.buffer.len();
         let info = RecordInfo {
             previous_crc: self.at.crc,
             version,
@@ -244,13 +249,46 @@ impl Log {
             flushed_to,
         };
         let crc = record::encode(self.at.salt, &info, payload, self.compress, &mut self.buffer);
-        self.write(self.start_of_half() + u64::from(offset))?;
+        let start = self.start_of_half() + u64::from(offset);
+        match self.write(start) {
+            Err(error @ Error::StorageFull { .. }) => {
+                if !self.stands(start, header_len)? {
+                    return Err(error);
+                }
+            }
+            written => written?,
+        }
         self.unbegun = false;
         self.at.offset = offset + self.buffer.len() as u32;
         self.at.crc = crc;
         self.bytes_written += self.buffer.len() as u64;
         self.records += 1;
         Ok(())
+    }
+
+    /// Whether the record whose write failed for lack of space is in the file all the same, so that it counts. If not, a power cut cannot
+    /// complete it, and the next record takes its place: the position that a superblock names, and with it the way to later records, never
+    /// changes here.
+    ///
+    /// # Errors
+    /// The record may or may not count.
+    fn stands(&self, start: u64, header_len: usize) -> Result<bool> {
+        let present = self.file.len()?.saturating_sub(start).min(self.buffer.len() as u64);
+        let mut bytes = vec![0; present as usize];
+        if present > 0 {
+            self.file.read_at(start, &mut bytes)?;
+        }
+        let record = bytes
+            .get(header_len..)
+            .and_then(|rest| record::decode(self.at.salt, self.half_bytes as usize, rest));
+        if record.is_some() && bytes[..header_len] != self.buffer[..header_len] {
+            return Err(Error::Io {
+                context: "taking back a record of the log".to_owned(),
+                source: "a write that failed left the record and not what comes before it; open the database again"
+                    .to_owned(),
+            });
+        }
+        Ok(record.is_some())
     }
 
     /// Writes the buffer. Where that makes the file longer, zeros are written behind it: a flush after which the file is as long as before, and has
@@ -275,27 +313,6 @@ impl Log {
             }
         }
         self.file.write_at(at, &self.buffer)
-    }
-
-    /// An [`append`](Self::append) failed for lack of space: makes what it may have written in part unreadable, or continues elsewhere in
-    /// the chain, after a checkpoint.
-    ///
-    /// # Errors
-    /// The flush failed; then the file cannot be relied on any more.
-    pub(crate) fn give_up_tail(&mut self, flush: &GroupFlush) -> Result<()> {
-        let zeros = [0; record::HEADER_BYTES];
-        let offset = self.start_of_half() + u64::from(self.at.offset);
-        if self.file.write_at(offset, &zeros).is_ok() {
-            return flush.flush_alone(&*self.file);
-        }
-        if self.unbegun {
-            self.at = Position::first(self.at.half, mix(self.at.salt, self.session, 0));
-        } else {
-            // What the failed append left does not follow a record with this checksum.
-            self.at.crc ^= 1;
-            self.checkpoint_first = true;
-        }
-        Ok(())
     }
 
     /// A checkpoint whose superblock names [`position`](Self::position) is durable: goes to the other half if this one is half full and

@@ -66,17 +66,41 @@ pub enum FaultKind {
     StorageFull,
 }
 
+/// What a failing write leaves in the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeps {
+    /// Nothing of it.
+    Nothing,
+    /// Its first half.
+    Half,
+    /// All of it: the failure concerns something else, or comes too late.
+    All,
+}
+
+/// Which operations a fault can hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// Every one.
+    All,
+    /// Writes.
+    Writes,
+    /// Writes of the file with this name.
+    WritesOf(&'static str),
+}
+
 /// An injected failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Number of the first operation that fails.
+    /// Number of the first operation that may fail.
     pub at: u64,
     /// What it reports.
     pub kind: FaultKind,
-    /// Whether all later operations fail too.
-    pub forever: bool,
-    /// Whether the first half of a failing write reaches the file.
-    pub partial: bool,
+    /// How many operations fail, from that one on.
+    pub times: u64,
+    /// Which operations can fail; others between them work.
+    pub scope: Scope,
+    /// What a failing write leaves in the file.
+    pub keeps: Keeps,
     /// Whether a failing flush forgets what it should have written, while readers still see it: a system that marks pages clean
     /// after a failed flush does so, and a later flush then succeeds without them.
     pub forgets: bool,
@@ -89,8 +113,9 @@ impl Fault {
         Self {
             at,
             kind,
-            forever: false,
-            partial: false,
+            times: 1,
+            scope: Scope::All,
+            keeps: Keeps::Nothing,
             forgets: false,
         }
     }
@@ -99,13 +124,22 @@ impl Fault {
     #[must_use]
     pub fn from(at: u64, kind: FaultKind) -> Self {
         Self {
-            forever: true,
+            times: u64::MAX,
             ..Self::once(at, kind)
         }
     }
 
-    fn hits(&self, number: u64) -> bool {
-        number == self.at || (self.forever && number > self.at)
+    /// Whether this operation fails, which then counts.
+    fn hits(&mut self, number: u64, name: &str, operation: Option<SimOperation>) -> bool {
+        let is_write = matches!(operation, Some(SimOperation::Write(_)));
+        let is_meant = match self.scope {
+            Scope::All => true,
+            Scope::Writes => is_write,
+            Scope::WritesOf(file) => is_write && file == name,
+        };
+        let hits = number >= self.at && self.times > 0 && is_meant;
+        self.times -= u64::from(hits);
+        hits
     }
 
     fn error(&self, context: String) -> Error {
@@ -262,13 +296,13 @@ impl World {
             self.is_cut = true;
             return Verdict::IsCut(off(context, "the power was cut"));
         }
-        match self.fault.filter(|fault| fault.hits(number)) {
-            Some(fault) => {
-                self.first_failed.get_or_insert(operation);
-                Verdict::Fails(fault, fault.error(context))
-            }
-            None => Verdict::Works,
+        if let Some(fault) = &mut self.fault
+            && fault.hits(number, name, Some(operation))
+        {
+            self.first_failed.get_or_insert(operation);
+            return Verdict::Fails(*fault, fault.error(context));
         }
+        Verdict::Works
     }
 
     /// How long a file may be, if a change would make it longer.
@@ -536,8 +570,12 @@ impl SimFile {
         }
         match (&verdict, change) {
             (Verdict::Works | Verdict::IsCut(_), change) => world.record(&self.name, change),
-            (Verdict::Fails(Fault { partial: true, .. }, _), Change::Write { offset, mut bytes }) => {
-                bytes.truncate(bytes.len() / 2);
+            (Verdict::Fails(Fault { keeps, .. }, _), Change::Write { offset, mut bytes })
+                if *keeps != Keeps::Nothing =>
+            {
+                if *keeps == Keeps::Half {
+                    bytes.truncate(bytes.len() / 2);
+                }
                 world.record(&self.name, Change::Write { offset, bytes });
             }
             _ => {}
@@ -552,7 +590,9 @@ impl StorageFile for SimFile {
         let number = world.counters.reads;
         world.counters.reads += 1;
         world.counters.bytes_read += into.len() as u64;
-        if let Some(fault) = world.read_fault.filter(|fault| fault.hits(number)) {
+        if let Some(fault) = &mut world.read_fault
+            && fault.hits(number, &self.name, None)
+        {
             return Err(fault.error(format!("read {number} of {}", self.name)));
         }
         let start = usize::try_from(offset).unwrap_or(usize::MAX);

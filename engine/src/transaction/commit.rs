@@ -209,9 +209,8 @@ pub(super) fn append(
     let flush = &shared.flush;
     let flushed_to = flush.flushed_to(log.salt());
     if let Err(error) = log.append(record, base, version, flushed_to) {
-        // What the file holds behind the last record is unknown. Unless that is undone for sure, a crash could bring back a
-        // commit that was reported as failed.
-        if !matches!(error, Error::StorageFull { .. }) || log.give_up_tail(flush).is_err() {
+        // A crash could bring back a commit that was reported as failed.
+        if !matches!(error, Error::StorageFull { .. }) {
             flush.fail(&error.to_string());
         }
         return Err(error);

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
+use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::{BackupOutcome, Database, Durability, Error, Options, Snapshot, restore};
 
@@ -180,7 +180,7 @@ fn every_operation_of_the_target_may_fail() {
     for at in 0..counters.operations {
         for fault in [Fault::once(at, FaultKind::Io), Fault::from(at, FaultKind::StorageFull)] {
             let fault = Fault {
-                partial: at % 2 == 0,
+                keeps: if at % 2 == 0 { Keeps::Half } else { Keeps::Nothing },
                 ..fault
             };
             let set = |storage: &SimStorage| storage.set_fault(Some(fault));

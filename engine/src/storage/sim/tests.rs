@@ -48,7 +48,7 @@ fn cuts_and_faults_hit_the_counted_operation() {
     let (storage, file) = written();
     assert_eq!(storage.counters().operations, 4);
     storage.set_fault(Some(Fault {
-        partial: true,
+        keeps: Keeps::Half,
         ..Fault::once(4, FaultKind::StorageFull)
     }));
     assert!(matches!(file.write_at(0, &[3; 10]), Err(Error::StorageFull { .. })));
