@@ -5,11 +5,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::{Fault, FaultKind, Keeps, SimStorage};
+use mangrove_engine::storage::sim::{Fault, FaultKind, Keeps, SimRng, SimStorage};
 use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
@@ -61,6 +62,52 @@ fn every_operation_may_fail_for_ever() {
 fn the_disk_may_be_full_at_every_operation() {
     for flavour in [Flavour::Batches, Flavour::Large] {
         fault_everywhere(flavour, FaultKind::StorageFull, true);
+    }
+}
+
+/// Commits of one record each, some by the way that changes records in place; returns how many were refused.
+fn refused_stays_unseen(at: u64, kind: FaultKind, durabilities: &[Durability]) -> u32 {
+    let storage = SimStorage::new();
+    let small = options(Flavour::Tiny, 1);
+    let database = Database::open(shared(&storage), small).expect("nothing fails yet");
+    let mut rng = SimRng::new(at);
+    storage.set_fault(Some(Fault::once(storage.counters().operations + at, kind)));
+    let mut expected = BTreeMap::new();
+    let mut refused = 0;
+    for number in 0..150_u32 {
+        let (key, value) = (vec![rng.below(50) as u8], number.to_be_bytes().repeat(30));
+        let durability = durabilities[rng.below(durabilities.len() as u64) as usize];
+        let done = if rng.below(2) == 0 {
+            database.set("c", &key, &value, durability).map(|_| ())
+        } else {
+            database.begin().and_then(|mut transaction| {
+                transaction.set("c", &key, &value)?;
+                transaction.commit(durability).map(|_| ())
+            })
+        };
+        if done.is_ok() {
+            expected.insert(key, value);
+        } else {
+            refused += 1;
+        }
+        let found = read_state(&database.snapshot()).expect("reads go on");
+        let found = found.get("c").cloned().unwrap_or_default();
+        assert!(found == expected, "{kind:?} at {at}, commit {number}: {done:?}");
+    }
+    refused
+}
+
+/// Regression: a relaxed commit after which the log was full was seen, and refused when the checkpoint's flush failed.
+#[test]
+fn a_refused_commit_is_not_seen() {
+    for kind in [FaultKind::Io, FaultKind::StorageFull] {
+        for durabilities in [&[Durability::Relaxed][..], &[Durability::Strict, Durability::Relaxed]] {
+            let refused: u32 = (0..200).map(|at| refused_stays_unseen(at, kind, durabilities)).sum();
+            assert!(
+                refused > 100,
+                "{kind:?} {durabilities:?}: {refused} commits were refused"
+            );
+        }
     }
 }
 

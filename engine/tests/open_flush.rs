@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
 use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::{Database, Durability, Error, Isolation, Options, Submission};
 
@@ -242,6 +242,24 @@ fn a_released_flush_lets_others_flush_and_still_counts() {
     };
     assert!(flush.finish(Err(failure)).is_err());
     assert!(matches!(host.database.begin(), Err(Error::Poisoned { .. })));
+}
+
+/// Regression: a commit was refused because the flush that it had to wait for failed, and seen when the one before, which was not waited for,
+/// ended well.
+#[test]
+fn a_refused_commit_stays_unseen_whatever_a_released_flush_says_later() {
+    let host = Host::new();
+    let first = host.database.version();
+    host.submit(b"1", b"value", Strict);
+    let mut released = host.database.begin_flush().expect("it waits");
+    released.release();
+    let at = host.storage.counters().operations;
+    host.storage.set_fault(Some(Fault::once(at, FaultKind::Io)));
+    assert!(host.database.flush().is_err(), "the commit is refused");
+    released.finish(Ok(())).expect("as given");
+    assert_eq!(host.database.version(), first);
+    let tree = host.database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.get(b"1").expect("reads go on"), None);
 }
 
 #[test]

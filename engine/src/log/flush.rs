@@ -55,6 +55,8 @@ impl State {
         }
         self.flushes += 1;
         match result {
+            // What a flush that was released covers was refused where a later one failed.
+            Ok(()) if !turn.is_exclusive && self.failed.is_some() => {}
             // Later flushes may have ended before.
             Ok(()) if turn.target.version >= self.flushed.version => self.flushed = turn.target,
             Ok(()) => {}

@@ -89,7 +89,7 @@ impl WriteTransaction<'_> {
             }
             Route::Log => {
                 let visible = self.stage(durability == Durability::Strict);
-                visible | self.checkpoint_if_log_is_full()?
+                visible | self.checkpoint_if_log_is_full(visible)?
             }
             Route::Memory => {
                 self.writer.unlogged = true;
@@ -166,8 +166,8 @@ impl WriteTransaction<'_> {
     }
 
     /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to
-    /// the newest state. Returns whether it did.
-    fn checkpoint_if_log_is_full(&mut self) -> Result<bool> {
+    /// the newest state. Returns whether it did. A commit that is visible already is not refused for it: the next one reports the failure.
+    fn checkpoint_if_log_is_full(&mut self, is_visible: bool) -> Result<bool> {
         let full = |log: &Log| !log.has_room(log.max_payload());
         if !self.writer.log.as_ref().is_some_and(full) {
             return Ok(false);
@@ -176,7 +176,7 @@ impl WriteTransaction<'_> {
         let mut draft = Draft::new(state.version);
         // The commit is in the log already. A full disk only keeps the log from being shortened; the next commit tries again.
         match self.writer.checkpoint(self.shared, &mut state, &mut draft) {
-            Err(error) if self.shared.flush.failure().is_some() => Err(error),
+            Err(error) if !is_visible && self.shared.flush.failure().is_some() => Err(error),
             result => Ok(result.is_ok()),
         }
     }
