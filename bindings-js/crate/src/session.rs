@@ -2,7 +2,7 @@
 //!
 //! Consecutive writes of one message are separate atomic commits that become durable together, by one transaction of
 //! the engine. They are seen by the lookups among them; any other read of the newest state makes them durable first.
-//! If that fails the engine undoes them all: each is answered with the error, and the lookups are executed again.
+//! If that fails the engine undoes them all: each is answered with the error, and what only read is executed again.
 //!
 //! A host that flushes files without waiting executes messages by [`Session::start`]: where commits wait for a flush, so
 //! does the message, until [`Session::resume`]. No other is executed meanwhile.
@@ -417,7 +417,10 @@ fn execute(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
             if let Err(error) = result {
                 out.fail(&start, &error);
             }
-            if writes.were_seen {
+            if writes.were_seen && is_write(code) {
+                // Executed again it would write, outside of any group.
+                Effect::Wrote
+            } else if writes.were_seen {
                 Effect::SawGroup
             } else {
                 Effect::Stays
@@ -518,7 +521,7 @@ impl<'d> Writes<'d> {
         self.transaction.as_ref()
     }
 
-    /// Runs one commit. `work` has to leave everything as it was, or the transaction failed, when it gives an error.
+    /// Runs one commit. Where `work` fails with a part of its changes made, the whole group fails.
     pub(crate) fn commit<T>(
         &mut self,
         durability: Durability,
@@ -529,7 +532,7 @@ impl<'d> Writes<'d> {
             Some(transaction) => transaction,
             none => none.insert(self.database.begin()?),
         };
-        let result = work(transaction)?;
+        let result = transaction.together(work)?;
         self.durability = stronger(self.durability, durability);
         Ok((transaction.seal(), result))
     }

@@ -516,3 +516,82 @@ fn lookups_without_a_message_give_what_messages_do() {
     execute(&mut session, &[Request::new(op::CLOSE)]);
     get(&mut session, View::Current, 0, "a").unwrap_err();
 }
+
+/// Regression: what had looked something up was executed again after its group had failed, outside of any group: answered as done, and never done.
+#[test]
+fn what_looks_something_up_and_writes_fails_with_its_group() {
+    let get_or_insert = Request::new(op::GET_OR_INSERT).u8(0).uv(0).str("mine").str("new").uv(0);
+    // Sets "mine" if there is no "old", and then if there is no "a"; both were there or not because of the group.
+    let batch = |key: &str| {
+        Request::new(op::BATCH)
+            .u8(0)
+            .uv(2)
+            .u8(3)
+            .uv(0)
+            .str(key)
+            .uv(0)
+            .u8(0)
+            .uv(0)
+            .str("mine")
+            .str("new")
+    };
+    for (write, alone) in [(get_or_insert, true), (batch("old"), true), (batch("a"), false)] {
+        let storage = FaultyStorage::new();
+        let mut session = open(storage.clone());
+        execute(&mut session, &[use_default(), set("there", "1")]);
+        storage.fail_writes(true);
+        let mut reply = execute(&mut session, &[set("a", "1"), write.clone(), get("mine")]);
+        assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+        assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+        assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+        assert!(reply.is_at_end());
+        storage.fail_writes(false);
+        let mut reply = execute(&mut session, &[get("mine"), set("a", "1"), write, get("mine")]);
+        assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+        assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+        assert_eq!(reply.status().is_ok(), alone);
+    }
+}
+
+/// Regression: a key that was too long only together with its expiry was found after the changes before it in the batch were made.
+#[test]
+fn a_batch_with_a_key_that_is_too_long_with_its_expiry_changes_nothing() {
+    let mut session = open(FaultyStorage::new());
+    // The longest that a node of the default size takes.
+    let long = "k".repeat(4095);
+    let batch = |request: Request| {
+        request
+            .u8(0)
+            .uv(2)
+            .u8(0)
+            .uv(0)
+            .str("a")
+            .str("1")
+            .u8(2)
+            .uv(0)
+            .str(&long)
+            .str("2")
+            .uv(1 << 50)
+    };
+    let mut reply = execute(
+        &mut session,
+        &[use_default(), batch(Request::new(op::BATCH)), get("a"), set("b", "1")],
+    );
+    assert_eq!(reply.status(), Ok(()));
+    assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    execute(&mut session, &[begin(7)]);
+    let mut reply = execute(
+        &mut session,
+        &[
+            within(7, batch(Request::new(op::BATCH))),
+            get_in(7, "a"),
+            commit(7),
+            get("a"),
+        ],
+    );
+    assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!(reply.status(), Ok(()));
+}

@@ -589,6 +589,16 @@ impl Database {
         self.shared.current().infos()
     }
 
+    /// Checks what can be said about a record without looking at the database: the collection's name and the lengths of key and value. A
+    /// key with an expiry may be eight bytes shorter than one without.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], [`Error::KeyTooLarge`] and [`Error::ValueTooLarge`].
+    pub fn check_record(&self, collection: &str, key: &[u8], value_len: usize, expires_at: Option<u64>) -> Result<()> {
+        let key = self.shared.config.order.stored(key);
+        self.shared.check_record(collection, &key, value_len, expires_at)
+    }
+
     /// Longest key in bytes.
     #[must_use]
     pub fn max_key_bytes(&self) -> usize {

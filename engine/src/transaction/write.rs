@@ -355,13 +355,18 @@ impl<'a> WriteTransaction<'a> {
     /// Applies a batch; returns how many of the keys it deletes were there.
     ///
     /// # Errors
-    /// As the single operations. Lengths are checked for the whole batch before anything is changed.
+    /// As the single operations. Names and lengths are checked for the whole batch before anything is changed; an error after that ends the
+    /// transaction.
     pub fn apply(&mut self, batch: &WriteBatch) -> Result<u64> {
         for operation in batch.operations() {
-            self.shared
-                .check_key(&self.shared.config.order.stored(&operation.key))?;
-            check_name(&operation.collection, self.shared)?;
+            let key = self.shared.config.order.stored(&operation.key);
+            let value_len = operation.value.as_ref().map_or(0, Vec::len);
+            self.shared.check_record(&operation.collection, &key, value_len, None)?;
         }
+        self.together(|transaction| transaction.apply_checked(batch))
+    }
+
+    fn apply_checked(&mut self, batch: &WriteBatch) -> Result<u64> {
         let mut removed = 0;
         for operations in batch.operations().chunk_by(|a, b| a.collection == b.collection) {
             let [first, ..] = operations else { continue };
@@ -381,6 +386,22 @@ impl<'a> WriteTransaction<'a> {
             removed += many.finish()?;
         }
         Ok(removed)
+    }
+
+    /// Runs changes that belong together. If they fail when some of them were made already, the transaction cannot be committed any more.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn together<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        let changed_before = std::mem::replace(&mut self.changed, false);
+        let result = work(self);
+        if let Err(error) = &result
+            && self.changed
+        {
+            self.failed.get_or_insert_with(|| error.clone());
+        }
+        self.changed |= changed_before;
+        result
     }
 
     /// Ends the commit so far, which gets a version of its own, and begins the next one. All sealed commits become visible and durable

@@ -9,17 +9,25 @@ use crate::session::Writes;
 
 impl State {
     /// Makes ready for a write; tells whether the collection's codecs have to be stored with it.
-    pub(super) fn prepare(&mut self, writes: &Writes<'_>, index: u64, key: &[u8]) -> Result<(usize, bool)> {
+    pub(super) fn prepare(&mut self, writes: &Writes<'_>, index: u64) -> Result<(usize, bool)> {
         let index = self.slot_index(index)?;
         self.check(writes.database, index)?;
-        let max_bytes = writes.database.max_key_bytes();
-        if key.len() > max_bytes {
-            return Err(Error::KeyTooLarge {
-                len_bytes: key.len(),
-                max_bytes,
-            });
-        }
         Ok((index, !matches!(self.slots[index].codecs, Codecs::Stored)))
+    }
+
+    /// As [`prepare`](Self::prepare), for a record that is stored: once it is checked, only the storage can fail.
+    fn prepare_record(
+        &mut self,
+        writes: &Writes<'_>,
+        index: u64,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+    ) -> Result<(usize, bool)> {
+        let (index, is_fresh) = self.prepare(writes, index)?;
+        let name = &self.slots[index].name;
+        writes.database.check_record(name, key, value.len(), expires_at)?;
+        Ok((index, is_fresh))
     }
 
     /// Runs one atomic commit and appends its version. `fresh` are the slots whose codecs it stores. Gives what `work` counted.
@@ -59,7 +67,7 @@ impl State {
     pub(super) fn set(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (durability, collection) = (reader.durability()?, reader.uv()?);
         let (key, value) = (reader.bytes()?, reader.bytes()?);
-        let (index, is_fresh) = self.prepare(writes, collection, key)?;
+        let (index, is_fresh) = self.prepare_record(writes, collection, key, value, None)?;
         let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
         self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
             transaction.set(&slots[index].name, key, value).map(u64::from)
@@ -69,7 +77,7 @@ impl State {
 
     pub(super) fn delete(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (durability, collection, key) = (reader.durability()?, reader.uv()?, reader.bytes()?);
-        let (index, _) = self.prepare(writes, collection, &[])?;
+        let (index, _) = self.prepare(writes, collection)?;
         let existed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
             transaction.delete(&slots[index].name, key).map(u64::from)
         })?;
@@ -79,7 +87,7 @@ impl State {
 
     pub(super) fn clear(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (durability, collection, range) = (reader.durability()?, reader.uv()?, reader.range()?);
-        let (index, _) = self.prepare(writes, collection, &[])?;
+        let (index, _) = self.prepare(writes, collection)?;
         let removed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
             if range::is_empty(&range) {
                 return Ok(0);
@@ -97,14 +105,19 @@ impl State {
         let mut ahead = changes;
         for _ in 0..count {
             match ahead.batch_op()? {
-                BatchOp::Set { collection, key, .. } => {
-                    let (index, is_fresh) = self.prepare(writes, collection, key)?;
+                BatchOp::Set {
+                    collection,
+                    key,
+                    value,
+                    expires_at,
+                } => {
+                    let (index, is_fresh) = self.prepare_record(writes, collection, key, value, expires_at)?;
                     if is_fresh && !fresh.contains(&index) {
                         fresh.push(index);
                     }
                 }
                 BatchOp::Delete { collection, .. } => {
-                    self.prepare(writes, collection, &[])?;
+                    self.prepare(writes, collection)?;
                 }
                 BatchOp::Check {
                     collection,
@@ -151,7 +164,7 @@ impl State {
     ) -> Result<()> {
         let (durability, collection) = (reader.durability()?, reader.uv()?);
         let (key, value, expires_at) = (reader.bytes()?, reader.bytes()?, reader.expiry()?);
-        let (index, is_fresh) = self.prepare(writes, collection, key)?;
+        let (index, is_fresh) = self.prepare_record(writes, collection, key, value, expires_at)?;
         let found = self.newest_source(writes, View::Current, collection)?.entry(key)?;
         if let Some(found) = found {
             out.uv(found.version);
