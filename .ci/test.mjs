@@ -24,6 +24,8 @@ const STEPS = [
   { name: 'docs links', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
   { name: 'examples', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
+  // The package as a whole on disks that fail and are cut.
+  { name: 'faults', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
   // The protocol of many tabs: random schedules, and whether mistakes in it would be found.
   { name: 'tabs', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
   { name: 'tabs mutations', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },

@@ -286,7 +286,10 @@ impl Writer {
     ) -> Result<()> {
         let mut allocated = Vec::new();
         match self.write_checkpoint(shared, state, draft, &mut allocated, closing) {
-            Ok(done) => self.adopt(shared, state, draft, done),
+            Ok(done) => {
+                self.adopt(shared, state, draft, done);
+                Ok(())
+            }
             Err(Failure::Undone(error)) => {
                 self.give_back(shared, allocated);
                 Err(error)
@@ -402,8 +405,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes over a checkpoint that is durable.
-    fn adopt(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft, done: Done) -> Result<()> {
+    /// Takes over a checkpoint that is durable. What fails here ends writing, but is no failure of the commits in it: they are visible.
+    fn adopt(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft, done: Done) {
         let generation = done.superblock.generation;
         let older = std::mem::replace(&mut self.superblock, done.superblock);
         self.checkpoints += 1;
@@ -431,14 +434,15 @@ impl Writer {
         };
         shared.notify();
         shared.flush.checkpointed(state.version);
-        self.space.release(&shared.pager, generation, oldest)?;
+        let released = self.space.release(&shared.pager, generation, oldest);
         cut_tail(
             shared.pager.blocks.file(),
             &self.superblock,
             shared.config.reserve_bytes,
         );
-        let continued = self.continue_log(generation, &older);
-        continued.inspect_err(|error| shared.flush.fail(&error.to_string()))
+        if let Err(error) = released.and_then(|()| self.continue_log(generation, &older)) {
+            shared.flush.fail(&error.to_string());
+        }
     }
 
     /// The superblock that names the log's position is durable.
@@ -491,6 +495,9 @@ impl Writer {
         let mut state = (*shared.newest()).clone();
         let mut draft = Draft::new(state.version);
         self.checkpoint_as(shared, &mut state, &mut draft, true)?;
+        if let Some(cause) = shared.flush.failure() {
+            return Err(Error::Poisoned { cause });
+        }
         // Once the log is empty the older superblock would be an older state.
         let twin = Superblock {
             generation: self.superblock.generation + 1,
