@@ -3,7 +3,7 @@ import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 /** Without `getSync` where the engine runs in a worker. A feature that a database does not claim is not tested: the number would fall. */
-for (const [storage, assertions] of [['opfs', 4672], ['here', 5132]] as const) {
+for (const [storage, assertions] of [['opfs', 4708], ['here', 5168]] as const) {
   test(`the suite of abstract-level, ${storage}`, { tag: storage === 'opfs' ? '@long' : [] }, async ({ browserName, profile }) => {
     // Some thousand tests with a database each, on machines of any speed. A worker takes three times as long to start in Firefox.
     test.setTimeout(browserName === 'firefox' ? 900_000 : 240_000);

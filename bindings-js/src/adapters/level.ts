@@ -5,15 +5,22 @@
  */
 import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-level';
 import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
-import { keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
+import { KvError, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
 import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, SyncReader, WriteOptions } from 'mangrove-kv';
 
 type Bytes = Uint8Array;
 
-/** Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. */
+/**
+ * Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. `lockTimeout` is 0
+ * by default in Node, Deno and Bun, so that a database that is open elsewhere is refused at once, with LEVEL_LOCKED as the cause's code.
+ */
 export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V>
   & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'compression' | 'thread'>;
 
+/** What ends a wait in abstract-level. */
+interface LevelSignal {
+  readonly signal?: AbortSignal | undefined;
+}
 interface LevelRange {
   readonly gt?: Bytes;
   readonly gte?: Bytes;
@@ -29,7 +36,7 @@ interface ReadOptions {
 interface LevelWriteOptions {
   readonly sync?: boolean | undefined;
 }
-type Scan = LevelRange & ReadOptions & { readonly keys: boolean; readonly values: boolean };
+type Scan = LevelRange & ReadOptions & LevelSignal & { readonly keys: boolean; readonly values: boolean };
 type LevelEntry = [Bytes | undefined, Bytes | undefined];
 type Operation = { readonly type: 'put'; readonly key: Bytes; readonly value: Bytes } | { readonly type: 'del'; readonly key: Bytes };
 
@@ -57,16 +64,28 @@ function toWriteOptions({ sync }: LevelWriteOptions): WriteOptions {
   return sync === undefined ? {} : { durability: sync ? 'strict' : 'relaxed' };
 }
 
-/** Whether the engine runs in this thread: with a storage object, and with any where `openSync` is more than a refusal. */
-function isEngineHere(storage: OpenOptions['storage'], thread: OpenOptions['thread'] = 'auto'): boolean {
-  if (typeof storage === 'object') return true;
-  if (thread !== 'auto') return thread === 'same';
+/** Errors of Level are known by their codes. */
+function levelError(code: string, message: string, name?: string, cause?: unknown): Error {
+  return Object.assign(new Error(message, { cause }), { code }, name && { name });
+}
+
+/** Whether this is Node, Deno or Bun, where `openSync` is more than a refusal. */
+function isOutsideBrowsers(): boolean {
   try {
     openSync('', { signal: AbortSignal.abort() }).close();
     return true;
   } catch (error) {
-    return (error as { code?: unknown }).code !== 'KV_UNSUPPORTED';
+    return codeOf(error) !== 'KV_UNSUPPORTED';
   }
+}
+
+function codeOf(error: unknown): unknown {
+  return (error as { code?: unknown } | undefined)?.code;
+}
+
+/** Whether the engine runs in this thread, as it always does with a storage object. */
+function isEngineHere(storage: OpenOptions['storage'], thread: OpenOptions['thread'] = 'auto'): boolean {
+  return typeof storage === 'object' || (thread === 'auto' ? isOutsideBrowsers() : thread === 'same');
 }
 
 /** A value of its own, as the types of manifests lack `getSync`. */
@@ -74,9 +93,11 @@ function manifestOf({ storage, thread }: Pick<OpenOptions, 'storage' | 'thread'>
   return {
     encodings: { view: true },
     createIfMissing: true,
-    errorIfExists: true,
+    // One in memory is its instance's alone: another of the same name finds nothing.
+    errorIfExists: storage !== 'memory',
     explicitSnapshots: true,
     has: true,
+    signals: { iterators: true },
     getSync: isEngineHere(storage, thread),
     permanence: storage !== 'memory',
   };
@@ -114,11 +135,11 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
   }
 
   async _next(): Promise<LevelEntry | undefined> {
-    return (await this.#entries?.next())?.value;
+    return (await this.#unlessAborted(this.#entries?.next()))?.value;
   }
 
   async _nextv(size: number): Promise<LevelEntry[]> {
-    return await this.#entries?.nextMany(size) ?? [];
+    return await this.#unlessAborted(this.#entries?.nextMany(size)) ?? [];
   }
 
   async _all(): Promise<LevelEntry[]> {
@@ -139,9 +160,21 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
     await this.#own?.close();
   }
 
+  /** What was read as the signal came is not given. */
+  async #unlessAborted<T>(read: Promise<T> | undefined): Promise<T | undefined> {
+    const { signal } = this.#scan;
+    try {
+      const result = await read;
+      if (!signal?.aborted) return result;
+    } catch (error) {
+      if (!signal?.aborted) throw error;
+    }
+    throw levelError('LEVEL_ABORTED', 'Operation has been aborted', 'AbortError', signal.reason);
+  }
+
   #open(bounds: Bounds<Bytes>): KvIterator<LevelEntry, Bytes> {
-    const { keys, values, reverse } = this.#scan;
-    const range = { ...bounds, reverse, limit: this.limit - this.count };
+    const { keys, values, reverse, signal } = this.#scan;
+    const range = { ...bounds, reverse, limit: this.limit - this.count, signal };
     if (!values) return this.#reader.keys(range).map((key) => [key, undefined]);
     if (!keys) return this.#reader.values(range).map((value) => [undefined, value]);
     return this.#reader.entries(range);
@@ -157,7 +190,9 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
 export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Array, K, V> {
   /** The name or path it was made with. */
   readonly location: string;
+  /** One in memory stays open as long as this object is there: Level's keep what they hold over `close` and `open`. */
   #db: Database<Bytes, Bytes> | undefined;
+  #isKept = false;
 
   /** Opened at the next tick, as every abstract-level. `location` is what `open` takes as the name. */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
@@ -168,18 +203,29 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
   /** @hidden */
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
     const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } = options;
-    this.#db = await open<Bytes, Bytes>(this.location, {
-      storage, lockTimeout, durability, cacheBytes, compression, thread,
-      create: createIfMissing,
-      exclusive: errorIfExists,
-      key: keyCodecs.bytes,
-      value: valueCodecs.bytes,
-    });
+    if (this.#isKept) {
+      if (errorIfExists) throw new KvError('KV_EXISTS', `${this.location} exists already, in memory; errorIfExists asks for a new one`);
+      return;
+    }
+    try {
+      this.#db = await open<Bytes, Bytes>(this.location, {
+        storage, durability, cacheBytes, compression, thread,
+        lockTimeout: lockTimeout ?? (isOutsideBrowsers() ? 0 : undefined),
+        create: createIfMissing,
+        exclusive: errorIfExists,
+        key: keyCodecs.bytes,
+        value: valueCodecs.bytes,
+      });
+    } catch (error) {
+      if (codeOf(error) !== 'KV_LOCKED') throw error;
+      throw levelError('LEVEL_LOCKED', (error as Error).message, undefined, error);
+    }
+    this.#isKept = storage === 'memory';
   }
 
   /** @hidden */
-  _close(): Promise<void> {
-    return this.#open.close();
+  async _close(): Promise<void> {
+    if (!this.#isKept) await this.#open.close();
   }
 
   /** @hidden */

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
 import { MangroveLevel } from 'mangrove-kv/level';
+import type { MangroveLevelOptions } from 'mangrove-kv/level';
 import { FaultyStorage } from '../support/faulty-storage.ts';
 import { withPath } from '../support/kit.ts';
 import { runLevelSuite } from '../support/level-suite.ts';
@@ -12,23 +13,76 @@ const require = createRequire(import.meta.url);
 const tape = require('tape') as Tape;
 const suite = require('abstract-level/test') as Suite;
 
-/** The suite opens many databases, some of them twice, and wants no options but its own. */
+type Storage = NonNullable<MangroveLevelOptions['storage']>;
+
+/** Its options are inherited: the suite compares those of an object's own with what hooks are given. */
 class TestLevel extends MangroveLevel {
-  readonly #storage = new FaultyStorage();
+  readonly #storage: Storage;
+
+  constructor(storage: Storage, options: MangroveLevelOptions = {}) {
+    super('test', Object.assign(Object.create({ storage }) as object, options));
+    this.#storage = storage;
+  }
 
   override _open(options: Parameters<MangroveLevel['_open']>[0]): Promise<void> {
     return super._open({ ...options, storage: this.#storage });
   }
 }
 
-test('the suite of abstract-level', async () => {
-  const { passed, failed, supports } = await runLevelSuite(tape, suite, (options) => new TestLevel('test', options));
-  assert.deepEqual(failed, []);
-  // A feature that a database does not claim is not tested; the number would fall.
-  const { implicitSnapshots, explicitSnapshots, getSync, has, seek, createIfMissing, errorIfExists } = supports;
-  const claimed = { implicitSnapshots, explicitSnapshots, getSync, has, seek, createIfMissing, errorIfExists };
-  assert.ok(Object.values(claimed).every((value) => value === true), JSON.stringify(claimed));
-  assert.equal(passed, 5132);
+const STORAGES: readonly [where: string, makeStorage: () => Storage, cases: number][] = [
+  ['in memory', () => 'memory', 5160],
+  ['on a storage object', () => new FaultyStorage(), 5168],
+];
+for (const [where, makeStorage, cases] of STORAGES) {
+  test(`the suite of abstract-level, ${where}`, async () => {
+    const { passed, failed, supports } = await runLevelSuite(tape, suite, (options) => new TestLevel(makeStorage(), options));
+    assert.deepEqual(failed, []);
+    // A feature that a database does not claim is not tested; the number would fall.
+    const { implicitSnapshots, explicitSnapshots, getSync, has, seek, createIfMissing, errorIfExists, signals } = supports;
+    const { iterators } = signals as { iterators?: boolean };
+    assert.equal(errorIfExists, where !== 'in memory');
+    const claimed = { implicitSnapshots, explicitSnapshots, getSync, has, seek, createIfMissing, iterators };
+    assert.ok(Object.values(claimed).every((value) => value === true), JSON.stringify(claimed));
+    assert.equal(passed, cases);
+  });
+}
+
+test('what is in memory is kept over close and open of one instance', async () => {
+  const level = new MangroveLevel('test', { storage: 'memory' });
+  await level.put('a', '1');
+  await level.close();
+  await assert.rejects(level.open({ errorIfExists: true }), ({ code, cause }) => code === 'LEVEL_DATABASE_NOT_OPEN' && cause.code === 'KV_EXISTS');
+  await level.open({ createIfMissing: false });
+  assert.equal(await level.get('a'), '1');
+  const other = new MangroveLevel('test', { storage: 'memory' });
+  assert.equal(await other.get('a'), undefined);
+  await Promise.all([level.close(), other.close()]);
+});
+
+test('a database that is open elsewhere is LEVEL_LOCKED, at once', () => withPath(async (path) => {
+  const level = new MangroveLevel(path);
+  await level.open();
+  // Waiting would let the first one go, and succeed.
+  const second = new MangroveLevel(path);
+  const opening = second.open();
+  setTimeout(() => void level.close(), 500);
+  await assert.rejects(opening, ({ code, cause }) => code === 'LEVEL_DATABASE_NOT_OPEN' && cause.code === 'LEVEL_LOCKED');
+  await second.open({ lockTimeout: 60_000 } as object);
+  await second.close();
+}));
+
+test('a signal ends an iterator in the middle', async () => {
+  const level = new MangroveLevel('test', { storage: 'memory' });
+  await level.batch(Array.from({ length: 1000 }, (_, n) => ({ type: 'put', key: `key ${n}`, value: '' })));
+  const controller = new AbortController();
+  const seen: string[] = [];
+  await assert.rejects(async () => {
+    for await (const key of level.keys({ signal: controller.signal })) {
+      if (seen.push(key) === 10) controller.abort();
+    }
+  }, { code: 'LEVEL_ABORTED', name: 'AbortError' });
+  assert.equal(seen.length, 10);
+  await level.close();
 });
 
 test('the engine may have a thread of its own', () => withPath(async (path) => {
