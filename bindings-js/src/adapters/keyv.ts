@@ -1,82 +1,123 @@
 /**
- * A collection as a storage adapter of Keyv 5, which begins the keys of a namespace with its name; Keyv 6 does not.
+ * A collection as a storage adapter of Keyv 5 and 6.
  *
  * @module mangrove-kv/keyv
  */
-import type { Collection } from 'mangrove-kv';
+import type { Collection, SetOptions } from 'mangrove-kv';
 
-/** One entry of `setMany`; `ttl` is in milliseconds. */
+/** One entry of `setMany`: Keyv 6 says when it expires, in milliseconds since 1970; Keyv 5 in how many milliseconds. */
 export interface KeyvEntry {
   readonly key: string;
   readonly value: unknown;
+  readonly expires?: number | undefined;
   readonly ttl?: number | undefined;
 }
 
-/** The store of one Keyv instance, or of several with namespaces. The database stays its owner's, who closes it. */
+/**
+ * The store of one Keyv instance, which has the namespace of the one that set it last. The database stays its owner's, who closes it.
+ * Called without Keyv it behaves as with Keyv 6.
+ */
 export class KeyvMangrove {
-  /** Keyv 5 iterates only over stores whose dialect it knows. */
-  opts: Record<string, unknown> = { dialect: 'sqlite', url: '' };
-  /** Set by Keyv, which begins each key with it and a colon. */
-  namespace?: string | undefined;
+  /** Set by Keyv. Entries of a namespace have keys that begin with it and a colon. */
+  namespace: string | undefined;
   readonly #collection: Collection<string, unknown>;
+  /** Keyv 5 begins the keys of a namespace itself, and has times to live where Keyv 6 has times. */
+  #isKeyv5 = false;
 
   /** The collection stays open when Keyv disconnects. */
   constructor(collection: Collection<string, unknown>) {
     this.#collection = collection;
   }
 
+  /** Only Keyv 5 asks for it, when it is given the store: it iterates over those whose dialect it knows. */
+  get opts(): { readonly dialect: string; readonly url: string } {
+    this.#isKeyv5 = true;
+    return { dialect: 'sqlite', url: '' };
+  }
+
+  /** Only Keyv 6 asks for it, when it is given the store: entries have a time at which they expire. */
+  get capabilities(): { readonly expires: true } {
+    this.#isKeyv5 = false;
+    return { expires: true };
+  }
+
   /** The value, or `undefined`. */
   async get<T>(key: string): Promise<T | undefined> {
-    return await this.#collection.get(key) as T | undefined;
+    return await this.#collection.get(this.#keyOf(key)) as T | undefined;
   }
 
   /** Values in the order of `keys`, all of one state. */
   async getMany<T>(keys: string[]): Promise<(T | undefined)[]> {
-    return await this.#collection.getMany(keys) as (T | undefined)[];
+    return await this.#collection.getMany(this.#keysOf(keys)) as (T | undefined)[];
   }
 
   /** Whether there is an entry. */
   async has(key: string): Promise<boolean> {
-    return this.#collection.has(key);
+    return this.#collection.has(this.#keyOf(key));
   }
 
   /** As `has`, in the order of `keys`. */
   async hasMany(keys: string[]): Promise<boolean[]> {
-    return this.#collection.hasMany(keys);
+    return this.#collection.hasMany(this.#keysOf(keys));
   }
 
-  /** Stores an entry that expires after `ttl` milliseconds, or never. */
-  async set(key: string, value: unknown, ttl?: number): Promise<boolean> {
-    await this.#collection.set(key, value, { expireIn: ttl });
+  /** Stores an entry that expires at `expires`, in milliseconds since 1970, or never. With Keyv 5 it is the time to live in milliseconds. */
+  async set(key: string, value: unknown, expires?: number): Promise<boolean> {
+    await this.#collection.set(this.#keyOf(key), value, this.#isKeyv5 ? expiringIn(expires) : expiringAt(expires));
     return true;
   }
 
   /** Each entry is a commit of its own, as each may expire at another time; they share one flush. */
-  async setMany(entries: readonly KeyvEntry[]): Promise<void> {
-    await Promise.all(entries.map(({ key, value, ttl }) => this.set(key, value, ttl)));
+  async setMany(entries: readonly KeyvEntry[]): Promise<boolean[]> {
+    return Promise.all(entries.map(({ key, value, expires, ttl }) => this.set(key, value, this.#isKeyv5 ? ttl : expires)));
   }
 
   /** Tells whether there was an entry. */
   async delete(key: string): Promise<boolean> {
-    return this.#collection.delete(key);
+    return this.#collection.delete(this.#keyOf(key));
   }
 
-  /** Tells whether any was there. */
-  async deleteMany(keys: string[]): Promise<boolean> {
-    return await this.#collection.deleteMany(keys) > 0;
+  /** Tells of each key whether there was an entry, each in a commit of its own; to Keyv 5, of all or none, whether there was any. */
+  async deleteMany(keys: string[]): Promise<boolean[] | boolean> {
+    if (this.#isKeyv5) return await this.#collection.deleteMany(keys) > 0;
+    return Promise.all(keys.map((key) => this.delete(key)));
   }
 
   /** Removes what belongs to the namespace, or everything if there is none. */
   async clear(): Promise<void> {
-    await this.#collection.clear(prefixOf(this.namespace));
+    await this.#collection.clear(this.#range(this.namespace));
   }
 
-  /** Entries of a namespace, in the order of their keys. */
+  /** Entries of the namespace, in the order of their keys. */
   async *iterator<T>(namespace: string | undefined = this.namespace): AsyncGenerator<[string, T], void> {
-    for await (const [key, value] of this.#collection.entries(prefixOf(namespace))) yield [key, value as T];
+    const begin = this.#isKeyv5 ? 0 : this.#prefix(namespace).length;
+    for await (const [key, value] of this.#collection.entries(this.#range(namespace))) yield [key.slice(begin), value as T];
+  }
+
+  #keyOf(key: string): string {
+    return this.#isKeyv5 ? key : this.#prefix(this.namespace) + key;
+  }
+
+  #keysOf(keys: string[]): string[] {
+    return keys.map((key) => this.#keyOf(key));
+  }
+
+  #range(namespace: string | undefined): { prefix?: string } {
+    const prefix = this.#prefix(namespace);
+    return prefix === '' ? {} : { prefix };
+  }
+
+  /** A colon within a namespace is escaped, as `a` would have part of `a:b`, unless Keyv 5 has made the keys. */
+  #prefix(namespace = ''): string {
+    if (namespace === '') return '';
+    return `${this.#isKeyv5 ? namespace : namespace.replaceAll(/[%:]/g, encodeURIComponent)}:`;
   }
 }
 
-function prefixOf(namespace: string | undefined): { prefix?: string } {
-  return namespace === undefined ? {} : { prefix: `${namespace}:` };
+function expiringIn(ttl: number | undefined): SetOptions {
+  return ttl === undefined || !Number.isFinite(ttl) ? {} : { expireIn: Math.max(0, Math.ceil(ttl)) };
+}
+
+function expiringAt(expires: number | undefined): SetOptions {
+  return expires === undefined ? {} : { expireAt: Math.max(0, Math.ceil(expires)) };
 }

@@ -14,7 +14,7 @@ export interface MangroveDriverOptions {
 
 function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: number } {
   const ttlSeconds: unknown = options.find((given) => given?.['ttl'] !== undefined)?.['ttl'];
-  return ttlSeconds === undefined ? {} : { expireIn: Number(ttlSeconds) * 1000 };
+  return ttlSeconds === undefined ? {} : { expireIn: Math.ceil(Number(ttlSeconds) * 1000) };
 }
 
 /**

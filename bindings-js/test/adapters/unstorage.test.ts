@@ -103,7 +103,7 @@ withStorage('meta of the driver and of the user', async (storage) => {
 
 withStorage('items expire', async (storage, collection) => {
   await storage.setItem('long', 1, { ttl: 100 });
-  await storage.setItems([{ key: 'short', value: '1', options: { ttl: 0.001 } }, { key: 'common', value: '1' }], { ttl: 200 });
+  await storage.setItems([{ key: 'short', value: '1', options: { ttl: 0.0015 } }, { key: 'common', value: '1' }], { ttl: 200 });
   assert.ok(((await collection.getEntry('long'))?.expiresAt ?? 0) > Date.now() + 50_000);
   assert.ok((await storage.getMeta('common') as { ttl: number }).ttl > 150);
   await new Promise((resolve) => setTimeout(resolve, 5));
