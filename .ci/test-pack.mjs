@@ -1,12 +1,12 @@
 // The package as it would be published: what is in it and what it says about itself, then installed into an empty
 // project and used by each runtime. It has to be built.
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
 import { pack } from './pack.mjs';
-import { toolEnv } from './tools.mjs';
+import { ROOT, output, toolEnv } from './tools.mjs';
 
 const PROGRAM = `
 import { open, destroy, restore } from 'mangrove-kv';
@@ -27,6 +27,20 @@ for (const [start, copy] of [[open, restore], [openInline, restoreInline]]) {
   if (again.persistence !== 'fs' || keys.join() !== 'a,b' || list[0] !== 1n || !await destroy(path)) throw new Error('not what was written');
 }
 `;
+
+const REQUIRED = `
+const { open } = require('mangrove-kv');
+for (const entry of ['inline', 'live', 'inspector', 'testing', 'durable-object', 'keyv', 'unstorage', 'automerge', 'migrate']) require('mangrove-kv/' + entry);
+open('required', { storage: 'memory' }).then(async (db) => {
+  await db.set('a', 1);
+  console.log(await db.get('a'));
+  await db.close();
+});
+`;
+
+/** Far from what the adapters are tested with: whoever has them for something else installs the package all the same. */
+const OTHER_VERSIONS = ['keyv@6.0.0-rc.1', 'unstorage@2.0.0-beta.0', 'abstract-level@1.0.4', '@automerge/automerge-repo@1.2.1'];
+const NO_NETWORK = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENOTCACHED|ERR_SOCKET_TIMEOUT)\b/;
 
 /** The command line tool as it is installed: `npx mangrove-kv` runs this file. */
 const TOOL = join('node_modules', '.bin', 'mangrove-kv');
@@ -58,19 +72,70 @@ function check(what, cwd, [program, ...args], expected) {
   const start = performance.now();
   try {
     const out = execFileSync(program, args, { cwd, env: toolEnv(), encoding: 'utf8', stdio: 'pipe' });
-    if (expected !== undefined && out !== expected) throw new Error(`it printed ${out}`);
+    if (expected instanceof RegExp ? !expected.test(out) : expected !== undefined && out !== expected) throw new Error(`it printed ${out}`);
   } catch (error) {
     throw new Error(`${what}: ${error.message}\n${error.stdout ?? ''}`, { cause: error });
   }
   process.stdout.write(`${what}: ok in ${((performance.now() - start) / 1000).toFixed(1)} s\n`);
 }
 
-function checkTypes(directory) {
+function checkTypes(directory, programs) {
   for (const [where, lib] of Object.entries(LIBRARIES)) {
     for (const [module, resolution] of Object.entries(RESOLUTIONS)) {
-      const args = ['--lib', lib, '--module', module, '--moduleResolution', resolution, 'program.mts'];
+      const args = ['--lib', lib, '--module', module, '--moduleResolution', resolution, ...programs];
       check(`types for ${where}, ${resolution}`, directory, ['tsc', ...TSC, ...args]);
     }
+  }
+}
+
+/** The first block of a page, as it is printed. */
+function sampleOf(page) {
+  return /^```js\n([^]*?)^```$/m.exec(readFileSync(join(ROOT, page), 'utf8'))[1];
+}
+
+/** Gives the samples as programs in TypeScript, which they are too. */
+function checkSamples(directory) {
+  return ['README.md', 'bindings-js/README.md'].map((page) => {
+    const name = page.replaceAll('/', '-');
+    const sample = sampleOf(page);
+    for (const [runtime, command] of Object.entries(RUNTIMES)) {
+      const own = join(directory, 'samples', runtime, name);
+      mkdirSync(own, { recursive: true });
+      writeFileSync(join(own, 'sample.mjs'), sample);
+      check(`${runtime}, ${page}`, own, [...command.slice(0, -2), 'sample.mjs'], page === 'README.md' ? /Analytical Engine\S*\n1\n$/ : undefined);
+    }
+    writeFileSync(join(directory, `${name}.mts`), sample);
+    return `${name}.mts`;
+  });
+}
+
+/** Links of the package's page that are no addresses lead to files of the package. */
+function checkLinks(tarball) {
+  const names = new Set(output('tar', ['-tzf', tarball]).split('\n'));
+  const page = output('tar', ['-xzOf', tarball, 'package/README.md']);
+  const missing = [...page.matchAll(/\]\(([^)\s]+)\)/g)].map(([, target]) => target)
+    .filter((target) => !/^(?:https:|#)/.test(target) && !names.has(join('package', target.split('#')[0])));
+  if (missing.length > 0) throw new Error(`the package's README.md links to what it does not have: ${missing.join(', ')}`);
+}
+
+/** What was built is packed as it is. */
+function checkPrepack(directory) {
+  const built = join(ROOT, 'bindings-js', 'dist', 'index.js');
+  const before = statSync(built).mtimeMs;
+  mkdirSync(directory);
+  check('npm pack', ROOT, ['npm', 'pack', '--pack-destination', directory, '--workspace', 'mangrove-kv']);
+  if (statSync(built).mtimeMs !== before) throw new Error('npm pack has built the package again');
+}
+
+function checkPeers(directory, tarball) {
+  const own = join(directory, 'peers');
+  mkdirSync(own);
+  writeFileSync(join(own, 'package.json'), '{ "private": true }');
+  try {
+    check('beside other versions', own, ['npm', 'install', '--dry-run', '--no-audit', '--no-fund', tarball, ...OTHER_VERSIONS]);
+  } catch (error) {
+    if (!NO_NETWORK.test(error.message)) throw error;
+    process.stdout.write('beside other versions: not checked, as no registry answers\n');
   }
 }
 
@@ -78,20 +143,25 @@ const directory = mkdtempSync(join(tmpdir(), 'mangrove-pack-'));
 try {
   const tarball = pack(directory);
   check('publint', directory, ['publint', 'run', '--strict', tarball]);
-  // The modules are no scripts, and there is no CommonJS.
+  checkLinks(tarball);
+  checkPrepack(join(directory, 'again'));
+  checkPeers(directory, tarball);
+  // The modules are no scripts, and CommonJS requires ES modules.
   check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm', 'mangrove_upkeep_bg.wasm']);
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
   check('npm install', directory, ['npm', 'install', '--offline', '--no-audit', '--no-fund', tarball]);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);
   writeFileSync(join(directory, 'program.mts'), TYPED_PROGRAM);
+  writeFileSync(join(directory, 'required.cjs'), REQUIRED);
   for (const [runtime, command] of Object.entries(RUNTIMES)) {
     check(runtime, directory, command);
+    check(`${runtime}, require`, directory, [...command.slice(0, -2), 'required.cjs'], '1\n');
     const tool = runtime === 'node' ? [join(directory, TOOL)] : [...command.slice(0, -2), TOOL_FILE];
     check(`${runtime}, set`, directory, [...tool, 'set', `tool-${runtime}`, '"ada"', '{"born":1815}'], '');
     check(`${runtime}, scan`, directory, [...tool, 'scan', `tool-${runtime}`], '{"key":"ada","value":{"born":1815}}\n');
     check(`${runtime}, recover`, directory, [...tool, 'recover', `tool-${runtime}`, `recovered-${runtime}`]);
   }
-  checkTypes(directory);
+  checkTypes(directory, ['program.mts', ...checkSamples(directory)]);
 } catch (error) {
   process.stderr.write(`pack: ${error.message}\n`);
   process.exitCode = 1;

@@ -30,9 +30,20 @@ function sum(parts) {
   return total;
 }
 
-/** What the budgets are about, as it is now, by its name. */
-export function totalSizes(dist) {
-  return new Map(BUDGETS.map(({ what, files }) => [what, sum(files.map((file) => sizesOf(join(dist, file))))]));
+/** Parts of all that pages name. */
+const PARTS = [
+  { what: 'scripts', files: ['index.js', 'worker.js'] },
+  { what: 'module', files: ['mangrove_bg.wasm'] },
+];
+
+function totalSizes(dist) {
+  return new Map([...BUDGETS, ...PARTS].map(({ what, files }) => [what, sum(files.map((file) => sizesOf(join(dist, file))))]));
+}
+
+/** What pages may say, as it is now, in bytes after gzip: `size: main thread` and the like. */
+export function figuresForPages(dist) {
+  const figures = [...totalSizes(dist)].map(([what, { gzip }]) => [`size: ${what}`, gzip]);
+  return new Map([...figures, ...BUDGETS.map(({ what, maxGzipBytes }) => [`budget: ${what}`, maxGzipBytes])]);
 }
 
 export function checkSizes(dist) {

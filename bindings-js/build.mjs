@@ -1,4 +1,5 @@
-// Builds the npm package into dist/: the engine as WebAssembly, the bundles, and the types.
+// Builds the npm package into dist/: the engine as WebAssembly, the bundles, and the types. With `--if-changed`, as before packing, only if
+// dist/ is not what the last build made of the sources as they are.
 import { createHash } from 'node:crypto';
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
@@ -20,6 +21,7 @@ const MODULES = [
   { crate: 'upkeep', directory: join(HERE, 'build', 'wasm-upkeep'), name: 'mangrove_upkeep' },
 ];
 const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
+const DIST_STAMP = join(HERE, 'build', 'dist.sha256');
 
 const WASM_INPUTS = [
   'Cargo.lock',
@@ -38,6 +40,20 @@ const WASM_INPUTS = [
   'bindings-js/build-glue.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
+];
+
+const DIST_INPUTS = [
+  ...WASM_INPUTS,
+  'bindings-js/src',
+  'bindings-js/build-adapters.mjs',
+  'bindings-js/build-licenses.mjs',
+  'bindings-js/build-sizes.mjs',
+  'bindings-js/tsconfig.build.json',
+  'bindings-js/tsconfig.json',
+  'tsconfig.base.json',
+  'node_modules/esbuild/package.json',
+  'node_modules/typescript/package.json',
+  'bindings-js/dist',
 ];
 
 const ENTRIES = [
@@ -71,18 +87,22 @@ function filesUnder(path) {
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name)).sort();
 }
 
-function hashOfInputs() {
+function hashOf(inputs) {
   const hash = createHash('sha256');
-  for (const input of WASM_INPUTS) {
+  for (const input of inputs) {
     const files = /\.\w+$/.test(input) ? [join(ROOT, input)] : filesUnder(input);
     for (const file of files) hash.update(`${relative(ROOT, file)}\0`).update(readFileSync(file)).update('\0');
   }
   return hash.digest('hex');
 }
 
+function hasHash(stamp, hash) {
+  return existsSync(stamp) && readFileSync(stamp, 'utf8') === hash;
+}
+
 function buildWasm() {
-  const hash = hashOfInputs();
-  const isCurrent = existsSync(WASM_STAMP) && readFileSync(WASM_STAMP, 'utf8') === hash
+  const hash = hashOf(WASM_INPUTS);
+  const isCurrent = hasHash(WASM_STAMP, hash)
     && MODULES.every(({ directory, name }) => existsSync(join(directory, `${name}_bg.wasm`)));
   if (isCurrent) return;
   rmSync(WASM_STAMP, { force: true });
@@ -177,7 +197,7 @@ function copyAssets() {
   }
 }
 
-try {
+async function buildAll() {
   buildWasm();
   rmSync(DIST, { recursive: true, force: true });
   mkdirSync(DIST, { recursive: true });
@@ -188,6 +208,12 @@ try {
   copyAssets();
   writeNotices(join(DIST, 'THIRD-PARTY.txt'));
   checkSizes(DIST);
+  writeFileSync(DIST_STAMP, hashOf(DIST_INPUTS));
+}
+
+try {
+  const isCurrent = process.argv.includes('--if-changed') && hasHash(DIST_STAMP, hashOf(DIST_INPUTS));
+  if (!isCurrent) await buildAll();
 } catch (error) {
   // What failed has already said why; the trace would only bury it.
   process.stderr.write(`build: ${error.message}\n`);

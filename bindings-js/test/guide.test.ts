@@ -1,9 +1,7 @@
-// Runs every block of JavaScript in the guide and in the README, and the first one of the package's page, as they are printed there, each
-// with a directory of its own.
+// Runs every block of JavaScript in the guide, among the first mistakes and in the README, and the first one of the package's page, as they are
+// printed there, each with a directory of its own.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -46,22 +44,19 @@ for (const [index, example] of examples.entries()) {
   }));
 }
 
+for (const [index, example] of blocksOf(readPage('docs/MISTAKES.md')).entries()) {
+  test(`first mistakes: ${example.split('\n')[1]?.trim()}`, (t) => withPath(async (directory) => {
+    t.mock.method(console, 'log', () => undefined);
+    await run(`mistakes-${index}.mjs`, `${head}${example.replaceAll("'mistakes'", JSON.stringify(directory))}`);
+  }));
+}
+
 test('the example of the README', (t) => withPath(async (directory) => {
   const [example, ...others] = blocksOf(readPage('README.md'));
   assert.deepEqual(others, []);
   const log = t.mock.method(console, 'log', () => undefined);
-  const server = createServer((request, response) => {
-    request.resume().on('end', () => response.end('Moteur analytique'));
-  });
-  await new Promise<void>((resolve) => { server.listen(0, '127.0.0.1', resolve); });
-  try {
-    const address = `http://127.0.0.1:${(server.address() as AddressInfo).port}/translate`;
-    await run('readme.mjs', (example ?? '').replace("'notes'", JSON.stringify(directory)).replace("'/translate'", JSON.stringify(address)));
-  } finally {
-    server.closeAllConnections();
-    server.close();
-  }
-  assert.deepEqual(log.mock.calls.at(-1)?.arguments, [1]);
+  await run('readme.mjs', (example ?? '').replace("open('notes')", `open(${JSON.stringify(directory)})`));
+  assert.deepEqual(log.mock.calls.map((call) => call.arguments), [[['ada', 1], 'Analytical Engine'], [1]]);
 }));
 
 test("the first example of the package's page", (t) => withPath(async (directory) => {
@@ -69,6 +64,14 @@ test("the first example of the package's page", (t) => withPath(async (directory
   const [example] = blocksOf(readPage('bindings-js/README.md'));
   await run('package.mjs', (example ?? '').replace("'notes'", JSON.stringify(directory)));
 }));
+
+test('blocks with `using` say which runtimes have it', () => {
+  for (const page of ['README.md', 'bindings-js/README.md', 'docs/GUIDE.md', 'docs/MISTAKES.md', 'docs/ADAPTERS.md', 'docs/STORAGE.md']) {
+    for (const block of blocksOf(readPage(page)).filter((code) => /^ *(?:await )?using /m.test(code))) {
+      assert.match(block, /\/\/ `using`: Node 24, Deno, Bun, Chromium 134, Firefox 141/, page);
+    }
+  }
+});
 
 // A record, so that the compiler asks for a new code here.
 const CODES: Record<KvErrorCode, true> = {

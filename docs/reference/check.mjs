@@ -1,16 +1,20 @@
-// Checks the pages for people: that every link leads somewhere, and that the sizes they name are those of the build.
-import { existsSync, readFileSync, readdirSync } from 'node:fs';
+// Checks the pages for people: that every link leads somewhere, and that the sizes they name are those of the build, which
+// `--write-sizes` puts there.
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import GithubSlugger from 'github-slugger';
 import MarkdownIt from 'markdown-it';
-import { totalSizes } from '../../bindings-js/build-sizes.mjs';
+import { figuresForPages } from '../../bindings-js/build-sizes.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** What no person wrote, or wrote for this repository. */
 const SKIPPED = new Set(['node_modules', 'target', 'dist', 'build', 'api', 'test-results', 'playwright-report']);
 /** How far a size on a page may be from the measured one: a page is not to change with every commit. */
-const TOLERANCE = 0.05;
+const TOLERANCE = 0.02;
+/** Pages that are read elsewhere too link like this. */
+const { repository } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
+const FILES_URL = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/main/`;
 
 const markdown = new MarkdownIt({ html: true });
 const problems = [];
@@ -48,34 +52,56 @@ function readPage(path) {
 function checkLinks(pages) {
   for (const [path, { links }] of pages) {
     for (const { line, target } of links) {
-      if (/^[a-z]+:/.test(target)) continue;
-      const [file, anchor] = target.split('#');
-      const to = file === '' ? path : join(dirname(path), decodeURIComponent(file));
+      const isFile = target.startsWith(FILES_URL);
+      if (!isFile && /^[a-z]+:/.test(target)) continue;
+      const [file, anchor] = (isFile ? target.slice(FILES_URL.length) : target).split('#');
+      const to = file === '' ? path : join(isFile ? ROOT : dirname(path), decodeURIComponent(file));
       if (!existsSync(to)) report(path, line, `nothing is at ${target}`);
       else if (anchor !== undefined && pages.get(to)?.anchors.has(anchor) !== true) report(path, line, `no heading for ${target}`);
     }
   }
 }
 
-/** `<!-- size: main thread -->21.5 KiB`, by the names that the build prints. */
-function checkSizes(pages) {
-  const sizes = totalSizes(join(ROOT, 'bindings-js', 'dist'));
+/** `<!-- size: main thread -->21.5` and `<!-- budget: main thread -->27.5`, in KiB, by the names that the build prints. */
+const FIGURE = /<!-- ((?:size|budget): [^>]+?) -->(\d+(?:\.\d+)?)/g;
+const UNMARKED = /(?<!--> *[\d.,]*)\b\d[\d.,]* KiB after gzip/;
+
+/** Every page says the same of the same, within the tolerance of what was built. */
+function checkFigures(pages, figures) {
+  const saidFirst = new Map();
   for (const path of pages.keys()) {
     for (const [index, text] of readFileSync(path, 'utf8').split('\n').entries()) {
-      for (const [, what, said] of text.matchAll(/<!-- size: ([^>]+?) -->([\d.]+)/g)) {
-        const bytes = sizes.get(what)?.gzip;
-        if (bytes === undefined) report(path, index + 1, `the build prints no size "${what}"`);
-        else if (Math.abs(Number(said) * 1024 / bytes - 1) > TOLERANCE) {
-          report(path, index + 1, `${what} has ${(bytes / 1024).toFixed(1)} KiB after gzip, the page says ${said}`);
+      if (UNMARKED.test(text)) report(path, index + 1, 'a size without <!-- size: … -->');
+      for (const [, what, said] of text.matchAll(FIGURE)) {
+        const bytes = figures.get(what);
+        if (bytes === undefined) report(path, index + 1, `the build has no figure "${what}"`);
+        else if (Math.abs(Number(said) * 1024 / bytes - 1) > (what.startsWith('budget') ? 0 : TOLERANCE)) {
+          report(path, index + 1, `${what} is ${(bytes / 1024).toFixed(1)} KiB after gzip, the page says ${said}`);
+        } else if ((saidFirst.get(what) ?? said) !== said) {
+          report(path, index + 1, `${what} is ${said} here and ${saidFirst.get(what)} on another page`);
         }
+        if (!saidFirst.has(what)) saidFirst.set(what, said);
       }
     }
   }
 }
 
+function writeFigures(pages, figures) {
+  for (const path of pages.keys()) {
+    const text = readFileSync(path, 'utf8');
+    const written = text.replace(FIGURE, (all, what) => {
+      const kib = (figures.get(what) ?? NaN) / 1024;
+      return Number.isNaN(kib) ? all : `<!-- ${what} -->${what.startsWith('budget') ? kib : kib.toFixed(1)}`;
+    });
+    if (written !== text) writeFileSync(path, written);
+  }
+}
+
 const pages = new Map(pagesUnder(ROOT).map((path) => [path, readPage(path)]));
 checkLinks(pages);
-checkSizes(pages);
+const figures = figuresForPages(join(ROOT, 'bindings-js', 'dist'));
+if (process.argv.includes('--write-sizes')) writeFigures(pages, figures);
+checkFigures(pages, figures);
 for (const problem of problems) process.stderr.write(`${problem}\n`);
 process.stdout.write(`${pages.size} pages, ${problems.length} problems\n`);
 process.exitCode = problems.length === 0 ? 0 : 1;

@@ -1,0 +1,27 @@
+// What package.json says to those who install the package.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { test } from 'node:test';
+
+interface Manifest {
+  readonly exports: Record<string, { readonly default?: string } | string>;
+  readonly peerDependencies: Record<string, string>;
+  readonly peerDependenciesMeta: Record<string, { readonly optional: boolean }>;
+}
+const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as Manifest;
+
+test('no version of what an adapter adapts to stands in the way of an installation', () => {
+  for (const [name, range] of Object.entries(manifest.peerDependencies)) {
+    // For npm nothing else includes the versions before a release.
+    assert.equal(range, '*', name);
+    assert.equal(manifest.peerDependenciesMeta[name]?.optional, true, name);
+  }
+});
+
+test('programs in CommonJS can require each entry', () => {
+  const require = createRequire(import.meta.url);
+  for (const name of Object.keys(manifest.exports).filter((name) => !/worker|\.wasm$|\.json$/.test(name))) {
+    assert.ok(Object.keys(require(name.replace('.', 'mangrove-kv')) as object).length > 0, name);
+  }
+});
