@@ -115,9 +115,10 @@ export class KeyvMangrove {
 }
 
 function expiringIn(ttl: number | undefined): SetOptions {
-  return ttl === undefined || !Number.isFinite(ttl) ? {} : { expireIn: Math.max(0, Math.ceil(ttl)) };
+  return Number.isFinite(ttl) ? { expireIn: Math.max(0, Math.ceil(ttl as number)) } : {};
 }
 
+/** As Keyv 6 has it, what is no number is never. */
 function expiringAt(expires: number | undefined): SetOptions {
-  return expires === undefined ? {} : { expireAt: Math.max(0, Math.ceil(expires)) };
+  return Number.isFinite(expires) ? { expireAt: Math.max(0, Math.ceil(expires as number)) } : {};
 }
