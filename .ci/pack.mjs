@@ -7,7 +7,7 @@ import { ROOT, toolEnv } from './tools.mjs';
 /** Writes the tarball into the directory; gives its path. */
 export function pack(directory) {
   mkdirSync(directory, { recursive: true });
-  // The build has run; npm would run it again.
+  // The build has run; that packing sees it is a test of its own.
   const args = ['pack', '--ignore-scripts', '--json', '--pack-destination', directory, '--workspace', 'mangrove-kv'];
   const [{ filename }] = JSON.parse(execFileSync('npm', args, { cwd: ROOT, env: toolEnv(), encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }));
   return join(directory, filename);
