@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { fastOf } from '../src/codec/fast.ts';
 import { MAX_KEY, compareKeys, encodeBound, keyCodecs, prefixRange, successor } from '../src/codec/keys.ts';
 import type { Key, KeyCodec } from '../src/codec/keys.ts';
 import type { KvErrorCode } from '../src/errors.ts';
@@ -113,6 +114,75 @@ test('what cannot be ordered is refused', () => {
   refuses(() => any.encode('x'.repeat(70_000)), 'KV_KEY_TOO_LARGE');
   refuses(() => any.encode(new Uint8Array(70_000)), 'KV_KEY_TOO_LARGE');
   refuses(() => any.encode(['x'.repeat(40_000), 'x'.repeat(40_000)]), 'KV_KEY_TOO_LARGE');
+});
+
+test('the refusal of a key says what it is and where in the key', () => {
+  const cases: [unknown, RegExp][] = [
+    [{}, /^an object cannot be a key; keys are null, booleans, numbers/], [undefined, /^undefined cannot be a key/], [() => 0, /^a function cannot be a key/],
+    [new (class Point {})(), /^an instance of Point cannot be a key/], [Number.NaN, /^NaN cannot be a key/], [new Map(), /^an instance of Map cannot be a key/],
+    [['a', {}], /^element \[1\] of the key is an object; keys are/], [['a', ['b', [undefined]]], /^element \[1\]\[1\]\[0\] of the key is undefined;/],
+    // eslint-disable-next-line no-sparse-arrays
+    [[1, , 2], /^element \[1\] of the key is a hole;/], [[new Date(Number.NaN)], /^element \[0\] of the key is an invalid Date;/],
+    [[MAX_KEY], /^element \[0\] of the key is MAX_KEY;/], [MAX_KEY, /^MAX_KEY cannot be a key/],
+    [Object.create(null), /^an object cannot be a key/],
+  ];
+  for (const [key, message] of cases) assert.throws(() => any.encode(key as Key), { code: 'KV_INVALID_KEY', message });
+  assert.throws(() => keyCodecs.string.encode({} as unknown as string), { message: /^an object cannot be a key; codec string takes strings/ });
+  assert.throws(() => keyCodecs.uint32.encode(-1), { message: /^-1 cannot be a key; codec uint32 takes integers from 0 to 2\^32 - 1/ });
+  assert.throws(() => keyCodecs.uint32.encode('1' as unknown as number), { message: /^a string cannot be a key; codec uint32 takes/ });
+});
+
+test('a key that changes while it is encoded is refused', () => {
+  const growing: unknown[] = ['a', 'b'];
+  Object.defineProperty(growing, 0, { enumerable: true, get: () => { growing.push('c'); return 'a'; } });
+  refuses(() => any.encode(growing as Key), 'KV_INVALID_KEY');
+  refuses(() => any.encode(['x', growing] as Key), 'KV_INVALID_KEY');
+  const shrinking: unknown[] = ['a', 'b', 'c'];
+  Object.defineProperty(shrinking, 0, { enumerable: true, get: () => { shrinking.length = 2; return 'a'; } });
+  refuses(() => any.encode(shrinking as Key), 'KV_INVALID_KEY');
+  const proxy = new Proxy(['a'], { get: (target, name) => (name === 'length' ? 1.5 : Reflect.get(target, name)) });
+  refuses(() => any.encode(proxy as Key), 'KV_INVALID_KEY');
+  const date = Object.assign(new Date(5), { getTime: () => 'soon' });
+  assert.deepEqual(any.encode(date), any.encode(new Date(5)));
+  refuses(() => any.encode({ [Symbol.toStringTag]: 'Date', getTime: () => 1 } as unknown as Key), 'KV_INVALID_KEY');
+});
+
+test('a getter in a key may encode other keys', () => {
+  const key: unknown[] = ['first', 0, 'last'];
+  Object.defineProperty(key, 1, {
+    enumerable: true,
+    get: () => {
+      any.encode(['quite', 'another', 'key']);
+      keyCodecs.string.encode('and a text that is longer than the key');
+      return 'middle';
+    },
+  });
+  assert.deepEqual(any.decode(any.encode(key as Key)), ['first', 'middle', 'last']);
+});
+
+test('long elements, elements with zeros and those at the end of a larger buffer come back', () => {
+  const texts = ['', 'a', 'a\0', '\0', '\0\0b', 'x'.repeat(63), 'x'.repeat(64), 'x'.repeat(65), 'x'.repeat(1000), 'é'.repeat(80), `${'x'.repeat(70)}\0é\ud800`];
+  const binaries = texts.map((text) => new TextEncoder().encode(text));
+  for (const a of [...texts, ...binaries]) {
+    for (const b of [...texts, ...binaries]) {
+      for (const key of [[a, b], [[a], b], [[a, [b]]], [a, 1, b, null]]) assert.deepEqual(any.decode(any.encode(key)), key);
+    }
+  }
+  const { read } = fastOf<Key>(any)!;
+  const bytes = any.encode(['a', Uint8Array.of(1), 'b']);
+  // What follows looks like an escape, and like the rest of a number.
+  const around = Uint8Array.of(9, ...bytes, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0);
+  assert.deepEqual(read(around, 1, 1 + bytes.length), ['a', Uint8Array.of(1), 'b']);
+  const number = any.encode([5]);
+  refuses(() => read(Uint8Array.of(...number, 0, 0), 0, number.length - 1), 'KV_CORRUPT');
+  for (let end = 1; end < bytes.length; end++) {
+    const cut = (): unknown => read(around, 1, 1 + end);
+    try {
+      assert.deepEqual(any.encode(cut() as Key), bytes.subarray(0, end));
+    } catch (error) {
+      assert.equal((error as { code?: string }).code, 'KV_CORRUPT');
+    }
+  }
 });
 
 test('malformed bytes are corruption, never anything else', () => {

@@ -4,6 +4,7 @@ import { ByteWriter } from './byte-writer.ts';
 import { putAscii, readAscii } from './fast.ts';
 import type { FastCodec } from './fast.ts';
 import type { Bound, Key } from './keys.ts';
+import { Refusal, describe, within } from './refusal.ts';
 
 export const TAG_MAX = 0xfe;
 const TAG_NULL = 0x05;
@@ -20,8 +21,9 @@ const MAX_DEPTH = 64;
 /** No database has a larger key limit; the engine checks the limit of the one at hand. */
 const MAX_BYTES = 65_536;
 
-export function invalidKey(what: string): KvError {
-  return new KvError('KV_INVALID_KEY', `${what} cannot be a key`);
+/** `takes`: what the codec has for keys. */
+export function refusedKey(what: string, takes: string, cause?: unknown): KvError {
+  return new KvError('KV_INVALID_KEY', `${what}; ${takes}`, cause === undefined ? {} : { cause });
 }
 
 function corrupt(): KvError {
@@ -51,7 +53,6 @@ export function putOrderedDouble(out: ByteWriter, value: number): void {
 }
 
 export function readOrderedDouble(bytes: Uint8Array, at: number): number {
-  if (at + 8 > bytes.length) throw corrupt();
   const flip = bytes[at]! & 0x80 ? 0 : 0xff;
   for (let index = 0; index < 8; index++) double.bytes[index] = bytes[at + index]! ^ flip;
   double.bytes[0]! ^= flip === 0 ? 0x80 : 0;
@@ -142,13 +143,21 @@ export function toBytes(value: unknown): Uint8Array | undefined {
 }
 
 function putElements(out: ByteWriter, elements: readonly unknown[], depth: number, max: symbol | undefined): void {
-  if (depth >= MAX_DEPTH) throw invalidKey(`an array nested more than ${MAX_DEPTH} deep, or one that contains itself,`);
-  for (let index = 0; index < elements.length; index++) {
-    if (!(index in elements)) throw invalidKey('an array with holes');
-    const element = elements[index];
-    if (max !== undefined && element === max && index === elements.length - 1) out.byte(TAG_MAX);
-    else putKey(out, element, depth + 1, max);
+  if (depth >= MAX_DEPTH) throw new Refusal(`an array nested more than ${MAX_DEPTH} deep, or one that contains itself`);
+  const { length } = elements;
+  let index = 0;
+  try {
+    for (; index < length; index++) {
+      if (!(index in elements)) throw new Refusal('a hole');
+      const element = elements[index];
+      if (max !== undefined && element === max && index === length - 1) out.byte(TAG_MAX);
+      else putKey(out, element, depth + 1, max);
+    }
+  } catch (error) {
+    throw within(`[${index}]`, error);
   }
+  // A getter did it. Who looks for the key has another one.
+  if (elements.length !== length) throw new Refusal('an array that changed while it was encoded');
 }
 
 /** Appends a key; at depth 0 strings, binaries and arrays run to the end, inside an array they are terminated. */
@@ -162,7 +171,7 @@ function putKey(out: ByteWriter, key: unknown, depth: number, max: symbol | unde
       if (isNested) out.byte(0);
       return;
     case 'number':
-      if (Number.isNaN(key)) throw invalidKey('NaN');
+      if (Number.isNaN(key)) throw new Refusal('NaN');
       out.byte(TAG_NUMBER);
       putOrderedDouble(out, key);
       return;
@@ -177,7 +186,16 @@ function putKey(out: ByteWriter, key: unknown, depth: number, max: symbol | unde
       putObject(out, key, depth, max);
       return;
     default:
-      throw invalidKey(typeof key === 'undefined' ? 'undefined' : `a ${typeof key}`);
+      throw new Refusal(key === Symbol.for('mangrove-kv.MAX_KEY') ? 'MAX_KEY' : describe(key));
+  }
+}
+
+/** Anything may call itself a Date, and say any time. */
+function timeOf(date: object): number {
+  try {
+    return Date.prototype.getTime.call(date);
+  } catch (error) {
+    throw new Refusal('an object that calls itself Date and is none', error);
   }
 }
 
@@ -189,47 +207,79 @@ function putObject(out: ByteWriter, key: object | null, depth: number, max: symb
     out.byte(TAG_ARRAY);
     putElements(out, key, depth, max);
     if (isNested && !(max !== undefined && key.at(-1) === max)) out.byte(0);
-  } else if (key instanceof Date || Object.prototype.toString.call(key) === '[object Date]') {
-    const time = (key as Date).getTime();
-    if (Number.isNaN(time)) throw invalidKey('an invalid Date');
+  } else if (Object.prototype.toString.call(key) === '[object Date]') {
+    const time = timeOf(key);
+    if (Number.isNaN(time)) throw new Refusal('an invalid Date');
     out.byte(TAG_DATE);
     putOrderedDouble(out, time);
   } else {
     const bytes = toBytes(key);
-    if (bytes === undefined) throw invalidKey('an object that is no Date, array or binary');
+    if (bytes === undefined) throw new Refusal(describe(key));
     out.byte(TAG_BINARY);
     putBinary(out, bytes, isNested);
     if (isNested) out.byte(0);
   }
 }
 
-export const scratch: ByteWriter = new ByteWriter(1024);
+const scratch = new ByteWriter(1024);
+/** A getter in an array may encode another key meanwhile. */
+let isEncoding = false;
+
+/** An empty writer, until the next call. */
+export function emptyWriter(): ByteWriter {
+  if (isEncoding) return new ByteWriter(64);
+  scratch.length = 0;
+  return scratch;
+}
+
+const TAKES = 'keys are null, booleans, numbers, bigints, strings, Dates, binaries and arrays of these';
 
 /** Bytes of a key, or of a bound if `max` is the symbol that stands for "after everything". */
 export function encodeAny(key: Key | Bound<Key>, max?: symbol): Uint8Array {
-  scratch.length = 0;
-  if (max !== undefined && (key as unknown) === max) scratch.byte(TAG_MAX);
-  else putKey(scratch, key, 0, max);
-  checkLength(scratch.length);
-  return scratch.copy();
+  const out = emptyWriter();
+  const isOutermost = !isEncoding;
+  isEncoding = true;
+  try {
+    if (max !== undefined && (key as unknown) === max) out.byte(TAG_MAX);
+    else putKey(out, key, 0, max);
+    checkLength(out.length);
+    return out.copy();
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    const { what, where, cause } = error;
+    throw refusedKey(where === '' ? `${what} cannot be a key` : `element ${where} of the key is ${what}`, TAKES, cause);
+  } finally {
+    if (isOutermost) isEncoding = false;
+  }
 }
 
-/** Reads keys from bytes. */
+const NO_BYTES = new Uint8Array(0);
+
+/** Reads keys from parts of buffers. It runs no code of anybody else's, so one is enough. */
 class KeyReader {
-  readonly bytes: Uint8Array;
-  at = 0;
+  private bytes: Uint8Array = NO_BYTES;
+  private at = 0;
+  private end = 0;
 
-  constructor(bytes: Uint8Array) {
+  read(bytes: Uint8Array, from: number, to: number): Key {
     this.bytes = bytes;
+    this.at = from;
+    this.end = to;
+    try {
+      const key = this.key(0);
+      if (this.at !== to) throw corrupt();
+      return key;
+    } finally {
+      this.bytes = NO_BYTES;
+    }
   }
 
-  byte(): number {
-    const value = this.bytes[this.at++];
-    if (value === undefined) throw corrupt();
-    return value;
+  private byte(): number {
+    if (this.at >= this.end) throw corrupt();
+    return this.bytes[this.at++]!;
   }
 
-  key(depth: number): Key {
+  private key(depth: number): Key {
     const tag = this.byte();
     switch (tag) {
       case TAG_NULL: return null;
@@ -238,26 +288,18 @@ class KeyReader {
       case TAG_NUMBER: return this.double();
       case TAG_DATE: return new Date(this.double());
       case TAG_BIGINT: return this.bigint();
-      case TAG_STRING: {
-        const part = depth === 0 ? this.rest() : this.escaped();
-        return readString(part, 0, part.length);
-      }
-      case TAG_BINARY: return depth === 0 ? this.rest().slice() : this.escaped();
+      case TAG_STRING: return this.content(depth, readString);
+      case TAG_BINARY: return this.content(depth, copyOf);
       case TAG_ARRAY: return this.array(depth);
       default: throw corrupt();
     }
   }
 
-  private rest(): Uint8Array {
-    const part = this.bytes.subarray(this.at);
-    this.at = this.bytes.length;
-    return part;
-  }
-
   private double(): number {
-    const value = readOrderedDouble(this.bytes, this.at);
+    const { at } = this;
     this.at += 8;
-    return value;
+    if (this.at > this.end) throw corrupt();
+    return readOrderedDouble(this.bytes, at);
   }
 
   private bigint(): bigint {
@@ -269,7 +311,7 @@ class KeyReader {
       count = 0;
       for (let index = 0; index < 4; index++) count = count * 256 + (this.byte() ^ (isNegative ? 0xff : 0));
     }
-    if (count > this.bytes.length - this.at) throw corrupt();
+    if (count > this.end - this.at) throw corrupt();
     let digits = '0x';
     for (let index = 0; index < count; index++) {
       digits += (this.byte() ^ (isNegative ? 0xff : 0)).toString(16).padStart(2, '0');
@@ -277,25 +319,38 @@ class KeyReader {
     return isNegative ? -BigInt(digits) : BigInt(digits);
   }
 
-  private escaped(): Uint8Array {
-    const out = new Uint8Array(this.bytes.length - this.at);
-    let length = 0;
-    for (;;) {
-      const byte = this.byte();
-      if (byte === 0) {
-        if (this.bytes[this.at] !== 0xff) return out.slice(0, length);
-        this.at++;
-      }
-      out[length++] = byte;
+  /** What a string or binary is made of: all that is left, or what is before a zero, in which zeros are escaped. */
+  private content<T>(depth: number, read: (bytes: Uint8Array, from: number, to: number) => T): T {
+    const { bytes, at: from, end } = this;
+    if (depth === 0) {
+      this.at = end;
+      return read(bytes, from, end);
     }
+    let at = from;
+    let escapes = 0;
+    for (; ; at++) {
+      if (at >= end) throw corrupt();
+      if (bytes[at] !== 0) continue;
+      if (at + 1 === end || bytes[at + 1] !== 0xff) break;
+      at++;
+      escapes++;
+    }
+    this.at = at + 1;
+    if (escapes === 0) return read(bytes, from, at);
+    const plain = new Uint8Array(at - from - escapes);
+    for (let index = 0, next = from; next < at; next++) {
+      plain[index++] = bytes[next]!;
+      if (bytes[next] === 0) next++;
+    }
+    return read(plain, 0, plain.length);
   }
 
   private array(depth: number): Key[] {
     if (depth >= MAX_DEPTH) throw corrupt();
     const elements: Key[] = [];
     for (;;) {
-      if (depth === 0 && this.at === this.bytes.length) return elements;
-      if (depth > 0 && this.bytes[this.at] === 0) {
+      if (depth === 0 && this.at === this.end) return elements;
+      if (depth > 0 && this.at < this.end && this.bytes[this.at] === 0) {
         this.at++;
         return elements;
       }
@@ -304,11 +359,11 @@ class KeyReader {
   }
 }
 
+const reader = new KeyReader();
+const copyOf = (bytes: Uint8Array, from: number, to: number): Uint8Array => bytes.slice(from, to);
+
 export function decodeAny(bytes: Uint8Array): Key {
-  const reader = new KeyReader(bytes);
-  const key = reader.key(0);
-  if (reader.at !== bytes.length) throw corrupt();
-  return key;
+  return reader.read(bytes, 0, bytes.length);
 }
 
 /** Texts of ASCII and numbers; all other keys go the long way. */
@@ -329,6 +384,6 @@ export const anyFast: FastCodec<Key> = {
   read(bytes, from, to) {
     if (from < to && bytes[from] === TAG_STRING) return readString(bytes, from + 1, to);
     if (to - from === 9 && bytes[from] === TAG_NUMBER) return readOrderedDouble(bytes, from + 1);
-    return decodeAny(bytes.subarray(from, to));
+    return reader.read(bytes, from, to);
   },
 };

@@ -2,7 +2,8 @@
 import { KvError } from '../errors.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import type { FastCodec } from './fast.ts';
-import { TAG_MAX, anyFast, checkLength, decodeAny, encodeAny, invalidKey, putString, readString, scratch, toBytes } from './key-bytes.ts';
+import { TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, refusedKey, putString, readString, toBytes } from './key-bytes.ts';
+import { describe } from './refusal.ts';
 
 /** What the default key codec orders: null < false < true < number < bigint < Date < string < binary < array. */
 export type Key = null | boolean | number | bigint | string | Date | Uint8Array | ArrayBuffer | readonly Key[];
@@ -40,8 +41,14 @@ function isWellFormed(text: string): boolean {
   return !/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/.test(text);
 }
 
-function checkText(key: unknown): string {
-  if (typeof key !== 'string') throw invalidKey(`in a collection of string keys a ${typeof key}`);
+/** `takes`: what the codec has for keys. */
+function refuse(id: string, takes: string, key: unknown): KvError {
+  const what = ['number', 'bigint'].includes(typeof key) ? String(key) : describe(key);
+  return refusedKey(`${what} cannot be a key`, `codec ${id} takes ${takes}`);
+}
+
+function checkText(id: string, key: unknown): string {
+  if (typeof key !== 'string') throw refuse(id, 'strings', key);
   return key;
 }
 
@@ -73,7 +80,7 @@ function fixed<K>(id: string, length: number, what: string, { put, read }: FastC
     id,
     encode(key) {
       const bytes = new Uint8Array(length);
-      if (put(key, bytes, 0, length) < 0) throw invalidKey(`anything but ${what}`);
+      if (put(key, bytes, 0, length) < 0) throw refuse(id, what, key);
       return bytes;
     },
     decode(bytes) {
@@ -98,10 +105,10 @@ export const keyCodecs = {
   string: withFast<string, KeyCodec<string>>({
     id: 'string',
     encode(key) {
-      scratch.length = 0;
-      putString(scratch, checkText(key));
-      checkLength(scratch.length);
-      return scratch.copy();
+      const out = emptyWriter();
+      putString(out, checkText('string', key));
+      checkLength(out.length);
+      return out.copy();
     },
     decode: (bytes) => readString(bytes, 0, bytes.length),
   }, { put: putText, read: readString }),
@@ -110,7 +117,7 @@ export const keyCodecs = {
   utf8: withFast<string, KeyCodec<string>>({
     id: 'utf8',
     encode(key) {
-      if (!isWellFormed(checkText(key))) throw invalidKey('a string with lone surrogates');
+      if (!isWellFormed(checkText('utf8', key))) throw refusedKey('a string with lone surrogates cannot be a key of codec utf8', 'codec string takes them');
       return utf8Encoder.encode(key);
     },
     decode: (bytes) => utf8Decoder.decode(bytes),
@@ -124,14 +131,14 @@ export const keyCodecs = {
     id: 'bytes',
     encode(key) {
       const bytes = toBytes(key);
-      if (bytes === undefined) throw invalidKey(`in a collection of binary keys a ${typeof key}`);
+      if (bytes === undefined) throw refuse('bytes', 'binaries', key);
       return bytes.slice();
     },
     decode: (bytes) => bytes.slice(),
   }, bytesFast),
 
   /** Integers from 0 to 2^32 - 1 in 4 bytes. */
-  uint32: fixed<number>('uint32', 4, 'an integer from 0 to 2^32 - 1', {
+  uint32: fixed<number>('uint32', 4, 'integers from 0 to 2^32 - 1', {
     put(key, out, at, end) {
       if (typeof key !== 'number' || key >>> 0 !== key || at + 4 > end) return -1;
       putU32(key, out, at);
@@ -141,7 +148,7 @@ export const keyCodecs = {
   }),
 
   /** Safe integers in 8 bytes. */
-  int53: fixed<number>('int53', 8, 'a safe integer', {
+  int53: fixed<number>('int53', 8, 'safe integers', {
     put(key, out, at, end) {
       if (!Number.isSafeInteger(key) || at + 8 > end) return -1;
       const high = Math.floor(key / TWO_32);
@@ -157,7 +164,7 @@ export const keyCodecs = {
   }),
 
   /** Bigints from 0 to 2^64 - 1 in 8 bytes. */
-  uint64: fixed<bigint>('uint64', 8, 'a bigint from 0 to 2^64 - 1', {
+  uint64: fixed<bigint>('uint64', 8, 'bigints from 0 to 2^64 - 1', {
     put(key, out, at, end) {
       if (typeof key !== 'bigint' || BigInt.asUintN(64, key) !== key || at + 8 > end) return -1;
       putU32(Number(key >> 32n), out, at);
@@ -169,18 +176,21 @@ export const keyCodecs = {
 
   /** Arrays of keys, with the types of their elements. */
   tuple<T extends readonly Key[]>(): KeyCodec<T> {
-    return {
+    const check = (key: Key): T => {
+      if (!Array.isArray(key)) throw corruptKey('tuple');
+      return key as readonly Key[] as T;
+    };
+    return withFast<T, KeyCodec<T>>({
       id: 'tuple',
       encode(key) {
-        if (!Array.isArray(key)) throw invalidKey('in a collection of tuple keys anything but an array');
+        if (!Array.isArray(key)) throw refuse('tuple', 'arrays', key);
         return encodeAny(key);
       },
-      decode(bytes) {
-        const key = decodeAny(bytes);
-        if (!Array.isArray(key)) throw corruptKey('tuple');
-        return key as readonly Key[] as T;
-      },
-    };
+      decode: (bytes) => check(decodeAny(bytes)),
+    }, {
+      put: () => -1,
+      read: (bytes, from, to) => check(anyFast.read(bytes, from, to)),
+    });
   },
 };
 
