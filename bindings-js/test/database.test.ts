@@ -218,6 +218,29 @@ test('what cannot be stored is refused and changes nothing', () => withMemory({}
   assert.equal((await db.stats()).version, 0);
 }));
 
+test('strictValues refuses instances of classes in every collection that does not say otherwise', () => withMemory({ strictValues: true }, async (db) => {
+  class Point {
+    x = 1;
+  }
+  const value = { at: [new Point()] };
+  const refused = { code: 'KV_INVALID_VALUE', message: /an instance of Point at \.at\[0\]/ };
+  const strict = db.collection('strict');
+  const loose = db.collection('loose', { strictValues: false });
+  await assert.rejects(db.set('a', value), refused);
+  await assert.rejects(strict.set('a', value), refused);
+  await assert.rejects(db.batch([{ type: 'set', collection: 'strict', key: 'a', value }]), refused);
+  await assert.rejects(db.transaction((tx) => tx.collection(strict).set('a', value)), refused);
+  await loose.set('a', value);
+  assert.deepEqual(await loose.get('a'), { at: [{ x: 1 }] });
+  // The bytes are the same, so that each handle decides for itself.
+  await db.collection('strict', { strictValues: false }).set('a', value);
+  assert.deepEqual(await strict.get('a'), { at: [{ x: 1 }] });
+  assert.throws(() => db.collection('json', { strictValues: true, value: valueCodecs.json() }), code('KV_INVALID_ARGUMENT'));
+  assert.throws(() => db.collection('x', { strictValues: 1 as unknown as boolean }), code('KV_INVALID_ARGUMENT'));
+  await rejects(open('never', { storage: 'memory', strictValues: true, value: valueCodecs.json() }), 'KV_INVALID_ARGUMENT');
+  db.collection('json', { strictValues: false, value: valueCodecs.json() });
+}));
+
 test('a bad call among good ones of the same turn takes nothing with it', () => withMemory({}, async (db) => {
   const calls = await Promise.allSettled([
     db.set('a', 1), db.set(NaN, 2), db.set('long'.repeat(50_000), 3), db.get({} as never), db.set('b', undefined), db.set('c', 3),

@@ -23,6 +23,7 @@ const HOLE = 16;
 const MAX_DEPTH = 1000;
 const ERROR_NAMES = ['Error', 'EvalError', 'RangeError', 'ReferenceError', 'SyntaxError', 'TypeError', 'URIError'];
 const NAMED_BUFFERS = ['ArrayBuffer', 'DataView'];
+const MAX_LENGTH = 0xffff_ffff;
 /** `Uint8Array` is a plain byte string. */
 const TYPED_ARRAYS: readonly (readonly [name: string, tag: number, size: number])[] = [
   ['Uint8ClampedArray', 68, 1], ['Uint16Array', 69, 2], ['Uint32Array', 70, 4], ['BigUint64Array', 71, 8], ['Int8Array', 72, 1], ['Int16Array', 77, 2],
@@ -40,6 +41,17 @@ const SIMPLE = 7;
 
 const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/** Bytes of an element of a view; undefined if the name is of none. */
+function elementSize(name: string): number | undefined {
+  if (name === 'Uint8Array' || name === 'DataView') return 1;
+  return TYPED_ARRAYS.find(([known]) => known === name)?.[2];
+}
+
+/** Whether a buffer of so many bytes has such a view. */
+function fits(bytes: number, size: number, start: number, length: number): boolean {
+  return start % size === 0 && length % size === 0 && start + length <= bytes;
+}
 
 function isTime(ms: number): boolean {
   return Number.isInteger(ms) && Math.abs(ms) <= 8.64e15;
@@ -61,6 +73,8 @@ class Writer {
   #length = 0;
   #depth = 0;
   #objects = 0;
+  /** Bytes of the buffers of objects before. */
+  readonly #buffers = new Map<number, number>();
 
   result(): Uint8Array {
     return this.#bytes.slice(0, this.#length);
@@ -131,11 +145,7 @@ class Writer {
     if (form.kind === 'object') {
       this.#begin();
       this.#depth++;
-      this.#head(MAP, form.properties.size);
-      for (const [name, value] of form.properties) {
-        this.#text(unescapeName(name));
-        this.value(value);
-      }
+      this.#properties(form.properties);
       this.#depth--;
       return;
     }
@@ -160,8 +170,9 @@ class Writer {
     else if (typeof value === 'string') this.#text(value);
     else {
       this.#begin();
-      if (value instanceof DateForm) this.#date(value.ms);
-      else this.#byteString(value);
+      if (value instanceof DateForm) return this.#date(value.ms);
+      this.#buffers.set(this.#objects - 1, value.length);
+      this.#byteString(value);
     }
   }
 
@@ -272,15 +283,8 @@ class Writer {
         for (const element of elements) this.value(element);
         return;
       }
-      case 'object': {
-        const pairs = this.#pairs(name, payload);
-        this.#head(MAP, pairs.length);
-        for (const [key, value] of pairs) {
-          this.#textOf(name, key);
-          this.value(value);
-        }
-        return;
-      }
+      case 'object': return this.#namedPairs(name, payload);
+      case 'array': return this.#arrayWithProperties(payload);
       case 'regexp': {
         if (!Array.isArray(payload) || payload.length !== 2) throw badTag(name, '[source, flags]');
         this.#head(TAG, TAG_REGEXP);
@@ -295,10 +299,78 @@ class Writer {
     }
   }
 
+  #properties(properties: ReadonlyMap<string, Json>): void {
+    this.#head(MAP, properties.size);
+    for (const [name, value] of properties) {
+      this.#text(unescapeName(name));
+      this.value(value);
+    }
+  }
+
+  #namedPairs(name: string, payload: Json): void {
+    const pairs = this.#pairs(name, payload);
+    this.#head(MAP, pairs.length);
+    for (const [key, value] of pairs) {
+      this.#textOf(name, key);
+      this.value(value);
+    }
+  }
+
+  #arrayWithProperties(payload: Json): void {
+    const [elements, properties] = Array.isArray(payload) && payload.length === 2 ? payload : [];
+    const form = properties === undefined ? undefined : formOf(properties);
+    const isLength = typeof elements === 'number' && Number.isInteger(elements) && elements >= 0 && elements <= MAX_LENGTH && !Object.is(elements, -0);
+    if (!isLength && !Array.isArray(elements)) throw badTag('array', '[elements or length, properties]');
+    this.#named('Array', 2);
+    // The elements are as deep as those of any array.
+    this.#depth--;
+    if (isLength) this.#head(INT, elements);
+    else this.#array(elements as Json[]);
+    this.#depth++;
+    if (form?.kind === 'object' && !form.properties.has('length')) return this.#properties(form.properties);
+    const isPairs = form?.kind === 'tagged' && form.name === 'object' && !(Array.isArray(form.payload) && form.payload.some((pair) => Array.isArray(pair) && pair[0] === 'length'));
+    if (!isPairs) throw badTag('array', 'properties, of which none is length');
+    this.#namedPairs('object', form.payload);
+  }
+
+  /** The bytes of a view or buffer: its own, or those of an object before. Gives how many there are. */
+  #content(content: Json | undefined): number {
+    if (typeof content !== 'number') {
+      const bytes = readBase64('buffer', content as Json);
+      this.#byteString(bytes);
+      return bytes.length;
+    }
+    const length = this.#buffers.get(content);
+    if (length === undefined || Object.is(content, -0)) throw badTag('buffer', 'base64, or the ordinal of a buffer or view that began before');
+    this.#head(INT, content);
+    return length;
+  }
+
+  #part(name: string, content: Json | undefined, start: Json | undefined, length: Json | undefined): void {
+    const size = elementSize(name);
+    const isCount = (count: Json | undefined): count is number => typeof count === 'number' && Number.isSafeInteger(count) && count >= 0 && !Object.is(count, -0);
+    if (size === undefined || !isCount(start) || !isCount(length)) throw badTag('buffer', '[class name of a view, base64 or ordinal, first byte, bytes]');
+    const ordinal = this.#objects - 1;
+    this.#named(name, 3);
+    const bytes = this.#content(content);
+    if (!fits(bytes, size, start, length)) throw badTag('buffer', 'a view within its buffer');
+    this.#buffers.set(ordinal, bytes);
+    this.#head(INT, start);
+    this.#head(INT, length);
+  }
+
   #buffer(payload: Json): void {
-    const [name, content] = Array.isArray(payload) && payload.length === 2 ? payload : [];
+    const [name, content, ...part] = Array.isArray(payload) && [2, 4].includes(payload.length) ? payload : [];
     if (typeof name !== 'string') throw badTag('buffer', '[class name, base64]');
+    if (part.length > 0) return this.#part(name, content, part[0], part[1]);
+    if (name === 'ArrayBuffer') {
+      const ordinal = this.#objects - 1;
+      this.#named(name, 1);
+      this.#buffers.set(ordinal, this.#content(content));
+      return;
+    }
     const bytes = readBase64('buffer', content as Json);
+    this.#buffers.set(this.#objects - 1, bytes.length);
     const [, number, size] = TYPED_ARRAYS.find(([known]) => known === name) ?? [];
     if (number !== undefined) {
       if (bytes.length % (size as number) !== 0) throw badTag('buffer', 'whole elements');
@@ -359,6 +431,8 @@ class Reader {
   #at = 0;
   #depth = 0;
   #objects = 0;
+  /** Bytes of the buffers of objects before. */
+  readonly #buffers = new Map<number, number>();
 
   constructor(bytes: Uint8Array) {
     this.#bytes = bytes;
@@ -412,9 +486,11 @@ class Reader {
     // A tag and what it holds are two levels here and one for the writer.
     if (this.#depth > 2 * MAX_DEPTH) malformed();
     switch (major) {
-      case BYTES:
-        this.#objects++;
-        return showBytes(this.#byteString());
+      case BYTES: {
+        const bytes = this.#byteString();
+        this.#buffers.set(this.#objects++, bytes.length);
+        return showBytes(bytes);
+      }
       case TEXT: return this.#utf8();
       case ARRAY:
         this.#objects++;
@@ -481,11 +557,12 @@ class Reader {
     return elements;
   }
 
-  #properties(): Json {
+  #properties(refused: readonly string[] = []): Json {
     const pairs: [string, Json][] = [];
     this.#depth++;
     for (let left = this.#count(MAP, 2); left > 0; left--) pairs.push([this.#text(), this.value()]);
     this.#depth--;
+    if (pairs.some(([name]) => refused.includes(name))) malformed();
     if (pairs.every(([name]) => isWellFormed(name))) return new Map(pairs.map(([name, value]) => [escapeName(name), value]));
     return tag('object', pairs.map(([name, value]) => [showText(name), value]));
   }
@@ -539,8 +616,37 @@ class Reader {
 
   #buffer(name: string, size: number): Json {
     const bytes = this.#byteString();
-    this.#objects++;
+    this.#buffers.set(this.#objects++, bytes.length);
     return bytes.length % size === 0 ? tag('buffer', [name, toBase64(bytes)]) : malformed();
+  }
+
+  /** Bytes, or the ordinal of an object that has them, and how many there are. */
+  #content(): [shown: Json, length: number] {
+    if (this.#peek() >> 5 === BYTES) {
+      const bytes = this.#byteString();
+      return [toBase64(bytes), bytes.length];
+    }
+    const ordinal = this.#head(INT);
+    return [ordinal, this.#buffers.get(ordinal) ?? malformed()];
+  }
+
+  /** A view of a part of a buffer. */
+  #part(name: string): Json {
+    const size = elementSize(name) ?? malformed();
+    const [content, bytes] = this.#content();
+    const [start, length] = [this.#head(INT), this.#head(INT)];
+    if (!fits(bytes, size, start, length)) malformed();
+    this.#buffers.set(this.#objects++, bytes);
+    return tag('buffer', [name, content, start, length]);
+  }
+
+  /** An array with other properties than its elements, or with hardly any. */
+  #arrayWithProperties(): Json {
+    this.#objects++;
+    const isLength = this.#peek() >> 5 === INT;
+    const elements = isLength ? this.#head(INT) : this.#array();
+    if (isLength && (elements as number) > MAX_LENGTH) malformed();
+    return tag('array', [elements, this.#properties(['length'])]);
   }
 
   /** An object with the name of its class. */
@@ -548,7 +654,14 @@ class Reader {
     const count = this.#count(ARRAY, 1);
     const name = this.#text();
     if (ERROR_NAMES.includes(name)) return this.#error(name, count - 1);
+    if (name === 'Array') return count === 3 ? this.#arrayWithProperties() : malformed();
+    if (count === 4) return this.#part(name);
     if (count !== 2) malformed();
+    if (name === 'ArrayBuffer') {
+      const [content, length] = this.#content();
+      this.#buffers.set(this.#objects++, length);
+      return tag('buffer', [name, content]);
+    }
     if (NAMED_BUFFERS.includes(name)) return this.#buffer(name, 1);
     if (name === 'Date') return this.#date(1);
     if (!['Number', 'String', 'Boolean', 'BigInt'].includes(name)) malformed();

@@ -19,6 +19,7 @@ import { hold, report } from './events.ts';
 import { checkWait, toExpiry } from './expiry.ts';
 import { changes } from './feed/follow.ts';
 import { rememberCodecs } from './known-codecs.ts';
+import { checkStrict } from './options.ts';
 import { Op } from './protocol.ts';
 import { toValidate } from './schema.ts';
 import { newTarget } from './target.ts';
@@ -44,10 +45,12 @@ export interface DatabaseInfo {
   readonly isLocked?: boolean;
 }
 
-function toTarget<K, V, I>(connection: Connection, name: string, options: CollectionOptions<K, V, I>): Target<K, V> {
+/** `strictValues`: what `open` said. */
+function toTarget<K, V, I>(connection: Connection, name: string, options: CollectionOptions<K, V, I>, strictValues = false): Target<K, V> {
+  const strict = checkStrict(options, strictValues);
   // Without an option the type parameters are the defaults' or the caller's word.
   const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
-  const value = checkCodec('value', options.value ?? valueCodecs.structured<V>());
+  const value = checkCodec('value', options.value ?? valueCodecs.structured<V>({ strict }));
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
   const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);
@@ -59,6 +62,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   readonly persistence: Database['persistence'];
   readonly #connection: Connection;
   readonly #durability: Durability;
+  readonly #strictValues: boolean;
   readonly #scope: DatabaseScope;
   readonly #listeners = new EventTarget();
   readonly #onBlocked = (): void => report(this.#listeners, this, 'blocked', {});
@@ -70,6 +74,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     this.path = info.path;
     this.persistence = info.persistence;
     this.#durability = info.durability;
+    this.#strictValues = options.strictValues ?? false;
     this.#scope = new DatabaseScope(connection, info.durability);
     this.transact = (work, given) => this.transaction(work, given);
     const release = info.isLocked ? hold(info.persistence, info.path, this.#onBlocked) : ignore;
@@ -91,7 +96,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     options: CollectionOptions<K2, V2, I2> = {},
   ): Collection<K2, V2, I2> {
     checkName(name);
-    const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options), this.#scope);
+    const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options, this.#strictValues), this.#scope);
     collection.transact = this.transact;
     return collection;
   }
@@ -162,7 +167,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     const { syncFaces } = this.#connection.checkSync();
     this.#sync ??= syncFaces.database<K, V, I>(this.target, this.#durability, (collection, options) =>
       (typeof collection === 'string' && options !== undefined
-        ? toTarget(this.#connection, checkedName(collection), options)
+        ? toTarget(this.#connection, checkedName(collection), options, this.#strictValues)
         : this.#resolve(collection)));
     return this.#sync;
   }
@@ -251,7 +256,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   #resolve<K2, V2>(collection: CollectionReference): Target<K2, V2> {
     if (typeof collection === 'string') {
       checkName(collection);
-      return toTarget(this.#connection, collection, {});
+      return toTarget(this.#connection, collection, {}, this.#strictValues);
     }
     if (collection instanceof KvCollection && collection.target.connection === this.#connection) {
       return collection.target as Target<K2, V2>;

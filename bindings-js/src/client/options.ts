@@ -1,6 +1,6 @@
 // What a caller says to `open`, checked.
 import { KvError } from '../errors.ts';
-import type { CustomStorage, Durability, OpenOptions, WasmSource, WorkerSource } from '../types.ts';
+import type { CollectionOptions, CustomStorage, Durability, OpenOptions, WasmSource, WorkerSource } from '../types.ts';
 import { isWasmSource } from '../wasm.ts';
 import { checkCount, checkSignal } from './async.ts';
 import { checkCodec } from './codecs.ts';
@@ -45,6 +45,13 @@ export interface CheckedOptions {
 function checkBoolean(name: string, value: unknown): boolean {
   if (typeof value === 'boolean') return value;
   throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
+}
+
+/** Whether the default value codec refuses instances of classes. */
+export function checkStrict<K, V, I>({ strictValues, value }: CollectionOptions<K, V, I>, byDefault: boolean): boolean {
+  const isStrict = checkBoolean('strictValues', strictValues ?? byDefault);
+  if (strictValues !== true || value === undefined) return isStrict;
+  throw new KvError('KV_INVALID_ARGUMENT', 'strictValues is about the default value codec; leave it out, or value');
 }
 
 function checkSize(name: string, value: number | undefined): number | undefined {
@@ -104,6 +111,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>): CheckedOpt
   }
   if (options.key !== undefined) checkCodec('key', options.key);
   if (options.value !== undefined) checkCodec('value', options.value);
+  checkStrict(options, false);
   toValidate(options.schema);
   return {
     storage: checkStorage(options.storage),

@@ -8,6 +8,14 @@ import {
 const textDecoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 type TypedArrayClass = new (buffer: ArrayBuffer) => ArrayBufferView;
+type SharingView = (new (buffer: ArrayBufferLike, start: number, count: number) => ArrayBufferView) & { readonly BYTES_PER_ELEMENT?: number };
+
+const { prototype } = Object;
+
+/** A property whose descriptor has nothing of `Object.prototype` either. */
+function define(into: object, key: string, value: unknown, enumerable = true): void {
+  Object.defineProperty(into, key, { __proto__: null, value, writable: true, enumerable, configurable: true } as PropertyDescriptor);
+}
 
 function corrupt(): KvError {
   return new KvError('KV_CORRUPT', 'a stored value is malformed; was the collection written with another value codec?');
@@ -44,10 +52,14 @@ const scratch = new DataView(scratchBytes.buffer);
 interface Name {
   readonly bytes: Uint8Array;
   readonly text: string;
+  /** The decoding in which it was last found not to be on `Object.prototype`. */
+  run: number;
 }
 
 /** Records of one kind have the same names, which are made once. By their length and two of their characters. */
 const names: (Name | undefined)[] = new Array<undefined>(256).fill(undefined);
+/** Number of decodings. */
+let run = 0;
 /** Longest text whose head is one byte. */
 const SHORT_TEXT = 23;
 
@@ -62,6 +74,8 @@ export class CborDecoder {
   private end = 0;
   private at = 0;
   private depth = 0;
+  /** Whether `Object.prototype` has a property of the name that was read last. */
+  private isInherited = false;
   /** Objects in the order in which they begin. */
   private readonly objects: unknown[] = [];
 
@@ -70,6 +84,7 @@ export class CborDecoder {
     this.bytes = bytes;
     this.at = from;
     this.end = to;
+    run++;
     try {
       const value = this.value();
       if (this.at !== this.end) throw corrupt();
@@ -97,11 +112,16 @@ export class CborDecoder {
     this.at += size;
   }
 
-  /** A number of so many bytes, in the scratch space. */
+  /** A number of four or eight bytes, in the scratch space. */
   private fixed(size: number): DataView {
     const { bytes, at } = this;
     this.skip(size);
-    for (let index = 0; index < size; index++) scratchBytes[index] = bytes[at + index]!;
+    for (let index = 0; index < size; index += 4) {
+      scratchBytes[index] = bytes[at + index]!;
+      scratchBytes[index + 1] = bytes[at + index + 1]!;
+      scratchBytes[index + 2] = bytes[at + index + 2]!;
+      scratchBytes[index + 3] = bytes[at + index + 3]!;
+    }
     return scratch;
   }
 
@@ -136,9 +156,9 @@ export class CborDecoder {
     const first = this.byte();
     const info = first & 0x1f;
     switch (first >> 5) {
-      case 0: return this.argument(info);
+      case 0: return info < 24 ? info : this.argument(info);
       case 1: return -1 - this.argument(info);
-      case 2: return this.begin(this.take(this.count(info, 1)).slice());
+      case 2: return this.begin(this.copy(info));
       case 3: return this.string(info);
       case 7: return this.simple(first);
       default: return this.nested(first >> 5, info);
@@ -173,10 +193,11 @@ export class CborDecoder {
   }
 
   private string(info: number): string {
-    const length = this.count(info, 1);
-    const ascii = readAscii(this.bytes, this.at, this.at + length);
+    const length = info < 24 && info <= this.end - this.at ? info : this.count(info, 1);
+    const { at } = this;
+    const ascii = readAscii(this.bytes, at, at + length);
     if (ascii !== undefined) {
-      this.at += length;
+      this.at = at + length;
       return ascii;
     }
     try {
@@ -210,7 +231,11 @@ export class CborDecoder {
     const { bytes, at } = this;
     const length = bytes[at]! - 0x60;
     const from = at + 1;
-    if (!(length > 0 && length <= SHORT_TEXT && from + length <= this.end)) return this.text();
+    if (!(length > 0 && length <= SHORT_TEXT && from + length <= this.end)) {
+      const text = this.text();
+      this.isInherited = text in prototype;
+      return text;
+    }
     const place = (length * 31 + bytes[from]! * 7 + bytes[from + length - 1]!) & (names.length - 1);
     const known = names[place];
     if (known !== undefined && known.bytes.length === length) {
@@ -218,11 +243,14 @@ export class CborDecoder {
       while (same < length && known.bytes[same] === bytes[from + same]) same++;
       if (same === length) {
         this.at = from + length;
+        this.isInherited = known.run !== run && known.text in prototype;
+        if (!this.isInherited) known.run = run;
         return known.text;
       }
     }
     const text = internalized(this.text());
-    names[place] = { bytes: bytes.slice(from, from + length), text };
+    this.isInherited = text in prototype;
+    names[place] = { bytes: bytes.slice(from, from + length), text, run: 0 };
     return text;
   }
 
@@ -230,8 +258,10 @@ export class CborDecoder {
     const count = this.count(info, 2);
     for (let index = 0; index < count; index++) {
       const key = this.name();
+      // An assignment may end at a setter or at a property that is read-only; a definition takes ten times as long.
+      const { isInherited } = this;
       const value = this.value();
-      if (key === '__proto__') Object.defineProperty(into, key, { value, writable: true, enumerable: true, configurable: true });
+      if (isInherited) define(into, key, value);
       else into[key] = value;
     }
     return into;
@@ -244,8 +274,13 @@ export class CborDecoder {
     return first & 0x1f;
   }
 
-  private content(): Uint8Array {
-    return this.take(this.count(this.expect(2), 1)).slice();
+  private content(): Uint8Array<ArrayBuffer> {
+    return this.copy(this.expect(2));
+  }
+
+  /** Not by `slice`, which gives a `Buffer` a view. */
+  private copy(info: number): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.take(this.count(info, 1)));
   }
 
   private tagged(tag: number): unknown {
@@ -312,7 +347,7 @@ export class CborDecoder {
     const TypedArray = typedArrayClass(tag);
     if (TypedArray === undefined) throw corrupt();
     try {
-      return this.begin(new TypedArray(this.content().buffer as ArrayBuffer));
+      return this.begin(new TypedArray(this.content().buffer));
     } catch {
       // The length is no multiple of the element's.
       throw corrupt();
@@ -323,11 +358,13 @@ export class CborDecoder {
     const length = this.argument(this.expect(4));
     const name = this.text();
     if (ERROR_NAMES.includes(name)) return this.error(name, length - 1);
+    if (name === 'Array') return this.namedArray(length);
+    if (length === 4) return this.sharing(name);
     if (length !== 2) throw corrupt();
     switch (name) {
-      case 'ArrayBuffer': return this.begin(this.content().buffer);
+      case 'ArrayBuffer': return this.begin(this.buffer());
       case 'Date': return this.date(1);
-      case 'DataView': return this.begin(new DataView(this.content().buffer as ArrayBuffer));
+      case 'DataView': return this.begin(new DataView(this.content().buffer));
       case 'Number':
       case 'String':
       case 'Boolean':
@@ -340,17 +377,63 @@ export class CborDecoder {
     }
   }
 
+  /** An array with other properties than its elements, or with hardly any. */
+  private namedArray(count: number): unknown[] {
+    const into = this.begin<unknown[]>([]);
+    const first = this.byte();
+    if (count !== 3) throw corrupt();
+    if (first >> 5 === 0) {
+      const length = this.argument(first & 0x1f);
+      if (length > 0xffff_ffff) throw corrupt();
+      into.length = length;
+    } else if (first >> 5 === 4) {
+      this.array(into, first & 0x1f);
+    } else {
+      throw corrupt();
+    }
+    for (let left = this.count(this.expect(5), 2); left > 0; left--) {
+      const key = this.name();
+      if (key === 'length') throw corrupt();
+      define(into, key, this.value());
+    }
+    return into;
+  }
+
+  /** Bytes of its own, or the buffer of an object before. */
+  private buffer(): ArrayBufferLike {
+    const first = this.byte();
+    if (first >> 5 === 2) return this.copy(first & 0x1f).buffer;
+    const object = first >> 5 === 0 ? this.objects[this.argument(first & 0x1f)] : undefined;
+    if (object instanceof ArrayBuffer) return object;
+    if (!ArrayBuffer.isView(object)) throw corrupt();
+    return object.buffer;
+  }
+
+  /** A view of a part of a buffer. */
+  private sharing(name: string): ArrayBufferView {
+    const isKnown = name === 'Uint8Array' || name === 'DataView' || Object.hasOwn(TYPED_ARRAY_TAGS, name);
+    const View = isKnown ? (globalThis as Record<string, unknown>)[name] as SharingView | undefined : undefined;
+    const buffer = this.buffer();
+    const start = this.argument(this.expect(0));
+    const size = this.argument(this.expect(0));
+    const count = size / (View?.BYTES_PER_ELEMENT ?? 1);
+    if (View === undefined || !Number.isInteger(count)) throw corrupt();
+    try {
+      return this.begin(new View(buffer, start, count));
+    } catch {
+      // Beyond the buffer, or not at an element's place.
+      throw corrupt();
+    }
+  }
+
   private error(name: string, count: number): Error {
     if (count !== 2 && count !== 3) throw corrupt();
     const ErrorClass = (globalThis as Record<string, unknown>)[name] as ErrorConstructor;
     const error = this.begin(new ErrorClass());
-    const define = (key: string, value: unknown): void => {
-      Object.defineProperty(error, key, { value, writable: true, enumerable: false, configurable: true });
-    };
     const message = this.value();
-    if (message !== undefined) define('message', message);
-    define('stack', this.value());
-    if (count === 3) define('cause', this.value());
+    if (message !== undefined) define(error, 'message', message, false);
+    define(error, 'stack', this.value(), false);
+    if (count === 3) define(error, 'cause', this.value(), false);
     return error;
   }
 }

@@ -5,6 +5,9 @@ import {
   ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
   TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TRUE, TYPED_ARRAY_TAGS, UNDEFINED,
 } from './cbor-tags.ts';
+import { findShared } from './cbor-views.ts';
+import type { SharedBytes, StoredView } from './cbor-views.ts';
+import { Refusal, classNameOf, within } from './refusal.ts';
 
 const textEncoder = new TextEncoder();
 const { toString } = Object.prototype;
@@ -24,7 +27,7 @@ function byBrand<T>(method: (this: never) => T, value: object): T {
   try {
     return method.call(value as never);
   } catch (error) {
-    throw refuse(`an object that calls itself ${tagOf(value)} and is none`, error);
+    throw new Refusal(`an object that calls itself ${tagOf(value)} and is none`, error);
   }
 }
 
@@ -32,12 +35,8 @@ function bytesOf(buffer: ArrayBuffer, offset?: number, length?: number): Uint8Ar
   try {
     return new Uint8Array(buffer, offset, length);
   } catch (error) {
-    throw refuse('a buffer that was given away', error);
+    throw new Refusal('a buffer that was given away', error);
   }
-}
-
-function refuse(what: string, cause?: unknown): KvError {
-  return new KvError('KV_INVALID_VALUE', `${what} cannot be stored; keep plain data, or use a value codec of your own`, { cause });
 }
 
 function isWellFormed(text: string): boolean {
@@ -55,26 +54,53 @@ function wtf8(text: string): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
+function viewName(view: ArrayBufferView): string {
+  return typedArrayName.call(view) ?? 'DataView';
+}
+
+/** Whether an array's property is one of its elements. */
+function isIndex(name: string): boolean {
+  const index = Number(name);
+  return index >>> 0 === index && index !== 0xffff_ffff && String(index) === name;
+}
+
 /** So many are looked through one by one. */
 const FEW_OBJECTS = 8;
+/** An array with more holes is stored by its properties. */
+const MAX_HOLES = 1 << 24;
 
 export class CborEncoder {
   private readonly out = new ByteWriter(4096);
   /** Objects in the order in which they begin; of many also their places, so that small values need no map. */
   private readonly seen: object[] = [];
   private places: Map<object, number> | undefined;
+  private readonly views: StoredView[] = [];
   private depth = 0;
+  private isStrict = false;
 
-  encode(value: unknown): Uint8Array {
+  /** `isStrict`: without instances of classes, as their methods are not stored. */
+  encode(value: unknown, isStrict: boolean): Uint8Array {
     this.out.length = 0;
     this.depth = 0;
+    this.isStrict = isStrict;
     try {
       this.value(value);
+      if (this.views.length > 1) this.share();
       return this.out.copy();
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      const what = error.where === '' ? error.what : `${error.what} at ${error.where}`;
+      const { cause } = error;
+      throw new KvError(
+        'KV_INVALID_VALUE',
+        `${what} cannot be stored${isStrict ? ' with strict values' : ''}; keep plain data, or use a value codec of your own`,
+        cause === undefined ? {} : { cause },
+      );
     } finally {
       // Neither keep a large buffer for ever nor the objects alive.
       this.seen.length = 0;
       this.places = undefined;
+      this.views.length = 0;
       if (this.out.bytes.length > 1 << 20) {
         this.out.bytes = new Uint8Array(4096);
         this.out.view = new DataView(this.out.bytes.buffer);
@@ -84,21 +110,28 @@ export class CborEncoder {
 
   private head(major: number, value: number): void {
     const { out } = this;
+    out.reserve(9);
+    const { bytes, length } = out;
     const type = major << 5;
     if (value < 24) {
-      out.byte(type | value);
+      bytes[length] = type | value;
+      out.length = length + 1;
     } else if (value < 0x100) {
-      out.byte(type | 24);
-      out.byte(value);
+      bytes[length] = type | 24;
+      bytes[length + 1] = value;
+      out.length = length + 2;
     } else if (value < 0x1_0000) {
-      out.byte(type | 25);
-      out.byte(value >> 8);
-      out.byte(value & 0xff);
+      bytes[length] = type | 25;
+      bytes[length + 1] = value >> 8;
+      bytes[length + 2] = value;
+      out.length = length + 3;
     } else if (value < 0x1_0000_0000) {
-      out.byte(type | 26);
+      bytes[length] = type | 26;
+      out.length = length + 1;
       out.u32(value);
     } else {
-      out.byte(type | 27);
+      bytes[length] = type | 27;
+      out.length = length + 1;
       out.u32(Math.floor(value / 0x1_0000_0000));
       out.u32(value >>> 0);
     }
@@ -112,7 +145,7 @@ export class CborEncoder {
       case 'undefined': return this.out.byte(UNDEFINED);
       case 'bigint': return this.bigint(value);
       case 'object': return value === null ? this.out.byte(NULL) : this.reference(value);
-      default: throw refuse(`a ${typeof value}`);
+      default: throw new Refusal(`a ${typeof value}`);
     }
   }
 
@@ -120,14 +153,19 @@ export class CborEncoder {
     if (Number.isSafeInteger(value) && !Object.is(value, -0)) {
       if (value >= 0) this.head(0, value);
       else this.head(1, -1 - value);
-    } else if (Object.is(Math.fround(value), value)) {
-      this.out.byte(FLOAT32);
-      this.out.reserve(4);
-      this.out.view.setFloat32(this.out.length, value);
-      this.out.length += 4;
+      return;
+    }
+    const { out } = this;
+    out.reserve(9);
+    const { bytes, view, length } = out;
+    if (Object.is(Math.fround(value), value)) {
+      bytes[length] = FLOAT32;
+      view.setFloat32(length + 1, value);
+      out.length = length + 5;
     } else {
-      this.out.byte(FLOAT64);
-      this.out.f64(value);
+      bytes[length] = FLOAT64;
+      view.setFloat64(length + 1, value);
+      out.length = length + 9;
     }
   }
 
@@ -188,10 +226,20 @@ export class CborEncoder {
     }
     this.places?.set(value, this.seen.length);
     this.seen.push(value);
-    if (++this.depth > MAX_DEPTH) throw refuse(`a value nested more than ${MAX_DEPTH} deep`);
+    if (++this.depth > MAX_DEPTH) throw new Refusal(`a value nested more than ${MAX_DEPTH} deep`);
+    if (this.isStrict) this.checkClass(value);
     if (Array.isArray(value)) this.array(value);
     else this.object(value);
     this.depth--;
+  }
+
+  /** By names, as another realm has classes of its own. */
+  private checkClass(value: object): void {
+    if (Object.getPrototypeOf(value) === null) return;
+    const made = classNameOf(value);
+    const kept = ArrayBuffer.isView(value) ? viewName(value) : Array.isArray(value) ? 'Array' : tagOf(value);
+    if (made === kept || (kept === 'Error' && ERROR_NAMES.includes(made))) return;
+    throw new Refusal(made === '' ? 'an object with a prototype of its own' : `an instance of ${made}`);
   }
 
   /** Below 0 if the object was not met yet. */
@@ -203,33 +251,64 @@ export class CborEncoder {
   }
 
   private array(value: readonly unknown[]): void {
-    // A getter among the elements may change the array; the length that is written stays true.
     const { length } = value;
-    this.head(4, length);
-    for (let index = 0; index < length; index++) {
-      const element = value[index];
-      if (element === undefined && !(index in value)) this.out.byte(HOLE);
-      else this.value(element);
+    if (!(Number.isInteger(length) && length >= 0 && length <= 0xffff_ffff)) throw new Refusal('an array whose length is no length');
+    const { out, seen, views } = this;
+    const before = [out.length, seen.length, views.length] as const;
+    // To list the names of the elements takes several times as long.
+    if (Object.values(value).length === length && this.elements(value, length, true)) return;
+    // As many holes as other properties.
+    [out.length, seen.length, views.length] = before;
+    this.places = undefined;
+    const names = Object.keys(value);
+    let count = names.length;
+    while (count > 0 && !isIndex(names[count - 1]!)) count--;
+    const isSparse = length - count > MAX_HOLES;
+    if (count === names.length && !isSparse) {
+      this.elements(value, length, false);
+      return;
     }
+    this.named('Array', 2);
+    if (isSparse) this.head(0, length);
+    else this.elements(value, length, false);
+    this.properties(value as unknown as Record<string, unknown>, isSparse ? names : names.slice(count));
+  }
+
+  /** Tells whether there are no holes; where there may be none, it stops at one. */
+  private elements(value: readonly unknown[], length: number, isDense: boolean): boolean {
+    // A getter among the elements may change the array; the length that is written stays true.
+    this.head(4, length);
+    let index = 0;
+    try {
+      for (; index < length; index++) {
+        const element = value[index];
+        if (element !== undefined || index in value) this.value(element);
+        else if (isDense) return false;
+        else this.out.byte(HOLE);
+      }
+    } catch (error) {
+      throw within(`[${index}]`, error);
+    }
+    return true;
   }
 
   private object(value: object): void {
     if (ArrayBuffer.isView(value)) return this.view(value);
     const tag = toString.call(value);
     // The common case needs no part of it.
-    if (tag === '[object Object]') return this.properties(value as Record<string, unknown>);
+    if (tag === '[object Object]') return this.properties(value as Record<string, unknown>, Object.keys(value));
     switch (tag.slice(8, -1)) {
       case 'Date': return this.date(byBrand(Date.prototype.getTime, value));
       case 'Map': return this.map([...byBrand(Map.prototype.entries, value)]);
       case 'Set':
-        this.head(6, TAG_SET);
-        return this.array([...byBrand(Set.prototype.values, value)]);
-      case 'RegExp': return this.regExp(byBrand(sourceOf, value), (value as RegExp).flags);
+        return this.set([...byBrand(Set.prototype.values, value)]);
+      case 'RegExp':
+        // A copy has the flags that the original was made with, whatever it says.
+        return this.regExp(byBrand(sourceOf, value), new RegExp(value as RegExp).flags);
       case 'Error': return this.error(value as Error);
       case 'ArrayBuffer':
         byBrand(bufferLength, value);
-        this.named('ArrayBuffer', 1);
-        return this.bytes(bytesOf(value as ArrayBuffer));
+        return this.buffer('ArrayBuffer', bytesOf(value as ArrayBuffer));
       case 'Number':
       case 'String':
       case 'Boolean':
@@ -239,7 +318,7 @@ export class CborEncoder {
         this.named(name, 1);
         return this.value(content);
       }
-      default: throw refuse(`an object of class ${tagOf(value)}`);
+      default: throw new Refusal(`an object of class ${tagOf(value)}`);
     }
   }
 
@@ -262,21 +341,36 @@ export class CborEncoder {
     }
   }
 
-  private properties(value: Record<string, unknown>): void {
-    const keys = Object.keys(value);
-    this.head(5, keys.length);
-    for (const key of keys) {
-      this.string(key);
-      this.value(value[key]);
+  private properties(value: Record<string, unknown>, names: readonly string[]): void {
+    this.head(5, names.length);
+    let name = '';
+    try {
+      for (name of names) {
+        this.string(name);
+        this.value(value[name]);
+      }
+    } catch (error) {
+      throw within(isIndex(name) ? `[${name}]` : /^[\p{ID_Start}$_][\p{ID_Continue}$]*$/u.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`, error);
     }
   }
 
   private map(entries: readonly (readonly [unknown, unknown])[]): void {
     this.head(6, TAG_MAP);
     this.head(5, entries.length);
-    for (const [key, element] of entries) {
-      this.value(key);
-      this.value(element);
+    let at = 0;
+    try {
+      for (; at < 2 * entries.length; at++) this.value(entries[at >> 1]![at & 1]);
+    } catch (error) {
+      throw within(`.entries()[${at >> 1}][${at & 1}]`, error);
+    }
+  }
+
+  private set(elements: readonly unknown[]): void {
+    this.head(6, TAG_SET);
+    try {
+      this.elements(elements, elements.length, false);
+    } catch (error) {
+      throw within('.values()', error);
     }
   }
 
@@ -288,22 +382,68 @@ export class CborEncoder {
   }
 
   private error(value: Error): void {
-    const name = ERROR_NAMES.includes(value.name) ? value.name : 'Error';
+    // Each is asked for once, as a getter may say something else the next time.
+    const { name, stack } = value;
     const hasCause = Object.hasOwn(value, 'cause');
-    this.named(name, hasCause ? 3 : 2);
+    this.named(ERROR_NAMES.includes(name) ? name : 'Error', hasCause ? 3 : 2);
     this.value(Object.hasOwn(value, 'message') ? String(value.message) : undefined);
-    this.value(typeof value.stack === 'string' ? value.stack : undefined);
-    if (hasCause) this.value(value.cause);
+    this.value(typeof stack === 'string' ? stack : undefined);
+    if (!hasCause) return;
+    try {
+      this.value(value.cause);
+    } catch (error) {
+      throw within('.cause', error);
+    }
   }
 
   private view(value: ArrayBufferView): void {
-    if (tagOf(value.buffer) !== 'ArrayBuffer') throw refuse('a view of shared memory');
-    const name = typedArrayName.call(value) ?? 'DataView';
-    const bytes = bytesOf(value.buffer as ArrayBuffer, value.byteOffset, value.byteLength);
+    if (tagOf(value.buffer) !== 'ArrayBuffer') throw new Refusal('a view of shared memory');
+    this.buffer(viewName(value), bytesOf(value.buffer as ArrayBuffer, value.byteOffset, value.byteLength));
+  }
+
+  /** The bytes of a view or buffer alone. */
+  private buffer(name: string, bytes: Uint8Array): void {
+    const { out } = this;
+    const from = out.length;
     const tag = TYPED_ARRAY_TAGS[name];
     if (tag !== undefined) this.head(6, tag);
-    else if (name === 'DataView') this.named(name, 1);
-    else if (name !== 'Uint8Array') throw refuse(`an object of class ${name}`);
+    else if (name === 'DataView' || name === 'ArrayBuffer') this.named(name, 1);
+    else if (name !== 'Uint8Array') throw new Refusal(`an object of class ${name}`);
     this.bytes(bytes);
+    const { buffer, byteOffset: start } = bytes;
+    this.views.push({ name, buffer, start, end: start + bytes.length, ordinal: this.seen.length - 1, from, to: out.length });
   }
+
+  /** Writes views anew that share bytes: the first has them all, the others are parts of what it has. */
+  private share(): void {
+    const { out, views } = this;
+    const shared = findShared(views);
+    if (shared.size === 0) return;
+    const before = out.copy();
+    let copied = 0;
+    out.length = 0;
+    for (const view of views) {
+      const bytes = shared.get(view);
+      if (bytes === undefined) continue;
+      out.raw(before.subarray(copied, view.from));
+      copied = view.to;
+      const [first] = bytes.views as [StoredView];
+      const isView = view.name !== 'ArrayBuffer';
+      this.named(view.name, isView ? 3 : 1);
+      if (view === first) this.bytes(together(bytes, before));
+      else this.head(0, first.ordinal);
+      if (isView) {
+        this.head(0, view.start - bytes.start);
+        this.head(0, view.end - view.start);
+      }
+    }
+    out.raw(before.subarray(copied));
+  }
+}
+
+/** The bytes of all views, from the items that stand for each alone. */
+function together({ views, start, end }: SharedBytes, items: Uint8Array): Uint8Array {
+  const bytes = new Uint8Array(end - start);
+  for (const view of views) bytes.set(items.subarray(view.to - (view.end - view.start), view.to), view.start - start);
+  return bytes;
 }

@@ -25,17 +25,17 @@ export function within(step: string, error: unknown): unknown {
   return error;
 }
 
-/** The name of the class that made an object; empty if there is none, or only `Object`. */
+/** The name of the class of an object; empty if there is none. */
 export function classNameOf(value: object): string {
   const prototype = Object.getPrototypeOf(value) as object | null;
   const made: unknown = prototype !== null && Object.hasOwn(prototype, 'constructor') ? prototype.constructor : undefined;
-  return typeof made === 'function' && made.name !== 'Object' ? made.name : '';
+  return typeof made === 'function' ? made.name : '';
 }
 
 /** What something is, with its article. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined || Number.isNaN(value)) return String(value);
   const name = typeof value === 'object' ? classNameOf(value) : '';
-  if (name !== '') return `an instance of ${name}`;
+  if (name !== '' && name !== 'Object') return `an instance of ${name}`;
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`;
 }

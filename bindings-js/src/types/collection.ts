@@ -134,6 +134,11 @@ export interface CollectionOptions<K, V, I = V> {
   key?: KeyCodec<K> | undefined;
   /** Default `valueCodecs.structured()`. */
   value?: ValueCodec<V> | undefined;
+  /**
+   * Refuse instances of classes with KV_INVALID_VALUE, which names the class and where in the value it is; without it they come back without
+   * their class. It is about the default value codec: with `value` it is KV_INVALID_ARGUMENT. Default: that of `open`, and there false.
+   */
+  strictValues?: boolean | undefined;
   /** Milliseconds after which entries expire that are stored through this handle without a time of their own. Default: never. */
   expireIn?: number | undefined;
   /**

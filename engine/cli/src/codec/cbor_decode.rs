@@ -1,5 +1,7 @@
 //! Values of codec `structured` as JSON. Malformed bytes give `None`.
 
+use std::collections::HashMap;
+
 use minicbor::Decoder;
 use minicbor::data::Type;
 use num_bigint::{BigInt, Sign};
@@ -7,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::form::{MAX_SAFE, Scalar, escape, tag, to_base64};
 use super::profile::{
-    ERROR_NAMES, HOLE, MAX_DEPTH, NAMED_BUFFERS, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
-    TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TYPED_ARRAYS, round,
+    ERROR_NAMES, HOLE, MAX_DEPTH, MAX_LENGTH, NAMED_BUFFERS, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,
+    TAG_POSITIVE_BIGINT, TAG_REFERENCE, TAG_REGEXP, TAG_SET, TAG_WTF8, TYPED_ARRAYS, element_size, fits, round,
 };
 use super::text::Text;
 
@@ -17,6 +19,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
         cbor: Decoder::new(bytes),
         depth: 0,
         objects: 0,
+        buffers: HashMap::new(),
     };
     let value = reader.value()?;
     (reader.cbor.position() == bytes.len()).then_some(value)
@@ -27,11 +30,18 @@ struct Reader<'a> {
     depth: usize,
     /// Objects that have begun: their ordinals are what references name.
     objects: u64,
+    /// Bytes of the buffers of objects before.
+    buffers: HashMap<u64, u64>,
 }
 
 impl<'a> Reader<'a> {
     fn begin(&mut self) {
         self.objects += 1;
+    }
+
+    fn begin_buffer(&mut self, bytes: u64) {
+        self.buffers.insert(self.objects, bytes);
+        self.begin();
     }
 
     fn remaining(&self) -> usize {
@@ -81,8 +91,9 @@ impl<'a> Reader<'a> {
                 tag("undefined", true)
             }
             Type::Bytes => {
-                self.begin();
-                Scalar::Bytes(self.bytes()?.to_vec()).to_json()
+                let bytes = self.bytes()?;
+                self.begin_buffer(bytes.len() as u64);
+                Scalar::Bytes(bytes.to_vec()).to_json()
             }
             Type::String => Value::String(self.cbor.str().ok()?.to_owned()),
             Type::Array => {
@@ -215,11 +226,48 @@ impl<'a> Reader<'a> {
 
     fn buffer(&mut self, name: &str, size: usize) -> Option<Value> {
         let bytes = self.bytes()?;
-        self.begin();
+        self.begin_buffer(bytes.len() as u64);
         bytes
             .len()
             .is_multiple_of(size)
             .then(|| tag("buffer", json!([name, to_base64(bytes)])))
+    }
+
+    /// Bytes, or the ordinal of an object that has them, and how many there are.
+    fn content(&mut self) -> Option<(Value, u64)> {
+        if self.cbor.datatype().ok()? == Type::Bytes {
+            let bytes = self.bytes()?;
+            return Some((to_base64(bytes).into(), bytes.len() as u64));
+        }
+        let ordinal = self.cbor.u64().ok()?;
+        Some((ordinal.into(), *self.buffers.get(&ordinal)?))
+    }
+
+    /// A view of a part of a buffer.
+    fn part(&mut self, name: &str) -> Option<Value> {
+        let size = element_size(name)?;
+        let (content, bytes) = self.content()?;
+        let (start, length) = (self.cbor.u64().ok()?, self.cbor.u64().ok()?);
+        fits(bytes, size, start, length).then_some(())?;
+        self.begin_buffer(bytes);
+        Some(tag("buffer", json!([name, content, start, length])))
+    }
+
+    /// An array with other properties than its elements, or with hardly any.
+    fn array_with_properties(&mut self) -> Option<Value> {
+        self.begin();
+        let elements = if self.cbor.datatype().ok()? == Type::Array {
+            self.array()?
+        } else {
+            let length = self.cbor.u64().ok()?;
+            (length <= MAX_LENGTH).then(|| length.into())?
+        };
+        let properties = self.properties()?;
+        let has_length = match properties.get("$object").and_then(Value::as_array) {
+            Some(pairs) => pairs.iter().any(|pair| pair[0] == "length"),
+            None => properties.get("length").is_some(),
+        };
+        (!has_length).then(|| tag("array", vec![elements, properties]))
     }
 
     /// An object with the name of its class.
@@ -229,8 +277,20 @@ impl<'a> Reader<'a> {
         if ERROR_NAMES.contains(&&*name) {
             return self.error(&name, len.checked_sub(1)?);
         }
+        if name == "Array" {
+            (len == 3).then_some(())?;
+            return self.array_with_properties();
+        }
+        if len == 4 {
+            return self.part(&name);
+        }
         (len == 2).then_some(())?;
         match &*name {
+            "ArrayBuffer" => {
+                let (content, bytes) = self.content()?;
+                self.begin_buffer(bytes);
+                Some(tag("buffer", json!([name, content])))
+            }
             _ if NAMED_BUFFERS.contains(&&*name) => self.buffer(&name, 1),
             "Date" => self.date(1.0),
             "Number" | "String" | "Boolean" | "BigInt" => {

@@ -25,7 +25,9 @@ mod tests {
     /// Something of everything.
     const VALUE: &str = r#"[1,-1,1.5,1e300,null,true,"text",{"$utf16":[55296]},{"$bigint":"-300"},{"$date":"2020-01-01"},{"a":{"$ref":0}},
         {"$undefined":true},{"$hole":true},{"$bytes":"AAE="},{"$map":[[1,{}]]},{"$set":[2]},{"$regexp":["a","g"]},{"$boxed":["Number",1]},
-        {"$buffer":["Int16Array","AAE="]},{"$error":{"name":"Error","message":"m","cause":1}},{"$object":[["a",1]]}]"#;
+        {"$buffer":["Int16Array","AAE="]},{"$error":{"name":"Error","message":"m","cause":1}},{"$object":[["a",1]]},
+        {"$array":[[1,{"$hole":true}],{"index":1,"b":[{"$ref":0}]}]},{"$array":[4000000000,{"5":1}]},{"$array":[[],{"$object":[[{"$utf16":[55296]},1]]}]},
+        [{"$buffer":["Uint16Array","AAECAw==",2,2]},{"$buffer":["ArrayBuffer",17]},{"$buffer":["DataView",17,1,3]}]]"#;
     const KEY: &str = r#"[null,false,1.5,{"$bigint":"300"},{"$date":0},"a\u0000é",{"$bytes":"AAE="},[[]]]"#;
 
     /// Calls `check` with all that differs from `bytes` in one byte or ends early.

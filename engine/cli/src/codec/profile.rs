@@ -35,6 +35,25 @@ pub(super) const TYPED_ARRAYS: [(&str, u64, usize); 11] = [
 /// Bytes that are objects with a class name.
 pub(super) const NAMED_BUFFERS: [&str; 2] = ["ArrayBuffer", "DataView"];
 
+/// Bytes of an element of a view; `None` if the name is of none.
+pub(super) fn element_size(name: &str) -> Option<u64> {
+    if name == "Uint8Array" || name == "DataView" {
+        return Some(1);
+    }
+    let (_, _, size) = TYPED_ARRAYS.iter().find(|(known, _, _)| *known == name)?;
+    Some(*size as u64)
+}
+
+/// Whether a buffer of so many bytes has such a view.
+pub(super) fn fits(bytes: u64, size: u64, start: u64, length: u64) -> bool {
+    start.is_multiple_of(size)
+        && length.is_multiple_of(size)
+        && start.checked_add(length).is_some_and(|end| end <= bytes)
+}
+
+/// Longest array of JavaScript.
+pub(super) const MAX_LENGTH: u64 = 0xffff_ffff;
+
 pub(super) const ERROR_NAMES: [&str; 7] = [
     "Error",
     "EvalError",

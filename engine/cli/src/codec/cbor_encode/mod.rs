@@ -2,6 +2,7 @@
 
 mod objects;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 
 use minicbor::Encoder;
@@ -25,6 +26,7 @@ pub(crate) fn encode(json: &Value) -> Result<Vec<u8>> {
         cbor: Encoder::new(Vec::new()),
         depth: 0,
         objects: 0,
+        buffers: HashMap::new(),
     };
     if matches!(Form::of(json)?, Form::Tagged(UNDEFINED, _)) {
         return Err(Failure::value(
@@ -45,6 +47,8 @@ struct Writer {
     cbor: Encoder<Vec<u8>>,
     depth: usize,
     objects: u64,
+    /// Bytes of the buffers of objects before.
+    buffers: HashMap<u64, u64>,
 }
 
 impl Writer {
@@ -109,6 +113,7 @@ impl Writer {
             Scalar::Text(text) => self.text(text)?,
             Scalar::Bytes(bytes) => {
                 self.begin()?;
+                self.buffers.insert(self.objects - 1, bytes.len() as u64);
                 self.cbor.bytes(bytes)?;
             }
         }

@@ -2,8 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::form::{Form, Scalar, bad_tag, read_base64};
-use super::super::profile::{ERROR_NAMES, NAMED_BUFFERS, TAG_MAP, TAG_REGEXP, TAG_SET, TYPED_ARRAYS};
+use super::super::form::{Form, Scalar, bad_tag, is_safe_integer, read_base64};
+use super::super::profile::{
+    ERROR_NAMES, MAX_LENGTH, NAMED_BUFFERS, TAG_MAP, TAG_REGEXP, TAG_SET, TYPED_ARRAYS, element_size, fits,
+};
 use super::Writer;
 use crate::failure::{Failure, Result};
 
@@ -19,6 +21,12 @@ fn pairs<'a>(name: &'a str, payload: &'a Value) -> Result<impl ExactSizeIterator
     let bad = move || bad_tag(name, "an array of pairs");
     let pair = move |pair: &'a Value| pair.as_array().and_then(|pair| pair.as_array::<2>()).ok_or_else(bad);
     Ok(list(name, payload)?.iter().map(pair))
+}
+
+/// A number from 0 to 2^53 - 1.
+fn whole(json: &Value) -> Option<u64> {
+    let number = json.as_f64()?;
+    (is_safe_integer(number) && number >= 0.0 && number.is_sign_positive()).then_some(number as u64)
 }
 
 impl Writer {
@@ -48,15 +56,8 @@ impl Writer {
                 self.cbor.array(elements.len() as u64)?;
                 elements.iter().try_for_each(|element| self.value(element))?;
             }
-            "object" => {
-                let pairs = pairs(name, payload)?;
-                self.cbor.map(pairs.len() as u64)?;
-                for pair in pairs {
-                    let [key, value] = pair?;
-                    self.text_of(name, key)?;
-                    self.value(value)?;
-                }
-            }
+            "object" => self.named_pairs(name, payload)?,
+            "array" => self.array_with_properties(payload)?,
             "regexp" => {
                 let Some([source, flags]) = payload.as_array().and_then(|parts| parts.as_array()) else {
                     return Err(bad_tag(name, "[source, flags]"));
@@ -78,12 +79,104 @@ impl Writer {
         Ok(())
     }
 
+    fn named_pairs(&mut self, name: &str, payload: &Value) -> Result<()> {
+        let pairs = pairs(name, payload)?;
+        self.cbor.map(pairs.len() as u64)?;
+        for pair in pairs {
+            let [key, value] = pair?;
+            self.text_of(name, key)?;
+            self.value(value)?;
+        }
+        Ok(())
+    }
+
+    fn array_with_properties(&mut self, payload: &Value) -> Result<()> {
+        let bad = |what| bad_tag("array", what);
+        let wanted = "[elements or length, properties]";
+        let Some([elements, properties]) = payload.as_array().and_then(|parts| parts.as_array()) else {
+            return Err(bad(wanted));
+        };
+        self.named("Array", 2)?;
+        // The elements are as deep as those of any array.
+        self.depth -= 1;
+        match (elements, whole(elements)) {
+            (Value::Array(elements), _) => self.array(elements)?,
+            (_, Some(length)) if length <= MAX_LENGTH => {
+                self.cbor.u64(length)?;
+            }
+            _ => return Err(bad(wanted)),
+        }
+        let none = "properties, of which none is length";
+        match Form::of(properties)? {
+            Form::Object(properties) if !properties.contains_key("length") => self.properties(properties)?,
+            Form::Tagged("object", payload) => {
+                let is_length = |pair: &Value| pair.get(0).is_some_and(|name| name == "length");
+                if payload.as_array().is_some_and(|pairs| pairs.iter().any(is_length)) {
+                    return Err(bad(none));
+                }
+                self.depth += 1;
+                self.named_pairs("object", payload)?;
+                self.depth -= 1;
+            }
+            _ => return Err(bad(none)),
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// The bytes of a view or buffer: its own, or those of an object before. Gives how many there are.
+    fn content(&mut self, content: &Value) -> Result<u64> {
+        if content.is_number() {
+            let known = whole(content).and_then(|ordinal| Some((ordinal, *self.buffers.get(&ordinal)?)));
+            let (ordinal, bytes) = known
+                .ok_or_else(|| bad_tag("buffer", "base64, or the ordinal of a buffer or view that began before"))?;
+            self.cbor.u64(ordinal)?;
+            return Ok(bytes);
+        }
+        let bytes = read_base64("buffer", content)?;
+        self.cbor.bytes(&bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// A view of a part of a buffer.
+    fn part(&mut self, [name, content, start, length]: &[Value; 4]) -> Result<()> {
+        let name = name.as_str().unwrap_or_default();
+        let (Some(size), Some(start), Some(length)) = (element_size(name), whole(start), whole(length)) else {
+            return Err(bad_tag(
+                "buffer",
+                "[class name of a view, base64 or ordinal, first byte, bytes]",
+            ));
+        };
+        let ordinal = self.objects - 1;
+        self.named(name, 3)?;
+        let bytes = self.content(content)?;
+        if !fits(bytes, size, start, length) {
+            return Err(bad_tag("buffer", "a view within its buffer"));
+        }
+        self.buffers.insert(ordinal, bytes);
+        self.cbor.u64(start)?.u64(length)?;
+        Ok(())
+    }
+
     fn buffer(&mut self, payload: &Value) -> Result<()> {
         let bad = |what| bad_tag("buffer", what);
+        if let Some(part) = payload.as_array().and_then(|parts| parts.as_array::<4>()) {
+            return self.part(part);
+        }
+        if let Some([Value::String(name), content]) = payload.as_array().and_then(|parts| parts.as_array())
+            && name == "ArrayBuffer"
+        {
+            let ordinal = self.objects - 1;
+            self.named(name, 1)?;
+            let bytes = self.content(content)?;
+            self.buffers.insert(ordinal, bytes);
+            return Ok(());
+        }
         let Some([Value::String(name), content]) = payload.as_array().and_then(|parts| parts.as_array()) else {
             return Err(bad("[class name, base64]"));
         };
         let bytes = read_base64("buffer", content)?;
+        self.buffers.insert(self.objects - 1, bytes.len() as u64);
         if let Some((_, tag, size)) = TYPED_ARRAYS.iter().find(|(known, _, _)| known == name) {
             if bytes.len() % size != 0 {
                 return Err(bad("whole elements"));
