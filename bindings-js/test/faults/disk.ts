@@ -65,7 +65,7 @@ export class Disk implements CustomStorage {
     this.#random = random;
     this.reserveBytes = reserveBytes;
     for (const [name, bytes] of image) {
-      this.#durable.set(name, bytes.slice());
+      this.#durable.set(name, bytes);
       this.#current.set(name, bytes.slice());
     }
   }
@@ -130,7 +130,7 @@ export class Disk implements CustomStorage {
     };
   }
 
-  /** The files as they would be found. */
+  /** The files as they would be found. The image that this one was made of is its own from then on. */
   cut(how: Cut): Image {
     if (how === 'all') return new Map([...this.#current].map(([name, bytes]) => [name, bytes.slice()]));
     const files = new Map([...this.#durable].map(([name, bytes]) => [name, bytes.slice()]));

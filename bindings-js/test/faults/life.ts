@@ -121,7 +121,8 @@ export class Life {
     this.#trace.push(`end, cut ${how}`);
     const image = this.#disk.cut(how);
     this.#taken.push({ image, how, least: how === 'all' ? this.#handedOver : this.#durable });
-    return { image, state: (await this.#checkImages()).at(-1) as State };
+    const copy = new Map([...image].map(([name, bytes]) => [name, bytes.slice()]));
+    return { image: copy, state: (await this.#checkImages()).at(-1) as State };
   }
 
   #take(): void {
@@ -182,7 +183,9 @@ export class Life {
     }
     assert.equal(expected.code, undefined, `${call.name} is answered as done`);
     if (!call.writes) {
-      assert.ok(isDeepStrictEqual(result.value, expected.value), `${call.name} gives ${JSON.stringify(result.value)} instead of ${JSON.stringify(expected.value)}`);
+      if (!isDeepStrictEqual(result.value, expected.value)) {
+        assert.fail(`${call.name} gives ${JSON.stringify(result.value)} instead of ${JSON.stringify(expected.value)}`);
+      }
     } else {
       if ('value' in expected) assert.deepEqual(result.value, expected.value, call.name);
       // From a database that writes no more only what needs no commit is answered as done.
@@ -207,7 +210,10 @@ export class Life {
       const state = await stateOf(db);
       const text = textOf(state);
       allowed.push(...this.#doubtful);
-      assert.ok(allowed.some((version) => version.text === text), `cut ${how}:\n${shortTextOf(state)}\nis no state from call ${least} on:\n${allowed.map((version) => shortTextOf(version.state)).join('\n')}`);
+      if (!allowed.some((version) => version.text === text)) {
+        const states = allowed.map((version) => shortTextOf(version.state)).join('\n');
+        assert.fail(`cut ${how}:\n${shortTextOf(state)}\nis no state from call ${least} on:\n${states}`);
+      }
       if (this.#random.chance(0.1)) assert.deepEqual((await db.verify()).problems, []);
       if (this.#random.chance(0.1)) await db.set('after', 1);
       await db.close();
