@@ -5,7 +5,7 @@ import { abortable } from './client/async.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
 import { reportBlocked } from './client/events.ts';
-import { checkOptions, noStorageInWorker } from './client/options.ts';
+import { checkOptions, checkPlace, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
 import type { WorkerPort } from './client/worker-port.ts';
@@ -168,7 +168,7 @@ async function openHere(
  * @throws KvError KV_LOCKED if it is open.
  */
 export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
-  if (options.storage === 'indexeddb') return (await import('./indexeddb.ts')).destroy(String(name));
+  if (checkPlace('destroy', options) !== undefined) return (await import('./indexeddb.ts')).destroy(String(name));
   const directory = directoryName(String(name));
   const root = await rootDirectory(false);
   if (root === undefined) return false;
@@ -199,7 +199,7 @@ function ignoreMissing(error: unknown): undefined {
 
 /** The databases of this origin, with the bytes they take. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
-  if (options.storage === 'indexeddb') return (await import('./indexeddb.ts')).list();
+  if (checkPlace('list', options) !== undefined) return (await import('./indexeddb.ts')).list();
   const root = await rootDirectory(false);
   if (root === undefined) return [];
   const found: { name: string; size: number }[] = [];

@@ -7,8 +7,10 @@ import type { Key } from './codec/keys.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
 import { LocalTransport } from './client/local-transport.ts';
+import { COLLECTION } from './client/names.ts';
 import { checkOptions } from './client/options.ts';
 import { KvError } from './errors.ts';
+import type { Names } from './names.ts';
 import { WatchedStorage } from './storage/custom.ts';
 import { DurableObjectStorage } from './storage/durable-object.ts';
 import type { DurableObjectStorageLike } from './storage/durable-object.ts';
@@ -25,6 +27,10 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
   /** Several databases may be in one object. Without a slash. Default "main". */
   name?: string | undefined;
 }
+
+const NAMES: Names<DurableObjectOptions> = {
+  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, name: 1, ...COLLECTION,
+};
 
 /** Names of open databases: two engines over the same files would destroy them. */
 const openNames = new WeakMap<object, Set<string>>();
@@ -48,7 +54,8 @@ export async function open<K = Key, V = unknown, I = V>(
   storage: DurableObjectStorageLike,
   options: DurableObjectOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
-  const checked = checkOptions(options);
+  if (typeof storage?.sql?.exec !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be the storage of a Durable Object with SQLite, ctx.storage');
+  const checked = checkOptions(options ?? {}, NAMES);
   checked.signal?.throwIfAborted();
   const { wasm, name = 'main' } = options;
   if (!(wasm instanceof WebAssembly.Module)) {

@@ -3,6 +3,8 @@
  *
  * @module mangrove-kv/live
  */
+import { RANGE, checkNames, onlyBounds } from './client/names.ts';
+import { KvError } from './errors.ts';
 import type { Collection, Range } from './types.ts';
 
 /** What a live query holds; each is an object that does not change. */
@@ -65,7 +67,6 @@ class Live<K, V> {
   }
 
   async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
-    const { gt, gte, lt, lte, prefix } = this.#range;
     let isStale = false;
     let isReading = false;
     const read = async (): Promise<void> => {
@@ -83,7 +84,7 @@ class Live<K, V> {
       isReading = true;
       read().catch(fail).finally(() => { isReading = false; });
     };
-    const commits = this.#source.watch({ gt, gte, lt, lte, prefix, signal });
+    const commits = this.#source.watch({ ...onlyBounds(this.#range), signal });
     refresh();
     for await (const _ of commits) refresh();
   }
@@ -106,8 +107,14 @@ class Live<K, V> {
  * O(log n + entries). Without listeners nothing is read, and the last result stays.
  *
  * Make it once for a view, not in each drawing of it.
+ *
+ * @throws KvError KV_INVALID_ARGUMENT for what is no collection or no range. What is wrong with a key is in the result, as is what fails later.
  */
 export function liveQuery<K, V>(collection: LiveSource<K, V>, range: Range<K> = {}): LiveQuery<K, V> {
+  if (typeof collection?.entries !== 'function' || typeof collection.watch !== 'function') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'a live query needs a collection or a database');
+  }
+  checkNames('liveQuery', range, RANGE);
   const live = new Live(collection, range);
   return { subscribe: live.subscribe, getSnapshot: live.getSnapshot };
 }

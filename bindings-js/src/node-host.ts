@@ -10,7 +10,7 @@ import { KvDatabase } from './client/database.ts';
 import { reportBlocked } from './client/events.ts';
 import { FlushingTransport } from './client/flushing-transport.ts';
 import { LocalTransport } from './client/local-transport.ts';
-import { checkOptions, noStorageInWorker } from './client/options.ts';
+import { checkOptions, checkPlace, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions, EngineOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
@@ -168,7 +168,7 @@ export function prepareDirectory(path: string, create: boolean): void {
  * @throws KvError KV_LOCKED if it is open.
  */
 export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
-  if (options.storage === 'indexeddb') throw noIndexedDb();
+  if (checkPlace('destroy', options) !== undefined) throw noIndexedDb();
   const path = toPath(name);
   const data = join(path, DATA_FILE);
   if (!fs.existsSync(data)) return false;
@@ -205,7 +205,7 @@ function isDatabase(start: Uint8Array): boolean {
 
 /** The databases that are directories of the working directory, with the bytes they take. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
-  if (options.storage === 'indexeddb') throw noIndexedDb();
+  if (checkPlace('list', options) !== undefined) throw noIndexedDb();
   const found: { name: string; size: number }[] = [];
   for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
     const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;

@@ -56,9 +56,9 @@ extern "C" {
     /// Commits that are kept for those who follow; 0 changes nothing.
     #[wasm_bindgen(method, getter, js_name = feedCommits)]
     fn feed_commits(this: &EngineOptions) -> Option<u32>;
-    /// `"lz4"` or `"none"`.
+    /// `"lz4"` or `"none"`. Checked here, as a string of the border is read from memory unchecked.
     #[wasm_bindgen(method, getter)]
-    fn compression(this: &EngineOptions) -> Option<String>;
+    fn compression(this: &EngineOptions) -> JsValue;
     /// 16 random bytes that tell this database from others, if it is created, and this opening of it from others.
     #[wasm_bindgen(method, getter, js_name = databaseId)]
     fn database_id(this: &EngineOptions) -> Option<Vec<u8>>;
@@ -315,11 +315,12 @@ fn to_view(number: f64) -> View {
 
 fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
     let defaults = Options::default();
-    let compression = match given.compression().as_deref() {
-        None => defaults.compression,
+    let compression = given.compression();
+    let compression = match compression.as_string().as_deref() {
+        None if compression.is_undefined() => defaults.compression,
         Some("lz4") => Compression::Lz4,
         Some("none") => Compression::None,
-        Some(_) => {
+        _ => {
             return Err(Error::InvalidArgument {
                 what: "compression has to be \"lz4\" or \"none\"".to_owned(),
             });

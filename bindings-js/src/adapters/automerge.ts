@@ -4,7 +4,9 @@
  * @module mangrove-kv/automerge
  */
 import type { Chunk, StorageAdapterInterface, StorageKey } from '@automerge/automerge-repo';
+import { KvError } from 'mangrove-kv';
 import type { Collection } from 'mangrove-kv';
+import { isCollection } from '../names.ts';
 
 /**
  * Storage of a Repo. Its collection has keys of the codec `tuple` (or the default one) and values of the codec `bytes`. The database stays
@@ -15,6 +17,7 @@ export class MangroveStorageAdapter implements StorageAdapterInterface {
 
   /** Where the chunks are. */
   constructor(collection: Collection<readonly string[], Uint8Array>) {
+    if (!isCollection(collection)) throw new KvError('KV_INVALID_ARGUMENT', 'new MangroveStorageAdapter needs a collection of an open database');
     this.#collection = collection;
   }
 

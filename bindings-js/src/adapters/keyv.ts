@@ -3,7 +3,9 @@
  *
  * @module mangrove-kv/keyv
  */
+import { KvError } from 'mangrove-kv';
 import type { Collection, SetOptions } from 'mangrove-kv';
+import { isCollection } from '../names.ts';
 
 /** One entry of `setMany`: Keyv 6 says when it expires, in milliseconds since 1970; Keyv 5 in how many milliseconds. */
 export interface KeyvEntry {
@@ -26,6 +28,7 @@ export class KeyvMangrove {
 
   /** The collection stays open when Keyv disconnects. */
   constructor(collection: Collection<string, unknown>) {
+    if (!isCollection(collection)) throw new KvError('KV_INVALID_ARGUMENT', 'new KeyvMangrove needs a collection of an open database');
     this.#collection = collection;
   }
 
@@ -69,7 +72,11 @@ export class KeyvMangrove {
 
   /** Each entry is a commit of its own, as each may expire at another time; they share one flush. */
   async setMany(entries: readonly KeyvEntry[]): Promise<boolean[]> {
-    return Promise.all(entries.map(({ key, value, expires, ttl }) => this.set(key, value, this.#isKeyv5 ? ttl : expires)));
+    if (!Array.isArray(entries)) throw new KvError('KV_INVALID_ARGUMENT', 'the entries of setMany have to be an array');
+    return Promise.all((entries as readonly KeyvEntry[]).map((entry) => {
+      if (typeof entry !== 'object' || entry === null) throw new KvError('KV_INVALID_ARGUMENT', 'an entry of setMany has to be an object { key, value }');
+      return this.set(entry.key, entry.value, this.#isKeyv5 ? entry.ttl : entry.expires);
+    }));
   }
 
   /** Tells whether there was an entry. */

@@ -7,15 +7,38 @@ import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-leve
 import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
 import { KvError, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
 import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, SyncReader, WriteOptions } from 'mangrove-kv';
+import { nearest } from '../names.ts';
+import type { Names } from '../names.ts';
 
 type Bytes = Uint8Array;
 
+type OwnOptions = Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'>;
+
 /**
- * Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. `lockTimeout` is 0
+ * Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. Other options, such as
+ * those with which other databases of Level are tuned, go to hooks only, as abstract-level has it; one that looks like a misspelt one of these is refused. `lockTimeout` is 0
  * by default in Node, Deno and Bun, so that a database that is open elsewhere is refused at once, with LEVEL_LOCKED as the cause's code.
  */
-export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V>
-  & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'compression' | 'thread'>;
+export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> & OwnOptions & {
+  /** As that of `open`, or as in other databases of Level: `true` is "lz4", `false` is "none". */
+  compression?: OpenOptions['compression'] | boolean;
+};
+
+const OWN: Names<OwnOptions> = { storage: 1, lockTimeout: 1, durability: 1, cacheBytes: 1, thread: 1 };
+const NAMES = [...Object.keys(OWN), 'compression', 'createIfMissing', 'errorIfExists', 'keyEncoding', 'valueEncoding', 'passive', 'signal'];
+
+function checked<T extends object>(options: T): T {
+  if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'the options of MangroveLevel have to be an object');
+  for (const name in options) {
+    const near = NAMES.includes(name) ? undefined : nearest(name, NAMES);
+    if (near !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `unknown option "${name}" of MangroveLevel; did you mean "${near}"?`);
+  }
+  return options;
+}
+
+function toCompression(compression: MangroveLevelOptions['compression']): OpenOptions['compression'] {
+  return typeof compression === 'boolean' ? compression ? 'lz4' : 'none' : compression;
+}
 
 /** What ends a wait in abstract-level. */
 interface LevelSignal {
@@ -51,7 +74,10 @@ function compare(a: Bytes, b: Bytes): number {
 
 /** Where both are given the inclusive bound counts. */
 function toBounds({ gt, gte, lt, lte }: LevelRange): Bounds<Bytes> {
-  return { gt: gte === undefined ? gt : undefined, gte, lt: lte === undefined ? lt : undefined, lte };
+  return {
+    ...(gte === undefined ? gt !== undefined && { gt } : { gte }),
+    ...(lte === undefined ? lt !== undefined && { lt } : { lte }),
+  };
 }
 
 function isWithin(key: Bytes, { gt, gte, lt, lte }: Bounds<Bytes>): boolean {
@@ -151,8 +177,9 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
     const { reverse } = this.#scan;
     // From a target outside of the range nothing is found, even where the range lies ahead.
     if (!isWithin(target, this.#bounds)) return;
-    const { gt, gte, lt, lte } = this.#bounds;
-    this.#entries = this.#open(reverse ? { gt, gte, lte: target } : { gte: target, lt, lte });
+    const { gt, gte, ...upper } = this.#bounds;
+    const { lt, lte, ...lower } = this.#bounds;
+    this.#entries = this.#open(reverse ? { ...lower, lte: target } : { ...upper, gte: target });
   }
 
   async _close(): Promise<void> {
@@ -196,20 +223,22 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
 
   /** Opened at the next tick, as every abstract-level. `location` is what `open` takes as the name. */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
-    super(manifestOf(options), options);
+    super(manifestOf(checked(options)), options);
+    if (typeof location !== 'string' && !(location instanceof URL)) throw new KvError('KV_INVALID_ARGUMENT', 'location has to be a string or a URL');
     this.location = String(location);
   }
 
   /** @hidden */
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
-    const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } = options;
+    const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } = checked(options);
     if (this.#isKept) {
       if (errorIfExists) throw new KvError('KV_EXISTS', `${this.location} exists already, in memory; errorIfExists asks for a new one`);
       return;
     }
     try {
       this.#db = await open<Bytes, Bytes>(this.location, {
-        storage, durability, cacheBytes, compression, thread,
+        storage, durability, cacheBytes, thread,
+        compression: toCompression(compression),
         lockTimeout: lockTimeout ?? (isOutsideBrowsers() ? 0 : undefined),
         create: createIfMissing,
         exclusive: errorIfExists,

@@ -5,6 +5,8 @@
  */
 import { KvError } from 'mangrove-kv';
 import type { Batch, Collection, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
+import { misnamed } from '../names.ts';
+import type { Names } from '../names.ts';
 
 /** A database of any key and value types. */
 export interface MigrationTarget {
@@ -71,6 +73,24 @@ export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
   storage?: Storage | undefined;
 }
 
+const EVERY: Names<MigrationOptions<unknown, unknown>> = { transform: 1, onProgress: 1, signal: 1 };
+const INDEXED_DB: Names<IndexedDBMigration<unknown, unknown>> = { ...EVERY, name: 1, stores: 1, into: 1, batchSize: 1, indexedDB: 1 };
+const LOCAL_STORAGE: Names<LocalStorageMigration<unknown, unknown>> = { ...EVERY, into: 1, prefix: 1, storage: 1 };
+
+function invalid(message: string): KvError {
+  return new KvError('KV_INVALID_ARGUMENT', message);
+}
+
+function checkCall(call: string, db: MigrationTarget, options: Pick<MigrationOptions<unknown, unknown>, 'onProgress' | 'signal'> & { transform?: unknown }, names: object): void {
+  if (typeof db?.collection !== 'function' || typeof db.batch !== 'function') throw invalid(`${call} needs an open database`);
+  const wrong = options === undefined ? `${call} needs options` : misnamed(call, options, names);
+  if (wrong !== undefined) throw invalid(wrong);
+  for (const name of ['transform', 'onProgress'] as const) {
+    if (options[name] !== undefined && typeof options[name] !== 'function') throw invalid(`${name} has to be a function`);
+  }
+  if (options.signal !== undefined && typeof options.signal?.throwIfAborted !== 'function') throw invalid('signal has to be an AbortSignal');
+}
+
 interface State {
   readonly last?: Key;
   readonly done: number;
@@ -133,7 +153,16 @@ async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabas
  * be written meanwhile. Gives how many entries this call went through; 0 if there is no such database.
  */
 export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget, options: IndexedDBMigration<K, V>): Promise<number> {
+  checkCall('migrateIndexedDB', db, options, INDEXED_DB);
   const { name, signal, into = (store) => db.collection<K, V>(store), batchSize = 256, indexedDB = globalThis.indexedDB } = options;
+  if (typeof name !== 'string') throw invalid('name has to be the name of an IndexedDB database');
+  if (typeof into !== 'function') throw invalid('into has to be a function that gives a collection');
+  if (!Number.isSafeInteger(batchSize) || batchSize < 1) throw invalid('batchSize has to be a whole number from 1');
+  if (options.stores !== undefined && (typeof options.stores === 'string' || typeof options.stores?.[Symbol.iterator] !== 'function')) {
+    throw invalid('stores have to be an array of names');
+  }
+  if (indexedDB === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here; give one with the option indexedDB');
+  if (typeof indexedDB?.open !== 'function') throw invalid('indexedDB has to be an IDBFactory');
   signal?.throwIfAborted();
   const source = await openSource(indexedDB, name);
   if (source === undefined) return 0;
@@ -178,7 +207,11 @@ export async function migrateLocalStorage<K = string, V = string>(
   db: MigrationTarget,
   options: LocalStorageMigration<K, V> = {},
 ): Promise<number> {
+  checkCall('migrateLocalStorage', db, options, LOCAL_STORAGE);
   const { prefix = '', signal, storage = globalThis.localStorage, into = db.collection<K, V>('localStorage') } = options;
+  if (typeof prefix !== 'string') throw invalid('prefix has to be a string');
+  if (storage === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no localStorage here; give one with the option storage');
+  if (typeof storage?.getItem !== 'function') throw invalid('storage has to be a Storage, as localStorage is');
   signal?.throwIfAborted();
   const states = statesOf(db);
   const place: Key = ['localStorage', prefix];

@@ -3,13 +3,29 @@
  *
  * @module mangrove-kv/unstorage
  */
+import { KvError } from 'mangrove-kv';
 import type { Collection } from 'mangrove-kv';
 import type { Driver, StorageMeta, StorageValue, TransactionOptions } from 'unstorage';
+import { isCollection, misnamed } from '../names.ts';
+import type { Names } from '../names.ts';
 
 /** Options of the driver. */
 export interface MangroveDriverOptions {
   /** Where the items are. Its database is opened and closed by its owner. */
   readonly collection: Collection<string, unknown>;
+}
+
+const NAMES: Names<MangroveDriverOptions> = { collection: 1 };
+
+function invalid(message: string): KvError {
+  return new KvError('KV_INVALID_ARGUMENT', message);
+}
+
+/** The items of a call for several, each an object with a key. */
+function listOf<T extends { key: string }>(items: readonly T[]): readonly T[] {
+  const isList = Array.isArray(items) && items.every((item) => typeof item === 'object' && item !== null);
+  if (isList) return items;
+  throw invalid('the items have to be an array of objects with a key');
 }
 
 function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: number } {
@@ -22,7 +38,10 @@ function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: 
  * that structured clone keeps. The database stays its owner's, who closes it.
  */
 export function mangroveDriver(options: MangroveDriverOptions) {
-  const { collection } = options;
+  const wrong = misnamed('mangroveDriver', options, NAMES);
+  if (wrong !== undefined) throw invalid(wrong);
+  const { collection } = options ?? {};
+  if (!isCollection(collection)) throw invalid('mangroveDriver needs { collection }: a collection of an open database');
   return {
     name: 'mangrove-kv',
     flags: { ttl: true },
@@ -34,7 +53,7 @@ export function mangroveDriver(options: MangroveDriverOptions) {
     getItem: async (key: string): Promise<StorageValue> => (await collection.get(key) ?? null) as StorageValue,
 
     async getItems(items: { key: string }[]): Promise<{ key: string; value: StorageValue }[]> {
-      const values = await collection.getMany(items.map(({ key }) => key));
+      const values = await collection.getMany(listOf(items).map(({ key }) => key));
       return items.map(({ key }, index) => ({ key, value: (values[index] ?? null) as StorageValue }));
     },
 
@@ -45,7 +64,7 @@ export function mangroveDriver(options: MangroveDriverOptions) {
     setItemRaw: (key: string, value: unknown, opts?: TransactionOptions): Promise<void> => collection.set(key, value, expiryOf(opts)),
 
     async setItems(items: { key: string; value: string; options?: TransactionOptions }[], common?: TransactionOptions): Promise<void> {
-      await Promise.all(items.map(({ key, value, options: own }) => collection.set(key, value, expiryOf(own, common))));
+      await Promise.all(listOf(items).map(({ key, value, options: own }) => collection.set(key, value, expiryOf(own, common))));
     },
 
     async removeItem(key: string): Promise<void> {

@@ -4,6 +4,7 @@ import type { Batch, Collection, CommitInfo, Expiry, Result, WriteOptions } from
 import { attempt, dispose } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { toExpiry } from './expiry.ts';
+import { EXPIRY, WRITE, checkNames } from './names.ts';
 import type { Target } from './target.ts';
 import { toResult } from './transaction.ts';
 
@@ -11,7 +12,7 @@ import { toResult } from './transaction.ts';
 export class BatchState {
   changes = new ChangeList();
   isClosed = false;
-  readonly resolve: <K, V, I>(collection: Collection<K, V, I>) => Target<K, V>;
+  readonly resolve: <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
   readonly send: (changes: ChangeList, options: WriteOptions | undefined) => Promise<CommitInfo>;
 
   constructor(resolve: BatchState['resolve'], send: BatchState['send']) {
@@ -44,11 +45,12 @@ export class KvBatch<K, I> implements Batch<K, I> {
 
   set(key: K, value: I, options?: Expiry): this {
     this.#state.checkOpen();
+    checkNames('set', options, EXPIRY);
     this.#state.changes.set(this.#target, key, value, toExpiry(options, this.#target.expireIn));
     return this;
   }
 
-  check(key: K, version: number | null): this {
+  check(key: K, version: number | null | undefined): this {
     this.#state.checkOpen();
     this.#state.changes.check(this.#target, key, version);
     return this;
@@ -60,13 +62,14 @@ export class KvBatch<K, I> implements Batch<K, I> {
     return this;
   }
 
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Batch<K2, I2> {
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Batch<K2, I2> {
     return new KvBatch(this.#state, this.#state.resolve(collection) as Target<K2, unknown>);
   }
 
   commit(options?: WriteOptions): Promise<CommitInfo> {
     return attempt(() => {
       this.#state.checkOpen();
+      checkNames('commit', options, WRITE);
       const committed = this.#state.send(this.#state.changes, options);
       this.#state.close();
       return committed;

@@ -1,12 +1,14 @@
 // Requests with what reads their replies, for promises and for the synchronous face alike.
 import type { Bounds, Entry } from '../types.ts';
 import { KvError } from '../errors.ts';
+import type { Names } from '../names.ts';
 import type { ChangeList } from './changes.ts';
 import { decodeKey, decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import type { Lookups } from './lookup.ts';
+import { checkIterable } from './names.ts';
 import { Op } from './protocol.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
-import { refuseWindow, toWindow } from './range.ts';
+import { toWindow } from './range.ts';
 import type { Window } from './range.ts';
 import { ASK, isFast } from './target.ts';
 import type { Target, View } from './target.ts';
@@ -71,9 +73,8 @@ export class ReadCalls<K, V> {
       Math.min(Math.max(reader.uv() - offset, 0), limit));
   }
 
-  rank(key: K, options: Bounds<K> | undefined): Call<number> {
-    refuseWindow(options);
-    const { range } = toWindow(this.#target.key, options);
+  rank<T>(key: K, options: Bounds<K> | undefined, names: Names<T>): Call<number> {
+    const { range } = toWindow(this.#target.key, 'rank', options, names);
     const bytes = encodeKey(this.#target.key, key);
     return this.#call(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
   }
@@ -111,7 +112,7 @@ export class ReadCalls<K, V> {
     read: (reader: ReplyReader) => Raw,
     decode: (raw: Raw) => T,
   ): T[] | Call<T[]> {
-    const list = Array.from(keys);
+    const list = Array.from(checkIterable('the keys', keys));
     const { lookups } = this.#target.connection;
     const found = lookups ? look(lookups, list) : ASK;
     if (found !== ASK) return found;

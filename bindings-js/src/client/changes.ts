@@ -63,9 +63,9 @@ export class ChangeList {
   }
 
   /** Lets the batch through only if the entry is of this version, or, with `null`, if there is none. */
-  check<K, V>(target: Target<K, V>, key: K, version: number | null): void {
+  check<K, V>(target: Target<K, V>, key: K, version: number | null | undefined): void {
     const keyBytes = encodeKey(target.key, key);
-    this.#writer.u8(CHECK).uv(target.index).bytes(keyBytes).uv(version === null ? 0 : checkCount('version', version) + 1);
+    this.#writer.u8(CHECK).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
     this.#length++;
   }
 

@@ -5,12 +5,12 @@ import type { ValueCodec } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import type { KvErrorCode } from '../errors.ts';
 
-function typed(code: KvErrorCode, message: string, cause: unknown): KvError {
+export function typed(code: KvErrorCode, message: string, cause: unknown): KvError {
   // By name: the class can be there more than once.
   return (cause as Partial<KvError> | undefined)?.name === 'KvError' ? cause as KvError : new KvError(code, message, { cause });
 }
 
-function checkBytes(code: KvErrorCode, codec: { readonly id: string }, bytes: Uint8Array): Uint8Array {
+export function checkBytes(code: KvErrorCode, codec: { readonly id: string }, bytes: Uint8Array): Uint8Array {
   if (bytes instanceof Uint8Array) return bytes;
   throw new KvError(code, `codec ${codec.id} has to encode to a Uint8Array`);
 }
@@ -67,7 +67,7 @@ export function decodePart<T>(
 
 /** Refuses what is no codec before anything is stored with it. */
 export function checkCodec<C extends { readonly id: string }>(what: string, codec: C): C {
-  const { id, encode, decode } = codec as C & { encode: unknown; decode: unknown };
+  const { id, encode, decode } = (codec ?? {}) as C & { encode: unknown; decode: unknown };
   if (typeof id === 'string' && id.length > 0 && typeof encode === 'function' && typeof decode === 'function') return codec;
   throw new KvError('KV_INVALID_ARGUMENT', `${what} has to be a codec: { id, encode, decode }`);
 }

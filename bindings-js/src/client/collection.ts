@@ -6,11 +6,12 @@ import type { Commit, CommitIterator, Subscription, WatchOptions } from '../type
 import type {
   Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updated, WriteOptions, Writer,
 } from '../types.ts';
-import { attempt, checkFunction, checkSignal, turn } from './async.ts';
+import { abortable, checkFunction, checkSignal, turn } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { batchCall, clearCall, getOrInsertCall } from './calls.ts';
 import { encodeKey, encodeValue } from './codecs.ts';
 import { toExpiry } from './expiry.ts';
+import { CLEAR, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { Op } from './protocol.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
@@ -18,12 +19,16 @@ import { CollectionReader } from './reader.ts';
 import { validated } from './schema.ts';
 import { NEWEST } from './target.ts';
 import type { Target, View } from './target.ts';
+import { durabilityCode } from './scope.ts';
 import type { WriteScope } from './scope.ts';
+import type { Names } from '../names.ts';
 
 /** How long entries of an array are encoded until something else gets its turn. */
 const SLICE_MS = 8;
 /** Entries between two looks at the clock. */
 const LOOK_EVERY = 16;
+
+const CLEAR_UNTIL: Names<RangeOptions<unknown>> = { ...CLEAR, ...SIGNAL };
 
 /** Reads and writes where `scope` says. */
 export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implements Writer<K, V, I> {
@@ -35,7 +40,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
   }
 
   set(key: K, value: I, options?: SetOptions): Promise<void> {
-    return attempt(() => {
+    return this.writing('set', options, SET, () => {
       const { target } = this;
       const expiresAt = toExpiry(options, target.expireIn);
       const keyBytes = encodeKey(target.key, key);
@@ -50,17 +55,17 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
           writer.uv(target.index).bytes(keyBytes).bytes(valueBytes);
         }, () => undefined);
       });
-    }, options?.signal);
+    });
   }
 
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Promise<void> {
-    return attempt(() => {
+    return this.writing('setMany', options, SET, () => {
       const expiresAt = toExpiry(options, this.target.expireIn);
       const changes = new ChangeList();
       const write = (): Promise<undefined> => this.writeBatch(changes, options).then(() => undefined);
       const { hold } = this.#scope;
       if (hold === undefined || !Array.isArray(entries) || this.target.validate !== undefined) {
-        for (const [key, value] of entries) changes.set(this.target, key, value, expiresAt);
+        for (const entry of checkIterable('the entries of setMany', entries)) this.#addTo(changes, entry, expiresAt);
         return write();
       }
       const list = entries as readonly (readonly [K, I])[];
@@ -69,7 +74,12 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
       // The array may be used again at once.
       const rest = list.slice(at);
       return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), write);
-    }, options?.signal);
+    });
+  }
+
+  #addTo(changes: ChangeList, entry: readonly [K, I], expiresAt: number): void {
+    const [key, value] = checkPair(entry);
+    changes.set(this.target, key, value, expiresAt);
   }
 
   /** Encodes entries from `from` on for as long as that delays nothing else; tells where it stopped. */
@@ -77,8 +87,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     const end = performance.now() + SLICE_MS;
     for (let at = from; at < list.length; at++) {
       if (at > from && at % LOOK_EVERY === 0 && performance.now() >= end) return at;
-      const [key, value] = list[at] as readonly [K, I];
-      changes.set(this.target, key, value, expiresAt);
+      this.#addTo(changes, list[at] as readonly [K, I], expiresAt);
     }
     return list.length;
   }
@@ -92,33 +101,35 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
   }
 
   delete(key: K, options?: WriteOptions): Promise<boolean> {
-    return attempt(() => {
+    return this.writing('delete', options, WRITE, () => {
       const keyBytes = encodeKey(this.target.key, key);
       return this.#scope.write(Op.delete, options, (writer) => {
         writer.uv(this.target.index).bytes(keyBytes);
       }, (reader) => reader.u8() !== 0);
-    }, options?.signal);
+    });
   }
 
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number> {
-    return attempt(() => {
+    return this.writing('deleteMany', options, WRITE, () => {
       const changes = new ChangeList();
-      for (const key of keys) changes.delete(this.target, key);
+      for (const key of checkIterable('the keys of deleteMany', keys)) changes.delete(this.target, key);
       return this.writeBatch(changes, options).then(({ existed }) => existed);
-    }, options?.signal);
+    });
   }
 
-  clear(range: RangeOptions<K> = {}, options?: WriteOptions): Promise<void> {
-    return attempt(() => {
-      const window = toWindow(this.target.key, range);
+  clear(...args: [range?: RangeOptions<K> | undefined, options?: WriteOptions]): Promise<void> {
+    const [range = {}, options] = args;
+    return this.writing('clear', options, WRITE, () => {
+      checkClear(args);
+      const window = toWindow(this.target.key, 'clear', range, CLEAR_UNTIL);
       if (isPart(window)) return this.clearPart(range, window.limit, options);
       const { write, read } = clearCall(this.target, window);
       return this.#scope.write(Op.clear, options, write, read);
-    }, options?.signal ?? range?.signal);
+    }, range?.signal);
   }
 
   getOrInsert(key: K, value: I, options?: SetOptions): Promise<V> {
-    return attempt(() => {
+    return this.writing('getOrInsert', options, SET, () => {
       const { target } = this;
       const expiresAt = toExpiry(options, target.expireIn);
       const keyBytes = encodeKey(target.key, key);
@@ -126,17 +137,17 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
         const { write, read } = getOrInsertCall(target, keyBytes, valid, expiresAt);
         return this.#scope.write(Op.getOrInsert, options, write, read);
       });
-    }, options?.signal);
+    });
   }
 
   getOrInsertComputed(key: K, compute: (key: K) => I | Promise<I>, options?: SetOptions): Promise<V> {
-    return attempt(async () => {
+    return this.writing('getOrInsertComputed', options, SET, async () => {
       checkFunction(compute);
       const found = await this.get(key);
       checkSignal(options?.signal);
       // It sees the signal itself before it writes.
       return found === undefined ? this.getOrInsert(key, await compute(key), options) : found;
-    }, options?.signal);
+    });
   }
 
   update(
@@ -145,7 +156,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     options?: SetOptions,
   ): Promise<V | undefined> {
     const signal = options?.signal;
-    return attempt(async () => {
+    return this.writing('update', options, SET, async () => {
       checkFunction(fn);
       for (;;) {
         const entry = await this.getEntry(key);
@@ -167,7 +178,30 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
           if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
         }
       }
-    }, signal);
+    });
+  }
+
+  /** Runs a call that writes, as `attempt`, once its options and place are known to be right. */
+  protected writing<T>(
+    call: string,
+    options: WriteOptions | undefined,
+    names: Names<WriteOptions>,
+    start: () => Promise<T>,
+    other?: AbortSignal,
+  ): Promise<T> {
+    const scope = this.#scope;
+    let outcome;
+    try {
+      checkNames(call, options, names);
+      const { signal = other, durability } = options ?? {};
+      if (durability !== undefined) durabilityCode(durability);
+      checkSignal(signal);
+      scope.check();
+      outcome = abortable(start(), signal);
+    } catch (error) {
+      return scope.follow?.({ error }) ?? Promise.reject(error);
+    }
+    return scope.follow?.(outcome) ?? outcome;
   }
 
   /** Here a transaction's, where what was read cannot change before the commit. */

@@ -42,6 +42,7 @@ export class Connection {
   #isHeld = false;
   /** The engine may not have heard of the collections. */
   #mustName = false;
+  #isInCallback = false;
   #later: ((writer: RequestWriter) => unknown)[] = [];
   #laterTimer: ReturnType<typeof setTimeout> | undefined;
   #status: ConnectionStatus = 'open';
@@ -240,6 +241,24 @@ export class Connection {
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
+  }
+
+  /** Runs the callback of a transaction: until it returns or waits, writes outside of the transaction are refused. */
+  runCallback<T>(fn: () => T): T {
+    const before = this.#isInCallback;
+    this.#isInCallback = true;
+    try {
+      return fn();
+    } finally {
+      this.#isInCallback = before;
+    }
+  }
+
+  /** Throws where a write would not belong to the transaction whose callback runs. */
+  checkOutside(): void {
+    if (this.#isInCallback) {
+      throw new KvError('KV_INVALID_ARGUMENT', 'in the callback of a transaction this would write outside of it; write to its argument, tx or tx.collection(…)');
+    }
   }
 
   /** What a request is answered with when it comes too late. */

@@ -19,18 +19,17 @@ import { hold, report } from './events.ts';
 import { checkWait, toExpiry } from './expiry.ts';
 import { changes } from './feed/follow.ts';
 import { rememberCodecs } from './known-codecs.ts';
+import { COLLECTION, SIGNAL, WRITE, checkIterable, checkNames, checkOp } from './names.ts';
 import { checkStrict } from './options.ts';
 import { Op } from './protocol.ts';
 import { toValidate } from './schema.ts';
-import { newTarget } from './target.ts';
+import { DEFAULT_COLLECTION, checkName, newTarget } from './target.ts';
 import type { Target } from './target.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, compact, verify } from './upkeep.ts';
 
-/** Name of the collection that the database itself is. */
-const DEFAULT_COLLECTION = '';
 /** Expired entries that are removed in one commit. */
 const PURGE_SLICE = 1000;
 
@@ -96,6 +95,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     options: CollectionOptions<K2, V2, I2> = {},
   ): Collection<K2, V2, I2> {
     checkName(name);
+    checkNames('collection', options, COLLECTION);
     const collection = new KvCollection<K2, V2, I2>(toTarget(this.#connection, name, options, this.#strictValues), this.#scope);
     collection.transact = this.transact;
     return collection;
@@ -117,46 +117,50 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   dropCollection(name: string): Promise<boolean> {
     return attempt(() => {
       checkName(name);
+      this.#scope.check();
       return this.#scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
     });
   }
 
   batch(): Batch<K, I>;
   batch(ops: Iterable<BatchOp<K, I>>, options?: WriteOptions): Promise<CommitInfo>;
-  batch(ops?: Iterable<BatchOp<K, I>>, options?: WriteOptions): Batch<K, I> | Promise<CommitInfo> {
-    const send = (changes: ChangeList, given: WriteOptions | undefined): Promise<CommitInfo> =>
-      this.writeBatch(changes, given).then(({ version }) => ({ version }));
-    if (ops === undefined) {
+  batch(...args: [ops?: Iterable<BatchOp<K, I>>, options?: WriteOptions]): Batch<K, I> | Promise<CommitInfo> {
+    const [ops, options] = args;
+    const send = (changes: ChangeList, given: WriteOptions | undefined): Promise<CommitInfo> => {
+      this.#scope.check();
+      return this.writeBatch(changes, given).then(({ version }) => ({ version }));
+    };
+    if (args.length === 0) {
       const state = new BatchState((collection) => this.#resolve(collection), send);
       return new KvBatch(state, this.target as Target<K, unknown>);
     }
-    return attempt(() => {
+    return this.writing('batch', options, WRITE, () => {
       const changes = new ChangeList();
-      for (const op of ops) {
+      for (const op of checkIterable('the operations of batch', ops as Iterable<BatchOp<K, I>>)) {
+        checkOp(op);
         // An operation on another collection is checked by that collection's codecs.
         const target = (op.collection === undefined ? this.target : this.#resolve(op.collection)) as Target<unknown, unknown>;
         if (op.type === 'set') changes.set(target, op.key, op.value, toExpiry(op, target.expireIn));
         else if (op.type === 'delete') changes.delete(target, op.key);
-        else if (op.type === 'check') changes.check(target, op.key, op.version);
-        else throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
+        else changes.check(target, op.key, op.version);
       }
       return send(changes, options);
-    }, options?.signal);
+    });
   }
 
   begin(options?: TransactionOptions): Transaction<K, V, I> {
-    return this.#begin(checkTransactionOptions(options, this.#durability), false);
+    return this.#begin(checkTransactionOptions('begin', options, this.#durability), false);
   }
 
   transaction<T>(fn: (tx: Transaction<K, V, I>) => T | Promise<T>, options?: TransactionOptions): Promise<T> {
-    return this.#run(fn, options).then(({ value }) => value);
+    return this.#run('transaction', fn, options).then(({ value }) => value);
   }
 
   tryTransaction<T>(
     fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
     options?: TransactionOptions,
   ): Promise<Result<T>> {
-    return toResult(this.#run(fn, options));
+    return toResult(this.#run('tryTransaction', fn, options));
   }
 
   refresh(): Promise<boolean> {
@@ -165,15 +169,20 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
 
   get sync(): SyncDatabase<K, V, I> {
     const { syncFaces } = this.#connection.checkSync();
-    this.#sync ??= syncFaces.database<K, V, I>(this.target, this.#durability, (collection, options) =>
-      (typeof collection === 'string' && options !== undefined
+    this.#sync ??= syncFaces.database<K, V, I>(this.target, this.#durability, (collection, options) => {
+      checkNames('collection', options, COLLECTION);
+      return typeof collection === 'string' && options !== undefined
         ? toTarget(this.#connection, checkedName(collection), options, this.#strictValues)
-        : this.#resolve(collection)));
+        : this.#resolve(collection);
+    });
     return this.#sync;
   }
 
   purgeExpired(options?: SignalOptions): Promise<number> {
-    return attempt(() => this.#purge(options?.signal), options?.signal);
+    return attempt(() => {
+      checkNames('purgeExpired', options, SIGNAL);
+      return this.#purge(options?.signal);
+    }, options?.signal);
   }
 
   changes(options?: ChangesOptions): CommitIterator {
@@ -185,7 +194,10 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   flush(options?: SignalOptions): Promise<void> {
-    return attempt(() => this.#connection.request((writer) => writer.u8(Op.flush), ignore), options?.signal);
+    return attempt(() => {
+      checkNames('flush', options, SIGNAL);
+      return this.#connection.request((writer) => writer.u8(Op.flush), ignore);
+    }, options?.signal);
   }
 
   stats(): Promise<Stats> {
@@ -233,11 +245,13 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   #run<T>(
+    call: string,
     fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
     options: TransactionOptions | undefined,
   ): Promise<{ value: T; version: number }> {
     return attempt(() => {
-      const checked = checkTransactionOptions(options, this.#durability);
+      const checked = checkTransactionOptions(call, options, this.#durability);
+      if (checked.mode === 'readwrite') this.#scope.check();
       return runTransaction(() => this.#begin(checked, true), fn, checked.maxRetries);
     }, options?.signal);
   }
@@ -263,11 +277,6 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     }
     throw new KvError('KV_INVALID_ARGUMENT', 'the collection has to be a name or a collection of this database');
   }
-}
-
-function checkName(name: unknown): void {
-  if (typeof name === 'string' && name !== DEFAULT_COLLECTION && !/\p{Surrogate}/u.test(name)) return;
-  throw new KvError('KV_INVALID_ARGUMENT', 'a collection name has to be a well-formed string that is not empty');
 }
 
 function checkedName(name: string): string {

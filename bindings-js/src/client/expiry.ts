@@ -4,22 +4,23 @@ import type { Expiry } from '../types.ts';
 
 /** Milliseconds since 1970, or 0 for never. `expireIn` is the collection's, for calls that say nothing. */
 export function toExpiry(options: Expiry | undefined, expireIn: number | undefined): number {
-  const { expireAt } = options ?? {};
-  const wait = options?.expireIn ?? (expireAt === undefined ? expireIn : undefined);
-  if (wait !== undefined && expireAt !== undefined) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'an entry expires either in some time, expireIn, or at one, expireAt');
+  const { expireAt, expireIn: own } = options ?? {};
+  if (expireAt === undefined) {
+    const wait = checkWait(own === undefined ? expireIn ?? Infinity : own);
+    return wait === Infinity ? 0 : toTime('expireIn', Date.now() + wait);
   }
-  if (wait === undefined && expireAt === undefined) return 0;
-  if (wait === Infinity) return 0;
-  const at = wait === undefined ? Number(expireAt) : Date.now() + checkWait(wait);
-  if (!Number.isFinite(at) || at > Number.MAX_SAFE_INTEGER) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'expireAt has to be a valid Date or milliseconds since 1970');
-  }
+  if (own !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'an entry expires either in some time, expireIn, or at one, expireAt');
+  return toTime('expireAt', expireAt instanceof Date ? expireAt.getTime() : expireAt);
+}
+
+/** Whole milliseconds; nothing expires before its time. */
+function toTime(name: string, at: unknown): number {
   // 0 would be never, and what is past is past.
-  return Math.max(Math.ceil(at), 1);
+  if (typeof at === 'number' && at <= Number.MAX_SAFE_INTEGER && at > -Infinity) return Math.max(Math.ceil(at), 1);
+  throw new KvError('KV_INVALID_ARGUMENT', name === 'expireIn' ? 'expireIn is too long; Infinity is never' : 'expireAt has to be a valid Date or milliseconds since 1970');
 }
 
 export function checkWait(wait: unknown): number {
   if (typeof wait === 'number' && wait >= 0) return wait;
-  throw new KvError('KV_INVALID_ARGUMENT', 'expireIn has to be a number of milliseconds that is not negative');
+  throw new KvError('KV_INVALID_ARGUMENT', 'expireIn has to be a number of milliseconds that is not negative, or Infinity');
 }

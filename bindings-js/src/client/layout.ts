@@ -1,14 +1,17 @@
 // How a database lies in its file, put together from the parts that the engine finds.
 import type { CollectionLayout, ExtentKind, Layout, LayoutExtent, LayoutOptions, LevelLayout } from '../types.ts';
+import type { Names } from '../names.ts';
 import { abortable, checkCount, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
 import type { ReplyReader } from './protocol.ts';
+import { MAINTENANCE } from './names.ts';
 import { check } from './upkeep.ts';
 
 /** Nodes and values that are visited by one message. Of most of them only the reference is looked at. */
 const VISITS = 2000;
 const MAX_EXTENTS = 4096;
+const LAYOUT: Names<LayoutOptions> = { maxExtents: 1, ...MAINTENANCE };
 
 /** By the number that the engine gives; from the last one on it is a node, and the rest its level. */
 const KINDS = ['superblock', 'catalog', 'free-map', 'kept', 'free', 'internal', 'value'] as const;
@@ -133,7 +136,7 @@ function toLayout(parts: Parts, reader: ReplyReader, maxExtents: number): Layout
 }
 
 export async function layout(connection: Connection, options: LayoutOptions | undefined): Promise<Layout> {
-  const { signal, onProgress } = check(options);
+  const { signal, onProgress } = check('layout', options, LAYOUT);
   const { maxExtents = MAX_EXTENTS } = options ?? {};
   checkCount('maxExtents', maxExtents);
   const id = connection.newId();

@@ -1,9 +1,12 @@
 // What a caller says to `open`, checked.
 import { KvError } from '../errors.ts';
-import type { CollectionOptions, CustomStorage, Durability, OpenOptions, WasmSource, WorkerSource } from '../types.ts';
+import type { Names } from '../names.ts';
+import type { CollectionOptions, CustomStorage, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types.ts';
 import { isWasmSource } from '../wasm.ts';
 import { checkCount, checkSignal } from './async.ts';
 import { checkCodec } from './codecs.ts';
+import { checkWait } from './expiry.ts';
+import { COLLECTION, checkNames } from './names.ts';
 import { toValidate } from './schema.ts';
 import { durabilityCode } from './scope.ts';
 
@@ -58,12 +61,15 @@ function checkSize(name: string, value: number | undefined): number | undefined 
   return value === undefined ? undefined : checkCount(name, value, MAX_U32);
 }
 
+const FEED = { retainCommits: 1 } as const;
+
 function checkFeed(feed: OpenOptions['feed']): number {
   if (feed === undefined || feed === false) return 0;
   if (feed === true) return DEFAULT_FEED_COMMITS;
   if (typeof feed !== 'object' || feed === null) {
     throw new KvError('KV_INVALID_ARGUMENT', 'feed has to be a boolean or an object with retainCommits');
   }
+  checkNames('feed', feed, FEED);
   const { retainCommits = DEFAULT_FEED_COMMITS } = feed;
   if (retainCommits === 0) throw new KvError('KV_INVALID_ARGUMENT', 'retainCommits has to be at least 1');
   return checkCount('retainCommits', retainCommits, MAX_U32);
@@ -83,12 +89,12 @@ function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'
   );
 }
 
-function checkWasm(wasm: unknown): WasmSource | undefined {
+export function checkWasm(wasm: unknown): WasmSource | undefined {
   if (wasm === undefined || isWasmSource(wasm)) return wasm;
   throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be a URL, a Response, bytes or a WebAssembly.Module');
 }
 
-function checkWorker(worker: WorkerSource | undefined): WorkerSource | undefined {
+export function checkWorker(worker: WorkerSource | undefined): WorkerSource | undefined {
   if (worker === undefined || ['string', 'function'].includes(typeof worker) || worker instanceof URL) return worker;
   throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
 }
@@ -98,10 +104,25 @@ function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['th
   throw new KvError('KV_INVALID_ARGUMENT', 'thread has to be "auto", "worker" or "same"');
 }
 
-export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>): CheckedOptions {
-  if (typeof options !== 'object' || options === null) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
-  }
+const OPEN: Names<OpenOptions> = {
+  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
+  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...COLLECTION,
+};
+const PLACE: Names<PlaceOptions> = { storage: 1 };
+
+export function checkPlace(call: string, options: PlaceOptions): PlaceOptions['storage'] {
+  checkNames(call, options, PLACE);
+  return checkPlaceStorage(options.storage);
+}
+
+export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOptions['storage'] {
+  if (storage === undefined || storage === 'indexeddb') return storage;
+  throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be "indexeddb" or left out');
+}
+
+/** `names` are those that the runtime's `open` takes. */
+export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN): CheckedOptions {
+  checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
   const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, onUnavailable = 'throw', signal } = options;
   checkSignal(signal);
@@ -109,6 +130,10 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>): CheckedOpt
   if (!['throw', 'indexeddb', 'memory'].includes(onUnavailable)) {
     throw new KvError('KV_INVALID_ARGUMENT', 'onUnavailable has to be "throw", "indexeddb" or "memory"');
   }
+  if (compression !== undefined && compression !== 'lz4' && compression !== 'none') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'compression has to be "lz4" or "none"');
+  }
+  if (options.expireIn !== undefined) checkWait(options.expireIn);
   if (options.key !== undefined) checkCodec('key', options.key);
   if (options.value !== undefined) checkCodec('value', options.value);
   checkStrict(options, false);

@@ -2,9 +2,12 @@
 import { encodeBound, prefixRange } from '../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
+import type { Names } from '../names.ts';
 import type { Bounds, Range } from '../types.ts';
 import { checkCount } from './async.ts';
+import { checkBytes, typed } from './codecs.ts';
 import { checkLimit } from './iterator.ts';
+import { checkNames, onlyBounds } from './names.ts';
 import type { ByteRange } from './protocol.ts';
 
 /** A range of keys and which part of its entries. */
@@ -39,18 +42,31 @@ function tightest(edges: readonly Edge[], direction: 1 | -1): Edge | undefined {
   return best;
 }
 
+/** Runs a codec, which may be the caller's own. */
+function encoded<T>(codec: { readonly id: string }, encode: () => T): T {
+  try {
+    return encode();
+  } catch (error) {
+    throw typed('KV_INVALID_KEY', `codec ${codec.id} cannot encode a bound`, error);
+  }
+}
+
+function toBytes<K>(codec: KeyCodec<K>, bound: Bound<K>): Uint8Array {
+  return encoded(codec, () => checkBytes('KV_INVALID_KEY', codec, encodeBound(codec, bound)));
+}
+
 function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
   const lowers: Edge[] = [];
   const uppers: Edge[] = [];
   const add = (edges: Edge[], bound: Bound<K> | undefined, isExclusive: boolean): void => {
-    if (bound !== undefined) edges.push({ bytes: encodeBound(codec, bound), isExclusive });
+    if (bound !== undefined) edges.push({ bytes: toBytes(codec, bound), isExclusive });
   };
   add(lowers, options.gt, true);
   add(lowers, options.gte, false);
   add(uppers, options.lt, true);
   add(uppers, options.lte, false);
   if (options.prefix !== undefined) {
-    const { lower, upper } = prefixRange(codec, options.prefix);
+    const { lower, upper } = encoded(codec, () => prefixRange(codec, options.prefix as KeyPrefix<K>));
     lowers.push({ bytes: lower, isExclusive: false });
     if (upper !== undefined) uppers.push({ bytes: upper, isExclusive: true });
   }
@@ -66,11 +82,10 @@ function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
 
 const EVERYTHING: Window = { range: {}, reverse: false, offset: 0, limit: Infinity };
 
-export function toWindow<K>(codec: KeyCodec<K>, options: Range<K> | undefined): Window {
+/** The part that the options of `call` mean; `names` has those it takes. */
+export function toWindow<K, T>(codec: KeyCodec<K>, call: string, options: Range<K> | undefined, names: Names<T>): Window {
   if (options === undefined) return EVERYTHING;
-  if (typeof options !== 'object' || options === null) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'a range has to be an object');
-  }
+  checkNames(call, options, names);
   const { reverse = false, offset = 0, limit = Infinity } = options;
   if (typeof reverse !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'reverse has to be a boolean');
   return {
@@ -87,18 +102,14 @@ export function isPart({ offset, limit }: Window): boolean {
 }
 
 /** The bounds of a window from the entry that it gives first to the one that it gives last; without one to the end of the bounds. */
-export function boundsOf<K>({ gt, gte, lt, lte, prefix, reverse }: Range<K>, first: Bound<K>, last: Bound<K> | undefined): Bounds<K> {
-  if (reverse) return { prefix, lte: first, ...(last === undefined ? { gt, gte } : { gte: last }) };
-  return { prefix, gte: first, ...(last === undefined ? { lt, lte } : { lte: last }) };
-}
-
-/** For calls that mean keys, not a part of a list. */
-export function refuseWindow(options: object | undefined): void {
-  const { limit, offset, reverse } = (options ?? {}) as Partial<Window>;
-  if (limit === undefined && offset === undefined && reverse === undefined) return;
-  throw new KvError('KV_INVALID_ARGUMENT', 'limit, offset and reverse have no meaning here');
+export function boundsOf<K>(range: Range<K>, first: Bound<K>, last: Bound<K> | undefined): Bounds<K> {
+  const bounds = onlyBounds(range);
+  const isReverse = range.reverse === true;
+  bounds[isReverse ? 'lte' : 'gte'] = first;
+  if (last !== undefined) bounds[isReverse ? 'gte' : 'lte'] = last;
+  return bounds;
 }
 
 export function encodeSeek<K>(codec: KeyCodec<K>, key: KeyPrefix<K>): Uint8Array {
-  return encodeBound(codec, key as Bound<K>);
+  return toBytes(codec, key as Bound<K>);
 }

@@ -1,8 +1,10 @@
 // Reads of one collection in one state: the newest, or a snapshot's.
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
-import type { Bounds, Entry, KvIterator, RangeOptions, Reader } from '../types.ts';
+import type { Names } from '../names.ts';
+import type { Bounds, Entry, KvIterator, RangeOptions, Reader, SignalOptions } from '../types.ts';
 import { LazyPromise, attempt, checkFunction } from './async.ts';
+import { FOLLOW, PREFIXED, READ, SIGNAL, checkNames } from './names.ts';
 import { ReadCalls, checkOpen, itemDecoders } from './calls.ts';
 import type { Call, Pair } from './calls.ts';
 import type { DecodeItem } from './chunk.ts';
@@ -12,6 +14,8 @@ import { ASK } from './target.ts';
 import type { Target, View } from './target.ts';
 import { encodeSeek, toWindow } from './range.ts';
 import type { Window } from './range.ts';
+
+const PREFIXED_UNTIL: Names<Omit<RangeOptions<unknown>, 'prefix'>> = { ...PREFIXED, ...SIGNAL };
 
 export class CollectionReader<K, V> implements Reader<K, V> {
   /** @internal */
@@ -52,44 +56,49 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   }
 
   entries(options?: RangeOptions<K>): KvIterator<[K, V], K> {
-    return this.#iterate(options, true, true, ({ entry }) => entry);
+    return this.#iterate('entries', options, true, true, ({ entry }) => entry);
   }
 
   keys(options?: RangeOptions<K>): KvIterator<K, K> {
-    return this.#iterate(options, true, false, ({ key }) => key);
+    return this.#iterate('keys', options, true, false, ({ key }) => key);
   }
 
   values(options?: RangeOptions<K>): KvIterator<V, K> {
-    return this.#iterate(options, false, true, ({ value }) => value);
+    return this.#iterate('values', options, false, true, ({ value }) => value);
   }
 
   range(options: RangeOptions<K>): KvIterator<[K, V], K> {
-    return this.entries(options);
+    return this.#iterate('range', options, true, true, ({ entry }) => entry);
   }
 
-  prefix(prefix: KeyPrefix<K>, options?: RangeOptions<K>): KvIterator<[K, V], K> {
-    return this.entries({ ...options, prefix });
+  prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K> {
+    const check = (): void => checkNames('prefix', options, PREFIXED_UNTIL);
+    return this.#iterate('prefix', { ...options, prefix }, true, true, ({ entry }) => entry, check);
   }
 
   first(options?: RangeOptions<K>): Promise<Pair<K, V>> {
-    return this.at(0, options);
+    return this.#at('first', 0, options);
   }
 
   last(options?: RangeOptions<K>): Promise<Pair<K, V>> {
-    return this.at(-1, options);
+    return this.#at('last', -1, options);
   }
 
   at(index: number, options?: RangeOptions<K>): Promise<Pair<K, V>> {
+    return this.#at('at', index, options);
+  }
+
+  #at(call: string, index: number, options: RangeOptions<K> | undefined): Promise<Pair<K, V>> {
     return attempt(() => {
       if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
-      const window = toWindow(this.target.key, options);
+      const window = toWindow(this.target.key, call, options, READ);
       return index < 0 ? this.#atFromEnd(-index - 1, window) : this.#atFromStart(index, window);
     }, options?.signal);
   }
 
   count(options?: RangeOptions<K>): Promise<number> {
     return attempt(() => {
-      const window = toWindow(this.target.key, options);
+      const window = toWindow(this.target.key, 'count', options, READ);
       return this.#send(this.#calls.count(window));
     }, options?.signal);
   }
@@ -98,14 +107,15 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return new LazyPromise(() => this.count());
   }
 
-  rank(key: K, options?: Bounds<K> & { signal?: AbortSignal | undefined }): Promise<number> {
-    return attempt(() => this.#send(this.#calls.rank(key, options)), options?.signal);
+  rank(key: K, options?: Bounds<K> & SignalOptions): Promise<number> {
+    return attempt(() => this.#send(this.#calls.rank(key, options, FOLLOW)), options?.signal);
   }
 
   forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void> {
     return attempt(async () => {
       checkFunction(fn);
-      for await (const [key, value] of this.entries(options)) await fn(value, key);
+      const entries = this.#iterate('forEach', options, true, true, ({ entry }) => entry);
+      for await (const [key, value] of entries) await fn(value, key);
     }, options?.signal);
   }
 
@@ -145,10 +155,12 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   }
 
   #iterate<T>(
+    call: string,
     options: RangeOptions<K> | undefined,
     keys: boolean,
     values: boolean,
     choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
+    check?: () => void,
   ): KvIterator<T, K> {
     const { connection, index, key } = this.target;
     const decoders = itemDecoders(this.target);
@@ -156,7 +168,8 @@ export class CollectionReader<K, V> implements Reader<K, V> {
       connection,
       window: () => {
         checkOpen(this.#view);
-        return toWindow(key, options);
+        check?.();
+        return toWindow(key, call, options, READ);
       },
       writeSource: (writer) => writer.uv(this.#view.id).uv(index),
       keys,

@@ -14,6 +14,11 @@ export function durabilityCode(durability: Durability): number {
   return code;
 }
 
+/** What a write failed with before it was sent. */
+export interface Refused {
+  readonly error: unknown;
+}
+
 export interface WriteScope {
   /** Sends a write; `read` gets what follows its version. */
   write<T>(
@@ -22,6 +27,10 @@ export interface WriteScope {
     write: (writer: RequestWriter) => unknown,
     read: (reader: ReplyReader, version: number) => T,
   ): Promise<T>;
+  /** Throws where writes are refused now. */
+  check(): void;
+  /** Follows a write that was called: its promise, or what was thrown at once. */
+  readonly follow?: (<T>(outcome: Promise<T> | Refused) => Promise<T>) | undefined;
   /** `Connection.hold`, where that may be: what is called meanwhile waits. A transaction could end before. */
   readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
 }
@@ -36,6 +45,10 @@ export class DatabaseScope implements WriteScope {
     this.#durability = durability;
   }
 
+  check(): void {
+    this.#connection.checkOutside();
+  }
+
   get hold(): WriteScope['hold'] {
     const connection = this.#connection;
     return connection.canHold ? (prepared, run) => connection.hold(prepared, run) : undefined;
@@ -47,25 +60,32 @@ export class DatabaseScope implements WriteScope {
     write: (writer: RequestWriter) => unknown,
     read: (reader: ReplyReader, version: number) => T,
   ): Promise<T> {
-    const durability = durabilityCode(options?.durability ?? this.#durability);
+    const durability = durabilityCode(options?.durability === undefined ? this.#durability : options.durability);
     return this.#connection.request((writer) => write(writer.u8(op).u8(durability)), (reader) => read(reader, reader.uv()));
   }
 }
 
-/** Tells whether a transaction takes writes, by throwing. */
-export type CheckWritable = () => void;
+/** What a scope needs of its transaction. */
+export interface OpenTransaction {
+  readonly connection: Connection;
+  readonly id: number;
+  checkWritable(): void;
+  follow<T>(outcome: Promise<T> | Refused): Promise<T>;
+}
 
 /** Writes wait in a transaction of the engine. */
 export class TransactionScope implements WriteScope {
-  readonly #connection: Connection;
-  readonly #id: number;
-  readonly #check: CheckWritable;
+  readonly #transaction: OpenTransaction;
 
-  constructor(connection: Connection, id: number, check: CheckWritable) {
-    this.#connection = connection;
-    this.#id = id;
-    this.#check = check;
+  constructor(transaction: OpenTransaction) {
+    this.#transaction = transaction;
   }
+
+  check(): void {
+    this.#transaction.checkWritable();
+  }
+
+  readonly follow = <T>(outcome: Promise<T> | Refused): Promise<T> => this.#transaction.follow(outcome);
 
   write<T>(
     op: number,
@@ -73,9 +93,10 @@ export class TransactionScope implements WriteScope {
     write: (writer: RequestWriter) => unknown,
     read: (reader: ReplyReader, version: number) => T,
   ): Promise<T> {
-    this.#check();
-    return this.#connection.request(
-      (writer) => write(writer.u8(Op.within).uv(this.#id).u8(op).u8(0)),
+    const { connection, id } = this.#transaction;
+    this.check();
+    return connection.request(
+      (writer) => write(writer.u8(Op.within).uv(id).u8(op).u8(0)),
       (reader) => read(reader, reader.uv()),
     );
   }

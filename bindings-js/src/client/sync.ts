@@ -1,5 +1,6 @@
 // The synchronous face of a database whose engine runs in this thread: the same names, plain values, no promises.
 import { KvError } from '../errors.ts';
+import type { Names } from '../names.ts';
 import type { Bound, KeyPrefix } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type {
@@ -15,6 +16,7 @@ import { encodeKey } from './codecs.ts';
 import { toExpiry } from './expiry.ts';
 import { Op } from './protocol.ts';
 import type { RequestWriter } from './protocol.ts';
+import { BOUNDS, CLEAR, PREFIXED, RANGE, SET, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { validatedSync } from './schema.ts';
 import { ASK, NEWEST } from './target.ts';
@@ -63,36 +65,41 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   entries(options?: Range<K>): IterableIterator<[K, V]> {
-    return this.#iterate(options, true, true, ({ entry }) => entry);
+    return this.#iterate('entries', options, true, true, ({ entry }) => entry);
   }
 
   keys(options?: Range<K>): IterableIterator<K> {
-    return this.#iterate(options, true, false, ({ key }) => key);
+    return this.#iterate('keys', options, true, false, ({ key }) => key);
   }
 
   values(options?: Range<K>): IterableIterator<V> {
-    return this.#iterate(options, false, true, ({ value }) => value);
+    return this.#iterate('values', options, false, true, ({ value }) => value);
   }
 
   range(options: Range<K>): IterableIterator<[K, V]> {
-    return this.entries(options);
+    return this.#iterate('range', options, true, true, ({ entry }) => entry);
   }
 
-  prefix(prefix: KeyPrefix<K>, options?: Range<K>): IterableIterator<[K, V]> {
-    return this.entries({ ...options, prefix });
+  prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]> {
+    checkNames('prefix', options, PREFIXED);
+    return this.#iterate('prefix', { ...options, prefix }, true, true, ({ entry }) => entry);
   }
 
   first(options?: Range<K>): [K, V] | undefined {
-    return this.at(0, options);
+    return this.#at('first', 0, options);
   }
 
   last(options?: Range<K>): [K, V] | undefined {
-    return this.at(-1, options);
+    return this.#at('last', -1, options);
   }
 
   at(index: number, options?: Range<K>): [K, V] | undefined {
+    return this.#at('at', index, options);
+  }
+
+  #at(call: string, index: number, options: Range<K> | undefined): [K, V] | undefined {
     if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
-    const window = toWindow(this.target.key, options);
+    const window = toWindow(this.target.key, call, options, RANGE);
     const { range, reverse, offset, limit } = window;
     if (index < 0 && offset === 0 && limit === Infinity) return this.#send(this.#calls.at(range, !reverse, -index - 1));
     const fromStart = index < 0 ? this.#send(this.#calls.count(window)) + index : index;
@@ -102,11 +109,11 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   count(options?: Range<K>): number {
-    return this.#send(this.#calls.count(toWindow(this.target.key, options)));
+    return this.#send(this.#calls.count(toWindow(this.target.key, 'count', options, RANGE)));
   }
 
   rank(key: K, options?: Bounds<K>): number {
-    return this.#send(this.#calls.rank(key, options));
+    return this.#send(this.#calls.rank(key, options, BOUNDS));
   }
 
   [Symbol.iterator](): IterableIterator<[K, V]> {
@@ -123,12 +130,13 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
 
   /** The state is that of the call, not that of the first `next`. */
   #iterate<T>(
+    call: string,
     options: Range<K> | undefined,
     keys: boolean,
     values: boolean,
     choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
   ): IterableIterator<T> {
-    const { range, reverse, offset, limit } = toWindow(this.target.key, options);
+    const { range, reverse, offset, limit } = toWindow(this.target.key, call, options, RANGE);
     const { connection, index } = this.target;
     const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0);
     const decoders = itemDecoders(this.target);
@@ -149,10 +157,12 @@ type Begin = (writer: RequestWriter, op: number, options: WriteOptions | undefin
 
 class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCollection<K, V, I> {
   readonly #begin: Begin;
+  readonly #check: () => void;
 
-  constructor(target: Target<K, V>, view: View, begin: Begin) {
+  constructor(target: Target<K, V>, view: View, begin: Begin, check: () => void) {
     super(target, view);
     this.#begin = begin;
+    this.#check = check;
   }
 
   get name(): string {
@@ -160,29 +170,42 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   set(key: K, value: I, options?: SetOptions): this {
-    this.#set(key, value, options);
+    this.#set('set', key, value, options);
     return this;
   }
 
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): void {
+    this.#checkWrite('setMany', options, SET);
     const expiresAt = toExpiry(options, this.target.expireIn);
     const changes = new ChangeList();
-    for (const [key, value] of entries) changes.put(this.target, key, validatedSync(this.target, value), expiresAt);
+    for (const entry of checkIterable('the entries of setMany', entries)) {
+      const [key, value] = checkPair(entry);
+      changes.put(this.target, key, validatedSync(this.target, value), expiresAt);
+    }
     this.#batch(changes, options);
   }
 
   delete(key: K, options?: WriteOptions): boolean {
-    return this.deleteMany([key], options) > 0;
+    this.#checkWrite('delete', options, WRITE);
+    return this.#delete([key], options) > 0;
   }
 
   deleteMany(keys: Iterable<K>, options?: WriteOptions): number {
+    this.#checkWrite('deleteMany', options, WRITE);
+    return this.#delete(checkIterable('the keys of deleteMany', keys), options);
+  }
+
+  #delete(keys: Iterable<K>, options: WriteOptions | undefined): number {
     const changes = new ChangeList();
     for (const key of keys) changes.delete(this.target, key);
     return this.#batch(changes, options);
   }
 
-  clear(range: Range<K> = {}, options?: WriteOptions): void {
-    const window = toWindow(this.target.key, range);
+  clear(...args: [range?: Range<K> | undefined, options?: WriteOptions]): void {
+    const [range = {}, options] = args;
+    this.#checkWrite('clear', options, WRITE);
+    checkClear(args);
+    const window = toWindow(this.target.key, 'clear', range, CLEAR);
     if (isPart(window)) {
       // Nothing else runs meanwhile.
       const first = this.first(range);
@@ -194,6 +217,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   getOrInsert(key: K, value: I, options?: SetOptions): V {
+    this.#checkWrite('getOrInsert', options, SET);
     const expiresAt = toExpiry(options, this.target.expireIn);
     const keyBytes = encodeKey(this.target.key, key);
     const valid = validatedSync(this.target, value);
@@ -201,12 +225,14 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V {
+    this.#checkWrite('getOrInsertComputed', options, SET);
     checkFunction(compute);
     const found = this.get(key);
     return found === undefined ? this.getOrInsert(key, compute(key), options) : found;
   }
 
   update(key: K, fn: (old: V | undefined, key: K) => Updated<I>, options?: SetOptions): V | undefined {
+    this.#checkWrite('update', options, SET);
     checkFunction(fn);
     // Nothing else runs meanwhile but what `fn` does itself.
     const old = this.get(key);
@@ -216,11 +242,20 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
       this.delete(key, options);
       return undefined;
     }
-    return this.#set(key, next, options);
+    return this.#set('update', key, next, options);
+  }
+
+  #checkWrite(call: string, options: WriteOptions | undefined, names: Names<WriteOptions>): void {
+    checkNames(call, options, names);
+    const { durability, signal } = options ?? {};
+    if (durability !== undefined) durabilityCode(durability);
+    checkSignal(signal);
+    this.#check();
   }
 
   /** Gives what was stored. */
-  #set(key: K, value: I, options: SetOptions | undefined): V {
+  #set(call: string, key: K, value: I, options: SetOptions | undefined): V {
+    this.#checkWrite(call, options, SET);
     const changes = new ChangeList();
     const valid = validatedSync(this.target, value);
     changes.put(this.target, key, valid, toExpiry(options, this.target.expireIn));
@@ -233,7 +268,6 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   #write<T>(op: number, options: WriteOptions | undefined, { write, read }: Call<T>): T {
-    checkSignal(options?.signal);
     return this.target.connection.requestSync((writer) => write(this.#begin(writer, op, options)), (reader) => {
       reader.uv();
       return read(reader);
@@ -250,39 +284,42 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
   readonly #durability: Durability;
 
   constructor(target: Target<K, V>, view: View, durability: Durability, resolve: ResolveCollection) {
-    super(target, view, KvSyncDatabase.#toDatabase(durability));
+    super(target, view, KvSyncDatabase.#toDatabase(durability), () => target.connection.checkOutside());
     this.#resolve = resolve;
     this.#view = view;
     this.#durability = durability;
   }
 
   static #toDatabase(durability: Durability): Begin {
-    return (writer, op, options) => writer.u8(op).u8(durabilityCode(options?.durability ?? durability));
+    return (writer, op, options) => writer.u8(op).u8(durabilityCode(options?.durability === undefined ? durability : options.durability));
   }
 
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string, options?: object): SyncCollection<K2, V2, I2> {
     const target = this.#resolve(collection, options);
-    return new KvSyncCollection<K2, V2, I2>(target, this.#view, KvSyncDatabase.#toDatabase(this.#durability));
+    const check = (): void => target.connection.checkOutside();
+    return new KvSyncCollection<K2, V2, I2>(target, this.#view, KvSyncDatabase.#toDatabase(this.#durability), check);
   }
 
   transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T {
     checkFunction(fn);
+    checkNames('transaction', options, WRITE);
     checkSignal(options?.signal);
-    const durability = durabilityCode(options?.durability ?? this.#durability);
     const { connection } = this.target;
+    connection.checkOutside();
+    const durability = durabilityCode(options?.durability === undefined ? this.#durability : options.durability);
     const view = { id: connection.newId(), isClosed: false };
     connection.requestSync((writer) => writer.u8(Op.transactionOpen).uv(view.id).u8(0), (reader) => reader.uv());
-    const begin: Begin = (writer, op) => {
+    const check = (): void => {
       if (view.isClosed) throw new KvError('KV_CLOSED', 'the transaction has ended');
-      return writer.u8(Op.within).uv(view.id).u8(op).u8(0);
     };
+    const begin: Begin = (writer, op) => writer.u8(Op.within).uv(view.id).u8(op).u8(0);
     try {
-      const own = new KvSyncCollection<K, V, I>(this.target, view, begin);
+      const own = new KvSyncCollection<K, V, I>(this.target, view, begin, check);
       const tx = Object.assign(own, {
         collection: <K2, V2, I2>(collection: Collection<K2, V2, I2> | string) =>
-          new KvSyncCollection<K2, V2, I2>(this.#resolve(collection), view, begin),
+          new KvSyncCollection<K2, V2, I2>(this.#resolve(collection), view, begin, check),
       });
-      const result = fn(tx);
+      const result = connection.runCallback(() => fn(tx));
       if (typeof (result as { then?: unknown } | undefined)?.then === 'function') {
         throw new KvError('KV_INVALID_ARGUMENT', 'the callback of a synchronous transaction may not be asynchronous');
       }

@@ -3,8 +3,17 @@ import { fastOf } from '../codec/fast.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
+import { KvError } from '../errors.ts';
 import type { Connection } from './connection.ts';
 import type { Validate } from './schema.ts';
+
+/** Name of the collection that the database itself is. */
+export const DEFAULT_COLLECTION = '';
+
+export function checkName(name: unknown): void {
+  if (typeof name === 'string' && name !== DEFAULT_COLLECTION && !/\p{Surrogate}/u.test(name)) return;
+  throw new KvError('KV_INVALID_ARGUMENT', 'a collection name has to be a well-formed string that is not empty');
+}
 
 /** Which state a reader sees. */
 export interface View {

@@ -7,8 +7,11 @@ import { LazyPromise, attempt, checkCount, checkFunction, checkSignal, dispose, 
 import { CollectionWriter } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { Op } from './protocol.ts';
+import { TRANSACTION, WRITE, checkNames } from './names.ts';
+import { checkName } from './target.ts';
 import type { Target, View } from './target.ts';
 import { TransactionScope, durabilityCode } from './scope.ts';
+import type { OpenTransaction, Refused } from './scope.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRIES = 10;
@@ -39,7 +42,8 @@ interface Checked {
   readonly signal: AbortSignal | undefined;
 }
 
-export function checkTransactionOptions(options: TransactionOptions = {}, durability: Durability): Checked {
+export function checkTransactionOptions(call: string, options: TransactionOptions = {}, durability: Durability): Checked {
+  checkNames(call, options, TRANSACTION);
   const { mode = 'readwrite', isolation = 'serializable', maxRetries = DEFAULT_RETRIES, timeout = DEFAULT_TIMEOUT_MS } = options;
   if (mode !== 'readwrite' && mode !== 'readonly') {
     throw new KvError('KV_INVALID_ARGUMENT', 'mode has to be "readwrite" or "readonly"');
@@ -47,7 +51,7 @@ export function checkTransactionOptions(options: TransactionOptions = {}, durabi
   if (isolation !== 'serializable' && isolation !== 'snapshot') {
     throw new KvError('KV_INVALID_ARGUMENT', 'isolation has to be "serializable" or "snapshot"');
   }
-  durabilityCode(options.durability ?? durability);
+  if (options.durability !== undefined) durabilityCode(options.durability);
   return {
     mode,
     isSnapshot: isolation === 'snapshot',
@@ -58,8 +62,32 @@ export function checkTransactionOptions(options: TransactionOptions = {}, durabi
   };
 }
 
+const { then } = Promise.prototype;
+
+/** A promise that knows whether somebody takes notice of its failure. */
+class Noticed<T> extends Promise<T> {
+  isNoticed = false;
+
+  static override get [Symbol.species](): PromiseConstructor {
+    return Promise;
+  }
+
+  override then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    if (onRejected) this.isNoticed = true;
+    return super.then(onFulfilled, onRejected);
+  }
+}
+
+interface Failure {
+  readonly error: unknown;
+  readonly write: Noticed<unknown>;
+}
+
 /** What all collections of a transaction share. */
-class TransactionState implements View {
+class TransactionState implements View, OpenTransaction {
   readonly connection: Connection;
   readonly options: Checked;
   readonly held: Held;
@@ -70,6 +98,12 @@ class TransactionState implements View {
   #give: (failure: unknown) => void = ignore;
   /** Rejects when it ends by something else than what is called on it. */
   readonly failed = new Promise<never>((_, reject) => { this.#give = reject; });
+  /** Writes that failed since the beginning, without those that were undone. */
+  readonly failures: Failure[] = [];
+  #pending = 0;
+  /** Resolves when nothing is pending, where somebody waits for that. */
+  #settled: Promise<void> | undefined;
+  #settle = ignore;
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #forgetSignal: () => void;
 
@@ -118,6 +152,42 @@ class TransactionState implements View {
     if (this.options.mode === 'readonly') throw new KvError('KV_READ_ONLY', 'the transaction was begun with mode "readonly"');
   }
 
+  follow<T>(outcome: Promise<T> | Refused): Promise<T> {
+    const isRefused = 'error' in outcome;
+    // Nothing will be committed that could fail instead.
+    if (this.status !== 'active') return isRefused ? Promise.reject(outcome.error) : outcome;
+    const write = new Noticed<T>((resolve, reject) => (isRefused ? reject(outcome.error) : resolve(outcome)));
+    const failed = (error: unknown): void => void this.failures.push({ error, write });
+    if (isRefused) {
+      failed(outcome.error);
+      then.call(write, undefined, ignore);
+      return write;
+    }
+    const settled = (): void => {
+      if (--this.#pending > 0) return;
+      this.#settled = undefined;
+      this.#settle();
+    };
+    this.#pending++;
+    then.call(write, settled, (error) => {
+      failed(error);
+      settled();
+    });
+    return write;
+  }
+
+  /** Settles once all writes that were called have; undefined if they have. Throws what one failed with that nobody takes notice of. */
+  settle(): Promise<unknown> | undefined {
+    if (this.#pending > 0) {
+      this.#settled ??= new Promise((resolve) => { this.#settle = resolve; });
+      return Promise.race([this.#settled, this.failed]);
+    }
+    const failure = this.failures.find(({ write }) => !write.isNoticed);
+    if (failure === undefined) return undefined;
+    this.end('rolled-back', failure.error);
+    throw failure.error;
+  }
+
   /** Ends it on this side. */
   finish(status: 'committed' | 'rolled-back', failure?: unknown): boolean {
     if (this.status !== 'active') return false;
@@ -153,7 +223,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
 
   constructor(target: Target<K, V>, resolve: Resolve, options: Checked, isInCallback: boolean) {
     const state = new TransactionState(target.connection, options);
-    super(target, state, new TransactionScope(target.connection, state.id, () => state.checkWritable()));
+    super(target, state, new TransactionScope(state));
     this.#state = state;
     this.#resolve = resolve;
     this.#isInCallback = isInCallback;
@@ -173,16 +243,13 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
 
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2> {
     const state = this.#state;
-    const scope = new TransactionScope(state.connection, state.id, () => state.checkWritable());
-    return new CollectionInTransaction<K2, V2, I2>(this.#resolve(collection), state, scope);
+    return new CollectionInTransaction<K2, V2, I2>(this.#resolve(collection), state, new TransactionScope(state));
   }
 
   dropCollection(name: string): Promise<boolean> {
-    return attempt(() => {
-      const state = this.#state;
-      this.#resolve(name);
-      const scope = new TransactionScope(state.connection, state.id, () => state.checkWritable());
-      return scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+    return this.writing('dropCollection', undefined, WRITE, () => {
+      checkName(name);
+      return new TransactionScope(this.#state).write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
     });
   }
 
@@ -192,35 +259,45 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     const { connection, id } = state;
     const number = connection.request((writer) => writer.u8(Op.savepoint).uv(id), (reader) => reader.uv());
     number.catch(ignore);
+    const failures = state.failures.length;
     return {
       rollback: async () => {
         const savepoint = await number;
         state.check();
         await connection.request((writer) => writer.u8(Op.rollbackTo).uv(id).uv(savepoint), ignore);
+        state.failures.splice(failures);
       },
     };
   }
 
   commit(options?: WriteOptions): Promise<CommitInfo> {
     return attempt(() => {
-      const state = this.#state;
-      state.check();
-      const { connection, id, version, options: { mode, durability } } = state;
-      const code = durabilityCode(options?.durability ?? durability);
-      if (mode === 'readonly') {
-        state.end('committed');
-        return version.then((base) => ({ version: base }));
-      }
-      const committed = connection.request(
-        (writer) => writer.u8(Op.transactionCommit).uv(id).u8(code),
-        (reader) => ({ version: reader.uv() }),
-      );
-      state.finish('committed');
-      return committed.catch((error: unknown) => {
-        state.status = 'rolled-back';
-        throw error;
-      });
+      checkNames('commit', options, WRITE);
+      if (options?.durability !== undefined) durabilityCode(options.durability);
+      return this.#commit(options);
     }, options?.signal ?? this.#state.options.signal);
+  }
+
+  #commit(options: WriteOptions | undefined): Promise<CommitInfo> {
+    const state = this.#state;
+    state.check();
+    const { connection, id, version, options: { mode, durability } } = state;
+    const code = durabilityCode(options?.durability ?? durability);
+    const settled = state.settle();
+    if (settled !== undefined) return settled.then(() => this.#commit(options));
+    if (mode === 'readonly') {
+      state.end('committed');
+      return version.then((base) => ({ version: base }));
+    }
+    const committed = connection.request(
+      (writer) => writer.u8(Op.transactionCommit).uv(id).u8(code),
+      (reader) => ({ version: reader.uv() }),
+    );
+    state.finish('committed');
+    return committed.catch((error: unknown) => {
+      state.status = 'rolled-back';
+      throw error;
+    });
   }
 
   tryCommit(options?: WriteOptions): Promise<Result<void>> {
@@ -277,7 +354,7 @@ export async function runTransaction<K, V, I, T>(
     const tx = begin();
     try {
       // A callback that waits for ever does not outlast its transaction.
-      const value = await Promise.race([fn(tx), tx.failed]);
+      const value = await Promise.race([tx.target.connection.runCallback(() => fn(tx)), tx.failed]);
       // It may have ended by itself meanwhile: by its time or a signal.
       if (tx.status === 'rolled-back') throw tx.failure ?? new Rollback(undefined);
       const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;

@@ -1,7 +1,9 @@
 // Upkeep of an open database.
 import type { MaintenanceOptions, VerifyReport } from '../types.ts';
 import { abortable, checkFunction, checkSignal, ignore, onAbort } from './async.ts';
+import type { Names } from '../names.ts';
 import type { Connection } from './connection.ts';
+import { MAINTENANCE, checkNames } from './names.ts';
 import { Op } from './protocol.ts';
 
 /** Slices of 1 MiB that are moved by one message. */
@@ -14,7 +16,8 @@ const PIECE_BYTES = 256 << 10;
 export type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
 
 /** @internal */
-export function check(options: MaintenanceOptions | undefined): Checked {
+export function check<T extends MaintenanceOptions>(call: string, options: T | undefined, names: Names<T>): Checked {
+  checkNames(call, options, names);
   const { signal, onProgress = ignore } = options ?? {};
   checkFunction(onProgress);
   checkSignal(signal);
@@ -22,7 +25,7 @@ export function check(options: MaintenanceOptions | undefined): Checked {
 }
 
 export async function verify(connection: Connection, options: MaintenanceOptions | undefined): Promise<VerifyReport> {
-  const { signal, onProgress } = check(options);
+  const { signal, onProgress } = check('verify', options, MAINTENANCE);
   const id = connection.newId();
   try {
     for (;;) {
@@ -46,7 +49,7 @@ export async function compact(
   connection: Connection,
   options: MaintenanceOptions | undefined,
 ): Promise<{ readonly before: number; readonly after: number }> {
-  const { signal, onProgress } = check(options);
+  const { signal, onProgress } = check('compact', options, MAINTENANCE);
   let first: number | undefined;
   for (let slices = COMPACT_SLICES; ;) {
     const { isAll, before, after, used } = await abortable(connection.request(
@@ -85,7 +88,7 @@ export function backup(
 ): ReadableStream<Uint8Array<ArrayBuffer>> {
   let checked: Checked;
   try {
-    checked = check(options);
+    checked = check('backup', options, MAINTENANCE);
   } catch (error) {
     return new ReadableStream({ start: (controller) => controller.error(error) });
   }

@@ -22,12 +22,12 @@ export interface KeyCodec<K> {
 export const MAX_KEY: unique symbol = Symbol.for('mangrove-kv.MAX_KEY');
 
 /** For a tuple key also every leading part of it: `['ada']` for `[user: string, id: number]`. */
-export type KeyPrefix<K> = K extends readonly [...infer Head, unknown] ? K | KeyPrefix<Head> : K;
+export type KeyPrefix<K> = K | (K extends readonly [...infer Head, unknown] ? KeyPrefix<Head> : never);
 
 /** A key, a leading part of a tuple key, or either with {@link MAX_KEY} as "after all of these". */
-export type Bound<K> = K extends readonly [...infer Head, unknown]
-  ? K | readonly [...Head, typeof MAX_KEY] | Bound<Head>
-  : K | typeof MAX_KEY;
+export type Bound<K> = K | (K extends readonly [...infer Head, unknown]
+  ? readonly [...Head, typeof MAX_KEY] | Bound<Head>
+  : typeof MAX_KEY);
 
 const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

@@ -11,6 +11,12 @@ function sync<T>(method: string, result: T): T {
   return result;
 }
 
+/** The module takes what it is given for a number. */
+function count(what: string, value: unknown, max: number): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= max) return value;
+  throw new KvError('KV_INVALID_ARGUMENT', `the storage's ${what} has to be a whole number of bytes from 0 to ${max}`);
+}
+
 class WatchedFile implements StorageFile {
   readonly #file: StorageFile;
   #isClosed = false;
@@ -32,7 +38,7 @@ class WatchedFile implements StorageFile {
   }
 
   size(): number {
-    return sync('size', this.#file.size());
+    return count('size', sync('size', this.#file.size()), Number.MAX_SAFE_INTEGER);
   }
 
   truncate(size: number): void {
@@ -54,11 +60,14 @@ export class WatchedStorage implements CustomStorage {
   }
 
   get reserveBytes(): number {
-    return this.#storage.reserveBytes ?? 0;
+    return count('reserveBytes', this.#storage.reserveBytes ?? 0, 0xffff_ffff);
   }
 
   open(file: string): StorageFile {
-    return new WatchedFile(sync('open', this.#storage.open(file)));
+    const opened = sync('open', this.#storage.open(file));
+    const methods = ['read', 'write', 'flush', 'size', 'truncate', 'close'] as const;
+    if (methods.every((method) => typeof opened?.[method] === 'function')) return new WatchedFile(opened);
+    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method open has to give an object with ${methods.join(', ')}`);
   }
 
   list(): string[] {

@@ -36,7 +36,7 @@ export interface Reader<K, V> {
   /** As `entries`. */
   range(options: RangeOptions<K>): KvIterator<[K, V], K>;
   /** Entries whose keys begin with `prefix`. */
-  prefix(prefix: KeyPrefix<K>, options?: RangeOptions<K>): KvIterator<[K, V], K>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K>;
   /** What `entries(options)` would give first. O(log n). `first({ gte: key })` is the entry at or after `key`. */
   first(options?: RangeOptions<K>): Promise<[K, V] | undefined>;
   /** What `entries(options)` would give last. O(log n). `last({ lte: key })` is the entry at or before `key`. */
@@ -74,9 +74,12 @@ export interface WriteOptions extends SignalOptions {
 
 /** Options of a write that stores a value. Without a time the entry does not expire, whatever there was before. */
 export interface SetOptions extends WriteOptions {
-  /** Milliseconds from now until the entry expires. At once it is invisible to all reads. */
+  /**
+   * Milliseconds from now until the entry expires. At once it is invisible to all reads. A fraction of a millisecond counts as a whole one;
+   * `Infinity` is never, also where the collection has an `expireIn` of its own.
+   */
   expireIn?: number | undefined;
-  /** When it expires, as a Date or in milliseconds since 1970. */
+  /** When it expires, as a Date or in milliseconds since 1970. A fraction counts as a whole millisecond. */
   expireAt?: number | Date | undefined;
 }
 
@@ -106,9 +109,13 @@ export interface Writer<K, V, I = V> {
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Promise<number>;
   /**
    * Removes all that `entries(range)` would give, O(log n) pages: `clear({ reverse: true, offset: 100 })` leaves the last 100. With `limit` or
-   * `offset` it is a transaction, which is run again after conflicts and takes its place in the order of calls when it commits.
+   * `offset` it is a transaction, which is run again after conflicts and takes its place in the order of calls when it commits. `clear()`, `clear({})`
+   * and `clear(undefined, options)` remove everything; a bound, `prefix`, `limit` or `offset` that is `undefined` is refused, and so is
+   * `undefined` as the only argument.
    */
-  clear(range?: RangeOptions<K>, options?: WriteOptions): Promise<void>;
+  clear(): Promise<void>;
+  clear(range: RangeOptions<K>, options?: WriteOptions): Promise<void>;
+  clear(range: undefined, options: WriteOptions): Promise<void>;
   /** Inserts unless there is an entry; gives the value that is there then. */
   getOrInsert(key: K, value: I, options?: SetOptions): Promise<V>;
   /**
@@ -139,7 +146,7 @@ export interface CollectionOptions<K, V, I = V> {
    * their class. It is about the default value codec: with `value` it is KV_INVALID_ARGUMENT. Default: that of `open`, and there false.
    */
   strictValues?: boolean | undefined;
-  /** Milliseconds after which entries expire that are stored through this handle without a time of their own. Default: never. */
+  /** Milliseconds after which entries expire that are stored through this handle without a time of their own, as in `SetOptions`. Default: never. */
   expireIn?: number | undefined;
   /**
    * Every value that is written through this handle has to fit it, and what it makes of the value is stored; KV_INVALID_VALUE otherwise, with

@@ -1,28 +1,31 @@
 // Ranges of keys, and what is read of them.
 import type { Bound, KeyPrefix } from '../codec/keys.ts';
 
-/** Bounds in key order, also where entries are read in reverse. All that are given apply together. */
+/**
+ * Bounds in key order, also where entries are read in reverse. All that are given apply together. One that is there and `undefined` is refused
+ * with KV_INVALID_ARGUMENT, as it would mean all.
+ */
 export interface Bounds<K> {
   /** Only keys after this one. */
-  gt?: Bound<K> | undefined;
+  gt?: Bound<K>;
   /** Only this key and those after it. */
-  gte?: Bound<K> | undefined;
+  gte?: Bound<K>;
   /** Only keys before this one. */
-  lt?: Bound<K> | undefined;
+  lt?: Bound<K>;
   /** Only this key and those before it. */
-  lte?: Bound<K> | undefined;
+  lte?: Bound<K>;
   /** Only keys that begin like this: a string's or byte string's start, or a tuple's leading elements. */
-  prefix?: KeyPrefix<K> | undefined;
+  prefix?: KeyPrefix<K>;
 }
 
 /** Which entries, in which order. */
 export interface Range<K> extends Bounds<K> {
   /** From the last key to the first. Default false. */
   reverse?: boolean | undefined;
-  /** Most entries. Default Infinity. */
-  limit?: number | undefined;
-  /** Entries left out at the start, O(log n). Default 0. */
-  offset?: number | undefined;
+  /** Most entries. Default Infinity. `clear` refuses `undefined`. */
+  limit?: number;
+  /** Entries left out at the start, O(log n). Default 0. `clear` refuses `undefined`. */
+  offset?: number;
 }
 
 /** Of a call that waits. */

@@ -27,7 +27,7 @@ export interface SyncReader<K, V> {
   /** As `entries`. */
   range(options: Range<K>): IterableIterator<[K, V]>;
   /** Entries whose keys begin with `prefix`. */
-  prefix(prefix: KeyPrefix<K>, options?: Range<K>): IterableIterator<[K, V]>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]>;
   /** What `entries(options)` would give first. O(log n). */
   first(options?: Range<K>): [K, V] | undefined;
   /** What `entries(options)` would give last. O(log n). */
@@ -54,8 +54,10 @@ export interface SyncWriter<K, V, I = V> {
   delete(key: K, options?: WriteOptions): boolean;
   /** Removes all or none; tells how many there were. */
   deleteMany(keys: Iterable<K>, options?: WriteOptions): number;
-  /** Removes all that `entries(range)` would give. */
-  clear(range?: Range<K>, options?: WriteOptions): void;
+  /** Removes all that `entries(range)` would give. What is `undefined` in it is refused, as by `Writer.clear`. */
+  clear(): void;
+  clear(range: Range<K>, options?: WriteOptions): void;
+  clear(range: undefined, options: WriteOptions): void;
   /** Inserts unless there is an entry; gives the value that is there then. */
   getOrInsert(key: K, value: I, options?: SetOptions): V;
   /** As `getOrInsert`; `compute` is called only if there is no entry. */
@@ -72,10 +74,8 @@ export interface SyncCollection<K, V, I = V> extends SyncReader<K, V>, SyncWrite
 
 /** What the callback of a synchronous transaction reads and writes. */
 export interface SyncTransaction<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
-  /** Another collection, of a handle of the asynchronous API. */
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
-  /** A collection by name, with the default codecs. */
-  collection<K2 = Key, V2 = unknown>(name: string): SyncCollection<K2, V2>;
+  /** Another collection, of a handle of the asynchronous API, or by name with the default codecs. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): SyncCollection<K2, V2, I2>;
 }
 
 /** A database whose engine runs in this thread, synchronously. Calls take effect in order with those of the asynchronous API. */

@@ -8,10 +8,10 @@ import type { SyncReader } from './sync.ts';
 export type BatchOp<K = Key, I = unknown> =
   | ({ readonly type: 'set'; readonly key: K; readonly value: I; readonly collection?: undefined } & Expiry)
   | { readonly type: 'delete'; readonly key: K; readonly collection?: undefined }
-  | { readonly type: 'check'; readonly key: K; readonly version: number | null; readonly collection?: undefined }
+  | { readonly type: 'check'; readonly key: K; readonly version: number | null | undefined; readonly collection?: undefined }
   | ({ readonly type: 'set'; readonly key: unknown; readonly value: unknown; readonly collection: CollectionReference } & Expiry)
   | { readonly type: 'delete'; readonly key: unknown; readonly collection: CollectionReference }
-  | { readonly type: 'check'; readonly key: unknown; readonly version: number | null; readonly collection: CollectionReference };
+  | { readonly type: 'check'; readonly key: unknown; readonly version: number | null | undefined; readonly collection: CollectionReference };
 
 /** What a commit gave. */
 export interface CommitInfo {
@@ -28,10 +28,13 @@ export interface Batch<K, I> {
   set(key: K, value: I, options?: Expiry): this;
   /** Throws a KvError for a key that cannot be stored; the batch stays as it was. */
   delete(key: K): this;
-  /** The batch is applied only if the entry is of this version, or, with `null`, if there is none; otherwise KV_CONFLICT. */
-  check(key: K, version: number | null): this;
-  /** The same batch, writing another collection. */
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Batch<K2, I2>;
+  /**
+   * The batch is applied only if the entry is of this version, or, with `null` or `undefined`, if there is none; otherwise KV_CONFLICT. So
+   * `check(key, (await db.getEntry(key))?.version)` says "unless it was changed since".
+   */
+  check(key: K, version: number | null | undefined): this;
+  /** The same batch, writing another collection: of a handle, or by name with the default codecs. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Batch<K2, I2>;
   /** Number of changes. */
   readonly length: number;
   /** Applies all or none; afterwards the batch is closed. */
@@ -87,15 +90,16 @@ export interface Transaction<K = Key, V = unknown, I = V> extends Reader<K, V>, 
   readonly status: 'active' | 'committed' | 'rolled-back';
   /** Number of the commit that it reads. It is asked for when it is awaited. */
   readonly baseVersion: Promise<number>;
-  /** Another collection in the same transaction. */
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Reader<K2, V2> & Writer<K2, V2, I2>;
-  /** A collection by name, with the default codecs. */
-  collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2> & Writer<K2, V2>;
+  /** Another collection in the same transaction: of a handle, or by name with the default codecs. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2>;
   /** Removes a collection with its entries and codecs; tells whether there was one. */
   dropCollection(name: string): Promise<boolean>;
   /** A state to go back to. O(1), whatever was written. */
   savepoint(): Savepoint;
-  /** Makes the writes visible and durable as one commit, or rejects with KV_CONFLICT, retryable. */
+  /**
+   * Makes the writes visible and durable as one commit, or rejects with KV_CONFLICT, retryable. It waits for writes that were called before. If one
+   * of them failed and nobody has taken notice of that, by `await`, `catch` or the like, nothing is committed and it rejects with that error.
+   */
   commit(options?: WriteOptions): Promise<CommitInfo>;
   /** As `commit`; a conflict is a result, not an exception. */
   tryCommit(options?: WriteOptions): Promise<Result<void>>;
@@ -114,10 +118,8 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   readonly version: Promise<number>;
   /** Synchronous reads of the same state, where `Database.sync` is available. */
   readonly sync: SyncReader<K, V>;
-  /** Another collection in the same state. */
-  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): Reader<K2, V2>;
-  /** A collection by name, with the default codecs. */
-  collection<K2 = Key, V2 = unknown>(name: string): Reader<K2, V2>;
+  /** Another collection in the same state: of a handle, or by name with the default codecs. */
+  collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2>;
   /** Idempotent. Iterators that were begun on it go on. */
   close(): Promise<void>;
   /** Closes it. */

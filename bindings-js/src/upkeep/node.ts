@@ -180,19 +180,19 @@ export async function recoverFully(
   return recoverInto(module, source, () => Directory.open(to, false, false), watch, watcher.reason);
 }
 
-function check(options: RestoreOptions): Watcher {
-  checkUpkeepOptions(options);
+function check(call: 'restore' | 'recover', options: RestoreOptions): Watcher {
+  checkUpkeepOptions(call, options);
   if (options.storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
   return new Watcher(options);
 }
 
 export async function restoreWith(load: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
-  const watcher = check(options);
+  const watcher = check('restore', options);
   await restoreFully(load, name, backup, options, watcher);
 }
 
 export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
-  const watcher = check(options);
+  const watcher = check('recover', options);
   const report = toRecoverReport(await recoverFully(load, name, into, options, watcher));
   watcher.done(report.entries);
   return report;

@@ -1,6 +1,9 @@
 // What a caller says to `restore` and `recover`, checked, and who is told how far they are.
-import { abortable, checkFunction } from '../client/async.ts';
+import { abortable, checkFunction, checkSignal } from '../client/async.ts';
+import { MAINTENANCE, checkNames } from '../client/names.ts';
+import { checkPlaceStorage, checkWasm, checkWorker } from '../client/options.ts';
 import { KvError } from '../errors.ts';
+import type { Names } from '../names.ts';
 import type { StorageFile } from '../types.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
 import type { Phase } from './job.ts';
@@ -41,13 +44,17 @@ export class Watcher {
   }
 }
 
-export function checkUpkeepOptions(options: RestoreOptions): void {
-  if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'options have to be an object');
-  const { overwrite = false, storage } = options;
+const RECOVER: Names<RecoverOptions> = { storage: 1, wasm: 1, worker: 1, ...MAINTENANCE };
+const RESTORE: Names<RestoreOptions> = { overwrite: 1, ...RECOVER };
+
+export function checkUpkeepOptions(call: 'restore' | 'recover', options: RestoreOptions): void {
+  checkNames(call, options, call === 'restore' ? RESTORE : RECOVER);
+  const { overwrite = false, storage, wasm, worker, signal } = options;
+  checkPlaceStorage(storage);
+  checkWasm(wasm);
+  checkWorker(worker);
+  checkSignal(signal);
   if (typeof overwrite !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'overwrite has to be a boolean');
-  if (storage !== undefined && storage !== 'indexeddb') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be "indexeddb" or left out');
-  }
 }
 
 export function isBlob(backup: unknown): backup is Blob {

@@ -5,7 +5,6 @@ import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
 import type { RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
-import { isWasmSource } from '../wasm.ts';
 import type { LoadModule } from '../wasm.ts';
 import { MADE_FILES } from './opfs.ts';
 import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf } from './options.ts';
@@ -20,14 +19,8 @@ type NextPiece = () => Promise<UpkeepPiece>;
 const CLEAN_ATTEMPTS = 10;
 const CLEAN_PAUSE_MS = 50;
 
-async function prepare(name: string, { storage, wasm, worker }: RecoverOptions, loadModule: LoadModule): Promise<WebAssembly.Module> {
+async function prepare(name: string, { storage, wasm }: RecoverOptions, loadModule: LoadModule): Promise<WebAssembly.Module> {
   directoryName(name);
-  if (wasm !== undefined && !isWasmSource(wasm)) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be a URL, a Response, bytes or a WebAssembly.Module');
-  }
-  if (worker !== undefined && !['string', 'function'].includes(typeof worker) && !(worker instanceof URL)) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
-  }
   if (storage === undefined) {
     const support = await checkSupport();
     if (!support.ok) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
@@ -101,7 +94,7 @@ async function upkeep(
 }
 
 export async function restoreIn(loadModule: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
-  checkUpkeepOptions(options);
+  checkUpkeepOptions('restore', options);
   const watcher = new Watcher(options);
   const path = String(name);
   const [blob, reader] = isBlob(backup) ? [backup, undefined] : [undefined, readerOf(backup)];
@@ -119,7 +112,7 @@ export async function restoreIn(loadModule: LoadModule, name: string | URL, back
 }
 
 export async function recoverIn(loadModule: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
-  checkUpkeepOptions(options);
+  checkUpkeepOptions('recover', options);
   const watcher = new Watcher(options);
   directoryName(String(name));
   const job: UpkeepJob = { kind: 'recover', name: String(name), into: String(into) };

@@ -6,7 +6,8 @@ import { checkCount, checkFunction, dispose, ignore, onAbort } from '../async.ts
 import type { CodecPair } from '../known-codecs.ts';
 import type { Connection } from '../connection.ts';
 import { Op } from '../protocol.ts';
-import { refuseWindow, toWindow } from '../range.ts';
+import { CHANGES, FOLLOW, WATCH, checkNames, onlyBounds } from '../names.ts';
+import { toWindow } from '../range.ts';
 import { CollectionReader } from '../reader.ts';
 import { NEWEST } from '../target.ts';
 import type { Target } from '../target.ts';
@@ -17,18 +18,19 @@ export function watch<K, V>(target: Target<K, V>, options: WatchOptions<K> = {})
   const { connection, index, key, value, name } = target;
   const { initial = false, signal } = options ?? {};
   const readAll = async (): Promise<Change<K, V>[]> => {
-    const entries = await new CollectionReader(target, NEWEST).entries(options).toArray();
+    const entries = await new CollectionReader(target, NEWEST).entries(onlyBounds(options)).toArray();
     return entries.map((entry) => ({ type: 'set', collection: name, key: entry[0], value: entry[1] }));
   };
   return new FeedIterator<K, V>({
     connection,
     prepare: () => {
-      refuseWindow(options);
+      // Also where it is not the one that reads the bounds.
+      checkNames('watch', options, WATCH);
       if (typeof initial !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'initial has to be a boolean');
       return new FixedDecoders({ key, value } as unknown as CodecPair);
     },
     since: undefined,
-    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(key, options).range),
+    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(key, 'watch', options, WATCH).range),
     signal,
     first: initial ? readAll : undefined,
   });
@@ -39,6 +41,7 @@ export function changes(connection: Connection, options: ChangesOptions = {}): C
   return new FeedIterator<unknown, unknown>({
     connection,
     prepare: () => {
+      checkNames('changes', options, CHANGES);
       if (since !== undefined) checkCount('since', since);
       const decoders = new StoredDecoders(connection);
       // Collections that are made later say their codecs in the feed.
@@ -69,12 +72,11 @@ export function subscribe<K, V>(
   listener: (commit: Commit<K, V>) => void,
 ): Subscription {
   checkFunction(listener);
-  refuseWindow(range);
   // What is wrong with the range is said at once.
-  toWindow(target.key, range);
-  const { gt, gte, lt, lte, prefix, signal } = range ?? {};
+  toWindow(target.key, 'subscribe', range, FOLLOW);
+  const { signal } = range ?? {};
   if (signal?.aborted) return { unsubscribe: ignore, [dispose]: ignore };
-  const commits = watch(target, { gt, gte, lt, lte, prefix });
+  const commits = watch(target, onlyBounds(range ?? {}));
   let isActive = true;
   const listen = async (): Promise<void> => {
     for await (const commit of commits) {
