@@ -55,7 +55,7 @@ export async function open<K = Key, V = unknown, I = V>(
   options: DurableObjectOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
   if (typeof storage?.sql?.exec !== 'function') throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be the storage of a Durable Object with SQLite, ctx.storage');
-  const checked = checkOptions(options ?? {}, NAMES);
+  const checked = checkOptions(options === undefined ? {} : options, NAMES);
   checked.signal?.throwIfAborted();
   const { wasm, name = 'main' } = options;
   if (!(wasm instanceof WebAssembly.Module)) {

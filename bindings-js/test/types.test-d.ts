@@ -49,6 +49,83 @@ void db.get(undefined);
 void db.get([1, 'a', [null, 2n, new Date(), new Uint8Array()]]);
 posts.keys().seek(['post']);
 
+// ── what is undefined does not widen a range ─────────────────────────────────
+declare const maybe: { id?: string; max?: number };
+// @ts-expect-error everything would go
+void numbers.clear({ prefix: maybe.id });
+// @ts-expect-error everything would go
+void numbers.clear({ gt: maybe.id });
+// @ts-expect-error everything would go
+void numbers.clear({ prefix: 'a', limit: maybe.max });
+// @ts-expect-error everything would go
+void numbers.clear(undefined);
+void numbers.clear(undefined, { durability: 'none' });
+void numbers.clear();
+// @ts-expect-error everything would be counted
+void numbers.count({ lte: maybe.id });
+// @ts-expect-error everything would be listed
+numbers.prefix(maybe.id);
+// @ts-expect-error a prefix is given once
+numbers.prefix('a', { prefix: 'b' });
+// @ts-expect-error everything would be watched
+numbers.watch({ gte: maybe.id });
+// @ts-expect-error everything would go
+numbers.sync.clear({ prefix: maybe.id });
+// @ts-expect-error everything would go
+numbers.sync.clear(undefined);
+void numbers.set('a', 1, { durability: undefined, signal: undefined, expireIn: undefined });
+void numbers.entries({ reverse: undefined, signal: undefined });
+
+// ── keys of a type that is not known yet ─────────────────────────────────────
+class Repo<K extends Key, V> {
+  readonly collection: Collection<K, V>;
+
+  constructor(collection: Collection<K, V>) {
+    this.collection = collection;
+  }
+
+  after(key: K): KvIterator<[K, V], K> {
+    return this.collection.entries({ gt: key, lte: key });
+  }
+
+  remove(from: K, prefix: K): Promise<void> {
+    return this.collection.clear({ gte: from, prefix });
+  }
+
+  beginning(key: K): KvIterator<[K, V], K> {
+    const entries = this.collection.prefix(key);
+    entries.seek(key);
+    return entries;
+  }
+
+  write(database: Database, key: K, value: V): Promise<CommitInfo> {
+    return database.batch().collection(this.collection).set(key, value).delete(key).commit();
+  }
+}
+void new Repo(posts).after(['post', 'ada', 1]);
+
+// ── collections by name or by handle ─────────────────────────────────────────
+declare const byEither: Collection<string, number> | string;
+db.batch().collection('users').set('a', { any: 'value' }).collection(numbers).set('a', 1);
+// @ts-expect-error a symbol is no key
+db.batch().collection('users').set(Symbol('a'), 1);
+void db.batch().collection<string, number>('users').set('a', 1).check('a', undefined).commit();
+db.batch().collection(byEither).set('a', 1);
+void db.transaction(async (tx) => {
+  const users = tx.collection('users');
+  same<typeof users, Reader<Key, unknown> & Writer<Key, unknown>>();
+  same<Awaited<ReturnType<ReturnType<typeof tx.collection<string, number>>['get']>>, number | undefined>();
+  await tx.collection(byEither).set('a', 1);
+});
+void db.snapshot().collection(byEither).get('a').then((value) => same<typeof value, number | undefined>());
+db.sync.transaction((tx) => tx.collection(byEither).set('a', 1));
+void numbers.getEntry('a').then((entry) => {
+  void numbers.batch([{ type: 'check', key: 'a', version: entry?.version }]);
+  return numbers.batch().check('a', entry?.version).set('a', 1).commit();
+});
+// @ts-expect-error a version is a number
+numbers.batch().check('a', 'b');
+
 // ── what calls give ──────────────────────────────────────────────────────────
 same<ReturnType<typeof numbers.get>, Promise<number | undefined>>();
 same<ReturnType<typeof numbers.getMany>, Promise<(number | undefined)[]>>();

@@ -18,13 +18,16 @@ export function attempt<T>(start: () => Promise<T>, signal?: AbortSignal): Promi
   }
 }
 
+/** Tells whether a signal is aborted already. */
+export function isAborted(signal: AbortSignal | undefined): boolean {
+  if (signal === undefined) return false;
+  if (typeof signal?.throwIfAborted === 'function') return signal.aborted;
+  throw new KvError('KV_INVALID_ARGUMENT', 'signal has to be an AbortSignal');
+}
+
 /** Throws the reason of a signal that is aborted already. */
 export function checkSignal(signal: AbortSignal | undefined): void {
-  if (signal === undefined) return;
-  if (typeof signal?.throwIfAborted !== 'function') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'signal has to be an AbortSignal');
-  }
-  signal.throwIfAborted();
+  if (isAborted(signal)) throw signal?.reason;
 }
 
 export function ignore(): void {}

@@ -48,8 +48,8 @@ export interface DatabaseInfo {
 function toTarget<K, V, I>(connection: Connection, name: string, options: CollectionOptions<K, V, I>, strictValues = false): Target<K, V> {
   const strict = checkStrict(options, strictValues);
   // Without an option the type parameters are the defaults' or the caller's word.
-  const key = checkCodec('key', options.key ?? (keyCodecs.any as unknown as NonNullable<typeof options.key>));
-  const value = checkCodec('value', options.value ?? valueCodecs.structured<V>({ strict }));
+  const key = checkCodec('key', options.key === undefined ? keyCodecs.any as unknown as NonNullable<typeof options.key> : options.key);
+  const value = checkCodec('value', options.value === undefined ? valueCodecs.structured<V>({ strict }) : options.value);
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
   const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);

@@ -1,6 +1,7 @@
 // Iterators: the helpers that all of them have, and those that other iterators are wrapped in.
 import type { KvIterator } from '../types.ts';
 import type { KeyPrefix } from '../codec/keys.ts';
+import { KvError } from '../errors.ts';
 import { abortable, asyncDispose, checkCount, checkFunction } from './async.ts';
 
 export type Step<T> = IteratorResult<T, undefined>;
@@ -96,7 +97,7 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
     const outer = this;
     let index = 0;
     async function* flatten(): AsyncGenerator<U, undefined> {
-      for await (const item of outer) yield* fn(item, index++);
+      for await (const item of outer) yield* checkItems(fn(item, index++));
       return undefined;
     }
     const inner = flatten();
@@ -153,6 +154,11 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
   protected interruptible<R>(work: Promise<R>): Promise<R> {
     return this.signal?.aborted ? work : abortable(work, this.signal);
   }
+}
+
+function checkItems<T extends object>(items: T): T {
+  if (Symbol.iterator in Object(items) || Symbol.asyncIterator in Object(items)) return items;
+  throw new KvError('KV_INVALID_ARGUMENT', 'the callback of flatMap has to give an iterable');
 }
 
 /** A number of items, of which `Infinity` is all. */

@@ -275,7 +275,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
       checkNames('commit', options, WRITE);
       if (options?.durability !== undefined) durabilityCode(options.durability);
       return this.#commit(options);
-    }, options?.signal ?? this.#state.options.signal);
+    }, options?.signal === undefined ? this.#state.options.signal : options.signal);
   }
 
   #commit(options: WriteOptions | undefined): Promise<CommitInfo> {

@@ -2,7 +2,7 @@
 import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../types/feed.ts';
 import { KvError } from '../../errors.ts';
 import type { Bounds, SignalOptions } from '../../types.ts';
-import { checkCount, checkFunction, dispose, ignore, onAbort } from '../async.ts';
+import { checkCount, checkFunction, dispose, ignore, isAborted, onAbort } from '../async.ts';
 import type { CodecPair } from '../known-codecs.ts';
 import type { Connection } from '../connection.ts';
 import { Op } from '../protocol.ts';
@@ -75,7 +75,7 @@ export function subscribe<K, V>(
   // What is wrong with the range is said at once.
   toWindow(target.key, 'subscribe', range, FOLLOW);
   const { signal } = range ?? {};
-  if (signal?.aborted) return { unsubscribe: ignore, [dispose]: ignore };
+  if (isAborted(signal)) return { unsubscribe: ignore, [dispose]: ignore };
   const commits = watch(target, onlyBounds(range ?? {}));
   let isActive = true;
   const listen = async (): Promise<void> => {
