@@ -14,31 +14,17 @@ export function isCollection(value: unknown): boolean {
   return typeof entries === 'function' && typeof setMany === 'function';
 }
 
-/** Steps from one word to the other: a letter more, less or another. */
-function distance(from: string, to: string): number {
-  let row = Array.from({ length: to.length + 1 }, (_, at) => at);
-  for (let at = 0; at < from.length; at++) {
-    let left = at + 1;
-    row = row.map((above, column) => {
-      if (column > 0) left = Math.min(left + 1, above + 1, row[column - 1]! + (from[at] === to[column - 1] ? 0 : 1));
-      return left;
-    });
-  }
-  return row[to.length]!;
-}
-
-/** The name that may have been meant. */
+/** The name that may have been meant: the other case, the beginning or end, or all but two letters in a row. */
 export function nearest(name: string, names: readonly string[]): string | undefined {
-  const given = name.toLowerCase().slice(0, 40);
-  let most = Math.max(1, given.length / 3) + 1;
-  let near: string | undefined;
-  for (const known of names) {
+  const given = name.toLowerCase();
+  return names.find((known) => {
     const word = known.toLowerCase();
-    const isPart = given.length > 2 && (given.startsWith(word) || word.endsWith(given));
-    const steps = isPart ? 1 : distance(given, word);
-    if (steps < most) [most, near] = [steps, known];
-  }
-  return near;
+    const longer = Math.max(given.length, word.length);
+    let [start, end] = [0, 0];
+    while (start < longer && given[start] === word[start]) start++;
+    while (end < longer - start && given.at(-1 - end) === word.at(-1 - end)) end++;
+    return longer - start - end <= Math.min(2, (longer + 1) >> 2) || (given.length > 2 && (given.startsWith(word) || word.endsWith(given)));
+  });
 }
 
 function unknown(name: string, call: string, names: readonly string[]): string {

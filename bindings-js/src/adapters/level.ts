@@ -25,7 +25,7 @@ export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptio
 };
 
 const OWN: Names<OwnOptions> = { storage: 1, lockTimeout: 1, durability: 1, cacheBytes: 1, thread: 1 };
-const NAMES = [...Object.keys(OWN), 'compression', 'createIfMissing', 'errorIfExists', 'keyEncoding', 'valueEncoding', 'passive', 'signal', 'storeEncoding'];
+const NAMES = [...Object.keys(OWN), 'compression', 'createIfMissing', 'errorIfExists', 'keyEncoding', 'valueEncoding', 'passive', 'signal'];
 
 function checked<T extends object>(options: T): T {
   if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'the options of MangroveLevel have to be an object');

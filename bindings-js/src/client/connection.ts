@@ -257,7 +257,7 @@ export class Connection {
   /** Throws where a write would not belong to the transaction whose callback runs. */
   checkOutside(): void {
     if (this.#isInCallback) {
-      throw new KvError('KV_INVALID_ARGUMENT', 'in the callback of a transaction this would write outside of it; write to its argument, tx or tx.collection(…)');
+      throw new KvError('KV_INVALID_ARGUMENT', 'this would write outside of the transaction whose callback runs; use tx or tx.collection(…)');
     }
   }
 

@@ -53,7 +53,7 @@ export function checkNames(call: string, options: unknown, names: object): void 
 
 export function checkOp(op: BatchOp<unknown, unknown>): void {
   const names = OPS[op?.type];
-  if (names === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'an operation of a batch has to be an object whose type is "set", "delete" or "check"');
+  if (names === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the type of a batch operation has to be "set", "delete" or "check"');
   checkNames(op.type, op, names);
 }
 
