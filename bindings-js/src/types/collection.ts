@@ -114,7 +114,9 @@ export interface Writer<K, V, I = V> {
    * `undefined` as the only argument.
    */
   clear(): Promise<void>;
+  /** As `clear()`, of a range. */
   clear(range: RangeOptions<K>, options?: WriteOptions): Promise<void>;
+  /** As `clear()`, with options. */
   clear(range: undefined, options: WriteOptions): Promise<void>;
   /** Inserts unless there is an entry; gives the value that is there then. */
   getOrInsert(key: K, value: I, options?: SetOptions): Promise<V>;

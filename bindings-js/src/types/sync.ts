@@ -56,7 +56,9 @@ export interface SyncWriter<K, V, I = V> {
   deleteMany(keys: Iterable<K>, options?: WriteOptions): number;
   /** Removes all that `entries(range)` would give. What is `undefined` in it is refused, as by `Writer.clear`. */
   clear(): void;
+  /** As `clear()`, of a range. */
   clear(range: Range<K>, options?: WriteOptions): void;
+  /** As `clear()`, with options. */
   clear(range: undefined, options: WriteOptions): void;
   /** Inserts unless there is an entry; gives the value that is there then. */
   getOrInsert(key: K, value: I, options?: SetOptions): V;
