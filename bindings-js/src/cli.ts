@@ -1,7 +1,6 @@
 #!/usr/bin/env node
 // `mangrove-kv`: the command line tool. Its verbs, options, output and exit codes are those of the native tool, whose page has them.
 import * as fs from 'node:fs';
-import process from 'node:process';
 import { PROGRAM, helpOf, parseArguments } from './cli/arguments.ts';
 import type { Parsed, Usage } from './cli/arguments.ts';
 import { BENCH, bench } from './cli/bench.ts';

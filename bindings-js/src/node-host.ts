@@ -1,7 +1,6 @@
 // What the entries for Node, Deno and Bun share: the engine runs in the caller's thread, a database is a directory.
 import * as fs from 'node:fs';
 import { join, resolve } from 'node:path';
-import process from 'node:process';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Key } from './codec/keys.ts';
 import { abortable } from './client/async.ts';
@@ -72,7 +71,7 @@ function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOp
   return new Kind(module, place.storage, engine, release);
 }
 
-function openInWorker(
+async function openInWorker(
   loader: NodeLoader,
   module: WebAssembly.Module,
   place: Place,
@@ -89,7 +88,9 @@ function openInWorker(
       throw new KvError('KV_INVALID_ARGUMENT', 'here worker has to be the URL of dist/node-worker.js');
     }
     const script = source === undefined ? loader.worker() : new URL(source, pathToFileURL(`${process.cwd()}/`));
-    port = new NodeWorkerPort(script, place.release);
+    // Its import replaces globals in Deno, so only those who need it have it.
+    const { Worker } = await import('node:worker_threads');
+    port = new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
   } catch (error) {
     place.release();
     throw error instanceof KvError ? error : new KvError('KV_UNSUPPORTED', 'the worker could not be started (no-worker)', { cause: error });

@@ -1,6 +1,5 @@
 // The compiled engine where files can be read, also synchronously.
 import * as fs from 'node:fs';
-import process from 'node:process';
 import { pathToFileURL } from 'node:url';
 import { KvError } from './errors.ts';
 import { toKvError } from './storage/node-fs.ts';

@@ -1,10 +1,12 @@
 // A thread of Node, Deno or Bun in the words of a browser's worker.
-import { Worker } from 'node:worker_threads';
+import type { Worker, WorkerOptions } from 'node:worker_threads';
 import type { WorkerPort } from './client/worker-port.ts';
 import type { WorkerMessage } from './client/worker-protocol.ts';
 
 /** It keeps the process alive while somebody waits for a reply, and not longer. */
 export class NodeWorkerPort implements WorkerPort {
+  /** The flags of the program are its own: one of them may say that it is no file. */
+  static readonly options: WorkerOptions = { execArgv: [] };
   onmessage: WorkerPort['onmessage'] = null;
   onerror: WorkerPort['onerror'] = null;
   onmessageerror: WorkerPort['onmessageerror'] = null;
@@ -14,9 +16,8 @@ export class NodeWorkerPort implements WorkerPort {
   #awaited = 0;
 
   /** `release` is called when the thread has ended. */
-  constructor(script: string | URL, release: () => void) {
-    // The flags of the program are its own: one of them may say that it is no file.
-    this.#worker = new Worker(script, { execArgv: [] });
+  constructor(worker: Worker, release: () => void) {
+    this.#worker = worker;
     this.#worker.on('message', (data: WorkerMessage) => this.#onMessage(data));
     this.#worker.on('messageerror', () => this.onmessageerror?.());
     this.#worker.on('error', (error: Error) => this.#fail(error.message));

@@ -1,5 +1,4 @@
 // Progress on standard error.
-import process from 'node:process';
 import { note } from './streams.ts';
 
 /** Between two reports. */

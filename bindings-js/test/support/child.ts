@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { runtimeArgs } from './runtime.ts';
 
 const MAIN = fileURLToPath(new URL('./child-main.mjs', import.meta.url));
 
@@ -16,8 +17,7 @@ export interface Child {
 }
 
 export function runChild(args: string[]): Child {
-  const runtimeArgs = 'Deno' in globalThis ? ['run', '--allow-all', '--no-lock', '--node-modules-dir=manual'] : [];
-  const child = spawn(process.execPath, [...runtimeArgs, MAIN, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [...runtimeArgs(), MAIN, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(child, 'exit');
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {

@@ -1,0 +1,47 @@
+// Importing the package has no effect: on the process, on what is global, on standard input.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { runtimeArgs } from './support/runtime.ts';
+
+const PROGRAM = fileURLToPath(new URL('./support/import-main.mjs', import.meta.url));
+/** Scripts of workers, which begin to serve, and files that are no modules. */
+const NO_ENTRIES = ['./worker', './node-worker', './worker-indexeddb', './worker-upkeep', './mangrove_bg.wasm', './mangrove_upkeep_bg.wasm', './package.json'];
+
+function entries(): string[] {
+  const { exports } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { exports: object };
+  return Object.keys(exports).filter((name) => !NO_ENTRIES.includes(name)).map((name) => name.replace('.', 'mangrove-kv'));
+}
+
+/** What the program printed, and its exit code, if what it reads comes in two parts with a pause between them. */
+async function run(entry: string): Promise<{ out: string; code: number }> {
+  const child = spawn(process.execPath, [...runtimeArgs(), PROGRAM, entry], { stdio: ['pipe', 'pipe', 'inherit'] });
+  let out = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => { out += text; });
+  const closed = once(child, 'close');
+  // It reads now.
+  while (!out.includes('imported\n')) await Promise.race([once(child.stdout, 'data'), closed]);
+  await pause(50);
+  child.stdin.write('first ');
+  await pause(50);
+  child.stdin.end('second');
+  const [code] = await closed as [number];
+  return { out, code };
+}
+
+for (const entry of entries()) {
+  test(`importing ${entry} changes nothing, and standard input can be read as before`, async () => {
+    const { out, code } = await run(entry);
+    const report = JSON.parse(out.slice(out.indexOf('\n') + 1)) as Record<string, unknown>;
+    assert.deepEqual(report, { timers: [], globals: [], listeners: [], resources: [], input: 'first second' });
+    assert.equal(code, 0);
+  });
+}
+
+test('all entries of the package are imported', () => {
+  assert.ok(entries().length > 10);
+});
