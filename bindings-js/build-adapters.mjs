@@ -12,7 +12,6 @@ export async function bundleAdapters(source, outdir) {
     format: 'esm',
     platform: 'neutral',
     target: 'es2022',
-    minify: true,
     sourcemap: true,
     legalComments: 'none',
     logLevel: 'warning',

@@ -30,7 +30,8 @@ export function writeGlue(directory, name) {
   let body = LOADERS.reduce(cut, original);
   body = cut(body, EXPORT_LIST).replace(EXPORT, '');
   if (/^(?:export|import) /m.test(body)) throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
-  const code = `export function instantiate(wasmModuleToUse) {\n${body}\nconst { memory } = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, memory };\n}\n`;
+  // A test environment may put others in their place between the import and an open.
+  const code = `const { TextDecoder, TextEncoder } = globalThis;\nexport function instantiate(wasmModuleToUse) {\n${body}\nconst { memory } = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, memory };\n}\n`;
   writeFileSync(join(directory, 'glue.js'), code);
   writeFileSync(join(directory, 'glue.d.ts'), typesOf(name, names));
 }

@@ -56,6 +56,7 @@ const DIST_INPUTS = [
   'bindings-js/dist',
 ];
 
+/** Node prints the line that an uncaught error comes from, so those for Node, Deno and Bun have lines; `source` is another name in src. */
 const ENTRIES = [
   { name: 'index', platform: 'browser' },
   { name: 'inline', platform: 'browser' },
@@ -73,6 +74,7 @@ const ENTRIES = [
   { name: 'node-worker', platform: 'node' },
   { name: 'node-upkeep', platform: 'node' },
   { name: 'node-upkeep-inline', platform: 'node' },
+  { name: 'node-layout', source: 'layout', platform: 'node' },
   { name: 'cli', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
@@ -129,16 +131,17 @@ function writeInline(directory, name) {
 /** The engine in the page's own thread, IndexedDB, layouts, and restoring and recovering are files of their own, as few load them. */
 const rareStaysApart = {
   name: 'rare-stays-apart',
-  setup({ onResolve }) {
-    onResolve({ filter: /^\.\.\/layout\.ts$/ }, () => ({ path: './layout.js', external: true }));
+  setup({ onResolve, initialOptions }) {
+    const layout = initialOptions.platform === 'node' ? './node-layout.js' : './layout.js';
+    onResolve({ filter: /^\.\.\/layout\.ts$/ }, () => ({ path: layout, external: true }));
     onResolve({ filter: /^\.\/(?:local|indexeddb|(?:node-)?upkeep(?:-inline)?)\.ts$/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
   },
 };
 
 async function bundle() {
-  const results = await Promise.all(ENTRIES.map(({ name, platform, external = [] }) => build({
-    entryPoints: [join(HERE, 'src', `${name}.ts`)],
+  const results = await Promise.all(ENTRIES.map(({ name, source = name, platform, external = [] }) => build({
+    entryPoints: [join(HERE, 'src', `${source}.ts`)],
     outfile: join(DIST, `${name}.js`),
     absWorkingDir: HERE,
     bundle: true,
@@ -146,7 +149,7 @@ async function bundle() {
     platform,
     external,
     target: 'es2022',
-    minify: true,
+    minify: platform !== 'node' && name !== 'testing',
     sourcemap: true,
     metafile: true,
     legalComments: 'none',
@@ -166,7 +169,7 @@ async function bundle() {
 const WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.url\),\{type:"module"/;
 const INDEXEDDB_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
 const UPKEEP_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-upkeep\.js",import\.meta\.url\),\{type:"module"/;
-const UPKEEP_MODULE_REFERENCE = /new URL\("\.\/mangrove_upkeep_bg\.wasm",import\.meta\.url\)/;
+const UPKEEP_MODULE_REFERENCE = /new URL\("\.\/mangrove_upkeep_bg\.wasm", ?import\.meta\.url\)/;
 const MODULE_REFERENCE = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
 
 function checkAssetReferences() {

@@ -96,7 +96,7 @@ export class EngineHost implements LookupEngine, Swept {
       return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options);
     } catch (error) {
       tracked.closeAll();
-      throw isPlain(error) ? fromPlain(error) : crashed(instance, error);
+      throw isPlain(error) ? fromPlain(inJavaScript(error)) : crashed(instance, error);
     }
   }
 
@@ -356,6 +356,12 @@ export class EngineHost implements LookupEngine, Swept {
     this.#instance = undefined;
     this.#view = new Uint8Array(0);
   }
+}
+
+/** The engine's names of options are spelled as in Rust. */
+function inJavaScript({ code, message, retryable }: PlainError): PlainError {
+  const isAboutOption = code === 'KV_INVALID_ARGUMENT';
+  return { code, message: isAboutOption ? message.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) : message, retryable };
 }
 
 function toInstance(module: WebAssembly.Module): Instance {

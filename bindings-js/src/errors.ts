@@ -7,11 +7,16 @@ export type KvErrorCode =
 
 /** Every error of this package. The message names the thing that failed and what to do. */
 export class KvError extends Error {
-  override readonly name = 'KvError';
+  declare readonly name: 'KvError';
   /** What happened, for programs. */
   readonly code: KvErrorCode;
   /** Whether the same call can succeed later without a change to the program. */
   readonly retryable: boolean;
+
+  static {
+    // Also where a minifier calls the class something else. A field would be shown as a property of each error.
+    for (const owner of [this, this.prototype]) Object.defineProperty(owner, 'name', { value: 'KvError', writable: true });
+  }
 
   /** For codecs and storages of your own. `message` names the thing and what to do. */
   constructor(code: KvErrorCode, message: string, options: { cause?: unknown; retryable?: boolean } = {}) {

@@ -5,6 +5,7 @@
  */
 import { RANGE, checkNames, onlyBounds } from './client/names.ts';
 import { KvError } from './errors.ts';
+import { AbortController, queueMicrotask } from './platform.ts';
 import type { Collection, Range } from './types.ts';
 
 /** What a live query holds; each is an object that does not change. */

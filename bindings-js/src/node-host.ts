@@ -1,6 +1,6 @@
 // What the entries for Node, Deno and Bun share: the engine runs in the caller's thread, a database is a directory.
 import * as fs from 'node:fs';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { Key } from './codec/keys.ts';
 import { abortable } from './client/async.ts';
@@ -38,6 +38,8 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const checked = checkOptions(options);
   const { signal } = checked;
   signal?.throwIfAborted();
+  // Before anything is waited for, so that the error leads to the caller.
+  if (checked.storage === 'auto' || checked.storage === 'fs') toPath(name);
   const module = await abortable(loader.load(checked.wasm), signal);
   const place = await toPlace(name, checked);
   const isLocked = isExclusive(place, checked);
@@ -138,20 +140,44 @@ function noIndexedDb(): KvError {
   return new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 
+/** What begins as a URL does. A drive has one letter. */
+const URL_START = /^(?:file:|[a-z][a-z\d+.-]+:\/\/)/i;
+
+/** The path of a database's directory. */
 export function toPath(name: string | URL): string {
-  try {
-    if (name instanceof URL) return fileURLToPath(name);
-    if (typeof name === 'string' && name !== '' && !name.includes('\0')) return resolve(name);
-  } catch {
-    // No file: URL.
+  if (typeof name === 'string') {
+    if (URL_START.test(name)) {
+      throw new KvError('KV_INVALID_ARGUMENT', `"${name}" is a URL in a string, not a path; pass a path, or new URL("file:///…")`);
+    }
+    if (name !== '' && !name.includes('\0')) return resolve(name);
   }
-  throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
+  // The class of another realm, or of a test environment, is another one.
+  const { href } = (name ?? {}) as Partial<URL>;
+  if (typeof href !== 'string') throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
+  try {
+    return fileURLToPath(href);
+  } catch (cause) {
+    throw new KvError('KV_INVALID_ARGUMENT', `the URL ${href} is no path on this machine; pass a path or a file: URL`, { cause });
+  }
+}
+
+/** A file where a directory has to be, the path itself or one above it. */
+function fileInTheWay(path: string): string | undefined {
+  for (let at = path; ; at = dirname(at)) {
+    try {
+      return fs.statSync(at).isDirectory() ? undefined : at;
+    } catch (error) {
+      if (!isMissing(error) || at === dirname(at)) return undefined;
+    }
+  }
 }
 
 export function prepareDirectory(path: string, create: boolean): void {
   const data = join(path, DATA_FILE);
   try {
     if (fs.existsSync(data)) return;
+    const file = fileInTheWay(path);
+    if (file !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `${file} is a file; the name has to be that of a directory, which holds the database`);
     if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
     const first = fs.mkdirSync(path, { recursive: true });
     // Each new directory is a name in its parent.

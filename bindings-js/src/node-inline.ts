@@ -3,7 +3,7 @@ import { Buffer } from 'node:buffer';
 import { gunzipSync } from 'node:zlib';
 import packed from '../build/wasm/inline.js';
 import type { Key } from './codec/keys.ts';
-import { openIn, openSyncIn } from './node-host.ts';
+import { openIn, openSyncIn, toPath } from './node-host.ts';
 import { createNodeLoader } from './node-wasm.ts';
 import type { Database, OpenOptions, SyncDatabase } from './types.ts';
 import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
@@ -38,10 +38,12 @@ export async function restore(
   backup: ReadableStream<Uint8Array> | Blob,
   options: RestoreOptions = {},
 ): Promise<void> {
+  toPath(name);
   return (await import('./node-upkeep-inline.ts')).restore(name, backup, options);
 }
 
 /** As `recover` of `mangrove-kv`. */
 export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+  for (const each of [name, into]) toPath(each);
   return (await import('./node-upkeep-inline.ts')).recover(name, into, options);
 }

@@ -4,7 +4,7 @@
  * @module mangrove-kv
  */
 import type { Key } from './codec/keys.ts';
-import { openIn, openSyncIn } from './node-host.ts';
+import { openIn, openSyncIn, toPath } from './node-host.ts';
 import { createNodeLoader } from './node-wasm.ts';
 import type { Database, OpenOptions, SyncDatabase } from './types.ts';
 import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
@@ -58,6 +58,7 @@ export async function restore(
   backup: ReadableStream<Uint8Array> | Blob,
   options: RestoreOptions = {},
 ): Promise<void> {
+  toPath(name);
   return (await import('./node-upkeep.ts')).restore(name, backup, options);
 }
 
@@ -71,5 +72,6 @@ export async function restore(
  * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is no error; it is in what this gives.
  */
 export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
+  for (const each of [name, into]) toPath(each);
   return (await import('./node-upkeep.ts')).recover(name, into, options);
 }

@@ -4,10 +4,12 @@ import { once } from 'node:events';
 import { mock, test } from 'node:test';
 import { open, openSync } from 'mangrove-kv';
 import type { CustomStorage, Database, KvError } from 'mangrove-kv';
+import { report } from '../src/client/events.ts';
 import { SWEEP_ENTRIES, SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/sweep.ts';
 import { runChild } from './support/child.ts';
 import { CrashingStorage, FaultyStorage, failure } from './support/faulty-storage.ts';
 import { code, rejects, withMemory, withPath } from './support/kit.ts';
+import { runScript } from './support/runtime.ts';
 
 /** What was reported, in order. */
 function record(db: Database): [type: string, detail: unknown][] {
@@ -55,6 +57,28 @@ test('what waits for events of the platform understands them', async () => {
   await db.close();
   assert.equal((await closed as [Event])[0].type, 'close');
   assert.equal(calls, 2);
+});
+
+for (const thread of ['same', 'worker']) {
+  test(`what an environment puts in the place of the platform's after the import is not used, engine in thread "${thread}"`, () => withPath(async (path) => {
+    const { out, err, code } = await runScript('./replaced-main.mjs', [path, thread]);
+    assert.equal(err, '');
+    assert.deepEqual(JSON.parse(out), { count: 3000, ok: true, hasBackup: true, live: 2, events: ['blocked', true, 'close', true] });
+    assert.equal(code, 0);
+  }));
+}
+
+test('where the platform cannot tell of an event, what is being done goes on', async () => {
+  const broken = new EventTarget();
+  let calls = 0;
+  broken.dispatchEvent = () => {
+    calls++;
+    throw new TypeError('it is no Event');
+  };
+  const db = await open('x', { storage: 'memory' });
+  report(broken, db, 'close', { reason: undefined });
+  assert.equal(calls, 1);
+  await db.close();
 });
 
 test('an engine that dies reports an error, then the close', async () => {

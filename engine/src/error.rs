@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use crate::conflict::Conflict;
+
 /// Result of every fallible operation of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -88,10 +90,7 @@ pub enum Error {
         what: String,
     },
     /// A later commit wrote what an optimistic transaction read or, under snapshot isolation, wrote. Nothing was changed; run it again.
-    Conflict {
-        /// Collection, and key where one is known.
-        what: String,
-    },
+    Conflict(Box<Conflict>),
     /// What was open in a state of the database is gone with the process or tab that kept it.
     SnapshotLost,
     /// Changes are asked for that are no longer kept.
@@ -208,7 +207,7 @@ impl Error {
                 "KV_INVALID_ARGUMENT"
             }
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
-            Self::Conflict { .. } => "KV_CONFLICT",
+            Self::Conflict(_) => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
             Self::SnapshotLost => "KV_SNAPSHOT_LOST",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
@@ -220,7 +219,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Locked { .. } | Self::StorageFull { .. } | Self::Conflict { .. } | Self::SnapshotLost
+            Self::Locked { .. } | Self::StorageFull { .. } | Self::Conflict(_) | Self::SnapshotLost
         )
     }
 }
@@ -269,9 +268,7 @@ impl fmt::Display for Error {
                 write!(f, "the value has {len_bytes} bytes, at most {max_bytes} are allowed")
             }
             Self::InvalidArgument { what } => f.write_str(what),
-            Self::Conflict { what } => {
-                write!(f, "{what} was changed by another commit; run the transaction again")
-            }
+            Self::Conflict(conflict) => conflict.fmt(f),
             Self::TruncatedFeed { horizon } => {
                 write!(
                     f,

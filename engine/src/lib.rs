@@ -51,6 +51,7 @@ mod block;
 mod cache;
 mod checkpoint;
 mod clock;
+mod conflict;
 mod database;
 mod error;
 #[cfg(feature = "fuzzing")]
@@ -71,6 +72,7 @@ pub use background::Background;
 pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
 pub use block::Compression;
 pub use clock::Clock;
+pub use conflict::{Conflict, ConflictReason};
 pub use database::{
     Change, Changes, CollectionInfo, Commit, Cursor, Database, OpenFlush, Options, Snapshot, Stats, Tree, Verification,
     VerifyProgress, VerifyReport,

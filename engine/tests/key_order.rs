@@ -353,7 +353,9 @@ fn conflicts_are_found_among_ordered_keys() -> Result<(), Error> {
         other.set("c", written, b"")?;
         other.commit(Durability::None)?;
         match transaction.commit(Durability::None) {
-            Err(Error::Conflict { what }) => assert!(conflicts && what.contains("key d"), "{what}"),
+            Err(Error::Conflict(conflict)) => {
+                assert!(conflicts && conflict.key.as_deref() == Some(&b"d"[..]), "{conflict}");
+            }
             result => assert!(result.is_ok() && !conflicts),
         }
     }

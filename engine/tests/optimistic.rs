@@ -308,7 +308,7 @@ fn write_skew_is_seen_by_serializable_transactions_only() {
         let Err(error @ Error::Conflict { .. }) = result else {
             panic!("{result:?}")
         };
-        assert!(error.to_string().contains("key a") && error.is_retryable());
+        assert!(error.to_string().contains("key a of collection \"c\" was changed") && error.is_retryable());
         assert_eq!(error.code(), "KV_CONFLICT");
     }
 }

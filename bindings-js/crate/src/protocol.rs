@@ -454,12 +454,24 @@ impl Writer {
         self.error(error);
     }
 
-    /// A whole reply that is an error.
+    /// A whole reply that is an error. Where its message is about a key, collection and key follow, and [`KEY_PLACE`] stands for the key.
     pub fn error(&mut self, error: &Error) {
+        let conflict = match error {
+            Error::Conflict(conflict) => conflict.key.as_deref().map(|key| (conflict, key)),
+            _ => None,
+        };
         self.bytes.push(1);
         self.bytes(error.code().as_bytes());
-        self.bytes(error.to_string().as_bytes());
-        self.flag(error.is_retryable());
+        match conflict {
+            Some((conflict, _)) => self.bytes(conflict.message(KEY_PLACE).as_bytes()),
+            None => self.bytes(error.to_string().as_bytes()),
+        }
+        self.bytes
+            .push(u8::from(error.is_retryable()) | if conflict.is_some() { HAS_KEY } else { 0 });
+        if let Some((conflict, key)) = conflict {
+            self.bytes(conflict.collection.as_deref().unwrap_or_default().as_bytes());
+            self.bytes(key);
+        }
     }
 
     /// One byte: 0 or 1.
@@ -555,6 +567,10 @@ impl Writer {
         self.bytes[at + COUNT_BYTES - 1] &= 0x7f;
     }
 }
+
+/// Stands in a message for the key that the client shows as it was written.
+const KEY_PLACE: &str = "\0";
+const HAS_KEY: u8 = 2;
 
 const COUNT_BYTES: usize = 5;
 /// Most items that fit the room kept for their number.

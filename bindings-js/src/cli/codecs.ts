@@ -2,7 +2,6 @@
 import { Buffer } from 'node:buffer';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key, KeyCodec } from '../codec/keys.ts';
-import { encodeKey } from '../client/codecs.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
 import { inside, invalid } from './failure.ts';
@@ -151,7 +150,7 @@ export function codecsOf(keyId: string, valueId: string, raw: Raw): CliCodecs {
     readKey,
     parseKey: (json) => inside('the key', () => {
       const parsed = readKey(json);
-      encodeKey(key, parsed);
+      key.encode(parsed);
       return parsed;
     }),
     showKey: (shown) => print(own === undefined ? showRaw(raw, shown as Uint8Array) : fromKey(shown)),

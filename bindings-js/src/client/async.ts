@@ -1,5 +1,6 @@
 // Small helpers around promises.
 import { KvError } from '../errors.ts';
+import { MessageChannel } from '../platform.ts';
 
 // Older Safari lacks the symbols; these are the ones that polyfills use.
 const symbols = Symbol as unknown as Record<'dispose' | 'asyncDispose', symbol | undefined>;

@@ -1,5 +1,6 @@
 // A thread that waits falls asleep, and to wake it takes longer than to look an entry up. So one that has just answered stays awake for a
 // moment, as the next message is likely to be near, and one that asks stays awake for as long as answers lately took no longer than that.
+import { MessageChannel } from '../platform.ts';
 
 /** Turns of the event loop, of a few microseconds each. What else there is to do gets its turn between them. */
 const TURNS = 40;

@@ -1,11 +1,13 @@
 // Requests with what reads their replies, for promises and for the synchronous face alike.
-import type { Bounds, Entry } from '../types.ts';
+import { keyText } from '../codec/key-text.ts';
+import type { Key } from '../codec/keys.ts';
+import type { Bounds, Entry, Range } from '../types.ts';
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
 import type { ChangeList } from './changes.ts';
 import { decodeKey, decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import type { Lookups } from './lookup.ts';
-import { checkIterable } from './names.ts';
+import { BOUNDS, checkIterable } from './names.ts';
 import { Op } from './protocol.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 import { toWindow } from './range.ts';
@@ -42,7 +44,7 @@ export class ReadCalls<K, V> {
   }
 
   get(key: K): Call<V | undefined> {
-    const bytes = encodeKey(this.#target.key, key);
+    const bytes = encodeKey(this.#target, key);
     return this.#call(Op.get, (writer) => writer.bytes(bytes), (reader) => this.#optional(reader.optional()));
   }
 
@@ -57,7 +59,7 @@ export class ReadCalls<K, V> {
   }
 
   getEntry(key: K): Call<Entry<K, V> | undefined> {
-    const bytes = encodeKey(this.#target.key, key);
+    const bytes = encodeKey(this.#target, key);
     return this.#call(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
       const value = reader.optional();
       if (value === undefined) return undefined;
@@ -74,8 +76,8 @@ export class ReadCalls<K, V> {
   }
 
   rank<T>(key: K, options: Bounds<K> | undefined, names: Names<T>): Call<number> {
-    const { range } = toWindow(this.#target.key, 'rank', options, names);
-    const bytes = encodeKey(this.#target.key, key);
+    const { range } = toWindow(this.#target, 'rank', options, names);
+    const bytes = encodeKey(this.#target, key);
     return this.#call(Op.rank, (writer) => writer.range(range).bytes(bytes), (reader) => reader.uv());
   }
 
@@ -88,6 +90,20 @@ export class ReadCalls<K, V> {
       const key = reader.bytes();
       const value = reader.bytes();
       return [decodeKey(this.#target.key, key), this.#value(value)];
+    });
+  }
+
+  /**
+   * For when nothing was found: fails if the prefix is a string and keys that are arrays begin with it. Undefined where that cannot be.
+   */
+  misread({ prefix, offset }: Range<K> = {}): Call<void> | undefined {
+    if (typeof prefix !== 'string' || offset || this.#target.key.id !== 'any') return undefined;
+    const { range } = toWindow(this.#target as unknown as Target<Key, V>, 'prefix', { gte: [prefix], lt: [`${prefix}\uffff`] }, BOUNDS);
+    return this.#call(Op.edge, (writer) => writer.range(range).u8(0), (reader) => {
+      if (reader.u8() === 0) return;
+      reader.bytes();
+      reader.bytes();
+      throw new KvError('KV_INVALID_ARGUMENT', `the keys that begin with ${keyText(prefix)} are arrays, as a prefix of them has to be: ${keyText([prefix])}`);
     });
   }
 
@@ -116,7 +132,7 @@ export class ReadCalls<K, V> {
     const { lookups } = this.#target.connection;
     const found = lookups ? look(lookups, list) : ASK;
     if (found !== ASK) return found;
-    const encoded = list.map((key) => encodeKey(this.#target.key, key));
+    const encoded = list.map((key) => encodeKey(this.#target, key));
     return this.#call(op, (writer) => {
       writer.uv(encoded.length);
       for (const bytes of encoded) writer.bytes(bytes);
@@ -142,7 +158,7 @@ export function clearCall<K, V>({ index }: Target<K, V>, { range }: Window): Cal
 }
 
 export function getOrInsertCall<K, V>(target: Target<K, V>, keyBytes: Uint8Array, value: V, expiresAt: number): Call<V> {
-  const valueBytes = encodeValue(target.value, value);
+  const valueBytes = encodeValue(target, value);
   return {
     write: (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
     // A value that is inserted comes out as a copy, like one that is found.

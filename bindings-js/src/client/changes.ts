@@ -33,7 +33,7 @@ export class ChangeList {
       this.put(target, key, valid as V, expiresAt);
       return;
     }
-    const keyBytes = encodeKey(target.key, key);
+    const keyBytes = encodeKey(target, key);
     const later = valid.then((output) => {
       const writer = new RequestWriter();
       putSet(writer, target, keyBytes, output, expiresAt);
@@ -57,20 +57,20 @@ export class ChangeList {
     } else {
       // A codec of the caller's may fail, or add to this very batch.
       writer.truncate(start);
-      putSet(writer, target, encodeKey(target.key, key), value, expiresAt);
+      putSet(writer, target, encodeKey(target, key), value, expiresAt);
     }
     this.#length++;
   }
 
   /** Lets the batch through only if the entry is of this version, or, with `null`, if there is none. */
   check<K, V>(target: Target<K, V>, key: K, version: number | null | undefined): void {
-    const keyBytes = encodeKey(target.key, key);
+    const keyBytes = encodeKey(target, key);
     this.#writer.u8(CHECK).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
     this.#length++;
   }
 
   delete<K, V>(target: Target<K, V>, key: K): void {
-    const keyBytes = encodeKey(target.key, key);
+    const keyBytes = encodeKey(target, key);
     this.#writer.u8(DELETE).uv(target.index).bytes(keyBytes);
     this.#length++;
   }
@@ -93,7 +93,7 @@ function putSet<K, V>(
   value: V,
   expiresAt: number,
 ): void {
-  const valueBytes = encodeValue(target.value, value);
+  const valueBytes = encodeValue(target, value);
   writer.u8(expiresAt === 0 ? SET : SET_EXPIRING).uv(target.index).bytes(keyBytes).bytes(valueBytes);
   if (expiresAt !== 0) writer.uv(expiresAt);
 }

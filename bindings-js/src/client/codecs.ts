@@ -10,27 +10,45 @@ export function typed(code: KvErrorCode, message: string, cause: unknown): KvErr
   return (cause as Partial<KvError> | undefined)?.name === 'KvError' ? cause as KvError : new KvError(code, message, { cause });
 }
 
-export function checkBytes(code: KvErrorCode, codec: { readonly id: string }, bytes: Uint8Array): Uint8Array {
+export function checkBytes(code: KvErrorCode, bytes: Uint8Array): Uint8Array {
   if (bytes instanceof Uint8Array) return bytes;
-  throw new KvError(code, `codec ${codec.id} has to encode to a Uint8Array`);
+  throw new KvError(code, 'the codec has to encode to a Uint8Array');
 }
 
-export function encodeKey<K>(codec: KeyCodec<K>, key: K): Uint8Array {
+/** What a collection's codecs threw, with the names of both. Made here, so that the stack leads to the caller, however deep the codec was. */
+function refused({ name }: Named, what: 'key' | 'value', { id }: { readonly id: string }, cause: unknown): KvError {
+  const { code, message } = typed(what === 'key' ? 'KV_INVALID_KEY' : 'KV_INVALID_VALUE', `the codec threw ${String(cause)}`, cause);
+  return new KvError(code, `${message} (${name === '' ? 'default collection' : `collection "${name}"`}, ${what} codec ${id})`, { cause });
+}
+
+/** A collection, as errors name it. */
+interface Named {
+  readonly name: string;
+}
+
+export function encodeKey<K>(target: Named & { readonly key: KeyCodec<K> }, key: K): Uint8Array {
   try {
-    return checkBytes('KV_INVALID_KEY', codec, codec.encode(key));
+    return checkBytes('KV_INVALID_KEY', target.key.encode(key));
   } catch (error) {
-    throw typed('KV_INVALID_KEY', `codec ${codec.id} cannot encode the key`, error);
+    throw refused(target, 'key', target.key, error);
   }
 }
 
-export function encodeValue<V>(codec: ValueCodec<V>, value: V): Uint8Array {
-  if (value === undefined) {
-    throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, as it stands for no entry; null can');
-  }
+/** Bounds, prefixes and what else is made of keys. */
+export function keyPart<T>(target: Named & { readonly key: { readonly id: string } }, encode: () => T): T {
   try {
-    return checkBytes('KV_INVALID_VALUE', codec, codec.encode(value));
+    return encode();
   } catch (error) {
-    throw typed('KV_INVALID_VALUE', `codec ${codec.id} cannot encode the value`, error);
+    throw refused(target, 'key', target.key, error);
+  }
+}
+
+export function encodeValue<V>(target: Named & { readonly value: ValueCodec<V> }, value: V): Uint8Array {
+  try {
+    if (value === undefined) throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, as it stands for no entry; null can');
+    return checkBytes('KV_INVALID_VALUE', target.value.encode(value));
+  } catch (error) {
+    throw refused(target, 'value', target.value, error);
   }
 }
 

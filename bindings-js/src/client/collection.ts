@@ -1,6 +1,7 @@
 // Reads and writes of one collection, in the database or in a transaction.
 import { KvError } from '../errors.ts';
 import type { Bound } from '../codec/keys.ts';
+import { performance } from '../platform.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
 import type {
@@ -43,14 +44,14 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     return this.writing('set', options, SET, () => {
       const { target } = this;
       const expiresAt = toExpiry(options, target.expireIn);
-      const keyBytes = encodeKey(target.key, key);
+      const keyBytes = encodeKey(target, key);
       return validated(target, value, options?.signal, (valid) => {
         if (expiresAt !== 0) {
           const changes = new ChangeList();
           changes.put(target, key, valid, expiresAt);
           return this.writeBatch(changes, options).then(() => undefined);
         }
-        const valueBytes = encodeValue(target.value, valid);
+        const valueBytes = encodeValue(target, valid);
         return this.#scope.write(Op.set, options, (writer) => {
           writer.uv(target.index).bytes(keyBytes).bytes(valueBytes);
         }, () => undefined);
@@ -102,7 +103,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
 
   delete(key: K, options?: WriteOptions): Promise<boolean> {
     return this.writing('delete', options, WRITE, () => {
-      const keyBytes = encodeKey(this.target.key, key);
+      const keyBytes = encodeKey(this.target, key);
       return this.#scope.write(Op.delete, options, (writer) => {
         writer.uv(this.target.index).bytes(keyBytes);
       }, (reader) => reader.u8() !== 0);
@@ -121,7 +122,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     const [range = {}, options] = args;
     return this.writing('clear', options, WRITE, () => {
       checkClear(args);
-      const window = toWindow(this.target.key, 'clear', range, CLEAR_UNTIL);
+      const window = toWindow(this.target, 'clear', range, CLEAR_UNTIL);
       if (isPart(window)) return this.clearPart(range, window.limit, options);
       const { write, read } = clearCall(this.target, window);
       return this.#scope.write(Op.clear, options, write, read);
@@ -132,7 +133,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     return this.writing('getOrInsert', options, SET, () => {
       const { target } = this;
       const expiresAt = toExpiry(options, target.expireIn);
-      const keyBytes = encodeKey(target.key, key);
+      const keyBytes = encodeKey(target, key);
       return validated(target, value, options?.signal, (valid) => {
         const { write, read } = getOrInsertCall(target, keyBytes, valid, expiresAt);
         return this.#scope.write(Op.getOrInsert, options, write, read);

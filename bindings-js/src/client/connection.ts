@@ -1,5 +1,9 @@
 // Requests of one tick travel as one message; its replies settle them in order.
 import { KvError } from '../errors.ts';
+import { queueMicrotask } from '../platform.ts';
+import { fromPlain } from '../plain-error.ts';
+import type { PlainError } from '../plain-error.ts';
+import { describeKey } from './known-codecs.ts';
 import { ASK } from './target.ts';
 import type { Lookups } from './lookup.ts';
 import { Op, ReplyReader, RequestWriter } from './protocol.ts';
@@ -24,10 +28,13 @@ const LATER_MS = 20;
 
 const ignore = (): void => {};
 
-function readReply<T>(bytes: Uint8Array, read: (reader: ReplyReader) => T): T {
-  const reader = new ReplyReader(bytes);
-  if (reader.u8() !== 0) throw reader.error();
-  return read(reader);
+/** Rejects with an error that is made in a promise which the caller's waits for: so its stack has those who await that. */
+function refuse({ resolve }: Pending, failure: PlainError): void {
+  // One turn later the two are tied together.
+  const made = Promise.resolve().then(ignore).then(() => {
+    throw fromPlain(failure);
+  });
+  resolve(made as never);
 }
 
 /** A client's side of one engine. */
@@ -50,6 +57,8 @@ export class Connection {
   #closing: Promise<void> | undefined;
   #nextId = 1;
   #news = 0;
+  /** Of the database, for errors. */
+  name = '';
   /** Called once when it is closed, with what ended it unless that was asked for. */
   onClosed: (failure: KvError | undefined) => void = ignore;
   /** Called when another tab is waited for, or waits for this one. */
@@ -199,7 +208,7 @@ export class Connection {
     const writer = this.#syncWriter;
     try {
       write(writer);
-      return readReply(sendSync.call(this.#transport, writer.view()), read);
+      return this.#read(sendSync.call(this.#transport, writer.view()), read);
     } finally {
       writer.reset(false);
     }
@@ -216,7 +225,7 @@ export class Connection {
     try {
       write(writer);
       const reply = lookups.read(writer.view());
-      return reply === undefined ? ASK : readReply(reply, read);
+      return reply === undefined ? ASK : this.#read(reply, read);
     } finally {
       writer.reset(false);
     }
@@ -263,7 +272,7 @@ export class Connection {
 
   /** What a request is answered with when it comes too late. */
   closedError(): KvError {
-    return this.#failure ?? new KvError('KV_CLOSED', 'the database is closed');
+    return this.#failure ?? new KvError('KV_CLOSED', `the database ${this.name} is closed`);
   }
 
   async #close(): Promise<void> {
@@ -287,6 +296,16 @@ export class Connection {
         }
       }
     }
+  }
+
+  #failureOf(reader: ReplyReader): PlainError {
+    return reader.failure((collection, key) => describeKey(this, collection, key));
+  }
+
+  #read<T>(reply: Uint8Array, read: (reader: ReplyReader) => T): T {
+    const reader = new ReplyReader(reply);
+    if (reader.u8() !== 0) throw fromPlain(this.#failureOf(reader));
+    return read(reader);
   }
 
   #enqueue<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
@@ -334,7 +353,7 @@ export class Connection {
     for (const [index, pending] of batch.entries()) {
       try {
         if (reader.u8() === 0) pending.resolve(pending.read(reader) as never);
-        else pending.reject(reader.error());
+        else refuse(pending, this.#failureOf(reader));
       } catch (error) {
         pending.reject(error);
         if (!reader.isBroken) continue;

@@ -34,6 +34,8 @@ export interface CursorRequest<T, K> {
   readonly decode: DecodeItem<T>;
   /** Decoding runs no code of the caller's. */
   readonly isFast: boolean;
+  /** Rejects if there is a reason why nothing was found. */
+  readonly whenEmpty: () => Promise<unknown>;
   readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
 }
 
@@ -61,6 +63,8 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   /** Items that may still be given. */
   #left = 0;
   #isEnded = false;
+  /** Nothing was found yet. */
+  #isEmpty = true;
   #failure: { readonly error: unknown } | undefined;
   /** Set while calls wait in line behind one that waits for the engine. */
   #tail: Promise<unknown> | undefined;
@@ -120,6 +124,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     const limit = this.#left === Infinity ? 0 : this.#left;
     connection.post((writer) => writer.u8(Op.scanSeek).uv(id).bytes(bytes).uv(limit), ignore);
     this.#chunk = undefined;
+    this.#isEmpty = false;
     this.#ahead = this.#fetch();
   }
 
@@ -155,7 +160,10 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       } else if (this.#hasItem()) {
         return true;
       } else if (this.#chunk?.isLast) {
+        const { whenEmpty } = this.#request;
+        const isEmpty = this.#isEmpty;
         this.#end();
+        if (isEmpty) await whenEmpty();
       } else {
         await this.#nextChunk();
       }
@@ -177,7 +185,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       const chunk = await abortable(ahead, this.#request.signal);
       // A seek meanwhile made it worthless.
       if (this.#ahead !== ahead) return;
-      this.#chunk = chunk;
+      this.#use(chunk);
       this.#ahead = chunk.isLast ? undefined : this.#fetch();
     } catch (error) {
       if (this.#ahead === ahead) this.#fail(error);
@@ -238,8 +246,13 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       writer.uv(size.next()).uv(size.bytes);
     }, (reader) => Chunk.decoded(reader, decode));
     if (chunk === ASK) return false;
-    this.#chunk = chunk;
+    this.#use(chunk);
     return true;
+  }
+
+  #use(chunk: Chunk<T>): void {
+    this.#chunk = chunk;
+    if (chunk.left > 0) this.#isEmpty = false;
   }
 
   /** A chunk that is read ahead may fail before anybody waits for it. */

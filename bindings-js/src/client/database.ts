@@ -3,6 +3,7 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import { KvError } from '../errors.ts';
+import { EventTarget } from '../platform.ts';
 import type { ChangesOptions, CommitIterator } from '../types/feed.ts';
 import type {
   Batch, BatchOp, Collection, CollectionOptions, CollectionReference, CommitInfo, Database, Durability, Layout, LayoutOptions,
@@ -71,6 +72,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     super(toTarget(connection, DEFAULT_COLLECTION, options), new DatabaseScope(connection, info.durability));
     this.#connection = connection;
     this.path = info.path;
+    connection.name = JSON.stringify(info.path);
     this.persistence = info.persistence;
     this.#durability = info.durability;
     this.#strictValues = options.strictValues ?? false;

@@ -1,4 +1,5 @@
 // What a database reports to those who listen, as events of the platform.
+import { Event } from '../platform.ts';
 import type { DatabaseEventMap } from '../types.ts';
 
 type Fields<E extends keyof DatabaseEventMap> = Omit<DatabaseEventMap[E], keyof Event>;
@@ -10,9 +11,13 @@ export function report<E extends keyof DatabaseEventMap>(
   type: E,
   fields: Fields<E>,
 ): void {
-  const event = Object.assign(new Event(type), fields);
-  for (const name of ['target', 'currentTarget']) Object.defineProperty(event, name, { value: source });
-  listeners.dispatchEvent(event);
+  try {
+    const event = Object.assign(new Event(type), fields);
+    for (const name of ['target', 'currentTarget']) Object.defineProperty(event, name, { value: source });
+    listeners.dispatchEvent(event);
+  } catch {
+    // The platform tells of listeners that throw. If it is broken itself, what is being done goes on all the same.
+  }
 }
 
 /** Databases that lock others out, by where they are. One that nobody can reach any more hears nothing. */

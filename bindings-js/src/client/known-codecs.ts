@@ -3,6 +3,7 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
+import { keyText, toHex } from '../codec/key-text.ts';
 import type { Connection } from './connection.ts';
 
 export interface CodecPair {
@@ -28,4 +29,21 @@ export function rememberCodecs<K, V>(connection: Connection, name: string, key: 
 export function findCodecs(connection: Connection, name: string, keyId: string, valueId: string): CodecPair | undefined {
   const found = known.get(connection)?.get(id(name, { key: { id: keyId }, value: { id: valueId } }));
   return found ?? (keyId === DEFAULT.key.id && valueId === DEFAULT.value.id ? DEFAULT : undefined);
+}
+
+/** Most characters of a key that a message shows. */
+const SHOWN_CHARACTERS = 100;
+
+/** A key as it was written, for a message. */
+export function describeKey(connection: Connection, name: string, bytes: Uint8Array): string {
+  let text = toHex(bytes);
+  for (const [id, { key }] of known.get(connection) ?? []) {
+    if ((JSON.parse(id) as string[])[0] !== name) continue;
+    try {
+      text = keyText(key.decode(bytes.slice()));
+    } catch {
+      // It was named with a codec that is not the collection's.
+    }
+  }
+  return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text;
 }

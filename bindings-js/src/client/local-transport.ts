@@ -1,6 +1,7 @@
 // The engine in the caller's thread.
 import { EngineHost } from '../engine-host.ts';
 import { KvError } from '../errors.ts';
+import { queueMicrotask } from '../platform.ts';
 import type { CustomStorage } from '../types.ts';
 import { Lookups } from './lookup.ts';
 import type { EngineOptions } from './options.ts';

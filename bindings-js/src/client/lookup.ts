@@ -76,7 +76,7 @@ export class Lookups {
     const { memory, keyAt, keyBytes } = this.#engine;
     const end = target.fastKey?.put(key, memory, keyAt, keyAt + keyBytes) ?? -1;
     if (end >= 0) return end - keyAt;
-    const bytes = encodeKey(target.key, key);
+    const bytes = encodeKey(target, key);
     if (bytes.length > keyBytes) return Lookup.ask;
     // The codec may have made the engine's memory grow.
     this.#engine.memory.set(bytes, keyAt);

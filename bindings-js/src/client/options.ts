@@ -1,6 +1,7 @@
 // What a caller says to `open`, checked.
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
+import { crypto } from '../platform.ts';
 import type { CollectionOptions, CustomStorage, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types.ts';
 import { isWasmSource } from '../wasm.ts';
 import { checkCount, checkSignal } from './async.ts';

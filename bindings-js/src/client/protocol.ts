@@ -3,6 +3,8 @@
 import { KvError } from '../errors.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KvErrorCode } from '../errors.ts';
+import { fromPlain } from '../plain-error.ts';
+import type { PlainError } from '../plain-error.ts';
 import { decodePart } from './codecs.ts';
 import type { Decoder } from './codecs.ts';
 
@@ -26,6 +28,11 @@ export interface ByteRange {
   readonly upper?: Uint8Array | undefined;
   readonly upperExclusive?: boolean;
 }
+
+const RETRYABLE = 1;
+const HAS_KEY = 2;
+/** Stands in a message for the key that follows it. */
+const KEY_PLACE = '\0';
 
 const MIN_CAPACITY = 1024;
 /** A larger buffer is not kept for the next message. */
@@ -206,11 +213,20 @@ export class ReplyReader {
     return textDecoder.decode(this.bytes());
   }
 
-  /** What stands in place of a result. */
-  error(): KvError {
+  /** What stands in place of a result. `keyText` shows a key of a collection. */
+  failure(keyText: (collection: string, key: Uint8Array) => string): PlainError {
     const code = this.str() as KvErrorCode;
     const message = this.str();
-    return new KvError(code, message, { retryable: this.u8() !== 0 });
+    const flags = this.u8();
+    const retryable = (flags & RETRYABLE) !== 0;
+    if ((flags & HAS_KEY) === 0) return { code, message, retryable };
+    const [collection, key] = [this.str(), this.bytes()];
+    return { code, message: message.replace(KEY_PLACE, () => keyText(collection, key)), retryable };
+  }
+
+  /** As `failure`, of a request that is about no key. */
+  error(): KvError {
+    return fromPlain(this.failure(String));
   }
 
   #broken(): KvError {

@@ -5,10 +5,11 @@ import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
 import type { Bounds, Range } from '../types.ts';
 import { checkCount } from './async.ts';
-import { checkBytes, typed } from './codecs.ts';
+import { checkBytes, keyPart } from './codecs.ts';
 import { checkLimit } from './iterator.ts';
 import { checkNames, onlyBounds } from './names.ts';
 import type { ByteRange } from './protocol.ts';
+import type { Target } from './target.ts';
 
 /** A range of keys and which part of its entries. */
 export interface Window {
@@ -17,6 +18,8 @@ export interface Window {
   readonly offset: number;
   readonly limit: number;
 }
+
+type KeyTarget<K> = Pick<Target<K, unknown>, 'name' | 'key'>;
 
 interface Edge {
   readonly bytes: Uint8Array;
@@ -42,17 +45,8 @@ function tightest(edges: readonly Edge[], direction: 1 | -1): Edge | undefined {
   return best;
 }
 
-/** Runs a codec, which may be the caller's own. */
-function encoded<T>(codec: { readonly id: string }, encode: () => T): T {
-  try {
-    return encode();
-  } catch (error) {
-    throw typed('KV_INVALID_KEY', `codec ${codec.id} cannot encode a bound`, error);
-  }
-}
-
 function toBytes<K>(codec: KeyCodec<K>, bound: Bound<K>): Uint8Array {
-  return encoded(codec, () => checkBytes('KV_INVALID_KEY', codec, encodeBound(codec, bound)));
+  return checkBytes('KV_INVALID_KEY', encodeBound(codec, bound));
 }
 
 function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
@@ -66,7 +60,7 @@ function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
   add(uppers, options.lt, true);
   add(uppers, options.lte, false);
   if (options.prefix !== undefined) {
-    const { lower, upper } = encoded(codec, () => prefixRange(codec, options.prefix as KeyPrefix<K>));
+    const { lower, upper } = prefixRange(codec, options.prefix);
     lowers.push({ bytes: lower, isExclusive: false });
     if (upper !== undefined) uppers.push({ bytes: upper, isExclusive: true });
   }
@@ -83,13 +77,13 @@ function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
 const EVERYTHING: Window = { range: {}, reverse: false, offset: 0, limit: Infinity };
 
 /** The part that the options of `call` mean; `names` has those it takes. */
-export function toWindow<K, T>(codec: KeyCodec<K>, call: string, options: Range<K> | undefined, names: Names<T>): Window {
+export function toWindow<K, T>(target: KeyTarget<K>, call: string, options: Range<K> | undefined, names: Names<T>): Window {
   if (options === undefined) return EVERYTHING;
   checkNames(call, options, names);
   const { reverse = false, offset = 0, limit = Infinity } = options;
   if (typeof reverse !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'reverse has to be a boolean');
   return {
-    range: toByteRange(codec, options),
+    range: keyPart(target, () => toByteRange(target.key, options)),
     reverse,
     offset: checkCount('offset', offset),
     limit: checkLimit('limit', limit),
@@ -110,6 +104,6 @@ export function boundsOf<K>(range: Range<K>, first: Bound<K>, last: Bound<K> | u
   return bounds;
 }
 
-export function encodeSeek<K>(codec: KeyCodec<K>, key: KeyPrefix<K>): Uint8Array {
-  return toBytes(codec, key as Bound<K>);
+export function encodeSeek<K>(target: KeyTarget<K>, key: KeyPrefix<K>): Uint8Array {
+  return keyPart(target, () => toBytes(target.key, key as Bound<K>));
 }

@@ -91,15 +91,16 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   #at(call: string, index: number, options: RangeOptions<K> | undefined): Promise<Pair<K, V>> {
     return attempt(() => {
       if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
-      const window = toWindow(this.target.key, call, options, READ);
-      return index < 0 ? this.#atFromEnd(-index - 1, window) : this.#atFromStart(index, window);
+      const window = toWindow(this.target, call, options, READ);
+      const found = index < 0 ? this.#atFromEnd(-index - 1, window) : this.#atFromStart(index, window);
+      return index === 0 || index === -1 ? this.#unlessMisread(found, options) : found;
     }, options?.signal);
   }
 
   count(options?: RangeOptions<K>): Promise<number> {
     return attempt(() => {
-      const window = toWindow(this.target.key, 'count', options, READ);
-      return this.#send(this.#calls.count(window));
+      const window = toWindow(this.target, 'count', options, READ);
+      return this.#unlessMisread(this.#send(this.#calls.count(window)), options);
     }, options?.signal);
   }
 
@@ -129,6 +130,12 @@ export class CollectionReader<K, V> implements Reader<K, V> {
 
   #sendUnlessFound<T>(found: T[] | Call<T[]>): Promise<T[]> {
     return Array.isArray(found) ? Promise.resolve(found) : this.#send(found);
+  }
+
+  /** Finds out why nothing was found. */
+  #unlessMisread<T>(found: Promise<T>, options: RangeOptions<K> | undefined): Promise<T> {
+    const call = this.#calls.misread(options);
+    return call === undefined ? found : found.then((result) => (result ? result : this.#send(call).then(() => result)));
   }
 
   #atFromStart(index: number, { range, reverse, offset, limit }: Window): Promise<Pair<K, V>> {
@@ -162,14 +169,15 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
     check?: () => void,
   ): KvIterator<T, K> {
-    const { connection, index, key } = this.target;
-    const decoders = itemDecoders(this.target);
+    const { target } = this;
+    const { connection, index } = target;
+    const decoders = itemDecoders(target);
     return new CursorIterator<T, K>({
       connection,
       window: () => {
         checkOpen(this.#view);
         check?.();
-        return toWindow(key, call, options, READ);
+        return toWindow(target, call, options, READ);
       },
       writeSource: (writer) => writer.uv(this.#view.id).uv(index),
       keys,
@@ -177,7 +185,8 @@ export class CollectionReader<K, V> implements Reader<K, V> {
       signal: options?.signal,
       decode: choose(decoders),
       isFast: decoders.isFast,
-      encodeSeek: (prefix) => encodeSeek(key, prefix),
+      whenEmpty: () => this.#unlessMisread(Promise.resolve(), options),
+      encodeSeek: (prefix) => encodeSeek(target, prefix),
     });
   }
 }

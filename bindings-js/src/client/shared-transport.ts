@@ -1,6 +1,7 @@
 // The engine of a database that tabs share: in this page's worker, or through it in another tab's.
 import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
+import { AbortController, crypto, performance } from '../platform.ts';
 import { names } from '../tabs/messages.ts';
 import { onAbort } from './async.ts';
 import { Asker } from './awake.ts';

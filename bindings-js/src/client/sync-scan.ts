@@ -52,6 +52,11 @@ export class SyncScan<T> implements IterableIterator<T> {
     if (this.#isOpen) abandoned.register(this, this.#scan, this.#scan);
   }
 
+  /** Before the first `next`: there is nothing. */
+  get isEmpty(): boolean {
+    return !this.#isOpen && !this.#chunk?.left;
+  }
+
   next(): IteratorResult<T, undefined> {
     let chunk = this.#chunk;
     while (chunk === undefined || chunk.left === 0) {

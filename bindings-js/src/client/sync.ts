@@ -98,8 +98,14 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   #at(call: string, index: number, options: Range<K> | undefined): [K, V] | undefined {
+    const found = this.#find(call, index, options);
+    if (index === 0 || index === -1) this.#checkMisread(found, options);
+    return found;
+  }
+
+  #find(call: string, index: number, options: Range<K> | undefined): [K, V] | undefined {
     if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
-    const window = toWindow(this.target.key, call, options, RANGE);
+    const window = toWindow(this.target, call, options, RANGE);
     const { range, reverse, offset, limit } = window;
     if (index < 0 && offset === 0 && limit === Infinity) return this.#send(this.#calls.at(range, !reverse, -index - 1));
     const fromStart = index < 0 ? this.#send(this.#calls.count(window)) + index : index;
@@ -109,7 +115,9 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   count(options?: Range<K>): number {
-    return this.#send(this.#calls.count(toWindow(this.target.key, 'count', options, RANGE)));
+    const count = this.#send(this.#calls.count(toWindow(this.target, 'count', options, RANGE)));
+    this.#checkMisread(count, options);
+    return count;
   }
 
   rank(key: K, options?: Bounds<K>): number {
@@ -128,6 +136,12 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
     return Array.isArray(found) ? found : this.#send(found);
   }
 
+  /** Finds out why nothing was found. */
+  #checkMisread(found: unknown, options: Range<K> | undefined): void {
+    const call = found ? undefined : this.#calls.misread(options);
+    if (call !== undefined) this.#send(call);
+  }
+
   /** The state is that of the call, not that of the first `next`. */
   #iterate<T>(
     call: string,
@@ -136,12 +150,12 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
     values: boolean,
     choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
   ): IterableIterator<T> {
-    const { range, reverse, offset, limit } = toWindow(this.target.key, call, options, RANGE);
+    const { range, reverse, offset, limit } = toWindow(this.target, call, options, RANGE);
     const { connection, index } = this.target;
     const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0);
     const decoders = itemDecoders(this.target);
     checkOpen(this.view);
-    return new SyncScan({
+    const scan = new SyncScan({
       connection,
       write: (writer) =>
         writer.uv(this.view.id).uv(index).range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit),
@@ -149,6 +163,8 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
       decode: choose(decoders),
       isFast: decoders.isFast,
     });
+    this.#checkMisread(!scan.isEmpty || limit === 0, options);
+    return scan;
   }
 }
 
@@ -205,7 +221,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
     const [range = {}, options] = args;
     this.#checkWrite('clear', options, WRITE);
     checkClear(args);
-    const window = toWindow(this.target.key, 'clear', range, CLEAR);
+    const window = toWindow(this.target, 'clear', range, CLEAR);
     if (isPart(window)) {
       // Nothing else runs meanwhile.
       const first = this.first(range);
@@ -219,7 +235,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   getOrInsert(key: K, value: I, options?: SetOptions): V {
     this.#checkWrite('getOrInsert', options, SET);
     const expiresAt = toExpiry(options, this.target.expireIn);
-    const keyBytes = encodeKey(this.target.key, key);
+    const keyBytes = encodeKey(this.target, key);
     const valid = validatedSync(this.target, value);
     return this.#write(Op.getOrInsert, options, getOrInsertCall(this.target, keyBytes, valid, expiresAt));
   }

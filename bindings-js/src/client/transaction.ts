@@ -144,7 +144,7 @@ class TransactionState implements View, OpenTransaction {
   /** Throws once it has ended. */
   check(): void {
     if (this.status === 'active') return;
-    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}`);
+    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await what is called on it before it ends`);
   }
 
   checkWritable(): void {
@@ -206,13 +206,8 @@ class TransactionState implements View, OpenTransaction {
 }
 
 /** Thrown by `rollback` in a callback, so that the callback ends. */
-class Rollback extends KvError {
-  readonly reason: unknown;
-
-  constructor(reason: unknown) {
-    super('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
-    this.reason = reason;
-  }
+function rolledBack(reason: unknown): KvError {
+  return new KvError('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
 }
 
 export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implements Transaction<K, V, I> {
@@ -306,7 +301,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
 
   rollback(reason?: unknown): void {
     this.#state.end('rolled-back');
-    if (this.#isInCallback) throw new Rollback(reason);
+    if (this.#isInCallback) throw rolledBack(reason);
   }
 
   [dispose](): void {
@@ -356,7 +351,7 @@ export async function runTransaction<K, V, I, T>(
       // A callback that waits for ever does not outlast its transaction.
       const value = await Promise.race([tx.target.connection.runCallback(() => fn(tx)), tx.failed]);
       // It may have ended by itself meanwhile: by its time or a signal.
-      if (tx.status === 'rolled-back') throw tx.failure ?? new Rollback(undefined);
+      if (tx.status === 'rolled-back') throw tx.failure ?? rolledBack(undefined);
       const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
       return { value, version };
     } catch (error) {

@@ -1,4 +1,5 @@
 // Upkeep of an open database.
+import { ReadableStream } from '../platform.ts';
 import type { MaintenanceOptions, VerifyReport } from '../types.ts';
 import { abortable, checkFunction, checkSignal, ignore, onAbort } from './async.ts';
 import type { Names } from '../names.ts';

@@ -224,6 +224,9 @@ export function successor(bytes: Uint8Array): Uint8Array | undefined {
 export function prefixRange<K>(codec: KeyCodec<K>, prefix: KeyPrefix<K>): { lower: Uint8Array; upper: Uint8Array | undefined } {
   const canBegin = typeof prefix === 'string' || Array.isArray(prefix) || toBytes(prefix) !== undefined;
   if (!canBegin) throw new KvError('KV_INVALID_ARGUMENT', 'a prefix has to be a string, binary or an array');
+  if (codec.id === 'tuple' && !Array.isArray(prefix)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'the prefix of keys that are arrays has to be an array');
+  }
   const lower = isTagged(codec) ? encodeAny(prefix as Key) : codec.encode(prefix as K);
   if (!isTagged(codec) || !Array.isArray(prefix)) return { lower, upper: successor(lower) };
   // `FF` follows only where the last element goes on with an escaped zero: ['a'] is no prefix of ['a\0'].

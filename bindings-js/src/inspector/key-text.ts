@@ -1,12 +1,9 @@
 // Keys as text, and text as keys: what a person types into the field of a range.
 import { MAX_KEY } from 'mangrove-kv';
 import type { Bounds, Key } from 'mangrove-kv';
+import { keyText as quotedText } from '../codec/key-text.ts';
 
 const DATE = /^\d{4}-\d\d-\d\d(T[\d:.]+Z)?$/;
-
-export function toHex(bytes: Uint8Array): string {
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(' ');
-}
 
 function fromHex(text: string): Uint8Array {
   const digits = text.replace(/^0x|\s/g, '');
@@ -14,18 +11,9 @@ function fromHex(text: string): Uint8Array {
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
 }
 
-/** A key as it is written in JavaScript, more or less. */
+/** A key as a person reads it: a string that is a key by itself has no quotes. */
 export function keyText(key: unknown): string {
-  if (typeof key === 'string') return key;
-  return nestedText(key);
-}
-
-function nestedText(key: unknown): string {
-  if (typeof key === 'bigint') return `${key}n`;
-  if (key instanceof Date) return Number.isNaN(key.getTime()) ? 'invalid date' : key.toISOString();
-  if (key instanceof Uint8Array) return toHex(key);
-  if (Array.isArray(key)) return `[${key.map(nestedText).join(', ')}]`;
-  return typeof key === 'string' ? JSON.stringify(key) : String(key);
+  return typeof key === 'string' ? key : quotedText(key);
 }
 
 /** A number, bigint, date, array, string in quotes, and any other text as it is. */

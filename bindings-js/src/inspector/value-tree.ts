@@ -1,6 +1,6 @@
 // Values as trees that are opened where one wants to look. What is closed is not made.
 import { formatBytes, formatCount, plural } from './format.ts';
-import { toHex } from './key-text.ts';
+import { toHex } from '../codec/key-text.ts';
 import { h } from './dom.ts';
 
 /** Children that are made at once; more on request. */

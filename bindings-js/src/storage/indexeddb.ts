@@ -3,6 +3,7 @@
 // had at the end of a message. `settled` tells when that is done; nothing may be acknowledged before. All are strict: browsers do not
 // promise that a relaxed one is on the disk when a later strict one is.
 import { KvError } from '../errors.ts';
+import { queueMicrotask } from '../platform.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 import { BlockFile } from './block-file.ts';
 import { BLOCKS, SIZES, finished, openIdb, result } from './idb.ts';

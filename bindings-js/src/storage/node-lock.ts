@@ -4,6 +4,7 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { KvError } from '../errors.ts';
+import { performance } from '../platform.ts';
 import { isMissing, toKvError } from './node-fs.ts';
 
 const LOCK_FILE = 'lock';

@@ -2,6 +2,7 @@
 // Handles can only be had asynchronously, so that all are opened before the engine starts. Nothing here ever removes
 // or truncates a file on its own account.
 import { KvError } from '../errors.ts';
+import { crypto, performance } from '../platform.ts';
 import { BROWSER_MS, within } from './deadline.ts';
 import { Presence } from './opfs-presence.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';

@@ -1,5 +1,6 @@
 // Locks of the browser: of one origin, over all tabs and workers, released when their holder is gone.
 import { KvError } from '../errors.ts';
+import { AbortController } from '../platform.ts';
 
 /** Timers take no longer time: it would wrap around. */
 const MAX_TIMER_MS = 2 ** 31 - 1;

@@ -1,4 +1,5 @@
 // The protocol's world in a browser: BroadcastChannel, Web Locks, and files that a worker opens.
+import { AbortController, performance } from '../platform.ts';
 import { toKvError } from '../storage/opfs.ts';
 import { KvError } from '../errors.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from './environment.ts';

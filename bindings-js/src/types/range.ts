@@ -14,7 +14,10 @@ export interface Bounds<K> {
   lt?: Bound<K>;
   /** Only this key and those before it. */
   lte?: Bound<K>;
-  /** Only keys that begin like this: a string's or byte string's start, or a tuple's leading elements. */
+  /**
+   * Only keys that begin like this: a string's or byte string's start, or a tuple's leading elements, as an array. A string is no prefix of
+   * tuples: KV_INVALID_ARGUMENT with the codec `tuple`, and with the default one where no string begins with it but the first element of a tuple does.
+   */
   prefix?: KeyPrefix<K>;
 }
 

@@ -4,6 +4,7 @@ import type { Instance } from '../../build/wasm-upkeep/glue.js';
 import { fromPlain } from '../plain-error.ts';
 import type { PlainError } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
+import { crypto } from '../platform.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 

@@ -22,7 +22,8 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
         transaction.apply_record(&record.payload)?;
         if transaction.state.version != record.version {
             return Err(Error::corrupt(format!(
-                "the log lacks commits before version {}, which a checkpoint that is lost contained",
+                "the log lacks commits before version {}, which a checkpoint that is lost contained; files that were copied while \
+                 the database was written to look like this: make copies with backup",
                 record.version
             )));
         }

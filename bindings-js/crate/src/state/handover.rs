@@ -2,7 +2,7 @@
 //! opened again. Snapshots and scans go on if the database is still in the state that they read; transactions never do, as what
 //! they read could have changed unseen.
 
-use mangrove_engine::{Database, Error, Result, Snapshot};
+use mangrove_engine::{ConflictReason, Database, Error, Result, Snapshot};
 
 use super::{Codecs, Losses, Lost, ReadView, Slot, State};
 use crate::protocol::{Reader, Writer};
@@ -139,8 +139,6 @@ pub(super) fn missing(losses: &Losses, id: u64, kind: Lost) -> Error {
     match lost {
         None => Error::Closed,
         Some(Lost::View) => Error::SnapshotLost,
-        Some(Lost::Transaction) => Error::Conflict {
-            what: "the state of the transaction, lost with the tab that kept it,".to_owned(),
-        },
+        Some(Lost::Transaction) => Error::conflict(None, None, ConflictReason::Lost),
     }
 }

@@ -257,7 +257,8 @@ impl State {
                     version,
                 } => {
                     let (open, slot) = self.within(id, collection)?;
-                    super::writes::check(version, open.transaction.entry(&slot.name, key)?, &slot.name)?;
+                    let found = open.transaction.entry(&slot.name, key)?;
+                    super::writes::check(version, found, &slot.name, key)?;
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Commits of the database itself.
 
-use mangrove_engine::{Durability, Entry, Error, ReadWrite as _, Result, WriteTransaction};
+use mangrove_engine::{ConflictReason, Durability, Entry, Error, ReadWrite as _, Result, WriteTransaction};
 
 use super::{Codecs, Slot, State, compare};
 use crate::protocol::{BatchOp, Reader, View, Writer};
@@ -128,7 +128,7 @@ impl State {
                     let source = self.newest_source(writes, View::Current, collection)?;
                     let entry = source.entry(key)?;
                     let name = &self.slots[to_index(collection)].name;
-                    check(version, entry, name)?;
+                    check(version, entry, name, key)?;
                 }
             }
         }
@@ -209,26 +209,14 @@ fn to_index(collection: u64) -> usize {
 }
 
 /// Fails unless the record is of this version, or, with `None`, absent.
-pub(super) fn check(version: Option<u64>, found: Option<Entry>, collection: &str) -> Result<()> {
+pub(super) fn check(version: Option<u64>, found: Option<Entry>, collection: &str, key: &[u8]) -> Result<()> {
     let found = found.map(|entry| entry.version);
     if found == version {
         return Ok(());
     }
-    let state = |version: Option<u64>| {
-        version.map_or_else(
-            || "absent".to_owned(),
-            |version| ["of version ", &version.to_string()].concat(),
-        )
+    let reason = ConflictReason::Version {
+        expected: version,
+        found,
     };
-    Err(Error::Conflict {
-        what: [
-            "collection \"",
-            collection,
-            "\", where the entry is ",
-            &state(found),
-            " instead of ",
-            &state(version),
-        ]
-        .concat(),
-    })
+    Err(Error::conflict(Some(collection), Some(key), reason))
 }

@@ -1,4 +1,5 @@
 // Ways to follow commits: of one collection's range, or of the whole database.
+import { queueMicrotask } from '../../platform.ts';
 import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../types/feed.ts';
 import { KvError } from '../../errors.ts';
 import type { Bounds, SignalOptions } from '../../types.ts';
@@ -30,7 +31,7 @@ export function watch<K, V>(target: Target<K, V>, options: WatchOptions<K> = {})
       return new FixedDecoders({ key, value } as unknown as CodecPair);
     },
     since: undefined,
-    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(key, 'watch', options, WATCH).range),
+    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(target, 'watch', options, WATCH).range),
     signal,
     first: initial ? readAll : undefined,
   });
@@ -73,7 +74,7 @@ export function subscribe<K, V>(
 ): Subscription {
   checkFunction(listener);
   // What is wrong with the range is said at once.
-  toWindow(target.key, 'subscribe', range, FOLLOW);
+  toWindow(target, 'subscribe', range, FOLLOW);
   const { signal } = range ?? {};
   if (isAborted(signal)) return { unsubscribe: ignore, [dispose]: ignore };
   const commits = watch(target, onlyBounds(range ?? {}));

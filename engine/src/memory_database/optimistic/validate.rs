@@ -1,5 +1,6 @@
 //! Whether what a transaction saw is still there.
 
+use crate::conflict::ConflictReason;
 use crate::error::{Error, Result};
 use crate::index::OrderedIndex;
 use crate::memory_database::state::{Collection, Record};
@@ -42,10 +43,5 @@ pub(super) fn compare<I: OrderedIndex<Record>>(
 }
 
 pub(super) fn conflict(collection: &str, key: Option<&[u8]>) -> Error {
-    let mut what = ["collection \"", collection, "\""].concat();
-    if let Some(key) = key {
-        what.push_str(", key ");
-        what.extend(key.iter().take(32).flat_map(|byte| byte.escape_ascii()).map(char::from));
-    }
-    Error::Conflict { what }
+    Error::conflict(Some(collection), key, ConflictReason::Changed)
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CommitInfo, Durability, Entry, ReadWrite, Submission, WriteTransaction};
+use crate::conflict::ConflictReason;
 use crate::database::{Shared, Snapshot, Tree};
 use crate::error::{Error, Result};
 use crate::index::{BTree, OrderedIndex};
@@ -417,14 +418,14 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         for (name, id) in &reads.names {
             let now = transaction.state.collections.get(name).map(|collection| collection.id);
             if now != *id {
-                return Err(Error::Conflict {
-                    what: ["collection \"", name, "\""].concat(),
-                });
+                return Err(Error::conflict(Some(name), None, ConflictReason::Changed));
             }
         }
-        let later = self.shared.history().since(version).ok_or_else(|| Error::Conflict {
-            what: "too much to be compared with".to_owned(),
-        })?;
+        let later = self
+            .shared
+            .history()
+            .since(version)
+            .ok_or_else(|| Error::conflict(None, None, ConflictReason::TooMany))?;
         let written;
         let footprints = match self.isolation {
             Isolation::Serializable => &reads.footprints,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::overlay::OwnedRange;
+use crate::conflict::ConflictReason;
 use crate::database::Missed;
 use crate::error::{Error, Result};
 use crate::key_order::Order;
@@ -104,13 +105,13 @@ pub(super) fn check(
         return Ok(());
     }
     let conflict = |collection: u32, key: Option<&[u8]>| {
-        let mut what = ["collection \"", &name_of(collection), "\""].concat();
-        if let Some(key) = key {
-            what.push_str(", key ");
-            let key = order.key(key.to_vec());
-            what.extend(key.iter().take(32).flat_map(|byte| byte.escape_ascii()).map(char::from));
-        }
-        Err(Error::Conflict { what })
+        let key = key.map(|key| order.key(key.to_vec()));
+        let collection = name_of(collection);
+        Err(Error::conflict(
+            Some(&collection),
+            key.as_deref(),
+            ConflictReason::Changed,
+        ))
     };
     for changes in later {
         let Some(record) = &changes.record else {
