@@ -1,7 +1,7 @@
 // Single entries: versions, conditional writes, insertion if absent, updates by a function, time to live.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { DELETE, KEEP } from 'mangrove-kv';
+import { DELETE, KEEP, open } from 'mangrove-kv';
 import { code, rejects, withMemory } from './support/kit.ts';
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => { setTimeout(resolve, ms); });
@@ -82,6 +82,120 @@ test('updates by a function', () => withMemory<string, number>({}, async (db) =>
   });
   assert.equal(await db.get('b'), 3);
 }));
+
+test('an update keeps the expiry of its entry and tells the callback', () => withMemory<string, number>({}, async (db) => {
+  const at = Date.now() + 3_600_000;
+  const expiry = async (key = 'lease'): Promise<number | undefined> => (await db.getEntry(key))?.expiresAt;
+  await db.set('lease', 1, { expireAt: at });
+  const { version } = await db.getEntry('lease') ?? {};
+  await db.update('lease', (old, key, entry) => {
+    assert.deepEqual(entry, { key, value: old, version, expiresAt: at });
+    return 2;
+  });
+  assert.deepEqual([await db.get('lease'), await expiry()], [2, at]);
+  db.sync.update('lease', (old, key, entry) => {
+    assert.deepEqual([entry?.key, entry?.value, entry?.expiresAt], [key, old, at]);
+    return 3;
+  });
+  assert.deepEqual([await db.get('lease'), await expiry()], [3, at]);
+  await db.transaction(async (tx) => {
+    for (const value of [4, 5]) await tx.update('lease', (_old, _key, entry) => (assert.equal(entry?.expiresAt, at), value));
+  });
+  db.sync.transaction((tx) => tx.update('lease', (old = 0) => old + 1));
+  assert.deepEqual([await db.get('lease'), await expiry()], [6, at]);
+  await db.update('lease', () => 7, { expireAt: at + 1 });
+  assert.equal(await expiry(), at + 1);
+  db.sync.update('lease', () => 7, { expireAt: at });
+  assert.equal(await expiry(), at);
+  await db.update('lease', () => 8, { expireIn: Infinity });
+  assert.equal(await expiry(), undefined);
+  await db.update('lease', (_old, _key, entry) => (assert.equal(entry && 'expiresAt' in entry, false), 9));
+  assert.equal(await expiry(), undefined);
+  await db.update('new', (_old, _key, entry) => (assert.equal(entry, undefined), 1));
+  assert.equal(await expiry('new'), undefined);
+  // A handle with a time of its own gives that to all it writes.
+  const sessions = db.collection<string, number>('sessions', { expireIn: 1e9 });
+  await sessions.set('s', 1, { expireAt: at });
+  await sessions.update('s', () => 2);
+  assert.ok(((await sessions.getEntry('s'))?.expiresAt ?? 0) > at);
+  // One that expires while the callback runs is none any more.
+  await db.set('short', 1, { expireIn: 30 });
+  const seen: (number | undefined)[] = [];
+  await db.update('short', async (old) => {
+    seen.push(old);
+    await sleep(60);
+    return 2;
+  });
+  assert.deepEqual(seen, [1, undefined]);
+  assert.deepEqual([await db.get('short'), await expiry('short')], [2, undefined]);
+}));
+
+test('updates of one entry take turns, so that each callback runs once', () => withMemory<string, number>({}, async (db) => {
+  let runs = 0;
+  const add = (of: Pick<typeof db, 'update'>, key = 'n') => of.update(key, async (old = 0) => {
+    runs++;
+    await sleep(0);
+    return old + 1;
+  });
+  const all = await Promise.all(Array.from({ length: 50 }, () => add(db)));
+  assert.deepEqual(all, Array.from({ length: 50 }, (_, index) => index + 1), 'in the order of calls');
+  assert.equal(runs, 50);
+  await Promise.all(Array.from({ length: 50 }, (_, index) => add(index % 2 ? db.collection<string, number>('c') : db, `k${index % 3}`)));
+  assert.equal(runs, 100);
+  await db.transaction(async (tx) => {
+    await Promise.all(Array.from({ length: 50 }, () => add(tx)));
+  });
+  assert.equal(runs, 150);
+  assert.equal(await db.get('n'), 100);
+  // What fails lets the next go on, as does what is aborted in line.
+  const controller = new AbortController();
+  const results = Promise.allSettled([
+    db.update('n', async () => { await sleep(1); throw new Error('mine'); }),
+    db.update('n', () => { throw new Error('mine'); }),
+    db.update('n', () => assert.fail('aborted before its turn'), { signal: controller.signal }),
+    add(db),
+  ]);
+  controller.abort(new Error('enough'));
+  assert.deepEqual((await results).map((result) => result.status === 'fulfilled' ? result.value : String(result.reason)), [
+    'Error: mine', 'Error: mine', 'Error: enough', 101,
+  ]);
+  assert.equal(await db.update('n', (old = 0) => old + 1), 102);
+  // Somebody else's change is what a callback is called again for.
+  let tries = 0;
+  await db.update('n', async (old = 0) => {
+    if (tries++ === 0) await db.set('n', 1000);
+    return old + 1;
+  });
+  assert.deepEqual([tries, await db.get('n')], [2, 1001]);
+}));
+
+test('a callback may update its own entry, and others in a circle', () => withMemory<string, number>({}, async (db) => {
+  let tries = 0;
+  const nested = await db.update('a', async (old = 0) => {
+    if (tries++ === 0) await db.update('a', () => 10);
+    return old + 1;
+  });
+  assert.deepEqual([nested, tries], [11, 2]);
+  const late = await db.update('b', async (old = 0) => {
+    await sleep(1);
+    if (tries++ === 2) await db.update('b', () => 20);
+    return old + 1;
+  });
+  assert.equal(late, 21);
+  const controller = new AbortController();
+  const stuck = db.update('c', () => new Promise<number>(() => {}), { signal: controller.signal });
+  const next = db.update('c', (old = 0) => old + 1);
+  controller.abort();
+  await assert.rejects(stuck, { name: 'AbortError' });
+  assert.equal(await next, 1);
+}));
+
+test('updates in line end with the database', async () => {
+  const db = await open<string, number>('test', { storage: 'memory' });
+  const calls = Promise.allSettled(Array.from({ length: 5 }, () => db.update('n', async (old = 0) => (await sleep(1), old + 1))));
+  await db.close();
+  for (const result of await calls) assert.equal(result.status === 'rejected' && (result.reason as { code?: string }).code, 'KV_CLOSED');
+});
 
 test('expired entries are invisible at once and purged later', () => withMemory<string, number>({}, async (db) => {
   const now = Date.now();

@@ -325,7 +325,7 @@ fn many_threads_count_to_the_right_number() {
                         .transact(durability, 1000, |transaction| {
                             transaction.update("c", b"count", |value| {
                                 let count =
-                                    value.map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().expect("4 bytes")));
+                                    value.map_or(0, |entry| u32::from_le_bytes(entry.value[..].try_into().expect("4 bytes")));
                                 mangrove_engine::Update::Set((count + 1).to_le_bytes().to_vec())
                             })
                         })

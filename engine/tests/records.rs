@@ -10,6 +10,7 @@ use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::{
     Background, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Update,
+    WriteTransaction,
 };
 
 struct World {
@@ -138,7 +139,7 @@ fn updates_inserts_and_takes() {
     assert_eq!(found, b"1");
     let grown = transaction
         .update("c", b"k", |value| {
-            Update::Set([value.unwrap_or_default(), b"2"].concat())
+            Update::Set([value.expect("it is there").value.as_slice(), b"2"].concat())
         })
         .expect("memory works");
     assert_eq!(grown, Some(b"12".to_vec()));
@@ -154,6 +155,31 @@ fn updates_inserts_and_takes() {
     transaction.set("c", b"gone", b"").expect("memory works");
     assert_eq!(transaction.update("c", b"gone", |_| Update::Delete), Ok(None));
     assert_eq!(transaction.get("c", b"gone"), Ok(None));
+}
+
+#[test]
+fn an_update_keeps_the_expiry_unless_it_says_otherwise() {
+    let world = World::new();
+    let database = world.open();
+    let mut transaction = database.begin().expect("it is open");
+    transaction.set_until("c", b"lease", b"a", Some(9000)).expect("memory works");
+    transaction
+        .update("c", b"lease", |entry| {
+            assert_eq!(entry.expect("it is there").expires_at, Some(9000));
+            Update::Set(b"b".to_vec())
+        })
+        .expect("memory works");
+    let expiry = |transaction: &WriteTransaction<'_>| {
+        let entry = transaction.entry("c", b"lease").expect("memory works");
+        entry.expect("it is there").expires_at
+    };
+    assert_eq!(expiry(&transaction), Some(9000));
+    for expires_at in [Some(12_000), None] {
+        transaction
+            .update("c", b"lease", |_| Update::SetUntil(b"c".to_vec(), expires_at))
+            .expect("memory works");
+        assert_eq!(expiry(&transaction), expires_at);
+    }
 }
 
 #[test]

@@ -5,13 +5,13 @@ import { performance } from '../platform.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
 import type {
-  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updated, WriteOptions, Writer,
+  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updater, WriteOptions, Writer,
 } from '../types.ts';
 import { abortable, checkFunction, checkSignal, turn } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { batchCall, clearCall, getOrInsertCall } from './calls.ts';
 import { encodeKey, encodeValue } from './codecs.ts';
-import { toExpiry } from './expiry.ts';
+import { toExpiry, toNewExpiry } from './expiry.ts';
 import { CLEAR, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { Op } from './protocol.ts';
@@ -151,34 +151,34 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     });
   }
 
-  update(
-    key: K,
-    fn: (old: V | undefined, key: K) => Updated<I> | Promise<Updated<I>>,
-    options?: SetOptions,
-  ): Promise<V | undefined> {
+  update(key: K, fn: Updater<K, V, I>, options?: SetOptions): Promise<V | undefined> {
     const signal = options?.signal;
-    return this.writing('update', options, SET, async () => {
+    const { target } = this;
+    return this.writing('update', options, SET, () => {
       checkFunction(fn);
-      for (;;) {
-        const entry = await this.getEntry(key);
-        checkSignal(signal);
-        const next = await fn(entry?.value, key);
-        if (next === KEEP) return entry?.value;
-        const changes = new ChangeList();
-        this.guard(changes, key, entry?.version ?? null);
-        const write = async (value: V | undefined): Promise<V | undefined> => {
-          if (next === DELETE) changes.delete(this.target, key);
-          else changes.put(this.target, key, value as V, toExpiry(options, this.target.expireIn));
+      const name = `${this.viewId} ${target.index} ${encodeKey(target, key).join()}`;
+      return target.connection.line.join(name, signal, async (call) => {
+        for (;;) {
+          const entry = await this.getEntry(key);
           checkSignal(signal);
-          await this.writeBatch(changes, options);
-          return value;
-        };
-        try {
-          return await (next === DELETE ? write(undefined) : validated(this.target, next, signal, write));
-        } catch (error) {
-          if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
+          const next = await call(() => fn(entry?.value, key, entry));
+          if (next === KEEP) return entry?.value;
+          const changes = new ChangeList();
+          this.guard(changes, key, entry?.version ?? null);
+          const write = async (value: V | undefined): Promise<V | undefined> => {
+            if (next === DELETE) changes.delete(target, key);
+            else changes.put(target, key, value as V, toNewExpiry(options, target.expireIn, entry));
+            checkSignal(signal);
+            await this.writeBatch(changes, options);
+            return value;
+          };
+          try {
+            return await (next === DELETE ? write(undefined) : validated(target, next, signal, write));
+          } catch (error) {
+            if (!(error instanceof KvError && error.code === 'KV_CONFLICT')) throw error;
+          }
         }
-      }
+      });
     });
   }
 

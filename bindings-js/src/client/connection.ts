@@ -5,6 +5,7 @@ import { fromPlain } from '../plain-error.ts';
 import type { PlainError } from '../plain-error.ts';
 import { describeKey } from './known-codecs.ts';
 import { ASK } from './target.ts';
+import { Line } from './line.ts';
 import type { Lookups } from './lookup.ts';
 import { Op, ReplyReader, RequestWriter } from './protocol.ts';
 import type { Transport } from './transport.ts';
@@ -68,6 +69,8 @@ export class Connection {
   /** By the number of a follower: called when there may be commits for it, and when none will come any more. */
   readonly waiting = new Map<number, () => void>();
   readonly #collections = new Map<string, number>();
+  /** Where changes of one entry by functions take turns. */
+  readonly line = new Line();
 
   constructor(transport: Transport) {
     this.#transport = transport;

@@ -20,6 +20,12 @@ function toTime(name: string, at: unknown): number {
   throw new KvError('KV_INVALID_ARGUMENT', name === 'expireIn' ? 'expireIn is too long; Infinity is never' : 'expireAt has to be a valid Date or milliseconds since 1970');
 }
 
+/** As `toExpiry`, for an entry that takes the place of another: unless a time is given it keeps that one's. */
+export function toNewExpiry(options: Expiry | undefined, expireIn: number | undefined, before: { readonly expiresAt?: number } | undefined): number {
+  const isGiven = (options?.expireIn ?? options?.expireAt ?? expireIn) !== undefined;
+  return isGiven ? toExpiry(options, expireIn) : before?.expiresAt ?? 0;
+}
+
 export function checkWait(wait: unknown): number {
   if (typeof wait === 'number' && wait >= 0) return wait;
   throw new KvError('KV_INVALID_ARGUMENT', 'expireIn has to be a number of milliseconds that is not negative, or Infinity');

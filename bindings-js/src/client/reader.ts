@@ -29,6 +29,11 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     this.#calls = new ReadCalls(target, view);
   }
 
+  /** Number of the state; 0 is the newest. */
+  protected get viewId(): number {
+    return this.#view.id;
+  }
+
   get(key: K): Promise<V | undefined> {
     return attempt(() => {
       const found = this.#calls.find(key);

@@ -4,7 +4,7 @@ import type { Names } from '../names.ts';
 import type { Bound, KeyPrefix } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type {
-  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, Updated,
+  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncUpdater,
   WriteOptions,
 } from '../types.ts';
 import { checkFunction, checkSignal, dispose } from './async.ts';
@@ -13,7 +13,7 @@ import { ReadCalls, batchCall, checkOpen, clearCall, getOrInsertCall, itemDecode
 import type { Call } from './calls.ts';
 import type { DecodeItem } from './chunk.ts';
 import { encodeKey } from './codecs.ts';
-import { toExpiry } from './expiry.ts';
+import { toExpiry, toNewExpiry } from './expiry.ts';
 import { Op } from './protocol.ts';
 import type { RequestWriter } from './protocol.ts';
 import { BOUNDS, CLEAR, PREFIXED, RANGE, SET, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
@@ -247,18 +247,18 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
     return found === undefined ? this.getOrInsert(key, compute(key), options) : found;
   }
 
-  update(key: K, fn: (old: V | undefined, key: K) => Updated<I>, options?: SetOptions): V | undefined {
+  update(key: K, fn: SyncUpdater<K, V, I>, options?: SetOptions): V | undefined {
     this.#checkWrite('update', options, SET);
     checkFunction(fn);
     // Nothing else runs meanwhile but what `fn` does itself.
-    const old = this.get(key);
-    const next = fn(old, key);
-    if (next === KEEP) return old;
+    const entry = this.getEntry(key);
+    const next = fn(entry?.value, key, entry);
+    if (next === KEEP) return entry?.value;
     if (next === DELETE) {
       this.delete(key, options);
       return undefined;
     }
-    return this.#set('update', key, next, options);
+    return this.#set('update', key, next, options, entry);
   }
 
   #checkWrite(call: string, options: WriteOptions | undefined, names: Names<WriteOptions>): void {
@@ -270,11 +270,11 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   /** Gives what was stored. */
-  #set(call: string, key: K, value: I, options: SetOptions | undefined): V {
+  #set(call: string, key: K, value: I, options: SetOptions | undefined, before?: Entry<K, V>): V {
     this.#checkWrite(call, options, SET);
     const changes = new ChangeList();
     const valid = validatedSync(this.target, value);
-    changes.put(this.target, key, valid, toExpiry(options, this.target.expireIn));
+    changes.put(this.target, key, valid, toNewExpiry(options, this.target.expireIn, before));
     this.#batch(changes, options);
     return valid;
   }

@@ -72,7 +72,7 @@ export interface WriteOptions extends SignalOptions {
   durability?: Durability | undefined;
 }
 
-/** Options of a write that stores a value. Without a time the entry does not expire, whatever there was before. */
+/** Options of a write that stores a value. Without a time the entry does not expire, whatever there was before; only `update` keeps that. */
 export interface SetOptions extends WriteOptions {
   /**
    * Milliseconds from now until the entry expires. At once it is invisible to all reads. A fraction of a millisecond counts as a whole one;
@@ -90,6 +90,9 @@ export const KEEP: unique symbol = Symbol.for('mangrove-kv.KEEP');
 
 /** What the callback of `update` may return. */
 export type Updated<V> = V | typeof DELETE | typeof KEEP;
+
+/** The callback of `update`: the value, its key, and the entry with version and expiry; no value and no entry where there is none. */
+export type Updater<K, V, I = V> = (old: V | undefined, key: K, entry: Entry<K, V> | undefined) => Updated<I> | Promise<Updated<I>>;
 
 /**
  * Writes one collection. Every call is one atomic commit, takes effect in the order of calls and at once is seen by later ones. `I` is what may
@@ -125,10 +128,13 @@ export interface Writer<K, V, I = V> {
    */
   getOrInsertComputed(key: K, compute: (key: K) => I | Promise<I>, options?: SetOptions): Promise<V>;
   /**
-   * Changes an entry by a function of its value, atomically; gives the value that is there then. `fn` may be asynchronous, and is called
-   * again if the entry was changed meanwhile. It returns the new value, `DELETE` or `KEEP`; `undefined` is refused.
+   * Changes an entry by a function of its value, atomically; gives the value that is there then. `fn` may be asynchronous. It returns the new
+   * value, `DELETE` or `KEEP`; `undefined` is refused. Calls for one entry on one database take turns, and `fn` is called again only if something
+   * else changed the entry meanwhile, or if it takes longer than a second, after which the next in turn goes on.
+   *
+   * The entry keeps its expiry unless the call or the collection has a time; `{ expireIn: Infinity }` clears it.
    */
-  update(key: K, fn: (old: V | undefined, key: K) => Updated<I> | Promise<Updated<I>>, options?: SetOptions): Promise<V | undefined>;
+  update(key: K, fn: Updater<K, V, I>, options?: SetOptions): Promise<V | undefined>;
 }
 
 /** A named ordered map inside a database. */

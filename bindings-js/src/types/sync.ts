@@ -44,6 +44,9 @@ export interface SyncReader<K, V> {
   [Symbol.iterator](): IterableIterator<[K, V]>;
 }
 
+/** As `Updater`, without waiting. */
+export type SyncUpdater<K, V, I = V> = (old: V | undefined, key: K, entry: Entry<K, V> | undefined) => Updated<I>;
+
 /** Writes of the synchronous API: as those of `Writer`; each returns when it has the durability that was asked for. */
 export interface SyncWriter<K, V, I = V> {
   /** Gives the collection itself, as `Map` does. */
@@ -64,8 +67,11 @@ export interface SyncWriter<K, V, I = V> {
   getOrInsert(key: K, value: I, options?: SetOptions): V;
   /** As `getOrInsert`; `compute` is called only if there is no entry. */
   getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V;
-  /** Changes an entry by a function of its value, which returns the new value, `DELETE` or `KEEP`; gives the value that is there then. */
-  update(key: K, fn: (old: V | undefined, key: K) => Updated<I>, options?: SetOptions): V | undefined;
+  /**
+   * Changes an entry by a function of its value, which returns the new value, `DELETE` or `KEEP`; gives the value that is there then. The entry
+   * keeps its expiry unless the call or the collection has a time; `{ expireIn: Infinity }` clears it.
+   */
+  update(key: K, fn: SyncUpdater<K, V, I>, options?: SetOptions): V | undefined;
 }
 
 /** A collection, synchronously. */

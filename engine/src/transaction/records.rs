@@ -21,8 +21,10 @@ pub enum Update {
     Keep,
     /// Remove it.
     Delete,
-    /// Store this value, which does not expire.
+    /// Store this value, which expires when the one before would have.
     Set(Vec<u8>),
+    /// Store this value, which expires at so many milliseconds since 1970, or never.
+    SetUntil(Vec<u8>, Option<u64>),
 }
 
 /// Reads and writes of one transaction. All of them take O(log n).
@@ -75,7 +77,7 @@ pub trait ReadWrite {
         Ok(found == version)
     }
 
-    /// Changes a record by a function of its value; returns what is there then.
+    /// Changes a record by a function of what is there; returns the value that is there then.
     ///
     /// # Errors
     /// See [`set_until`](Self::set_until).
@@ -83,14 +85,17 @@ pub trait ReadWrite {
         &mut self,
         collection: &str,
         key: &[u8],
-        change: impl FnOnce(Option<&[u8]>) -> Update,
+        change: impl FnOnce(Option<&Entry>) -> Update,
     ) -> Result<Option<Vec<u8>>> {
-        let before = self.entry(collection, key)?.map(|entry| entry.value);
-        match change(before.as_deref()) {
-            Update::Keep => Ok(before),
-            Update::Delete => self.remove(collection, key).map(|_| None),
-            Update::Set(value) => self.set_until(collection, key, &value, None).map(|_| Some(value)),
-        }
+        let before = self.entry(collection, key)?;
+        let (value, expires_at) = match change(before.as_ref()) {
+            Update::Keep => return Ok(before.map(|entry| entry.value)),
+            Update::Delete => return self.remove(collection, key).map(|_| None),
+            Update::Set(value) => (value, before.and_then(|entry| entry.expires_at)),
+            Update::SetUntil(value, expires_at) => (value, expires_at),
+        };
+        self.set_until(collection, key, &value, expires_at)?;
+        Ok(Some(value))
     }
 
     /// Removes a record and returns its value.
