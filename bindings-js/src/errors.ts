@@ -3,7 +3,7 @@ export type KvErrorCode =
   | 'KV_CLOSED' | 'KV_CONFLICT' | 'KV_ROLLBACK' | 'KV_TIMEOUT' | 'KV_LOCKED' | 'KV_READ_ONLY' | 'KV_NOT_FOUND' | 'KV_EXISTS'
   | 'KV_INVALID_KEY' | 'KV_INVALID_VALUE' | 'KV_INVALID_ARGUMENT' | 'KV_KEY_TOO_LARGE' | 'KV_VALUE_TOO_LARGE'
   | 'KV_CODEC_MISMATCH' | 'KV_CORRUPT' | 'KV_VERSION_UNSUPPORTED' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE'
-  | 'KV_UNSUPPORTED' | 'KV_TRUNCATED_FEED' | 'KV_STALE' | 'KV_SNAPSHOT_LOST' | 'KV_EVICTED';
+  | 'KV_UNSUPPORTED' | 'KV_TRUNCATED_FEED' | 'KV_STALE' | 'KV_SNAPSHOT_LOST' | 'KV_TOO_MANY_OPEN' | 'KV_EVICTED';
 
 /** Every error of this package. The message names the thing that failed and what to do. */
 export class KvError extends Error {

@@ -6,7 +6,7 @@
 import { RANGE, checkNames, onlyBounds } from './client/names.ts';
 import { KvError } from './errors.ts';
 import { AbortController, queueMicrotask } from './platform.ts';
-import type { Collection, Range } from './types.ts';
+import type { Collection, Entry, Range } from './types.ts';
 
 /** What a live query holds; each is an object that does not change. */
 export type LiveResult<K, V> =
@@ -26,7 +26,17 @@ export interface LiveQuery<K, V> {
 /** What a live query needs of a collection. */
 export type LiveSource<K, V> = Pick<Collection<K, V>, 'entries' | 'watch'>;
 
+/** setTimeout takes no more. */
+const MAX_WAIT_MS = 0x7fff_ffff;
+
 const LOADING = { status: 'loading', entries: [], error: undefined } as const;
+
+/** Calls `call` when it is later than `at`, or earlier where that is very far; keeps no process alive. */
+function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(call, Math.min(Math.max(at - Date.now(), 0) + 1, MAX_WAIT_MS));
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
 
 class Live<K, V> {
   readonly #source: LiveSource<K, V>;
@@ -60,22 +70,35 @@ class Live<K, V> {
     const fail = (error: unknown): void => {
       if (stop.signal.aborted) return;
       stop.abort();
-      // The next listener tries again.
       this.#stop = undefined;
+      // Commits were missed, but what there is now can be read.
+      if ((error as { code?: unknown } | undefined)?.code === 'KV_TRUNCATED_FEED') return this.#start();
+      // The next listener tries again.
       this.#publish({ status: 'failed', entries: this.#result.entries, error });
     };
     this.#follow(stop.signal, fail).catch(fail);
   }
 
   async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
+    const { offset = 0 } = this.#range;
     let isStale = false;
     let isReading = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
+    const list = (part: Range<K>): Promise<Entry<K, V>[]> =>
+      this.#source.entries({ ...this.#range, ...part, meta: true, signal }).toArray();
     const read = async (): Promise<void> => {
       while (isStale) {
         isStale = false;
-        const entries = await this.#source.entries({ ...this.#range, signal }).toArray();
+        const entries = await list({});
+        // When one of those left out ends, others move up.
+        const leftOut = offset > 0 ? await list({ offset: 0, limit: offset }) : [];
         signal.throwIfAborted();
-        this.#publish({ status: 'ready', entries, error: undefined });
+        clearTimeout(timer);
+        let next = Infinity;
+        for (const { expiresAt = Infinity } of [...entries, ...leftOut]) if (expiresAt < next) next = expiresAt;
+        if (next < Infinity) timer = wake(refresh, next);
+        this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
       }
     };
     // Commits that come while entries are read are one reason more to read them, not several.
@@ -104,8 +127,8 @@ class Live<K, V> {
 
 /**
  * The entries of a range, kept up to date while somebody listens. Bounds, `limit`, `offset` and `reverse` apply as in
- * `entries`. After commits that touch the bounds the range is read anew, once for all that came together:
- * O(log n + entries). Without listeners nothing is read, and the last result stays.
+ * `entries`. After commits that touch the bounds, and when one of its entries expires, the range is read anew, once for all that came together:
+ * O(log n + entries), and O(`offset`). Without listeners nothing is read, and the last result stays.
  *
  * Make it once for a view, not in each drawing of it.
  *

@@ -195,6 +195,46 @@ test('large values come in chunks too', () => withMemory({ durability: 'none' },
   assert.equal(count, 40);
 }));
 
+test('entries with version and expiry are those that getEntry gives', () => withMemory<string, number>({}, async (db) => {
+  const at = Date.now() + 1e8;
+  for (const key of 'abcdefgh') await db.set(key, key.charCodeAt(0), key > 'e' ? { expireAt: at } : undefined);
+  const other = db.collection<string, number>('other');
+  await other.set('x', 1, { expireAt: at });
+  const expected = await Promise.all([...'abcdefgh'].map((key) => db.getEntry(key)));
+  const meta = true;
+  assert.deepEqual(await db.entries({ meta }).toArray(), expected);
+  assert.equal('expiresAt' in (expected[0] ?? {}), false);
+  assert.equal(expected[7]?.expiresAt, at);
+  assert.deepEqual([...db.sync.entries({ meta })], expected);
+  assert.deepEqual(await db.range({ meta, gte: 'c', limit: 2, reverse: true }).toArray(), expected.slice(6).reverse());
+  assert.deepEqual(await db.prefix('b', { meta }).toArray(), [expected[1]]);
+  assert.deepEqual([...db.sync.prefix('b', { meta })], [expected[1]]);
+  assert.deepEqual([...db.sync.range({ meta, lt: 'c' })], expected.slice(0, 2));
+  const iterator = db.entries({ meta });
+  iterator.seek('g');
+  assert.deepEqual(await iterator.nextMany(5), expected.slice(6));
+  const snapshot = db.snapshot();
+  await db.set('a', 0);
+  await db.transaction(async (tx) => {
+    await tx.set('b', 1, { expireAt: at });
+    await tx.set('bb', 2);
+    await tx.delete('c');
+    const found = await tx.entries({ meta, lt: 'e' }).toArray();
+    assert.deepEqual(found, [await tx.getEntry('a'), { key: 'b', value: 1, version: 0, expiresAt: at }, { key: 'bb', value: 2, version: 0 }, expected[3]]);
+    assert.deepEqual((await tx.collection(other).entries({ meta }).toArray())[0]?.expiresAt, at);
+  });
+  db.sync.transaction((tx) => {
+    tx.set('b', 1);
+    assert.deepEqual([...tx.entries({ meta, gte: 'b', lt: 'bb' })], [{ key: 'b', value: 1, version: 0 }]);
+  });
+  assert.deepEqual(await snapshot.entries({ meta }).toArray(), expected);
+  assert.deepEqual([...snapshot.sync.entries({ meta })], expected);
+  await assert.rejects(db.entries({ meta: 1 as unknown as true }).toArray(), { code: 'KV_INVALID_ARGUMENT' });
+  const plain: boolean = false;
+  assert.deepEqual(await db.entries({ meta: plain as never, limit: 1 }).toArray(), [['a', 0]]);
+  await snapshot.close();
+}));
+
 /** The collector, where the runtime lets it be called. */
 function collector(): (() => void) | undefined {
   const bun = (globalThis as { Bun?: { gc(now: boolean): void } }).Bun;

@@ -80,6 +80,34 @@ test('a listener that is taken and dropped at once leaves the next one working',
   });
 });
 
+test('entries leave when they expire, and others come for them', async () => {
+  await withMemory<Key, number>({}, async (db) => {
+    // A query's timer keeps no process alive.
+    const alive = setTimeout(() => {}, 60_000);
+    const soon = Date.now() + 1500;
+    await db.setMany([['a', 1], ['b', 2]]);
+    await db.set('aa', 3, { expireAt: soon });
+    await db.set('ab', 4, { expireAt: soon + 200 });
+    await db.set('c', 5, { expireAt: soon + 1e9 });
+    const keys = (query: LiveQuery<Key, number>): string => query.getSnapshot().entries.map(([key]) => key).join();
+    const [all, first, later] = [liveQuery(db), liveQuery(db, { limit: 2 }), liveQuery(db, { offset: 2, limit: 2 })];
+    const views = [all, first, later].map(render);
+    await until(all, () => keys(all) === 'a,aa,ab,b,c');
+    await until(later, () => keys(later) === 'ab,b');
+    await until(all, () => keys(all) === 'a,b,c');
+    await until(first, () => keys(first) === 'a,b');
+    await until(later, () => keys(later) === 'c');
+    assert.deepEqual(all.getSnapshot().entries[0], ['a', 1]);
+    // Renewed before its time it stays.
+    await db.set('d', 6, { expireIn: 40 });
+    await db.update('d', () => 7, { expireIn: 1e9 });
+    await new Promise((resolve) => setTimeout(resolve, 80));
+    assert.equal(keys(all), 'a,b,c,d');
+    for (const { unmount } of views) unmount();
+    clearTimeout(alive);
+  });
+});
+
 test('what fails is a result', async () => {
   const db = await open<Key, number>('test', { storage: 'memory' });
   await db.close();

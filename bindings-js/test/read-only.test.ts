@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { open, openSync } from 'mangrove-kv';
-import type { Database } from 'mangrove-kv';
+import { keyCodecs, open, openSync } from 'mangrove-kv';
+import type { Commit, Database } from 'mangrove-kv';
+import { liveQuery } from 'mangrove-kv/live';
 import { rejects, withPath } from './support/kit.ts';
 
 function filesOf(path: string): Record<string, string> {
@@ -73,3 +74,78 @@ test('a reader of a database that is written to all the time is right or says th
   await reader.close();
   await writer.close();
 }));
+
+/** The next commits that a subscription is told of, each as its changes. */
+function told<K, V>(db: Pick<Database<K, V>, 'subscribe'>, range = {}): { next(): Promise<readonly unknown[]>; stop(): void } {
+  const commits: Commit<K, V>[] = [];
+  let wake = (): void => {};
+  const { unsubscribe } = db.subscribe(range, (commit) => {
+    commits.push(commit);
+    wake();
+  });
+  return {
+    next: async () => {
+      // Following keeps no process alive.
+      const alive = setInterval(() => {}, 60_000);
+      while (commits.length === 0) await new Promise<void>((resolve) => { wake = resolve; });
+      clearInterval(alive);
+      return commits.shift()?.changes.map((change) => (change.type === 'set' ? [change.key, change.value] : [change.type, 'key' in change ? change.key : ''])) ?? [];
+    },
+    stop: unsubscribe,
+  };
+}
+
+for (const [how, options] of Object.entries({ 'in this thread': {}, 'in a worker': { thread: 'worker' } as const })) {
+  for (const feed of [false, true]) {
+    test(`what is refreshed ${how} reaches those who follow, ${feed ? 'commit by commit from a feed' : 'as one commit'}`, () => withPath(async (path) => {
+      const writer: Database<string, number> = await open(path, { feed });
+      const other = writer.collection('other', { key: keyCodecs.string });
+      await writer.setMany([['a', 1], ['b', 2], ['c', 3]]);
+      await other.set('x', 1);
+      const reader: Database<string, number> = await open(path, { readOnly: true, ...options });
+      const all = told(reader);
+      const part = told(reader, { gte: 'b', lt: 'd' });
+      const others = told(reader.collection<string, number>('other', { key: keyCodecs.string }));
+      const query = liveQuery(reader, { limit: 2 });
+      const entries = (): string => JSON.stringify(query.getSnapshot().entries);
+      const seen = async (expected: string): Promise<void> => {
+        while (entries() !== expected) await new Promise<void>((resolve) => { setTimeout(resolve, 1); });
+      };
+      const end = query.subscribe(() => {});
+      await seen('[["a",1],["b",2]]');
+      const whole = reader.changes();
+      assert.equal(await reader.refresh(), false);
+      await writer.set('a', 10);
+      await writer.delete('b');
+      await writer.batch().set('bb', 4).set('e', 5).commit();
+      assert.equal(await reader.refresh(), true);
+      await seen('[["a",10],["bb",4]]');
+      if (feed) {
+        assert.deepEqual([await all.next(), await all.next(), await all.next()], [[['a', 10]], [['delete', 'b']], [['bb', 4], ['e', 5]]]);
+        assert.deepEqual([await part.next(), await part.next()], [[['delete', 'b']], [['bb', 4]]]);
+      } else {
+        assert.deepEqual(await all.next(), [['a', 10], ['delete', 'b'], ['bb', 4], ['e', 5]]);
+        assert.deepEqual(await part.next(), [['delete', 'b'], ['bb', 4]]);
+      }
+      // Twice before anybody looks, and of another collection.
+      await other.set('y', 2);
+      await reader.refresh();
+      await writer.set('b', 6);
+      await writer.collection('third').set(1, [2]);
+      await reader.refresh();
+      assert.deepEqual(await others.next(), [['y', 2]]);
+      assert.deepEqual(await part.next(), [['b', 6]]);
+      assert.deepEqual(await all.next(), [['b', 6]]);
+      const found: string[] = [];
+      for await (const { version, changes } of whole) {
+        found.push(...changes.flatMap((change) => (change.type === 'set' ? [`${change.collection}/${String(change.key)}`] : [])));
+        if (version === (await reader.stats()).version) break;
+      }
+      for (const name of ['/a', '/bb', '/b', 'other/y', 'third/1']) assert.ok(found.includes(name), `${name} in ${found.join()}`);
+      for (const { stop } of [all, part, others]) stop();
+      end();
+      await reader.close();
+      await writer.close();
+    }));
+  }
+}

@@ -144,3 +144,44 @@ test('opened and closed synchronously', () => withPath(async (path) => {
   assert.deepEqual([...again], [['a', 1], ['b', 2]]);
   again.close();
 }));
+
+test('a snapshot is read from synchronously, with its collections', () => withMemory<string, number>({}, async (db) => {
+  const other = db.collection<string, number>('other');
+  await db.set('a', 1);
+  await other.set('b', 2);
+  const snapshot = db.snapshot();
+  await db.set('a', 10);
+  await other.delete('b');
+  assert.equal(snapshot.sync.get('a'), 1);
+  assert.equal(snapshot.sync.collection(other).get('b'), 2);
+  assert.deepEqual([...snapshot.sync.collection<string, number>('other')], [['b', 2]]);
+  assert.equal(snapshot.sync.collection('none').size, 0);
+  const entries = snapshot.sync.collection(other).entries();
+  await snapshot.close();
+  assert.throws(() => snapshot.sync.collection(other).get('b'), code('KV_CLOSED'));
+  assert.deepEqual([...entries], [['b', 2]]);
+}));
+
+test('openSync has snapshots', () => withPath(async (path) => {
+  const db = openSync<string, number>(path);
+  const other = db.collection<string, number>('other');
+  db.set('a', 1);
+  other.set('b', 2);
+  const snapshot = db.snapshot();
+  db.transaction((tx) => tx.clear());
+  other.set('b', 3);
+  assert.equal(db.get('a'), undefined);
+  assert.equal(snapshot.get('a'), 1);
+  assert.deepEqual([...snapshot.entries()], [['a', 1]]);
+  assert.equal(snapshot.collection<string, number>('other').get('b'), 2);
+  assert.equal(snapshot.getEntry('a')?.version, snapshot.version - 1);
+  assert.ok(db.snapshot().version > snapshot.version);
+  snapshot.close();
+  snapshot.close();
+  assert.throws(() => snapshot.get('a'), code('KV_CLOSED'));
+  assert.throws(() => snapshot.collection('other').size, code('KV_CLOSED'));
+  const late = db.snapshot();
+  db.close();
+  late.close();
+  assert.throws(() => db.snapshot(), code('KV_CLOSED'));
+}));

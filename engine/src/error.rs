@@ -93,6 +93,13 @@ pub enum Error {
     Conflict(Box<Conflict>),
     /// What was open in a state of the database is gone with the process or tab that kept it.
     SnapshotLost,
+    /// So much is open that there may be no more of its kind.
+    TooManyOpen {
+        /// Of what, and what to do.
+        what: &'static str,
+        /// The most there may be.
+        limit: usize,
+    },
     /// Changes are asked for that are no longer kept.
     TruncatedFeed {
         /// Changes after this version are kept.
@@ -210,6 +217,7 @@ impl Error {
             Self::Conflict(_) => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
             Self::SnapshotLost => "KV_SNAPSHOT_LOST",
+            Self::TooManyOpen { .. } => "KV_TOO_MANY_OPEN",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
         }
     }
@@ -219,7 +227,11 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            Self::Locked { .. } | Self::StorageFull { .. } | Self::Conflict(_) | Self::SnapshotLost
+            Self::Locked { .. }
+                | Self::StorageFull { .. }
+                | Self::Conflict(_)
+                | Self::SnapshotLost
+                | Self::TooManyOpen { .. }
         )
     }
 }
@@ -257,6 +269,7 @@ impl fmt::Display for Error {
                 f,
                 "the snapshot is lost with the tab that kept it, and the database has changed since; take a new one"
             ),
+            Self::TooManyOpen { what, limit } => write!(f, "there may be no more than {limit} {what}"),
             Self::Poisoned { cause } => write!(
                 f,
                 "writing is refused since an earlier failure ({cause}); reads go on, open the database again to write"

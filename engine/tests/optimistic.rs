@@ -324,8 +324,9 @@ fn many_threads_count_to_the_right_number() {
                     database
                         .transact(durability, 1000, |transaction| {
                             transaction.update("c", b"count", |value| {
-                                let count =
-                                    value.map_or(0, |entry| u32::from_le_bytes(entry.value[..].try_into().expect("4 bytes")));
+                                let count = value.map_or(0, |entry| {
+                                    u32::from_le_bytes(entry.value[..].try_into().expect("4 bytes"))
+                                });
                                 mangrove_engine::Update::Set((count + 1).to_le_bytes().to_vec())
                             })
                         })

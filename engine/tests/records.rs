@@ -162,7 +162,9 @@ fn an_update_keeps_the_expiry_unless_it_says_otherwise() {
     let world = World::new();
     let database = world.open();
     let mut transaction = database.begin().expect("it is open");
-    transaction.set_until("c", b"lease", b"a", Some(9000)).expect("memory works");
+    transaction
+        .set_until("c", b"lease", b"a", Some(9000))
+        .expect("memory works");
     transaction
         .update("c", b"lease", |entry| {
             assert_eq!(entry.expect("it is there").expires_at, Some(9000));

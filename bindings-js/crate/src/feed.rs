@@ -3,8 +3,9 @@
 use std::ops::Bound;
 use std::rc::Rc;
 
-use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result};
+use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result, Snapshot};
 
+use crate::difference::difference;
 use crate::protocol::Writer;
 use crate::range;
 
@@ -83,6 +84,8 @@ pub(crate) struct Follower {
     failed: Option<Error>,
     /// Commits that a session before this one had for it, with the version that they reach.
     pending: Option<(u64, Vec<u8>)>,
+    /// What it has seen of a database that was opened again since, where the commits after it are not kept.
+    behind: Option<Snapshot>,
 }
 
 impl Follower {
@@ -92,6 +95,7 @@ impl Follower {
             filter,
             failed: None,
             pending: None,
+            behind: None,
         })
     }
 
@@ -106,6 +110,19 @@ impl Follower {
             filter,
             failed,
             pending: (!pending.is_empty()).then(|| (since, pending.to_vec())),
+            behind: None,
+        }
+    }
+
+    /// Goes on in a database that was opened again, `before` being where it was: with the commits, if they are kept, else with what they
+    /// changed, as one commit.
+    pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
+        if self.behind.is_some() {
+            return;
+        }
+        match database.changes(Some(self.version())) {
+            Ok(changes) => self.position = Position::Reading(changes),
+            Err(_) => self.behind = Some(before.clone()),
         }
     }
 
@@ -123,7 +140,10 @@ impl Follower {
 
     /// Whether there is something for it, as far as is known.
     pub(crate) fn is_ready(&self) -> bool {
-        self.failed.is_some() || self.pending.is_some() || matches!(self.position, Position::Reading(_))
+        self.failed.is_some()
+            || self.pending.is_some()
+            || self.behind.is_some()
+            || matches!(self.position, Position::Reading(_))
     }
 
     /// Lets a follower that waits read on from `before`, which a commit of interest comes after. Tells whether it waited for that commit.
@@ -144,7 +164,7 @@ impl Follower {
 
     /// Writes whether nothing is left for now, the version that was reached, and the next commits as one byte string.
     /// A follower that has taken everything waits from then on, and gives away what it read with.
-    pub(crate) fn next(&mut self, max_bytes: u64, out: &mut Writer) -> Result<Option<Changes>> {
+    pub(crate) fn next(&mut self, database: &Database, max_bytes: u64, out: &mut Writer) -> Result<Option<Changes>> {
         if let Some((version, commits)) = self.pending.take() {
             out.flag(false);
             out.uv(version);
@@ -157,12 +177,20 @@ impl Follower {
         let mut commits = Writer::default();
         let mut names = Names::default();
         let mut is_done = false;
+        if let Some(before) = self.behind.take() {
+            let now = database.snapshot();
+            self.position = Position::Waiting(now.version());
+            let mut changes = Vec::new();
+            difference(&before, &now, self.filter(), |change| changes.push(change))?;
+            write(now.version(), &changes, &mut names, &mut commits);
+            is_done = true;
+        }
         for _ in 0..MAX_COMMITS {
-            if commits.position() as u64 >= max_bytes {
+            if is_done || commits.position() as u64 >= max_bytes {
                 break;
             }
             match self.next_of_interest() {
-                Ok(Some(commit)) => write(&commit, &mut names, &mut commits),
+                Ok(Some(commit)) => write(commit.version, &commit.changes, &mut names, &mut commits),
                 Ok(None) => {
                     is_done = true;
                     break;
@@ -220,13 +248,13 @@ impl Names {
     }
 }
 
-fn write(commit: &Commit, names: &mut Names, out: &mut Writer) {
-    if commit.changes.is_empty() {
+fn write(version: u64, changes: &[Change], names: &mut Names, out: &mut Writer) {
+    if changes.is_empty() {
         return;
     }
-    out.uv(commit.version);
-    out.uv(commit.changes.len() as u64);
-    for change in &commit.changes {
+    out.uv(version);
+    out.uv(changes.len() as u64);
+    for change in changes {
         let kind_at = out.position();
         out.raw(&[0]);
         let kind = match change {

@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::rc::Rc;
 
-use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result};
+use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result, Snapshot};
 
 use crate::feed::{Filter, Follower};
 use crate::protocol::{Reader, Writer};
 use crate::range::is_empty;
-use crate::table::Table;
+use crate::table::{MAX_OPEN, Table};
 
 /// Commits for one follower that are handed over to another session.
 const MAX_PENDING_BYTES: u64 = 1 << 20;
@@ -35,6 +35,8 @@ impl Followers {
         since: Option<u64>,
         filter: Option<Filter>,
     ) -> Result<u64> {
+        self.table
+            .check_room(MAX_OPEN, "open watches; end them with return() or unsubscribe()")?;
         let filter = filter.map(Rc::new);
         let follower = Follower::new(database, since, filter.clone())?;
         let version = follower.version();
@@ -64,7 +66,7 @@ impl Followers {
             if pending && !follower.is_ready() {
                 // Nothing of what was committed meanwhile is of interest.
                 version = database.version();
-            } else if pending && follower.next(MAX_PENDING_BYTES, &mut commits).is_ok() {
+            } else if pending && follower.next(database, MAX_PENDING_BYTES, &mut commits).is_ok() {
                 version = follower.version();
             } else {
                 commits.truncate(0);
@@ -117,7 +119,7 @@ impl Followers {
     pub(crate) fn next(&mut self, database: &Database, id: u64, max_bytes: u64, out: &mut Writer) -> Result<()> {
         self.look(database);
         let follower = self.table.get_mut(id).ok_or(Error::Closed)?;
-        if let Some(changes) = follower.next(max_bytes, out)? {
+        if let Some(changes) = follower.next(database, max_bytes, out)? {
             self.scout.get_or_insert(changes);
         }
         Ok(())
@@ -129,6 +131,15 @@ impl Followers {
         self.whole.retain(|&other| other != id);
         if self.table.is_empty() {
             self.scout = None;
+        }
+    }
+
+    /// The database was opened again and is further than `before`.
+    pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
+        self.scout = None;
+        for follower in self.table.values_mut() {
+            follower.refresh(before, database);
+            self.has_news = true;
         }
     }
 

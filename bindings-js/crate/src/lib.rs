@@ -5,6 +5,7 @@
 
 mod client;
 mod clients;
+mod difference;
 mod feed;
 mod followers;
 pub mod protocol;

@@ -118,6 +118,11 @@ impl ScanFlags {
     pub fn keep(self) -> bool {
         self.0 & 8 != 0
     }
+
+    /// Versions and expiries are wanted.
+    pub fn meta(self) -> bool {
+        self.0 & 16 != 0
+    }
 }
 
 /// What a scan is to give.

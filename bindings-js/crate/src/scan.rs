@@ -225,6 +225,15 @@ impl Scan {
                 Items::Transaction(scan) => out.bytes(&scan.value()?),
             }
         }
+        if self.flags.meta() {
+            let (version, expires_at) = match &self.items {
+                Items::Nothing => (0, None),
+                Items::Committed(cursor) => (cursor.version(), cursor.expires_at()),
+                Items::Transaction(scan) => (scan.version(), scan.expires_at()),
+            };
+            out.uv(version);
+            out.uv(expires_at.unwrap_or(0));
+        }
         Ok(())
     }
 

@@ -209,7 +209,13 @@ impl Session {
     fn refresh(&mut self) -> Result<bool> {
         self.state.forget_current();
         self.state.undo();
-        self.database.as_mut().map_or(Err(Error::Closed), Database::refresh)
+        let database = self.database.as_mut().ok_or(Error::Closed)?;
+        let before = database.snapshot();
+        let is_newer = database.refresh()?;
+        if is_newer {
+            self.state.refresh(&before, database);
+        }
+        Ok(is_newer)
     }
 
     /// For one of several clients the database stays open.

@@ -1,5 +1,12 @@
 //! Things under numbers that a client gives them, mostly in ascending order.
 
+use mangrove_engine::{Error, Result};
+
+/// Most that a client may have open of what takes little memory.
+pub(crate) const MAX_OPEN: usize = 1 << 16;
+/// Most that it may have open of what takes a quarter of a megabyte.
+pub(crate) const MAX_OPEN_LARGE: usize = 1 << 8;
+
 /// A map of few entries, for which a tree or hash table would be several times the code.
 pub(crate) struct Table<T> {
     /// In the order of the numbers.
@@ -13,8 +20,16 @@ impl<T> Default for Table<T> {
 }
 
 impl<T> Table<T> {
-    fn find(&self, id: u64) -> Result<usize, usize> {
+    fn find(&self, id: u64) -> std::result::Result<usize, usize> {
         self.entries.binary_search_by_key(&id, |entry| entry.0)
+    }
+
+    /// Fails where there is no room for one more; `what` goes on from "there may be no more than 256".
+    pub(crate) fn check_room(&self, limit: usize, what: &'static str) -> Result<()> {
+        if self.entries.len() < limit {
+            return Ok(());
+        }
+        Err(Error::TooManyOpen { what, limit })
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -54,6 +54,7 @@ fn snapshot(id: u64) -> Request {
 }
 
 const KEYS: u8 = 2;
+const META: u8 = 16;
 
 fn scan_open(id: u64, view: u64, items: u64) -> Request {
     Request::new(op::SCAN_OPEN)
@@ -347,6 +348,35 @@ fn what_is_open_goes_on_in_the_next_session_if_nothing_was_committed() {
             Err("KV_SNAPSHOT_LOST".to_owned())
         );
     }
+}
+
+#[test]
+fn a_scan_with_versions_and_expiries_goes_on_with_them() {
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let one = session.attach("one", false, None).expect("readable");
+    ask(&mut session, one, 1, &[name_it()]);
+    fill(&mut session, one, 2, 5);
+    let open_it = Request::new(op::SCAN_OPEN).uv(6).uv(0).uv(0).u8(0);
+    let open_it = open_it.u8(KEYS | META).uv(0).uv(0).uv(2).uv(0);
+    let entries = |reply: &mut Reply| {
+        reply.status().expect("it is open");
+        let (_, count, _) = (reply.u8(), reply.uv(), reply.uv());
+        (0..count)
+            .map(|_| (reply.bytes(), reply.uv(), reply.uv()))
+            .collect::<Vec<_>>()
+    };
+    let mut reply = ask(&mut session, one, 3, &[open_it]);
+    let first = entries(&mut reply);
+    let state = session.take_state(true).expect("it is open");
+    drop(session);
+    let mut session = open(&storage);
+    let one = session.attach("one", false, Some(&state)).expect("it is its own");
+    let rest = entries(&mut ask(&mut session, one, 4, &[scan_next(6, 10)]));
+    let versions: Vec<u64> = first.iter().chain(&rest).map(|(_, version, _)| *version).collect();
+    assert_eq!(versions.len(), 5);
+    assert!(versions.is_sorted_by(|a, b| a < b) && versions[0] > 0);
+    assert!(rest.iter().all(|(_, _, expires)| *expires == 0));
 }
 
 #[test]

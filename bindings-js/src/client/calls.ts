@@ -5,7 +5,7 @@ import type { Bounds, Entry, Range } from '../types.ts';
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
 import type { ChangeList } from './changes.ts';
-import { decodeKey, decodeValue, encodeKey, encodeValue } from './codecs.ts';
+import { decodeKey, decodePart, decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import type { Lookups } from './lookup.ts';
 import { BOUNDS, checkIterable } from './names.ts';
 import { Op } from './protocol.ts';
@@ -31,15 +31,23 @@ export function checkOpen(view: View): void {
 export class ReadCalls<K, V> {
   readonly #target: Target<K, V>;
   readonly #view: View;
+  readonly #canWait: boolean;
 
-  constructor(target: Target<K, V>, view: View) {
+  /** Those that can wait let the event loop have its turn now and then. */
+  constructor(target: Target<K, V>, view: View, canWait: boolean) {
     this.#target = target;
     this.#view = view;
+    this.#canWait = canWait;
+  }
+
+  get #lookups(): Lookups | undefined {
+    const { connection } = this.#target;
+    return this.#canWait && connection.due() !== undefined ? undefined : connection.lookups;
   }
 
   /** What a key leads to, if that needs no message. */
   find(key: K): V | undefined | typeof ASK {
-    const { lookups } = this.#target.connection;
+    const lookups = this.#lookups;
     return lookups ? lookups.get(this.#target, this.#view, key) : ASK;
   }
 
@@ -63,10 +71,8 @@ export class ReadCalls<K, V> {
     return this.#call(Op.entry, (writer) => writer.bytes(bytes), (reader) => {
       const value = reader.optional();
       if (value === undefined) return undefined;
-      const version = reader.uv();
-      const expiresAt = reader.uv();
-      const entry = { key: decodeKey(this.#target.key, bytes), value: this.#value(value), version };
-      return expiresAt === 0 ? entry : { ...entry, expiresAt };
+      const known = readMeta(reader);
+      return { key: decodeKey(this.#target.key, bytes), value: this.#value(value), ...known };
     });
   }
 
@@ -129,7 +135,7 @@ export class ReadCalls<K, V> {
     decode: (raw: Raw) => T,
   ): T[] | Call<T[]> {
     const list = Array.from(checkIterable('the keys', keys));
-    const { lookups } = this.#target.connection;
+    const lookups = this.#lookups;
     const found = lookups ? look(lookups, list) : ASK;
     if (found !== ASK) return found;
     const encoded = list.map((key) => encodeKey(this.#target, key));
@@ -140,17 +146,33 @@ export class ReadCalls<K, V> {
   }
 }
 
-/** What makes an entry, a key or a value of an item of a scan. */
-export function itemDecoders<K, V>(target: Target<K, V>): {
-  readonly entry: (reader: ReplyReader) => [K, V];
-  readonly key: (reader: ReplyReader) => K;
-  readonly value: (reader: ReplyReader) => V;
+function readMeta(reader: ReplyReader): Pick<Entry<unknown, unknown>, 'version' | 'expiresAt'> {
+  const version = reader.uv();
+  const expiresAt = reader.uv();
+  return expiresAt === 0 ? { version } : { version, expiresAt };
+}
+
+/** What a scan can give. */
+export interface Items<K, V> {
+  readonly entry: [K, V];
+  readonly key: K;
+  readonly value: V;
+  readonly meta: Entry<K, V>;
+}
+
+/** What makes each of them of an item of a scan. */
+export function itemDecoders<K, V>(target: Target<K, V>): { readonly [N in keyof Items<K, V>]: (reader: ReplyReader) => Items<K, V>[N] } & {
   /** They run no code of the caller's. */
   readonly isFast: boolean;
 } {
   const key = (reader: ReplyReader): K => reader.decoded('key', target.key, target.fastKey);
   const value = (reader: ReplyReader): V => reader.decoded('value', target.value, target.fastValue);
-  return { entry: (reader) => [key(reader), value(reader)], key, value, isFast: isFast(target) };
+  const meta = (reader: ReplyReader): Entry<K, V> => {
+    const [bytes, valueBytes] = [reader.bytes(), reader.bytes()];
+    const known = readMeta(reader);
+    return { key: decodePart('key', target.key, target.fastKey, bytes, 0, bytes.length), value: decodePart('value', target.value, target.fastValue, valueBytes, 0, valueBytes.length), ...known };
+  };
+  return { entry: (reader) => [key(reader), value(reader)], key, value, meta, isFast: isFast(target) };
 }
 
 export function clearCall<K, V>({ index }: Target<K, V>, { range }: Window): Call<void> {

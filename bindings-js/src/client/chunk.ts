@@ -4,6 +4,9 @@ import type { ReplyReader } from './protocol.ts';
 /** Takes an item's fields and makes the item. */
 export type DecodeItem<T> = (reader: ReplyReader) => T;
 
+/** What a scan gives, beside its other flags; as the engine knows them. */
+export const Content = { keys: 2, values: 4, entries: 6, meta: 22 } as const;
+
 /** Items of a chunk that is decoded at once. */
 const FIRST_ITEMS = 32;
 const MAX_ITEMS = 2048;

@@ -4,6 +4,7 @@ import { queueMicrotask } from '../platform.ts';
 import { fromPlain } from '../plain-error.ts';
 import type { PlainError } from '../plain-error.ts';
 import { describeKey } from './known-codecs.ts';
+import { due } from './turns.ts';
 import { ASK } from './target.ts';
 import { Line } from './line.ts';
 import type { Lookups } from './lookup.ts';
@@ -97,6 +98,11 @@ export class Connection {
   /** Grows with each sign of new commits. */
   get news(): number {
     return this.#news;
+  }
+
+  /** As `due`, where the engine runs in this thread: nothing else would ever be waited for. */
+  due(mustLook?: boolean): Promise<void> | undefined {
+    return this.#transport.lookups && due(mustLook);
   }
 
   /** Lookups without messages, where there are such and nothing that was requested before is under way. */
@@ -331,10 +337,13 @@ export class Connection {
   #schedule(): void {
     if (this.#isScheduled) return;
     this.#isScheduled = true;
-    queueMicrotask(() => {
+    const send = (): void => {
       this.#isScheduled = false;
       this.#send();
-    });
+    };
+    const turn = this.due(true);
+    if (turn === undefined) queueMicrotask(send);
+    else void turn.then(send);
   }
 
   #send(): void {

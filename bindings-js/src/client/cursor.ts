@@ -3,7 +3,8 @@ import type { KeyPrefix } from '../codec/keys.ts';
 import { Chunk, ChunkSize } from './chunk.ts';
 import type { DecodeItem } from './chunk.ts';
 import type { Connection } from './connection.ts';
-import { abortable, checkSignal, ignore, onAbort } from './async.ts';
+import { abortable, checkSignal, ignore } from './async.ts';
+import { Handle } from './handle.ts';
 import { BaseIterator, DONE, checkLimit } from './iterator.ts';
 import type { Step } from './iterator.ts';
 import { ASK } from './target.ts';
@@ -12,8 +13,6 @@ import type { ReplyReader, RequestWriter } from './protocol.ts';
 import type { Window } from './range.ts';
 
 const REVERSE = 1;
-const WITH_KEYS = 2;
-const WITH_VALUES = 4;
 const KEEP_AT_END = 8;
 
 const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
@@ -28,8 +27,8 @@ export interface CursorRequest<T, K> {
   readonly window: () => Window;
   /** Writes view and collection. */
   readonly writeSource: (writer: RequestWriter) => void;
-  readonly keys: boolean;
-  readonly values: boolean;
+  /** Of `Content`. */
+  readonly content: number;
   readonly signal: AbortSignal | undefined;
   readonly decode: DecodeItem<T>;
   /** Decoding runs no code of the caller's. */
@@ -39,21 +38,9 @@ export interface CursorRequest<T, K> {
   readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
 }
 
-interface Held {
-  readonly connection: Connection;
-  readonly id: number;
-}
-
-function closeCursor({ connection, id }: Held): void {
-  connection.postLater((writer) => writer.u8(Op.scanClose).uv(id));
-}
-
-/** An iterator that nobody can reach any more would keep its snapshot's space in the file. */
-const abandoned = new FinalizationRegistry<Held>(closeCursor);
-
 export class CursorIterator<T, K> extends BaseIterator<T, K> {
   readonly #request: CursorRequest<T, K>;
-  readonly #held: Held;
+  readonly #held: Handle;
   #chunk: Chunk<T> | undefined;
   #ahead: Promise<Chunk<T>> | undefined;
   /** Size of chunks that are decoded at once. */
@@ -68,13 +55,12 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   #failure: { readonly error: unknown } | undefined;
   /** Set while calls wait in line behind one that waits for the engine. */
   #tail: Promise<unknown> | undefined;
-  #forgetSignal = ignore;
 
   constructor(request: CursorRequest<T, K>) {
     super(request.signal);
     const { connection, signal } = request;
     this.#request = request;
-    this.#held = { connection, id: connection.newId() };
+    this.#held = new Handle(connection, Op.scanClose);
     try {
       checkSignal(signal);
       const window = request.window();
@@ -87,21 +73,30 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   }
 
   override next(): Promise<Step<T>> {
+    let turn: Promise<void> | undefined;
     if (this.#tail === undefined && this.#hasItem()) {
-      try {
-        return Promise.resolve({ done: false, value: this.#take() });
-      } catch (error) {
-        return Promise.reject(error);
+      turn = this.#held.connection.due();
+      if (turn === undefined) {
+        try {
+          return Promise.resolve({ done: false, value: this.#take() });
+        } catch (error) {
+          return Promise.reject(error);
+        }
       }
     }
-    return this.#inLine(async () => (await this.#advance() ? { done: false, value: this.#take() } : DONE));
+    return this.#inLine(async () => {
+      await turn;
+      return await this.#advance() ? { done: false, value: this.#take() } : DONE;
+    });
   }
 
   override nextMany(max: number): Promise<T[]> {
     return this.#inLine(async () => {
       checkLimit('max', max);
       const items: T[] = [];
-      while (items.length < max && await this.#advance()) {
+      while (items.length < max) {
+        await this.#held.connection.due(items.length > 0);
+        if (!await this.#advance()) break;
         while (items.length < max && this.#hasItem()) items.push(this.#take());
       }
       return items;
@@ -193,18 +188,26 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   }
 
   #inLine<R>(work: () => Promise<R>): Promise<R> {
-    const result = this.#tail === undefined ? work() : this.#tail.then(work);
-    const tail = result.then(ignore, ignore).then(() => {
-      if (this.#tail === tail) this.#tail = undefined;
-    });
+    const before = this.#tail;
+    const run = async (): Promise<R> => {
+      if (before !== undefined) await before;
+      try {
+        return await work();
+      } finally {
+        // By when the caller hears of it: what it asks for next need not stand in line.
+        if (this.#tail === tail) this.#tail = undefined;
+      }
+    };
+    const result = run();
+    const tail = result.catch(ignore);
     this.#tail = tail;
     return result;
   }
 
   /** Now, not at the first `next`: an iterator reads the state of the moment it was asked for. */
   #open({ range, reverse, offset, limit }: Window): void {
-    const { connection, writeSource, keys, values, signal, isFast } = this.#request;
-    const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0) | KEEP_AT_END;
+    const { connection, writeSource, content, signal, isFast } = this.#request;
+    const flags = (reverse ? REVERSE : 0) | content | KEEP_AT_END;
     const write = (writer: RequestWriter): void => {
       writer.u8(Op.scanOpen).uv(this.#held.id);
       writeSource(writer);
@@ -218,8 +221,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
         writer.uv(this.#chunkItems).uv(this.#chunkBytes);
       }, this.#readChunk()));
     }
-    abandoned.register(this, this.#held, this.#held);
-    this.#forgetSignal = onAbort(signal, () => this.#fail(signal?.reason));
+    this.#held.own(this, signal, CursorIterator.#abort);
   }
 
   #fetch(): Promise<Chunk<T>> {
@@ -261,6 +263,10 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     return chunk;
   }
 
+  static #abort<T, K>(iterator: CursorIterator<T, K>): void {
+    iterator.#fail(iterator.signal?.reason);
+  }
+
   #fail(error: unknown): void {
     this.#failure ??= { error };
     this.#release();
@@ -274,7 +280,6 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   #release(): void {
     this.#chunk = undefined;
     this.#ahead = undefined;
-    this.#forgetSignal();
-    if (abandoned.unregister(this.#held)) closeCursor(this.#held);
+    this.#held.close();
   }
 }

@@ -4,7 +4,7 @@ import { misnamed } from '../names.ts';
 import type { Names } from '../names.ts';
 import type {
   BatchOp, Bounds, ChangesOptions, CollectionOptions, Expiry, MaintenanceOptions, Range, RangeOptions, SetOptions, SignalOptions,
-  TransactionOptions, WatchOptions, WriteOptions,
+  TransactionOptions, WatchOptions, WithMeta, WriteOptions,
 } from '../types.ts';
 
 export const SIGNAL: Names<SignalOptions> = { signal: 1 };
@@ -20,8 +20,9 @@ const EDGES = { gt: 2, gte: 2, lt: 2, lte: 2 } as const;
 const WINDOW = { reverse: 1, limit: 1, offset: 1 } as const;
 export const BOUNDS: Names<Bounds<unknown>> = { ...EDGES, prefix: 2 };
 export const RANGE: Names<Range<unknown>> = { ...BOUNDS, ...WINDOW };
+export const META: Names<WithMeta> = { meta: 1 };
 /** Beside a prefix that is an argument of its own. */
-export const PREFIXED: Names<Omit<Range<unknown>, 'prefix'>> = { ...EDGES, ...WINDOW };
+export const PREFIXED: Names<Omit<Range<unknown>, 'prefix'> & WithMeta> = { ...EDGES, ...WINDOW, ...META };
 export const FOLLOW: Names<Bounds<unknown> & SignalOptions> = { ...BOUNDS, ...SIGNAL };
 export const WATCH: Names<WatchOptions<unknown>> = { initial: 1, ...FOLLOW };
 export const READ: Names<RangeOptions<unknown>> = { ...RANGE, ...SIGNAL };

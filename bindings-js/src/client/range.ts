@@ -3,7 +3,7 @@ import { encodeBound, prefixRange } from '../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
-import type { Bounds, Range } from '../types.ts';
+import type { Bounds, Range, WithMeta } from '../types.ts';
 import { checkCount } from './async.ts';
 import { checkBytes, keyPart } from './codecs.ts';
 import { checkLimit } from './iterator.ts';
@@ -81,7 +81,10 @@ export function toWindow<K, T>(target: KeyTarget<K>, call: string, options: Rang
   if (options === undefined) return EVERYTHING;
   checkNames(call, options, names);
   const { reverse = false, offset = 0, limit = Infinity } = options;
-  if (typeof reverse !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'reverse has to be a boolean');
+  const { meta = false } = options as Partial<WithMeta>;
+  for (const [name, value] of [['reverse', reverse], ['meta', meta]]) {
+    if (typeof value !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
+  }
   return {
     range: keyPart(target, () => toByteRange(target.key, options)),
     reverse,

@@ -2,11 +2,12 @@
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
-import type { Bounds, Entry, KvIterator, RangeOptions, Reader, SignalOptions } from '../types.ts';
+import type { Bounds, Entry, KvIterator, RangeOptions, Reader, SignalOptions, WithMeta } from '../types.ts';
 import { LazyPromise, attempt, checkFunction } from './async.ts';
-import { FOLLOW, PREFIXED, READ, SIGNAL, checkNames } from './names.ts';
+import { FOLLOW, META, PREFIXED, READ, SIGNAL, checkNames } from './names.ts';
 import { ReadCalls, checkOpen, itemDecoders } from './calls.ts';
-import type { Call, Pair } from './calls.ts';
+import type { Call, Items, Pair } from './calls.ts';
+import { Content } from './chunk.ts';
 import type { DecodeItem } from './chunk.ts';
 import { CursorIterator } from './cursor.ts';
 import { Op } from './protocol.ts';
@@ -15,7 +16,8 @@ import type { Target, View } from './target.ts';
 import { encodeSeek, toWindow } from './range.ts';
 import type { Window } from './range.ts';
 
-const PREFIXED_UNTIL: Names<Omit<RangeOptions<unknown>, 'prefix'>> = { ...PREFIXED, ...SIGNAL };
+const ENTRIES: Names<RangeOptions<unknown> & WithMeta> = { ...READ, ...META };
+const PREFIXED_UNTIL: Names<Omit<RangeOptions<unknown>, 'prefix'> & WithMeta> = { ...PREFIXED, ...SIGNAL };
 
 export class CollectionReader<K, V> implements Reader<K, V> {
   /** @internal */
@@ -26,7 +28,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   constructor(target: Target<K, V>, view: View) {
     this.target = target;
     this.#view = view;
-    this.#calls = new ReadCalls(target, view);
+    this.#calls = new ReadCalls(target, view, true);
   }
 
   /** Number of the state; 0 is the newest. */
@@ -60,25 +62,35 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return attempt(() => this.#sendUnlessFound(this.#calls.hasMany(keys)));
   }
 
-  entries(options?: RangeOptions<K>): KvIterator<[K, V], K> {
-    return this.#iterate('entries', options, true, true, ({ entry }) => entry);
+  entries(options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  entries(options?: RangeOptions<K>): KvIterator<[K, V], K>;
+  entries(options?: RangeOptions<K> & Partial<WithMeta>): KvIterator<[K, V], K> | KvIterator<Entry<K, V>, K> {
+    return this.#entries('entries', options);
   }
 
   keys(options?: RangeOptions<K>): KvIterator<K, K> {
-    return this.#iterate('keys', options, true, false, ({ key }) => key);
+    return this.#iterate('keys', options, READ, Content.keys, 'key');
   }
 
   values(options?: RangeOptions<K>): KvIterator<V, K> {
-    return this.#iterate('values', options, false, true, ({ value }) => value);
+    return this.#iterate('values', options, READ, Content.values, 'value');
   }
 
-  range(options: RangeOptions<K>): KvIterator<[K, V], K> {
-    return this.#iterate('range', options, true, true, ({ entry }) => entry);
+  range(options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  range(options: RangeOptions<K>): KvIterator<[K, V], K>;
+  range(options: RangeOptions<K>): KvIterator<[K, V], K> | KvIterator<Entry<K, V>, K> {
+    return this.#entries('range', options);
   }
 
-  prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K> {
-    const check = (): void => checkNames('prefix', options, PREFIXED_UNTIL);
-    return this.#iterate('prefix', { ...options, prefix }, true, true, ({ entry }) => entry, check);
+  prefix(prefix: KeyPrefix<K>, options: Omit<RangeOptions<K>, 'prefix'> & WithMeta): KvIterator<Entry<K, V>, K>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K> | KvIterator<Entry<K, V>, K> {
+    return this.#entries('prefix', { ...options, prefix }, () => checkNames('prefix', options, PREFIXED_UNTIL));
+  }
+
+  #entries(call: string, options?: RangeOptions<K> & Partial<WithMeta>, check?: () => void): KvIterator<[K, V], K> | KvIterator<Entry<K, V>, K> {
+    if (options?.meta) return this.#iterate(call, options, ENTRIES, Content.meta, 'meta', check);
+    return this.#iterate(call, options, ENTRIES, Content.entries, 'entry', check);
   }
 
   first(options?: RangeOptions<K>): Promise<Pair<K, V>> {
@@ -166,29 +178,28 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     }
   }
 
-  #iterate<T>(
+  #iterate<N extends keyof Items<K, V>>(
     call: string,
     options: RangeOptions<K> | undefined,
-    keys: boolean,
-    values: boolean,
-    choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
+    names: Names<RangeOptions<K>>,
+    content: number,
+    kind: N,
     check?: () => void,
-  ): KvIterator<T, K> {
+  ): KvIterator<Items<K, V>[N], K> {
     const { target } = this;
     const { connection, index } = target;
     const decoders = itemDecoders(target);
-    return new CursorIterator<T, K>({
+    return new CursorIterator<Items<K, V>[N], K>({
       connection,
       window: () => {
         checkOpen(this.#view);
         check?.();
-        return toWindow(target, call, options, READ);
+        return toWindow(target, call, options, names);
       },
       writeSource: (writer) => writer.uv(this.#view.id).uv(index),
-      keys,
-      values,
+      content,
       signal: options?.signal,
-      decode: choose(decoders),
+      decode: decoders[kind] as DecodeItem<Items<K, V>[N]>,
       isFast: decoders.isFast,
       whenEmpty: () => this.#unlessMisread(Promise.resolve(), options),
       encodeSeek: (prefix) => encodeSeek(target, prefix),

@@ -1,39 +1,24 @@
 // A read view of the database.
-import type { Collection, Reader, Snapshot, SyncReader } from '../types.ts';
+import type { Collection, Reader, Snapshot, SyncView } from '../types.ts';
 import { LazyPromise, dispose, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
+import { Handle } from './handle.ts';
 import { Op } from './protocol.ts';
 import { CollectionReader } from './reader.ts';
 import type { Target, View } from './target.ts';
 
-interface Held {
-  readonly connection: Connection;
-  readonly id: number;
-}
-
-function closeSnapshot({ connection, id }: Held): Promise<void> {
-  // A closed database has no snapshots.
-  if (connection.status !== 'open') return Promise.resolve();
-  return connection.request((writer) => writer.u8(Op.snapshotClose).uv(id), ignore);
-}
-
-/** A snapshot that nobody can reach any more would keep its space in the file. */
-const abandoned = new FinalizationRegistry<Held>((held) => {
-  closeSnapshot(held).catch(ignore);
-});
-
 /** Shared by a snapshot's readers: as long as one can be reached, the snapshot stays open. */
 class SnapshotView implements View {
-  readonly #held: Held;
+  readonly #held: Handle;
   readonly version: Promise<number>;
   isClosed = false;
 
   constructor(connection: Connection) {
-    this.#held = { connection, id: connection.newId() };
+    this.#held = new Handle(connection, Op.snapshotClose);
     this.version = connection.request((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
     // Nobody may ask for it.
     this.version.catch(ignore);
-    abandoned.register(this, this.#held, this.#held);
+    this.#held.own(this);
   }
 
   get id(): number {
@@ -41,10 +26,11 @@ class SnapshotView implements View {
   }
 
   close(): Promise<void> {
-    if (this.isClosed) return Promise.resolve();
     this.isClosed = true;
-    abandoned.unregister(this.#held);
-    return closeSnapshot(this.#held);
+    const { connection, id } = this.#held;
+    // A closed database has no snapshots.
+    if (!this.#held.release() || connection.status !== 'open') return Promise.resolve();
+    return connection.request((writer) => writer.u8(Op.snapshotClose).uv(id), ignore);
   }
 }
 
@@ -69,8 +55,8 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
     return new LazyPromise(() => this.#view.version);
   }
 
-  get sync(): SyncReader<K, V> {
-    return this.target.connection.checkSync().syncFaces.reader(this.target, this.#view);
+  get sync(): SyncView<K, V> {
+    return this.target.connection.checkSync().syncFaces.view(this.target, this.#view, this.#resolve);
   }
 
   close(): Promise<void> {

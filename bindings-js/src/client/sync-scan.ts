@@ -2,27 +2,10 @@
 import { Chunk, ChunkSize } from './chunk.ts';
 import type { DecodeItem } from './chunk.ts';
 import type { Connection } from './connection.ts';
+import { Handle } from './handle.ts';
 import { ASK } from './target.ts';
 import { Op } from './protocol.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
-
-interface OpenScan {
-  readonly connection: Connection;
-  readonly id: number;
-}
-
-function closeScan({ connection, id }: OpenScan): void {
-  if (connection.status === 'open') connection.requestSync((writer) => writer.u8(Op.scanClose).uv(id), () => undefined);
-}
-
-/** An iterator that nobody ended would keep its snapshot's space in the file. */
-const abandoned = new FinalizationRegistry<OpenScan>((scan) => {
-  try {
-    closeScan(scan);
-  } catch {
-    // The engine is gone, and the scan with it.
-  }
-});
 
 export interface ScanRequest<T> {
   readonly connection: Connection;
@@ -37,7 +20,7 @@ export interface ScanRequest<T> {
 export class SyncScan<T> implements IterableIterator<T> {
   declare [Symbol.iterator]: () => this;
   readonly #request: ScanRequest<T>;
-  readonly #scan: OpenScan;
+  readonly #scan: Handle;
   readonly #size: ChunkSize;
   #chunk: Chunk<T> | undefined;
   #isOpen = false;
@@ -45,11 +28,11 @@ export class SyncScan<T> implements IterableIterator<T> {
   /** The state is that of now, not that of the first `next`. */
   constructor(request: ScanRequest<T>) {
     this.#request = request;
-    this.#scan = { connection: request.connection, id: request.connection.newId() };
+    this.#scan = new Handle(request.connection, Op.scanClose);
     this.#size = new ChunkSize(request.limit);
     if (request.limit === 0) return;
     this.#read((writer) => request.write(writer.u8(Op.scanOpen).uv(this.#scan.id)));
-    if (this.#isOpen) abandoned.register(this, this.#scan, this.#scan);
+    if (this.#isOpen) this.#scan.own(this);
   }
 
   /** Before the first `next`: there is nothing. */
@@ -62,7 +45,7 @@ export class SyncScan<T> implements IterableIterator<T> {
     while (chunk === undefined || chunk.left === 0) {
       if (!this.#isOpen) return { done: true, value: undefined };
       chunk = this.#read((writer) => writer.u8(Op.scanNext).uv(this.#scan.id));
-      if (!this.#isOpen) abandoned.unregister(this.#scan);
+      if (!this.#isOpen) this.#scan.release();
     }
     try {
       return { done: false, value: chunk.take() };
@@ -74,11 +57,8 @@ export class SyncScan<T> implements IterableIterator<T> {
 
   return(): IteratorResult<T, undefined> {
     this.#chunk = undefined;
-    if (this.#isOpen) {
-      this.#isOpen = false;
-      abandoned.unregister(this.#scan);
-      closeScan(this.#scan);
-    }
+    this.#isOpen = false;
+    this.#scan.close();
     return { done: true, value: undefined };
   }
 

@@ -4,19 +4,22 @@ import type { Names } from '../names.ts';
 import type { Bound, KeyPrefix } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types.ts';
 import type {
-  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncReader, SyncTransaction, SyncUpdater,
-  WriteOptions,
+  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot,
+  SyncTransaction, SyncUpdater, SyncView, WithMeta, WriteOptions,
 } from '../types.ts';
 import { checkFunction, checkSignal, dispose } from './async.ts';
 import { ChangeList } from './changes.ts';
 import { ReadCalls, batchCall, checkOpen, clearCall, getOrInsertCall, itemDecoders } from './calls.ts';
-import type { Call } from './calls.ts';
+import type { Call, Items } from './calls.ts';
+import { Content } from './chunk.ts';
 import type { DecodeItem } from './chunk.ts';
 import { encodeKey } from './codecs.ts';
 import { toExpiry, toNewExpiry } from './expiry.ts';
+import type { Connection } from './connection.ts';
+import { Handle } from './handle.ts';
 import { Op } from './protocol.ts';
 import type { RequestWriter } from './protocol.ts';
-import { BOUNDS, CLEAR, PREFIXED, RANGE, SET, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
+import { BOUNDS, CLEAR, META, PREFIXED, RANGE, SET, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { validatedSync } from './schema.ts';
 import { ASK, NEWEST } from './target.ts';
@@ -25,8 +28,6 @@ import { durabilityCode } from './scope.ts';
 import { SyncScan } from './sync-scan.ts';
 
 const REVERSE = 1;
-const WITH_KEYS = 2;
-const WITH_VALUES = 4;
 
 class KvSyncReader<K, V> implements SyncReader<K, V> {
   protected readonly target: Target<K, V>;
@@ -36,7 +37,7 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   constructor(target: Target<K, V>, view: View) {
     this.target = target;
     this.view = view;
-    this.#calls = new ReadCalls(target, view);
+    this.#calls = new ReadCalls(target, view, false);
   }
 
   get size(): number {
@@ -64,25 +65,36 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
     return this.#sendUnlessFound(this.#calls.hasMany(keys));
   }
 
-  entries(options?: Range<K>): IterableIterator<[K, V]> {
-    return this.#iterate('entries', options, true, true, ({ entry }) => entry);
+  entries(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
+  entries(options?: Range<K>): IterableIterator<[K, V]>;
+  entries(options?: Range<K> & Partial<WithMeta>): IterableIterator<[K, V]> | IterableIterator<Entry<K, V>> {
+    return this.#entries('entries', options);
   }
 
   keys(options?: Range<K>): IterableIterator<K> {
-    return this.#iterate('keys', options, true, false, ({ key }) => key);
+    return this.#iterate('keys', options, RANGE, Content.keys, 'key');
   }
 
   values(options?: Range<K>): IterableIterator<V> {
-    return this.#iterate('values', options, false, true, ({ value }) => value);
+    return this.#iterate('values', options, RANGE, Content.values, 'value');
   }
 
-  range(options: Range<K>): IterableIterator<[K, V]> {
-    return this.#iterate('range', options, true, true, ({ entry }) => entry);
+  range(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
+  range(options: Range<K>): IterableIterator<[K, V]>;
+  range(options: Range<K>): IterableIterator<[K, V]> | IterableIterator<Entry<K, V>> {
+    return this.#entries('range', options);
   }
 
-  prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]> {
+  prefix(prefix: KeyPrefix<K>, options: Omit<Range<K>, 'prefix'> & WithMeta): IterableIterator<Entry<K, V>>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]>;
+  prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]> | IterableIterator<Entry<K, V>> {
     checkNames('prefix', options, PREFIXED);
-    return this.#iterate('prefix', { ...options, prefix }, true, true, ({ entry }) => entry);
+    return this.#entries('prefix', { ...options, prefix });
+  }
+
+  #entries(call: string, options?: Range<K> & Partial<WithMeta>): IterableIterator<[K, V]> | IterableIterator<Entry<K, V>> {
+    if (options?.meta) return this.#iterate(call, options, ENTRIES, Content.meta, 'meta');
+    return this.#iterate(call, options, ENTRIES, Content.entries, 'entry');
   }
 
   first(options?: Range<K>): [K, V] | undefined {
@@ -143,16 +155,16 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 
   /** The state is that of the call, not that of the first `next`. */
-  #iterate<T>(
+  #iterate<N extends keyof Items<K, V>>(
     call: string,
     options: Range<K> | undefined,
-    keys: boolean,
-    values: boolean,
-    choose: (decoders: ReturnType<typeof itemDecoders<K, V>>) => DecodeItem<T>,
-  ): IterableIterator<T> {
-    const { range, reverse, offset, limit } = toWindow(this.target, call, options, RANGE);
+    names: Names<Range<K>>,
+    content: number,
+    kind: N,
+  ): IterableIterator<Items<K, V>[N]> {
+    const { range, reverse, offset, limit } = toWindow(this.target, call, options, names);
     const { connection, index } = this.target;
-    const flags = (reverse ? REVERSE : 0) | (keys ? WITH_KEYS : 0) | (values ? WITH_VALUES : 0);
+    const flags = (reverse ? REVERSE : 0) | content;
     const decoders = itemDecoders(this.target);
     checkOpen(this.view);
     const scan = new SyncScan({
@@ -160,7 +172,7 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
       write: (writer) =>
         writer.uv(this.view.id).uv(index).range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit),
       limit,
-      decode: choose(decoders),
+      decode: decoders[kind] as DecodeItem<Items<K, V>[N]>,
       isFast: decoders.isFast,
     });
     this.#checkMisread(!scan.isEmpty || limit === 0, options);
@@ -294,6 +306,62 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
 /** How the database finds the collection that is meant. */
 export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
+class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
+  readonly #resolve: ResolveCollection;
+
+  constructor(target: Target<K, V>, view: View, resolve: ResolveCollection) {
+    super(target, view);
+    this.#resolve = resolve;
+  }
+
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): SyncReader<K2, V2> {
+    return new KvSyncReader<K2, V2>(this.#resolve(collection), this.view);
+  }
+}
+
+/** Shared by a snapshot's readers: as long as one can be reached, the snapshot stays open. */
+class SyncSnapshotView implements View {
+  readonly #held: Handle;
+  readonly version: number;
+  isClosed = false;
+
+  constructor(connection: Connection) {
+    this.#held = new Handle(connection, Op.snapshotClose);
+    this.version = connection.requestSync((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
+    this.#held.own(this);
+  }
+
+  get id(): number {
+    return this.#held.id;
+  }
+
+  close(): void {
+    this.isClosed = true;
+    this.#held.close();
+  }
+}
+
+class KvSyncSnapshot<K, V> extends KvSyncView<K, V> implements SyncSnapshot<K, V> {
+  readonly #own: SyncSnapshotView;
+
+  constructor(target: Target<K, V>, resolve: ResolveCollection, view = new SyncSnapshotView(target.connection)) {
+    super(target, view, resolve);
+    this.#own = view;
+  }
+
+  get version(): number {
+    return this.#own.version;
+  }
+
+  close(): void {
+    this.#own.close();
+  }
+
+  [dispose](): void {
+    this.close();
+  }
+}
+
 class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements SyncDatabase<K, V, I> {
   readonly #resolve: ResolveCollection;
   readonly #view: View;
@@ -352,6 +420,10 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
     }
   }
 
+  snapshot(): SyncSnapshot<K, V> {
+    return new KvSyncSnapshot(this.target, this.#resolve);
+  }
+
   flush(): void {
     this.target.connection.requestSync((writer) => writer.u8(Op.flush), () => undefined);
   }
@@ -368,7 +440,7 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
 
 /** Makes synchronous faces. Comes with the transports that have them, so that others need not load it. */
 export const syncFaces = {
-  reader: <K, V>(target: Target<K, V>, view: View): SyncReader<K, V> => new KvSyncReader(target, view),
+  view: <K, V>(target: Target<K, V>, view: View, resolve: ResolveCollection): SyncView<K, V> => new KvSyncView(target, view, resolve),
   database: <K, V, I>(target: Target<K, V>, durability: Durability, resolve: ResolveCollection): SyncDatabase<K, V, I> =>
     new KvSyncDatabase<K, V, I>(target, NEWEST, durability, resolve),
 };

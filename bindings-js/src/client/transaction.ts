@@ -6,6 +6,7 @@ import type {
 import { LazyPromise, attempt, checkCount, checkFunction, checkSignal, dispose, ignore, onAbort } from './async.ts';
 import { CollectionWriter } from './collection.ts';
 import type { Connection } from './connection.ts';
+import { Handle, weakly } from './handle.ts';
 import { Op } from './protocol.ts';
 import { TRANSACTION, WRITE, checkNames } from './names.ts';
 import { checkName } from './target.ts';
@@ -19,19 +20,6 @@ const DEFAULT_RETRIES = 10;
 const MAX_TIMEOUT_MS = 0x7fff_ffff;
 
 export type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
-
-interface Held {
-  readonly connection: Connection;
-  readonly id: number;
-  readonly close: number;
-}
-
-function close({ connection, id, close: op }: Held): void {
-  if (connection.status === 'open') connection.post((writer) => writer.u8(op).uv(id), ignore);
-}
-
-/** A transaction that nobody can reach any more would keep its space in the file. */
-const abandoned = new FinalizationRegistry<Held>(close);
 
 interface Checked {
   readonly mode: 'readwrite' | 'readonly';
@@ -90,7 +78,7 @@ interface Failure {
 class TransactionState implements View, OpenTransaction {
   readonly connection: Connection;
   readonly options: Checked;
-  readonly held: Held;
+  readonly held: Handle;
   readonly version: Promise<number>;
   status: Transaction['status'] = 'active';
   /** Why it cannot be used any more. */
@@ -105,29 +93,28 @@ class TransactionState implements View, OpenTransaction {
   #settled: Promise<void> | undefined;
   #settle = ignore;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  readonly #forgetSignal: () => void;
+  #forgetSignal = ignore;
 
-  constructor(connection: Connection, options: Checked) {
+  /** One of a callback is kept alive by its time and its signal: somebody waits for it. */
+  constructor(connection: Connection, options: Checked, isInCallback: boolean) {
     this.connection = connection;
     this.options = options;
     checkSignal(options.signal);
-    const id = connection.newId();
     const isReading = options.mode === 'readonly';
-    this.held = { connection, id, close: isReading ? Op.snapshotClose : Op.transactionClose };
+    this.held = new Handle(connection, isReading ? Op.snapshotClose : Op.transactionClose);
+    const { id } = this.held;
     this.version = connection.request((writer) => {
       if (isReading) writer.u8(Op.snapshotOpen).uv(id);
       else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
     }, (reader) => reader.uv());
     this.failed.catch(ignore);
     // Why it could not be begun explains what becomes of all that was called on it.
-    this.version.catch((error: unknown) => this.finish('rolled-back', error));
-    abandoned.register(this, this.held, this.held);
-    this.#forgetSignal = onAbort(options.signal, () => this.end('rolled-back', options.signal?.reason));
-    if (options.timeoutMs <= MAX_TIMEOUT_MS) {
-      const expire = (): void => this.end('rolled-back', new KvError(
-        'KV_TIMEOUT', `the transaction was open for more than ${options.timeoutMs} ms and was rolled back`, { retryable: true },
-      ));
-      this.#timer = setTimeout(expire, options.timeoutMs);
+    this.version.catch((error: unknown) => this.end('rolled-back', error));
+    const { signal, timeoutMs } = options;
+    this.held.own(this, isInCallback ? undefined : signal, abort);
+    if (isInCallback) this.#forgetSignal = onAbort(signal, () => abort(this));
+    if (timeoutMs <= MAX_TIMEOUT_MS) {
+      this.#timer = setTimeout(isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire), timeoutMs);
       (this.#timer as { unref?: () => void }).unref?.();
     }
   }
@@ -196,13 +183,21 @@ class TransactionState implements View, OpenTransaction {
     if (failure !== undefined) this.#give(failure);
     clearTimeout(this.#timer);
     this.#forgetSignal();
-    abandoned.unregister(this.held);
     return true;
   }
 
   end(status: 'committed' | 'rolled-back', failure?: unknown): void {
-    if (this.finish(status, failure)) close(this.held);
+    if (this.finish(status, failure)) this.held.close();
   }
+}
+
+function abort(state: TransactionState): void {
+  state.end('rolled-back', state.options.signal?.reason);
+}
+
+function expire(state: TransactionState): void {
+  const message = `the transaction was open for more than ${state.options.timeoutMs} ms and was rolled back`;
+  state.end('rolled-back', new KvError('KV_TIMEOUT', message, { retryable: true }));
 }
 
 /** Thrown by `rollback` in a callback, so that the callback ends. */
@@ -217,7 +212,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
   readonly #isInCallback: boolean;
 
   constructor(target: Target<K, V>, resolve: Resolve, options: Checked, isInCallback: boolean) {
-    const state = new TransactionState(target.connection, options);
+    const state = new TransactionState(target.connection, options, isInCallback);
     super(target, state, new TransactionScope(state));
     this.#state = state;
     this.#resolve = resolve;
@@ -289,6 +284,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
       (reader) => ({ version: reader.uv() }),
     );
     state.finish('committed');
+    state.held.release();
     return committed.catch((error: unknown) => {
       state.status = 'rolled-back';
       throw error;

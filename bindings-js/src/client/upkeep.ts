@@ -1,9 +1,10 @@
 // Upkeep of an open database.
 import { ReadableStream } from '../platform.ts';
 import type { MaintenanceOptions, VerifyReport } from '../types.ts';
-import { abortable, checkFunction, checkSignal, ignore, onAbort } from './async.ts';
+import { abortable, checkFunction, checkSignal, ignore } from './async.ts';
 import type { Names } from '../names.ts';
 import type { Connection } from './connection.ts';
+import { Handle } from './handle.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
 import { Op } from './protocol.ts';
 
@@ -71,17 +72,14 @@ export async function compact(
   }
 }
 
-interface Held {
-  readonly connection: Connection;
-  readonly id: number;
+/** As the stream sees it, and as the signal does. */
+interface Source extends UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> {
+  abort?: () => void;
 }
 
-function closeBackup({ connection, id }: Held): void {
-  if (connection.status === 'open') connection.post((writer) => writer.u8(Op.backupClose).uv(id), ignore);
+function abort(source: Source): void {
+  source.abort?.();
 }
-
-/** A backup that nobody reads on would keep its snapshot's space in the file. */
-const abandoned = new FinalizationRegistry<Held>(closeBackup);
 
 export function backup(
   connection: Connection,
@@ -94,20 +92,16 @@ export function backup(
     return new ReadableStream({ start: (controller) => controller.error(error) });
   }
   const { signal, onProgress } = checked;
-  const held = { connection, id: connection.newId() };
+  const held = new Handle(connection, Op.backupClose);
   const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), (reader) => reader.uv());
   opened.catch(ignore);
-  let forgetSignal = ignore;
-  const release = (): void => {
-    forgetSignal();
-    if (abandoned.unregister(held)) closeBackup(held);
-  };
-  const source: UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> = {
+  const release = (): void => held.close();
+  const source: Source = {
     start(controller) {
-      forgetSignal = onAbort(signal, () => {
+      source.abort = () => {
         release();
         controller.error(signal?.reason);
-      });
+      };
     },
     async pull(controller) {
       try {
@@ -133,6 +127,6 @@ export function backup(
     cancel: release,
   };
   // Not the stream: a browser drops the object that stands for it while the stream itself is read on.
-  abandoned.register(source, held, held);
+  held.own(source, signal, abort);
   return new ReadableStream(source, { highWaterMark: 0 });
 }

@@ -2,7 +2,7 @@
 import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Watchable } from './feed.ts';
-import type { Bounds, KvIterator, RangeOptions, SignalOptions } from './range.ts';
+import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
 import type { StandardSchema } from './schema.ts';
 
 /** An entry with what is known about it. */
@@ -27,6 +27,8 @@ export interface Reader<K, V> {
   has(key: K): Promise<boolean>;
   /** As `has`, in the order of `keys`, all of one state. */
   hasMany(keys: Iterable<K>): Promise<boolean[]>;
+  /** Entries in key order; with `{ meta: true }` with version and expiry. */
+  entries(options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
   /** Entries in key order. */
   entries(options?: RangeOptions<K>): KvIterator<[K, V], K>;
   /** Keys in order; values are not read. */
@@ -34,7 +36,11 @@ export interface Reader<K, V> {
   /** Values in the order of their keys. */
   values(options?: RangeOptions<K>): KvIterator<V, K>;
   /** As `entries`. */
+  range(options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  /** As `entries`. */
   range(options: RangeOptions<K>): KvIterator<[K, V], K>;
+  /** Entries whose keys begin with `prefix`, with version and expiry. */
+  prefix(prefix: KeyPrefix<K>, options: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
   /** Entries whose keys begin with `prefix`. */
   prefix(prefix: KeyPrefix<K>, options?: Omit<RangeOptions<K>, 'prefix'>): KvIterator<[K, V], K>;
   /** What `entries(options)` would give first. O(log n). `first({ gte: key })` is the entry at or after `key`. */

@@ -31,6 +31,12 @@ export interface Range<K> extends Bounds<K> {
   offset?: number;
 }
 
+/** Of an iterator over entries. */
+export interface WithMeta {
+  /** Gives entries with version and expiry, as `getEntry` does, instead of pairs. Default false. */
+  readonly meta: true;
+}
+
 /** Of a call that waits. */
 export interface SignalOptions {
   /**

@@ -1,7 +1,7 @@
 // The same without promises, where the engine is in the calling thread.
 import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type { Collection, CollectionOptions, Entry, SetOptions, Updated, WriteOptions } from './collection.ts';
-import type { Bounds, Range } from './range.ts';
+import type { Bounds, Range, WithMeta } from './range.ts';
 
 /**
  * Reads of the synchronous API: as those of `Reader`, with plain values. Iterators are those of the language, with its helpers, and see the
@@ -18,6 +18,8 @@ export interface SyncReader<K, V> {
   has(key: K): boolean;
   /** As `has`, in the order of `keys`, all of one state. */
   hasMany(keys: Iterable<K>): boolean[];
+  /** Entries in key order; with `{ meta: true }` with version and expiry. */
+  entries(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
   /** Entries in key order. */
   entries(options?: Range<K>): IterableIterator<[K, V]>;
   /** Keys in order; values are not read. */
@@ -25,7 +27,11 @@ export interface SyncReader<K, V> {
   /** Values in the order of their keys. */
   values(options?: Range<K>): IterableIterator<V>;
   /** As `entries`. */
+  range(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
+  /** As `entries`. */
   range(options: Range<K>): IterableIterator<[K, V]>;
+  /** Entries whose keys begin with `prefix`, with version and expiry. */
+  prefix(prefix: KeyPrefix<K>, options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
   /** Entries whose keys begin with `prefix`. */
   prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]>;
   /** What `entries(options)` would give first. O(log n). */
@@ -86,6 +92,24 @@ export interface SyncTransaction<K = Key, V = unknown, I = V> extends SyncCollec
   collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): SyncCollection<K2, V2, I2>;
 }
 
+/** Synchronous reads of one state. */
+export interface SyncView<K = Key, V = unknown> extends SyncReader<K, V> {
+  /** Another collection in the same state. */
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncReader<K2, V2>;
+  /** A collection by name, with the default codecs. */
+  collection<K2 = Key, V2 = unknown>(name: string): SyncReader<K2, V2>;
+}
+
+/** A read view: the state of the moment it was asked for. The file keeps what it can still read until it is closed or garbage collected. */
+export interface SyncSnapshot<K = Key, V = unknown> extends SyncView<K, V> {
+  /** Number of the commit that it sees. */
+  readonly version: number;
+  /** Idempotent. Iterators that were begun on it go on. */
+  close(): void;
+  /** As `close()`. */
+  [Symbol.dispose](): void;
+}
+
 /** A database whose engine runs in this thread, synchronously. Calls take effect in order with those of the asynchronous API. */
 export interface SyncDatabase<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
   /** Another collection, of a handle of the asynchronous API. */
@@ -94,6 +118,8 @@ export interface SyncDatabase<K = Key, V = unknown, I = V> extends SyncCollectio
   collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
   /** Runs `fn` in a transaction and commits it; whatever it throws rolls back. It may not be asynchronous. */
   transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T;
+  /** The state of now, to be read from until it is closed. */
+  snapshot(): SyncSnapshot<K, V>;
   /** Makes everything written so far survive a power cut. */
   flush(): void;
   /** Idempotent. */

@@ -2,7 +2,7 @@
 import type { Key } from '../codec/keys.ts';
 import type { KvError } from '../errors.ts';
 import type { Collection, CollectionReference, Expiry, Reader, WriteOptions, Writer } from './collection.ts';
-import type { SyncReader } from './sync.ts';
+import type { SyncView } from './sync.ts';
 
 /** One change of `batch(ops)`: of the database itself, or of the collection it names. */
 export type BatchOp<K = Key, I = unknown> =
@@ -117,7 +117,7 @@ export interface Snapshot<K = Key, V = unknown> extends Reader<K, V> {
   /** Number of the commit that it sees. It is asked for when it is awaited. */
   readonly version: Promise<number>;
   /** Synchronous reads of the same state, where `Database.sync` is available. */
-  readonly sync: SyncReader<K, V>;
+  readonly sync: SyncView<K, V>;
   /** Another collection in the same state: of a handle, or by name with the default codecs. */
   collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2>;
   /** Idempotent. Iterators that were begun on it go on. */

@@ -16,8 +16,9 @@ export interface Child {
   readonly ended: Promise<unknown>;
 }
 
-export function runChild(args: string[]): Child {
-  const child = spawn(process.execPath, [...runtimeArgs(), MAIN, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+export function runChild(args: string[], main = MAIN): Child {
+  const collecting = 'Deno' in globalThis ? ['--v8-flags=--expose-gc'] : 'Bun' in globalThis ? [] : ['--expose-gc'];
+  const child = spawn(process.execPath, [...runtimeArgs(), ...collecting, main, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = once(child, 'exit');
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {

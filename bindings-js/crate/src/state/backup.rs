@@ -4,6 +4,7 @@ use mangrove_engine::{Database, Result};
 
 use super::{Lost, State, missing};
 use crate::protocol::{Reader, Writer};
+use crate::table::MAX_OPEN_LARGE;
 
 /// A message carries no more than this and a value.
 const MAX_PIECE_BYTES: u64 = 16 << 20;
@@ -11,6 +12,8 @@ const MAX_PIECE_BYTES: u64 = 16 << 20;
 impl State {
     pub(super) fn backup_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let id = reader.uv()?;
+        self.backups
+            .check_room(MAX_OPEN_LARGE, "open backups; read them to the end or cancel() them")?;
         let pieces = database.snapshot().backup_pieces()?;
         out.uv(pieces.progress().total_records);
         self.backups.insert(id, pieces);

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::{Database, Error, Result};
+use mangrove_engine::{Database, Error, Result, Snapshot};
 
 use super::State;
 use crate::feed::Filter;
@@ -12,6 +12,11 @@ impl State {
     /// Whether there are commits for followers that had taken everything; true once.
     pub(crate) fn has_news(&mut self, database: &Database) -> bool {
         self.followers.has_news(database)
+    }
+
+    /// The database was opened again and is further than `before`.
+    pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
+        self.followers.refresh(before, database);
     }
 
     pub(super) fn changes_open(

@@ -5,6 +5,7 @@ use mangrove_engine::{Database, Error, ExtentKind, LayoutPart, LayoutScan, Resul
 use super::State;
 use crate::protocol::{Reader, Writer};
 use crate::report;
+use crate::table::MAX_OPEN_LARGE;
 
 impl State {
     /// Visits some nodes more; the first request with an id says that it begins, one for no nodes ends it early. Writes how many records were
@@ -16,6 +17,8 @@ impl State {
             return Ok(());
         };
         if begins {
+            self.layouts
+                .check_room(MAX_OPEN_LARGE, "layouts at once; wait for one to end")?;
             self.layouts.insert(id, database.layout_scan()?);
         }
         // It does not go over to another session, and what was found in the one before would be told twice.

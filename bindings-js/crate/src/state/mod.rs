@@ -6,7 +6,7 @@ use crate::followers::Followers;
 use crate::protocol::{Reader, View, Writer, op};
 use crate::scan::Scan;
 use crate::session::Writes;
-use crate::table::Table;
+use crate::table::{MAX_OPEN, Table};
 
 mod backup;
 mod changes;
@@ -321,6 +321,8 @@ impl State {
         if id == 0 {
             return Err(reader.malformed());
         }
+        self.snapshots
+            .check_room(MAX_OPEN, "open snapshots; close() those that are done with")?;
         let view = ReadView::new(database);
         out.uv(view.snapshot.version());
         self.snapshots.insert(id, view);

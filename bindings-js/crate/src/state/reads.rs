@@ -7,6 +7,7 @@ use crate::protocol::{Reader, View, Writer};
 use crate::range;
 use crate::scan::{Origin, Scan};
 use crate::session::Writes;
+use crate::table::MAX_OPEN;
 
 impl State {
     pub(super) fn get(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
@@ -92,6 +93,8 @@ impl State {
             View::Opened(transaction) => transaction,
             View::Current => 0,
         };
+        self.scans
+            .check_room(MAX_OPEN, "open iterators; read them to the end or return()")?;
         let source = self.source(database, view, collection)?;
         let mut scan = Scan::open(&source, transaction, range, &options)?;
         if scan.chunk(options.chunk, source.transaction(), out)? {

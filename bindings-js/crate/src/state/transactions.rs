@@ -6,6 +6,7 @@ use super::{Codecs, Lost, Slot, Source, State, compare, missing};
 use crate::protocol::{BatchOp, Reader, Writer, op};
 use crate::range;
 use crate::session::Writes;
+use crate::table::MAX_OPEN;
 
 /// A transaction with its savepoints.
 pub(super) struct Open {
@@ -67,6 +68,10 @@ impl State {
         } else {
             Isolation::Serializable
         };
+        self.transactions.check_room(
+            MAX_OPEN,
+            "open transactions; commit or roll back those that are done with",
+        )?;
         let transaction = writes.database.transaction(isolation)?;
         out.uv(transaction.version());
         self.transactions.insert(

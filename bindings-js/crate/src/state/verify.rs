@@ -5,6 +5,7 @@ use mangrove_engine::{Database, Error, Result};
 use super::State;
 use crate::protocol::{Reader, Writer};
 use crate::report;
+use crate::table::MAX_OPEN_LARGE;
 
 impl State {
     /// Checks some bytes more; the first request with an id begins. Writes whether that was all, how many records were checked, of how many,
@@ -12,6 +13,8 @@ impl State {
     pub(crate) fn verify(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
         let (id, bytes) = (reader.uv()?, reader.uv()?);
         if self.verifications.get_mut(id).is_none() {
+            self.verifications
+                .check_room(MAX_OPEN_LARGE, "verifications at once; wait for one to end")?;
             self.verifications.insert(id, database.snapshot().verification());
         }
         let verification = self.verifications.get_mut(id).ok_or(Error::Closed)?;

@@ -1,7 +1,8 @@
 // Follows the commits of an engine: asks for those there are, then waits until it says that there are more.
 import type { Commit, CommitIterator } from '../../types/feed.ts';
-import { abortable, asyncDispose, checkSignal, ignore, onAbort } from '../async.ts';
+import { abortable, asyncDispose, checkSignal, ignore } from '../async.ts';
 import type { Connection } from '../connection.ts';
+import { Handle } from '../handle.ts';
 import { DONE } from '../iterator.ts';
 import type { Step } from '../iterator.ts';
 import { Op } from '../protocol.ts';
@@ -24,22 +25,9 @@ export interface FeedRequest<K, V> {
   readonly first?: (() => Promise<Commit<K, V>['changes']>) | undefined;
 }
 
-interface Held {
-  readonly connection: Connection;
-  readonly id: number;
-}
-
-function closeFollower({ connection, id }: Held): void {
-  if (connection.status === 'open') connection.post((writer) => writer.u8(Op.changesClose).uv(id), ignore);
-}
-
-/** For a follower that nobody can reach any more commits would be kept in memory. */
-const abandoned = new FinalizationRegistry<Held>(closeFollower);
-
 export class FeedIterator<K, V> implements CommitIterator<K, V> {
-  readonly #held: Held;
+  readonly #held: Handle;
   readonly #signal: AbortSignal | undefined;
-  #forgetSignal = ignore;
   #opened: Promise<number> = Promise.resolve(0);
   /** The one from which commits are followed, once it is known. */
   #version: number | undefined;
@@ -55,7 +43,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
 
   constructor(request: FeedRequest<K, V>) {
     const { connection, signal } = request;
-    this.#held = { connection, id: connection.newId() };
+    this.#held = new Handle(connection, Op.changesClose);
     this.#signal = signal;
     try {
       checkSignal(signal);
@@ -94,8 +82,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     this.#opened.catch(ignore);
     this.#first = first?.();
     this.#first?.catch(ignore);
-    abandoned.register(this, this.#held, this.#held);
-    this.#forgetSignal = onAbort(signal, () => this.#fail(signal?.reason));
+    this.#held.own(this, signal, FeedIterator.#abort);
   }
 
   async #step(): Promise<Step<Commit<K, V>>> {
@@ -167,6 +154,10 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     });
   }
 
+  static #abort<K, V>(iterator: FeedIterator<K, V>): void {
+    iterator.#fail(iterator.#signal?.reason);
+  }
+
   #fail(error: unknown): void {
     this.#failure ??= { error };
     this.#release();
@@ -181,8 +172,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   #release(): void {
     this.#commits = undefined;
     this.#first = undefined;
-    this.#forgetSignal();
-    if (abandoned.unregister(this.#held)) closeFollower(this.#held);
+    this.#held.close();
     this.#wake?.();
   }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::overlay::Overlay;
+use super::overlay::{NewRecord, Overlay};
 use super::{OwnedRange, Transaction, Write};
 use crate::database::{Cursor, Tree};
 use crate::error::Result;
@@ -107,14 +107,35 @@ impl<I: OrderedIndex<Write>> TransactionScan<I> {
     pub fn value(&self) -> Result<Vec<u8>> {
         match (self.source, &self.base) {
             (Source::Base, Some(cursor)) => cursor.value(),
-            (Source::Own, _) => {
-                let write = self.overlay.as_ref().and_then(|overlay| overlay.writes.get(&self.key));
-                Ok(write
-                    .and_then(|Write(record)| record.as_ref())
-                    .map_or_else(Vec::new, |record| record.value.to_vec()))
-            }
-            _ => Ok(Vec::new()),
+            _ => Ok(self.own().map_or_else(Vec::new, |record| record.value.to_vec())),
         }
+    }
+
+    /// Version of the commit that wrote the current record; 0 if that is this transaction, or if there is none.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        match (self.source, &self.base) {
+            (Source::Base, Some(cursor)) => cursor.version(),
+            _ => 0,
+        }
+    }
+
+    /// When the current record expires, in milliseconds since 1970.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<u64> {
+        match (self.source, &self.base) {
+            (Source::Base, Some(cursor)) => cursor.expires_at(),
+            _ => self.own()?.expires,
+        }
+    }
+
+    /// The current record, if the transaction wrote it.
+    fn own(&self) -> Option<&NewRecord> {
+        if self.source != Source::Own {
+            return None;
+        }
+        let Write(record) = self.overlay.as_ref()?.writes.get(&self.key)?;
+        record.as_ref()
     }
 
     /// Goes to the next record; `false` at the end of the range. What it passes counts as read by `transaction`, which has to be the one

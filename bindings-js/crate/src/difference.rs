@@ -1,0 +1,138 @@
+//! What lies between two states of a database, where the commits between them are not known.
+
+use mangrove_engine::{Change, CollectionInfo, Cursor, Direction, Error, KeyRange, Result, Snapshot};
+
+use crate::feed::Filter;
+use crate::range;
+
+/// Values that one commit may bring, as in a feed in memory.
+const MAX_BYTES: usize = 32 << 20;
+
+/// Gives the changes that lead from `before` to `after`, of a collection's range or of everything. O(entries).
+///
+/// # Errors
+/// [`Error::TruncatedFeed`] if `before` cannot be read any more, or if there is too much; what reading `after` reports.
+pub(crate) fn difference(
+    before: &Snapshot,
+    after: &Snapshot,
+    filter: Option<&Filter>,
+    mut give: impl FnMut(Change),
+) -> Result<()> {
+    let (old, new) = (before.collections(), after.collections());
+    let is_of_interest = |name: &str| filter.is_none_or(|filter| filter.name == name);
+    for gone in old.iter().filter(|old| find(&new, &old.name).is_none()) {
+        if is_of_interest(&gone.name) {
+            give(Change::Drop {
+                collection: gone.name.clone(),
+            });
+        }
+    }
+    for collection in new.iter().filter(|new| is_of_interest(&new.name)) {
+        let known = find(&old, &collection.name);
+        let codecs = Change::Codecs {
+            collection: collection.name.clone(),
+            key_codec: collection.key_codec.clone(),
+            value_codec: collection.value_codec.clone(),
+        };
+        match filter {
+            Some(filter) => _ = filter.touches(&codecs)?,
+            None if known.is_none_or(|known| {
+                known.key_codec != collection.key_codec || known.value_codec != collection.value_codec
+            }) =>
+            {
+                give(codecs);
+            }
+            None => {}
+        }
+        let range = filter.map_or(KeyRange::all(), Filter::range);
+        if !range::is_empty(&range) {
+            compare(before, after, &collection.name, range, &mut give)?;
+        }
+    }
+    Ok(())
+}
+
+fn find<'a>(collections: &'a [CollectionInfo], name: &str) -> Option<&'a CollectionInfo> {
+    collections.iter().find(|collection| collection.name == name)
+}
+
+/// Goes through the entries of both states side by side.
+fn compare(
+    before: &Snapshot,
+    after: &Snapshot,
+    name: &str,
+    range: KeyRange<'_>,
+    give: &mut impl FnMut(Change),
+) -> Result<()> {
+    let truncated = || Error::TruncatedFeed {
+        horizon: after.version(),
+    };
+    let cursor = |snapshot: &Snapshot| {
+        snapshot
+            .collection(name)
+            .map(|tree| tree.cursor(range, Direction::Forward))
+    };
+    let (mut old, mut new) = (cursor(before), cursor(after));
+    let step_old = |old: &mut Option<Cursor>| -> Result<()> {
+        let has_more = old.as_mut().map_or(Ok(false), Cursor::advance);
+        // The writer may have used its blocks again.
+        if !has_more.map_err(|_| truncated())? {
+            *old = None;
+        }
+        Ok(())
+    };
+    let step_new = |new: &mut Option<Cursor>| -> Result<()> {
+        if !new.as_mut().map_or(Ok(false), Cursor::advance)? {
+            *new = None;
+        }
+        Ok(())
+    };
+    let mut bytes = 0;
+    step_old(&mut old)?;
+    step_new(&mut new)?;
+    loop {
+        let order = match (&old, &new) {
+            (None, None) => return Ok(()),
+            (Some(_), None) => std::cmp::Ordering::Less,
+            (None, Some(_)) => std::cmp::Ordering::Greater,
+            (Some(old), Some(new)) => old.key().cmp(new.key()),
+        };
+        if order.is_lt()
+            && let Some(old) = &old
+        {
+            give(Change::Delete {
+                collection: name.to_owned(),
+                key: old.key().to_vec(),
+            });
+        } else if let Some(new) = &new
+            && (order.is_gt() || !is_same(old.as_ref(), new).map_err(|_| truncated())?)
+        {
+            let value = new.value()?;
+            bytes += value.len();
+            if bytes > MAX_BYTES {
+                return Err(truncated());
+            }
+            give(Change::Set {
+                collection: name.to_owned(),
+                key: new.key().to_vec(),
+                value,
+                expires_at: new.expires_at(),
+            });
+        }
+        if order.is_le() {
+            step_old(&mut old)?;
+        }
+        if order.is_ge() {
+            step_new(&mut new)?;
+        }
+    }
+}
+
+/// Whether two records of one key are of the same commit.
+fn is_same(old: Option<&Cursor>, new: &Cursor) -> Result<bool> {
+    let Some(old) = old.filter(|old| old.version() == new.version()) else {
+        return Ok(false);
+    };
+    // Of some records the commit is not known.
+    Ok(new.version() != 0 || (old.expires_at() == new.expires_at() && old.value()? == new.value()?))
+}

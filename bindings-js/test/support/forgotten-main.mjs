@@ -1,0 +1,113 @@
+// A process whose collector can be called: what is opened and forgotten in it is given back.
+import assert from 'node:assert/strict';
+import process from 'node:process';
+import { open } from 'mangrove-kv';
+
+const gc = globalThis.Bun ? () => globalThis.Bun.gc(true) : globalThis.gc;
+/** A collector that takes what is on the stack for references keeps a few. */
+const FEW = 8;
+
+const db = await open('test', { storage: 'memory', durability: 'none' });
+await db.setMany(Array.from({ length: 3000 }, (_, key) => [key, { text: 'x'.repeat(100), key }]));
+// Whatever hangs on it lives as long as the process.
+const { signal } = new AbortController();
+
+async function collect(isDone) {
+  for (let tries = 0; tries < 100; tries++) {
+    gc();
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    if (await isDone()) return;
+  }
+  assert.fail('something is kept');
+}
+
+const snapshots = async () => (await db.stats()).openSnapshots;
+
+async function givesBack(count, make) {
+  // Not the loop's frame: nothing there may refer to what was made.
+  await (async () => {
+    for (let left = count; left > 0; left--) {
+      // Each in a state of its own.
+      await db.set(0, left);
+      await make();
+    }
+  })();
+  await collect(async () => await snapshots() <= FEW);
+}
+
+const modes = {
+  async transactions() {
+    await givesBack(500, () => db.begin().get(1));
+    await givesBack(500, () => db.begin({ signal, timeout: Infinity }).get(1));
+    await givesBack(500, () => db.begin({ mode: 'readonly', signal }).get(1));
+    await givesBack(500, async () => { await db.begin({ timeout: 100_000 }).collection('other').set(1, 1); });
+  },
+  async snapshots() {
+    await givesBack(300, () => db.snapshot().get(1));
+    await givesBack(300, () => db.snapshot().collection('other').get(1));
+    await givesBack(300, () => db.snapshot().sync.get(1));
+    await givesBack(300, () => db.sync.snapshot().get(1));
+    await givesBack(300, () => db.sync.snapshot().collection('other').get(1));
+  },
+  async iterators() {
+    await givesBack(300, () => db.entries().next());
+    await givesBack(300, () => db.keys({ signal }).next());
+    await givesBack(300, () => db.entries({ meta: true }).map((entry) => entry.key).next());
+    await givesBack(300, () => db.sync.values().next());
+  },
+  /** What nobody follows any more is not kept in memory. */
+  async watches() {
+    const value = 'x'.repeat(1 << 20);
+    const write = async () => {
+      for (let left = 40; left > 0; left--) await db.set('large', value);
+      return (await db.stats()).memorySize;
+    };
+    const before = await write();
+    await (async () => {
+      for (let left = 100; left > 0; left--) {
+        db.watch({ signal });
+        db.changes({ signal });
+        db.watch();
+        db.subscribe({}, () => {}).unsubscribe();
+      }
+    })();
+    await collect(async () => true);
+    await collect(async () => true);
+    const after = await write();
+    assert.ok(after < before + (16 << 20), `${before} bytes before, ${after} after`);
+  },
+  async backups() {
+    const sizes = [];
+    for (let round = 0; round < 4; round++) {
+      await givesBack(100, () => db.backup().getReader().read());
+      await givesBack(100, () => db.backup({ signal }).getReader().read());
+      sizes.push((await db.stats()).memorySize);
+    }
+    // Each takes 256 KiB, and those of a round may be there at once.
+    assert.ok(sizes[3] - sizes[0] < 200 << 18, `the memory grows: ${sizes}`);
+    const readers = Array.from({ length: 257 }, () => db.backup().getReader());
+    const read = await Promise.allSettled(readers.map((reader) => reader.read()));
+    const { reason } = read.pop();
+    assert.equal(reason.code, 'KV_TOO_MANY_OPEN');
+    assert.match(reason.message, /256 open backups.*cancel/);
+    assert.ok(read.every(({ status }) => status === 'fulfilled'));
+    await readers[0].cancel();
+    assert.equal((await db.backup().getReader().read()).done, false);
+  },
+  /** They are done however little anybody cares, and hold nothing afterwards. */
+  async checks() {
+    const stop = new AbortController();
+    for (let left = 100; left > 0; left--) {
+      void db.verify();
+      void db.layout();
+      db.verify({ signal: stop.signal }).catch(() => {});
+      db.layout({ signal: stop.signal }).catch(() => {});
+    }
+    stop.abort();
+    await collect(async () => await snapshots() === 0);
+  },
+};
+
+await modes[process.argv[2]]();
+process.stdout.write('given back\n');
+await db.close();
