@@ -172,7 +172,8 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     const fixed = isOwn ? new CollectionReader(this.target, { id, isClosed: false }) : this;
     try {
       const count = await fixed.#send(fixed.#calls.count(window));
-      return index < count ? await fixed.#atFromStart(count - 1 - index, window) : undefined;
+      // Not awaited: the snapshot is closed by the same message.
+      return index < count ? fixed.#atFromStart(count - 1 - index, window) : undefined;
     } finally {
       if (isOwn) connection.post((writer) => writer.u8(Op.snapshotClose).uv(id), () => undefined);
     }

@@ -87,11 +87,13 @@ const modes = {
     assert.ok(sizes[3] - sizes[0] < 200 << 18, `the memory grows: ${sizes}`);
     const readers = Array.from({ length: 257 }, () => db.backup().getReader());
     const read = await Promise.allSettled(readers.map((reader) => reader.read()));
-    const { reason } = read.pop();
-    assert.equal(reason.code, 'KV_TOO_MANY_OPEN');
-    assert.match(reason.message, /256 open backups.*cancel/);
-    assert.ok(read.every(({ status }) => status === 'fulfilled'));
-    await readers[0].cancel();
+    const refused = read.filter(({ status }) => status === 'rejected');
+    assert.ok(refused.length > 0 && refused.length <= 1 + FEW, `${refused.length} were refused`);
+    for (const { reason } of refused) {
+      assert.equal(reason.code, 'KV_TOO_MANY_OPEN');
+      assert.match(reason.message, /256 open backups.*cancel/);
+    }
+    await Promise.all(readers.slice(0, 1 + FEW).map((reader) => reader.cancel()));
     assert.equal((await db.backup().getReader().read()).done, false);
   },
   /** They are done however little anybody cares, and hold nothing afterwards. */
