@@ -95,7 +95,8 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       checkLimit('max', max);
       const items: T[] = [];
       while (items.length < max) {
-        await this.#held.connection.due(items.length > 0);
+        const turn = this.#held.connection.due(items.length > 0);
+        if (turn !== undefined) await turn;
         if (!await this.#advance()) break;
         while (items.length < max && this.#hasItem()) items.push(this.#take());
       }
