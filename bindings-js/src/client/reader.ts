@@ -132,7 +132,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void> {
     return attempt(async () => {
       checkFunction(fn);
-      const entries = this.#iterate('forEach', options, true, true, ({ entry }) => entry);
+      const entries = this.#iterate('forEach', options, READ, Content.entries, 'entry');
       for await (const [key, value] of entries) await fn(value, key);
     }, options?.signal);
   }

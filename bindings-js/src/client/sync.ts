@@ -28,6 +28,7 @@ import { durabilityCode } from './scope.ts';
 import { SyncScan } from './sync-scan.ts';
 
 const REVERSE = 1;
+const ENTRIES: Names<Range<unknown> & WithMeta> = { ...RANGE, ...META };
 
 class KvSyncReader<K, V> implements SyncReader<K, V> {
   protected readonly target: Target<K, V>;
