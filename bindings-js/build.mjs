@@ -65,6 +65,7 @@ const ENTRIES = [
   { name: 'worker-upkeep', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
+  { name: 'destroy', platform: 'browser' },
   { name: 'layout', platform: 'neutral' },
   { name: 'upkeep', platform: 'browser' },
   { name: 'upkeep-inline', platform: 'browser' },
@@ -128,13 +129,13 @@ function writeInline(directory, name) {
   writeFileSync(join(directory, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
 }
 
-/** The engine in the page's own thread, IndexedDB, layouts, and restoring and recovering are files of their own, as few load them. */
+/** The engine in the page's own thread, IndexedDB, layouts, and destroying, restoring and recovering are files of their own, as few load them. */
 const rareStaysApart = {
   name: 'rare-stays-apart',
   setup({ onResolve, initialOptions }) {
     const layout = initialOptions.platform === 'node' ? './node-layout.js' : './layout.js';
     onResolve({ filter: /^\.\.\/layout\.ts$/ }, () => ({ path: layout, external: true }));
-    onResolve({ filter: /^\.\/(?:local|indexeddb|(?:node-)?upkeep(?:-inline)?)\.ts$/ }, ({ path, kind }) =>
+    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|(?:node-)?upkeep(?:-inline)?)\.ts$/ }, ({ path, kind }) =>
       kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
   },
 };

@@ -13,8 +13,8 @@ export type { SchemaIssue, SchemaResult, StandardSchema } from './types/schema.t
 export { DELETE, KEEP } from './types.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
-  Durability, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions, Reader, Result,
-  Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView, SyncWriter,
-  Transaction, TransactionOptions, UnsupportedReason, Updated, Updater, VerifyProblem, VerifyReport, WasmSource, WithMeta, WorkerSource, WriteOptions, Writer,
+  DestroyOptions, Durability, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions,
+  Reader, Result, Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView,
+  SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, Updater, VerifyProblem, VerifyReport, WasmSource, WithMeta, WorkerSource, WriteOptions, Writer,
 } from './types.ts';
 export type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';

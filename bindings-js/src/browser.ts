@@ -5,7 +5,7 @@ import { abortable } from './client/async.ts';
 import { Connection } from './client/connection.ts';
 import { KvDatabase } from './client/database.ts';
 import { reportBlocked } from './client/events.ts';
-import { checkOptions, checkPlace, noStorageInWorker } from './client/options.ts';
+import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
 import type { WorkerPort } from './client/worker-port.ts';
@@ -14,7 +14,7 @@ import { WorkerTransport } from './client/worker-transport.ts';
 import { KvError } from './errors.ts';
 import { BROWSER_MS, within } from './storage/deadline.ts';
 import { DATA_FILE, LOG_FILE, RESTORED_FILE, directoryName, rootDirectory, toKvError } from './storage/opfs.ts';
-import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
+import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import { createLoader, fetchModule } from './wasm.ts';
 import type { LoadModule, ModuleHost } from './wasm.ts';
 
@@ -163,38 +163,19 @@ async function openHere(
 }
 
 /**
- * Removes a database with all that is in it; tells whether there was one.
+ * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
  *
- * @throws KvError KV_LOCKED if it is open.
+ * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if its files are of another program, or so damaged at their beginning that nobody can tell:
+ * then all of them stay, unless `force` is set.
  */
-export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
-  if (checkPlace('destroy', options) !== undefined) return (await import('./indexeddb.ts')).destroy(String(name));
-  const directory = directoryName(String(name));
-  const root = await rootDirectory(false);
-  if (root === undefined) return false;
-  try {
-    const parent = await root.getDirectoryHandle(directory);
-    // It would take the place of the data.
-    await parent.removeEntry(RESTORED_FILE).catch(ignoreMissing);
-    // First what cannot be removed while it is open.
-    await parent.removeEntry(DATA_FILE).catch(ignoreMissing);
-    await root.removeEntry(directory, { recursive: true });
-    return true;
-  } catch (error) {
-    if (isNamed(error, 'NotFoundError')) return false;
-    if (isNamed(error, 'NoModificationAllowedError') || isNamed(error, 'InvalidStateError')) {
-      throw new KvError('KV_LOCKED', `${String(name)} is open; close it first`, { cause: error, retryable: true });
-    }
-    throw toKvError(error, `remove ${String(name)}`);
-  }
-}
-
-function isNamed(error: unknown, name: string): boolean {
-  return error instanceof DOMException && error.name === name;
+export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
+  const storage = checkDestroy(options);
+  const { destroy } = await (storage === undefined ? import('./destroy.ts') : import('./indexeddb.ts'));
+  return destroy(String(name), options);
 }
 
 function ignoreMissing(error: unknown): undefined {
-  if (!isNamed(error, 'NotFoundError')) throw error;
+  if (!(error instanceof DOMException && error.name === 'NotFoundError')) throw error;
 }
 
 /** The databases of this origin, with the bytes they take. */

@@ -2,9 +2,12 @@
 import { HeldTransport } from './client/held-transport.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
-import { SIZES, idbName, listIdb, openIdb, removeIdb, result } from './storage/idb.ts';
+import { KvError } from './errors.ts';
+import { BLOCKS, SIZES, deleteIdb, idbName, listIdb, openIdb, result } from './storage/idb.ts';
 import { IndexedDbStorage } from './storage/indexeddb.ts';
+import { FRONT_BYTES, checkForce, isOurs, notOurs } from './storage/ours.ts';
 import { lockByName } from './storage/web-lock.ts';
+import type { DestroyOptions } from './types.ts';
 
 /** A worker that was ended a moment ago may still have its lock. */
 const DESTROY_WAIT_MS = 500;
@@ -20,24 +23,55 @@ export async function openHere(module: WebAssembly.Module, name: string, options
   return new HeldTransport(module, storage, engine);
 }
 
-export async function destroy(name: string): Promise<boolean> {
+export async function destroy(name: string, options: DestroyOptions): Promise<boolean> {
+  const force = checkForce(options);
   idbName(name);
   const release = await lockByName(name, DESTROY_WAIT_MS);
   try {
-    return await removeIdb(name);
+    const db = await openIdb(name, false).catch((error: KvError) => {
+      if (error.code !== 'KV_CORRUPT') throw error;
+      if (!force) throw new KvError('KV_CORRUPT', `${error.message}; force: true removes it`, { cause: error });
+      return null;
+    });
+    if (db === undefined) return false;
+    try {
+      if (db !== null && !force) await checkIdb(db, name);
+    } finally {
+      db?.close();
+    }
+    await deleteIdb(name);
+    return true;
   } finally {
     release();
   }
 }
 
+/** @throws KvError KV_CORRUPT if something in it is not ours. */
+async function checkIdb(db: IDBDatabase, name: string): Promise<void> {
+  for (const [file, size] of await sizesOf(db)) {
+    const block = await result(db.transaction(BLOCKS).objectStore(BLOCKS).get([file, 0]) as IDBRequest<Uint8Array | undefined>);
+    // Blocks that were never written are zeros.
+    if (!isOurs(file, block?.subarray(0, Math.min(size, FRONT_BYTES)) ?? new Uint8Array(), size)) throw notOurs(name, file);
+  }
+}
+
+async function sizesOf(db: IDBDatabase): Promise<Map<string, number>> {
+  const sizes = db.transaction(SIZES).objectStore(SIZES);
+  const [names, values] = await Promise.all([result(sizes.getAllKeys()), result(sizes.getAll() as IDBRequest<number[]>)]);
+  return new Map(names.map((name, at) => [String(name), values[at] as number]));
+}
+
 export async function list(): Promise<{ name: string; size: number }[]> {
   const found: { name: string; size: number }[] = [];
   for (const name of await listIdb()) {
-    const db = await openIdb(name, false);
+    const db = await openIdb(name, false).catch((error: KvError) => {
+      // It only has a name like ours.
+      if (error.code !== 'KV_CORRUPT') throw error;
+    });
     if (db === undefined) continue;
     try {
-      const sizes = await result(db.transaction(SIZES).objectStore(SIZES).getAll() as IDBRequest<number[]>);
-      found.push({ name, size: sizes.reduce((sum, size) => sum + size, 0) });
+      const sizes = await sizesOf(db);
+      found.push({ name, size: [...sizes.values()].reduce((sum, size) => sum + size, 0) });
     } finally {
       db.close();
     }

@@ -9,7 +9,7 @@ import { KvDatabase } from './client/database.ts';
 import { reportBlocked } from './client/events.ts';
 import { FlushingTransport } from './client/flushing-transport.ts';
 import { LocalTransport } from './client/local-transport.ts';
-import { checkOptions, checkPlace, noStorageInWorker } from './client/options.ts';
+import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from './client/options.ts';
 import type { CheckedOptions, EngineOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
 import { WorkerTransport } from './client/worker-transport.ts';
@@ -18,7 +18,8 @@ import { WatchedStorage } from './storage/custom.ts';
 import { MemoryStorage } from './storage/memory.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './storage/node-fs.ts';
 import { lockDirectory, lockDirectorySync } from './storage/node-lock.ts';
-import type { CustomStorage, Database, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
+import { FRONT_BYTES, checkForce, checkOurs, hasMagic, notOurs } from './storage/ours.ts';
+import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, Support, SyncDatabase } from './types.ts';
 import type { NodeLoader } from './node-wasm.ts';
 import { NodeWorkerPort } from './node-worker-port.ts';
 
@@ -190,17 +191,43 @@ export function prepareDirectory(path: string, create: boolean): void {
 }
 
 /**
+ * Checks that what is there of a database's files is ours.
+ *
+ * @throws KvError KV_CORRUPT if a file is of another program, or so damaged that nobody can tell.
+ */
+export function checkFilesOurs(path: string, files: readonly string[]): void {
+  const storage = new NodeStorage(path, true);
+  for (const name of files) {
+    const stat = fs.statSync(join(path, name), { throwIfNoEntry: false });
+    if (stat === undefined) continue;
+    if (!stat.isFile()) throw notOurs(path, name);
+    const file = storage.open(name);
+    try {
+      checkOurs(path, name, file);
+    } finally {
+      file.close();
+    }
+  }
+}
+
+/**
  * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
  *
- * @throws KvError KV_LOCKED if it is open.
+ * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if its files are of another program, or so damaged at their beginning that nobody can tell:
+ * then all of them stay, unless `force` is set.
  */
-export async function destroy(name: string | URL, options: PlaceOptions = {}): Promise<boolean> {
-  if (checkPlace('destroy', options) !== undefined) throw noIndexedDb();
+export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
+  if (checkDestroy(options) !== undefined) throw noIndexedDb();
+  const force = checkForce(options);
   const path = toPath(name);
   const data = join(path, DATA_FILE);
   if (!fs.existsSync(data)) return false;
+  const check = (): void => force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
+  // Before a lock is made in a place of others, and again when nobody else can write there.
+  check();
   const release = await lockDirectory(path, 0);
   try {
+    check();
     fs.rmSync(data);
     // Without data a log means nothing, nor does what an interrupted restoration has left.
     for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring']) fs.rmSync(join(path, name), { force: true });
@@ -216,18 +243,6 @@ export async function destroy(name: string | URL, options: PlaceOptions = {}): P
     // Not empty: the rest is not ours.
   }
   return true;
-}
-
-/** Where a file has the superblock's copies, each of which begins with the format's name. */
-const SUPERBLOCKS_BYTES = 8192;
-const COPY_DISTANCE_BYTES = 2048;
-const MAGIC = 'MANGROVE';
-
-function isDatabase(start: Uint8Array): boolean {
-  for (let at = 0; at < SUPERBLOCKS_BYTES; at += COPY_DISTANCE_BYTES) {
-    if (String.fromCharCode(...start.subarray(at, at + MAGIC.length)) === MAGIC) return true;
-  }
-  return false;
 }
 
 /** The databases that are directories of the working directory, with the bytes they take. */
@@ -247,9 +262,9 @@ function databaseSize(directory: string): number | undefined {
   let handle: number | undefined;
   try {
     handle = fs.openSync(data, 'r');
-    const start = new Uint8Array(SUPERBLOCKS_BYTES);
-    fs.readSync(handle, start, 0, start.length, 0);
-    if (!isDatabase(start)) return undefined;
+    const front = new Uint8Array(FRONT_BYTES);
+    fs.readSync(handle, front, 0, front.length, 0);
+    if (!hasMagic(DATA_FILE, front)) return undefined;
     const log = fs.statSync(join(directory, LOG_FILE), { throwIfNoEntry: false });
     return fs.fstatSync(handle).size + (log?.size ?? 0);
   } catch (error) {

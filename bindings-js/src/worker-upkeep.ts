@@ -66,12 +66,12 @@ async function work({ module, storage, job }: UpkeepRequest): Promise<void> {
   const [Place, openSource] = storage === 'opfs' ? [OpfsTarget, openOpfsSource] : [IdbTarget, openIdbSource];
   let report;
   if (job.kind === 'restore') {
-    const { name, overwrite, backup } = job;
+    const { name, backup } = job;
     const open = async (target: Target): Promise<StorageFile> => backup === undefined ? spool(target) : blobFile(backup);
-    report = await restoreInto(module, await Place.open(name, overwrite, true), open, watch, neverEnded);
+    report = await restoreInto(module, await Place.open(name, job, true), open, watch, neverEnded);
   } else {
     const { name, into } = job;
-    report = await recoverInto(module, await openSource(name), () => Place.open(into, false, false), watch, neverEnded);
+    report = await recoverInto(module, await openSource(name), () => Place.open(into, {}, false), watch, neverEnded);
   }
   scope.postMessage({ type: 'done', report });
 }

@@ -90,7 +90,7 @@ test('a damaged database is replaced', () => withPath(async (path) => {
   const blob = await backupOf(path, 100);
   writeFileSync(join(path, 'data'), 'no database at all');
   await rejects(restore(path, blob), 'KV_EXISTS');
-  await restore(path, blob, { overwrite: true });
+  await restore(path, blob, { overwrite: true, force: true });
   assert.deepEqual(await texts(path), { count: 100, first: 'x0', log: 2 });
 }));
 

@@ -2,7 +2,7 @@
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
 import { crypto } from '../platform.ts';
-import type { CollectionOptions, CustomStorage, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types.ts';
+import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types.ts';
 import { isWasmSource } from '../wasm.ts';
 import { checkCount, checkSignal } from './async.ts';
 import { checkCodec } from './codecs.ts';
@@ -110,9 +110,15 @@ const OPEN: Names<OpenOptions> = {
   unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
+const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
 
 export function checkPlace(call: string, options: PlaceOptions): PlaceOptions['storage'] {
   checkNames(call, options, PLACE);
+  return checkPlaceStorage(options.storage);
+}
+
+export function checkDestroy(options: DestroyOptions): PlaceOptions['storage'] {
+  checkNames('destroy', options, DESTROY);
   return checkPlaceStorage(options.storage);
 }
 

@@ -27,6 +27,10 @@ export function result<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
+function isForeign(name: string, cause?: unknown): KvError {
+  return new KvError('KV_CORRUPT', `the IndexedDB database ${idbName(name)} is no database of this package`, { cause });
+}
+
 /** Opens the browser's database; undefined if it is missing and not to be created. */
 export async function openIdb(name: string, create: boolean): Promise<IDBDatabase | undefined> {
   let isMissing = false;
@@ -39,9 +43,14 @@ export async function openIdb(name: string, create: boolean): Promise<IDBDatabas
       request.result.createObjectStore(BLOCKS);
       request.result.createObjectStore(SIZES);
     };
-    return await result(request);
+    const db = await result(request);
+    const names = [...db.objectStoreNames];
+    if (names.length === 2 && names.includes(BLOCKS) && names.includes(SIZES)) return db;
+    db.close();
+    throw isForeign(name);
   } catch (error) {
     if (isMissing && !create) return undefined;
+    if ((error as DOMException | undefined)?.name === 'VersionError') throw isForeign(name, error);
     throw toKvError(error, `open ${name} in IndexedDB`);
   }
 }
@@ -53,13 +62,9 @@ export function finished(transaction: IDBTransaction): Promise<void> {
   });
 }
 
-export async function removeIdb(name: string): Promise<boolean> {
-  const db = await openIdb(name, false);
-  if (db === undefined) return false;
-  db.close();
+export async function deleteIdb(name: string): Promise<void> {
   try {
     await result(factory().deleteDatabase(idbName(name)));
-    return true;
   } catch (error) {
     throw toKvError(error, `remove ${name} from IndexedDB`);
   }

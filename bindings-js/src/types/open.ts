@@ -93,6 +93,15 @@ export interface PlaceOptions {
   storage?: 'indexeddb' | undefined;
 }
 
+/** Options of `destroy`. */
+export interface DestroyOptions extends PlaceOptions {
+  /**
+   * Removes files with a database's names also if they do not begin like a database's: they are of another program, or their beginning is
+   * damaged. Default false: KV_CORRUPT, and nothing is removed.
+   */
+  force?: boolean | undefined;
+}
+
 /** What `checkSupport` gives. */
 export type Support =
   | { readonly ok: true; readonly storage: 'opfs' | 'fs' }

@@ -47,6 +47,11 @@ export interface RecoverOptions extends MaintenanceOptions {
 export interface RestoreOptions extends RecoverOptions {
   /** Replaces a database that is there. Until all of the new one is, the old one stays what it is. */
   overwrite?: boolean | undefined;
+  /**
+   * With `overwrite`, replaces files with a database's names also if they do not begin like a database's: they are of another program, or their
+   * beginning is damaged. Default false: KV_CORRUPT, and they stay.
+   */
+  force?: boolean | undefined;
 }
 
 /** What `recover` found. */

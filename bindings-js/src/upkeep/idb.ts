@@ -1,10 +1,12 @@
 // Restoring and recovering in IndexedDB, in a worker. The files are in memory; one transaction stores all that became of them.
 import { KvError } from '../errors.ts';
-import { removeIdb } from '../storage/idb.ts';
+import { deleteIdb } from '../storage/idb.ts';
 import { IndexedDbStorage } from '../storage/indexeddb.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { DATA_FILE, LOG_FILE } from '../storage/opfs.ts';
+import { checkOurs } from '../storage/ours.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
+import type { RestoreOptions } from '../types/upkeep.ts';
 import { UnchangedStorage } from './files.ts';
 import { alreadyExists } from './options.ts';
 import type { Source, Target } from './run.ts';
@@ -23,16 +25,20 @@ export class IdbTarget implements Target {
     this.#isNew = isNew;
   }
 
-  static async open(name: string, overwrite: boolean, canOverwrite: boolean): Promise<IdbTarget> {
+  static async open(name: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<IdbTarget> {
     let isNew = false;
     const storage = await IndexedDbStorage.open(name, false, LOCK_WAIT_MS).catch((error: KvError) => {
       if (error.code !== 'KV_NOT_FOUND') throw error;
       isNew = true;
       return IndexedDbStorage.open(name, true, LOCK_WAIT_MS);
     });
-    if (!overwrite && storage.list().includes(DATA_FILE) && storage.open(DATA_FILE).size() > 0) {
+    try {
+      const files = storage.list();
+      if (!overwrite && files.includes(DATA_FILE) && storage.open(DATA_FILE).size() > 0) throw alreadyExists(name, canOverwrite);
+      for (const file of force ? [] : files) checkOurs(name, file, storage.open(file));
+    } catch (error) {
       storage.close();
-      throw alreadyExists(name, canOverwrite);
+      throw error;
     }
     return new IdbTarget(storage, name, isNew);
   }
@@ -59,7 +65,7 @@ export class IdbTarget implements Target {
 
   async abandon(): Promise<void> {
     this.#storage.close();
-    if (this.#isNew) await removeIdb(this.#name).catch(() => undefined);
+    if (this.#isNew) await deleteIdb(this.#name).catch(() => undefined);
   }
 }
 

@@ -2,7 +2,7 @@
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { KvError } from '../errors.ts';
-import { prepareDirectory, toPath } from '../node-host.ts';
+import { checkFilesOurs, prepareDirectory, toPath } from '../node-host.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types.ts';
@@ -50,14 +50,21 @@ class Directory implements Target {
     this.storage = new RenamedStorage(new NodeStorage(path), (file) => file + ASIDE);
   }
 
-  static async open(path: string, overwrite: boolean, canOverwrite: boolean): Promise<Directory> {
-    // Before anything is made there. A file is a database that a browser exported, or none of ours.
-    if (isFile(path) || (!overwrite && exists(path))) throw alreadyExists(path, canOverwrite);
+  /** `canOverwrite` is whether the caller could have asked for it. */
+  static async open(path: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<Directory> {
+    const check = (): void => {
+      // A file is a database that a browser exported, or none of ours.
+      if (isFile(path) || (!overwrite && exists(path))) throw alreadyExists(path, canOverwrite);
+      // A log is removed even where there is no data.
+      if (!force) checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
+    };
+    // Before anything is made there, and again when nobody else can write there.
+    check();
     const isNew = !fs.existsSync(path);
     prepareDirectory(path, true);
     const target = new Directory(path, isNew, await lockDirectory(path, 0));
     try {
-      if (!overwrite && exists(path)) throw alreadyExists(path, canOverwrite);
+      check();
       target.#removeMade();
       return target;
     } catch (error) {
@@ -155,7 +162,7 @@ export async function restoreFully(
   try {
     module = await load(options.wasm);
     watcher.signal?.throwIfAborted();
-    target = await Directory.open(path, options.overwrite ?? false, true);
+    target = await Directory.open(path, options, true);
   } catch (error) {
     reader.cancel(error).catch(() => undefined);
     throw error;
@@ -177,7 +184,7 @@ export async function recoverFully(
   watcher.signal?.throwIfAborted();
   if (isFile(to) || exists(to)) throw alreadyExists(to, false);
   const source = await openSource(from);
-  return recoverInto(module, source, () => Directory.open(to, false, false), watch, watcher.reason);
+  return recoverInto(module, source, () => Directory.open(to, {}, false), watch, watcher.reason);
 }
 
 function check(call: 'restore' | 'recover', options: RestoreOptions): Watcher {

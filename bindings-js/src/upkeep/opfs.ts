@@ -5,6 +5,9 @@ import {
 } from '../storage/opfs.ts';
 import type { FileHandle } from '../storage/opfs.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
+import { checkOpfsFile } from '../storage/opfs-files.ts';
+import { checkOurs } from '../storage/ours.ts';
+import type { RestoreOptions } from '../types/upkeep.ts';
 import { UnchangedStorage } from './files.ts';
 import { alreadyExists } from './options.ts';
 import { ASIDE, SPOOL_FILE } from './run.ts';
@@ -63,17 +66,20 @@ export class OpfsTarget implements Target {
     this.storage = new OpenedFiles(new Map(made));
   }
 
-  static async open(name: string, overwrite: boolean, canOverwrite: boolean): Promise<OpfsTarget> {
+  static async open(name: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<OpfsTarget> {
     const files = new Map<string, OpfsFile>();
     let target: OpfsTarget | undefined;
     try {
       const root = await rootDirectory(true) as FileSystemDirectoryHandle;
       const parent = await root.getDirectoryHandle(directoryName(name), { create: true });
+      // It is removed in the end. Before anything is made there.
+      if (!force) await checkOpfsFile(parent, name, LOG_FILE);
       const hadData = await hasFile(parent, DATA_FILE);
       // Held until the new file takes its place, so that nobody opens the database meanwhile.
       const data = await openData(parent, name, true);
       files.set(DATA_FILE, data);
       if (!overwrite && data.size() > 0) throw alreadyExists(name, canOverwrite);
+      if (!force) checkOurs(name, DATA_FILE, data);
       // Left by a restoration that did not take place.
       if (data.size() > 0 && await hasFile(parent, RESTORED_FILE)) await parent.removeEntry(RESTORED_FILE);
       for (const file of MADE_FILES) {

@@ -4,6 +4,7 @@ import { MAINTENANCE, checkNames } from '../client/names.ts';
 import { checkPlaceStorage, checkWasm, checkWorker } from '../client/options.ts';
 import { KvError } from '../errors.ts';
 import type { Names } from '../names.ts';
+import { checkForce } from '../storage/ours.ts';
 import type { StorageFile } from '../types.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
 import type { Phase } from './job.ts';
@@ -45,7 +46,7 @@ export class Watcher {
 }
 
 const RECOVER: Names<RecoverOptions> = { storage: 1, wasm: 1, worker: 1, ...MAINTENANCE };
-const RESTORE: Names<RestoreOptions> = { overwrite: 1, ...RECOVER };
+const RESTORE: Names<RestoreOptions> = { overwrite: 1, force: 1, ...RECOVER };
 
 export function checkUpkeepOptions(call: 'restore' | 'recover', options: RestoreOptions): void {
   checkNames(call, options, call === 'restore' ? RESTORE : RECOVER);
@@ -54,6 +55,7 @@ export function checkUpkeepOptions(call: 'restore' | 'recover', options: Restore
   checkWasm(wasm);
   checkWorker(worker);
   checkSignal(signal);
+  checkForce(options);
   if (typeof overwrite !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'overwrite has to be a boolean');
 }
 

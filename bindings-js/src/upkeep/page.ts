@@ -102,7 +102,7 @@ export async function restoreIn(loadModule: LoadModule, name: string | URL, back
     const result = await reader?.read();
     return result === undefined || result.done ? 'end' : checkPiece(result.value);
   };
-  const job: UpkeepJob = { kind: 'restore', name: path, overwrite: options.overwrite ?? false, backup: blob };
+  const job: UpkeepJob = { kind: 'restore', name: path, overwrite: options.overwrite ?? false, force: options.force ?? false, backup: blob };
   try {
     await upkeep(loadModule, path, job, options, watcher, next);
   } catch (error) {

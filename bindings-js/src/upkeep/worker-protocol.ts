@@ -4,7 +4,7 @@ import type { Phase } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type UpkeepJob =
-  | { readonly kind: 'restore'; readonly name: string; readonly overwrite: boolean; /** Missing: it comes in pieces. */ readonly backup: Blob | undefined }
+  | { readonly kind: 'restore'; readonly name: string; readonly overwrite: boolean; readonly force: boolean; /** Missing: it comes in pieces. */ readonly backup: Blob | undefined }
   | { readonly kind: 'recover'; readonly name: string; readonly into: string };
 
 /** The first message to the worker. */
