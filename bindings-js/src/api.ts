@@ -17,4 +17,4 @@ export type {
   Reader, Result, Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView,
   SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, Updater, VerifyProblem, VerifyReport, WasmSource, WithMeta, WorkerSource, WriteOptions, Writer,
 } from './types.ts';
-export type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+export type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';

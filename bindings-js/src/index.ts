@@ -6,7 +6,7 @@
 import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import type { Database, OpenOptions } from './types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, openSync, persist } from './browser.ts';
@@ -29,16 +29,17 @@ export async function open<K = Key, V = unknown, I = V>(
 }
 
 /**
- * Makes a database of what `backup()` gave; it has to be closed. With `overwrite` it takes the place of the one that is there, in one
+ * Makes a database of what `backup()` gave; a database that is there has to be closed. With `overwrite` it takes the place of the one that is there, in one
  * step, when all of it was verified: whatever ends the work before, the old one is as it was. It needs the space of both, and of the backup
  * if that is a stream. Entries keep when they expire. `onProgress` is told entries.
  *
  * @throws KvError KV_EXISTS without `overwrite`; KV_LOCKED if it is open; KV_CORRUPT if the backup is damaged, was cut off, or is none;
+ * or if files of the database's are not ours (see `RestoreOptions.force`); KV_NOT_FOUND if `backup` is a path where no file is;
  * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO; KV_UNSUPPORTED where databases cannot be kept; KV_INVALID_ARGUMENT for an incremental backup.
  */
 export async function restore(
   name: string | URL,
-  backup: ReadableStream<Uint8Array> | Blob,
+  backup: BackupSource,
   options: RestoreOptions = {},
 ): Promise<void> {
   return (await import('./upkeep.ts')).restore(name, backup, options);

@@ -3,7 +3,7 @@ import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import { inlineModule } from './inline-wasm.ts';
 import type { Database, OpenOptions } from './types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, openSync, persist } from './browser.ts';
@@ -21,7 +21,7 @@ export async function open<K = Key, V = unknown, I = V>(
 /** As `restore` of `mangrove-kv`. */
 export async function restore(
   name: string | URL,
-  backup: ReadableStream<Uint8Array> | Blob,
+  backup: BackupSource,
   options: RestoreOptions = {},
 ): Promise<void> {
   return (await import('./upkeep-inline.ts')).restore(name, backup, options);

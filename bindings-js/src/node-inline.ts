@@ -6,7 +6,7 @@ import type { Key } from './codec/keys.ts';
 import { openIn, openSyncIn, toPath } from './node-host.ts';
 import { createNodeLoader } from './node-wasm.ts';
 import type { Database, OpenOptions, SyncDatabase } from './types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 export * from './api.ts';
 export { checkSupport, destroy, estimate, list, persist } from './node-host.ts';
@@ -35,7 +35,7 @@ export function openSync<K = Key, V = unknown, I = V>(
 /** As `restore` of `mangrove-kv`. */
 export async function restore(
   name: string | URL,
-  backup: ReadableStream<Uint8Array> | Blob,
+  backup: BackupSource,
   options: RestoreOptions = {},
 ): Promise<void> {
   toPath(name);

@@ -4,12 +4,11 @@ import { gunzipSync } from 'node:zlib';
 import packed from '../build/wasm-upkeep/inline.js';
 import { createModuleLoader } from './node-wasm.ts';
 import { recoverWith, restoreWith } from './upkeep/node.ts';
-import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 const { load } = createModuleLoader(() => gunzipSync(Buffer.from(packed, 'base64')));
 
-export function restore(name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+export function restore(name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   return restoreWith(load, name, backup, options);
 }
 

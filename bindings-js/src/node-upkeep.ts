@@ -1,12 +1,11 @@
 // Loaded by the entry for Node, Deno and Bun when something is to be restored or recovered.
 import { createModuleLoader } from './node-wasm.ts';
 import { recoverWith, restoreWith } from './upkeep/node.ts';
-import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 const { load } = createModuleLoader(() => new URL('./mangrove_upkeep_bg.wasm', import.meta.url));
 
-export function restore(name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+export function restore(name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   return restoreWith(load, name, backup, options);
 }
 

@@ -3,12 +3,11 @@ import packed from '../build/wasm-upkeep/inline.js';
 import { createBrowserLoader } from './browser.ts';
 import { unpackModule } from './unpack-wasm.ts';
 import { recoverIn, restoreIn } from './upkeep/page.ts';
-import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 const loadModule = createBrowserLoader(() => unpackModule(packed));
 
-export function restore(name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+export function restore(name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   return restoreIn(loadModule, name, backup, options);
 }
 

@@ -1,13 +1,12 @@
 // Loaded by the browser's entry when something is to be restored or recovered.
 import { createBrowserLoader } from './browser.ts';
 import { recoverIn, restoreIn } from './upkeep/page.ts';
-import type { Backup } from './upkeep/options.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from './types/upkeep.ts';
 
 // Bundlers know this form.
 const loadModule = createBrowserLoader(() => new URL('./mangrove_upkeep_bg.wasm', import.meta.url));
 
-export function restore(name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+export function restore(name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   return restoreIn(loadModule, name, backup, options);
 }
 

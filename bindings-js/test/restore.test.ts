@@ -1,10 +1,13 @@
 // Restoring backups: into a new place, over a database, of streams and Blobs, and what is left when it does not work.
 import assert from 'node:assert/strict';
-import { copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { Buffer } from 'node:buffer';
+import { copyFileSync, createReadStream, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { PassThrough, Readable } from 'node:stream';
 import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { destroy, open, recover, restore } from 'mangrove-kv';
-import type { Database } from 'mangrove-kv';
+import type { BackupSource, Database } from 'mangrove-kv';
 import * as inline from 'mangrove-kv/inline';
 import { runChild } from './support/child.ts';
 import { chance, rejects, withPath } from './support/kit.ts';
@@ -52,6 +55,50 @@ test('a backup is restored, from a Blob and from a stream, also by the inlined e
     await db.close();
     rmSync(made, { recursive: true });
   }
+}));
+
+test('a backup may be bytes, a path, or any stream', () => withPath(async (path) => {
+  const blob = await backupOf(path, 3000);
+  const bytes = Buffer.from(await blob.arrayBuffer());
+  const file = `${path}.backup`;
+  writeFileSync(file, bytes);
+  async function* pieces(): AsyncGenerator<Uint8Array> {
+    for (let at = 0; at < bytes.length; at += 1000) yield bytes.subarray(at, at + 1000);
+  }
+  const padded = new Uint8Array([1, 2, 3, ...bytes, 4]);
+  const sources: (() => BackupSource)[] = [
+    () => bytes, () => new Uint8Array(bytes), () => new Uint8Array(bytes).buffer, () => padded.subarray(3, -1), () => new DataView(padded.buffer, 3, bytes.length),
+    () => file, () => pathToFileURL(file), () => createReadStream(file), () => Readable.from(pieces()), pieces, () => createReadStream(file).pipe(new PassThrough()),
+  ];
+  for (const source of sources) {
+    const made = `${path}-made`;
+    await restore(made, source());
+    assert.deepEqual(await texts(made), { count: 3000, first: 'x0', log: 2 });
+    // What is a file already is not written once more.
+    await restore(made, source(), { overwrite: true });
+    assert.deepEqual(readdirSync(made), ['data']);
+    rmSync(made, { recursive: true });
+  }
+  assert.deepEqual(readFileSync(file), bytes);
+}));
+
+test('a stream of Node that fails, gives text or is not needed ends', () => withPath(async (path) => {
+  const blob = await backupOf(path, 10);
+  const enough = new Error('enough');
+  const into = `${path}-into`;
+  const failing = new Readable({ read(): void { this.destroy(enough); } });
+  await assert.rejects(restore(into, failing), enough);
+  await rejects(restore(into, Readable.from(['text'])), 'KV_INVALID_ARGUMENT');
+  const refused = Readable.from([Buffer.from(await blob.arrayBuffer())]);
+  await rejects(restore(path, refused), 'KV_EXISTS');
+  assert.equal(refused.destroyed, true);
+  const endless = new Readable({ read(): void {} });
+  const controller = new AbortController();
+  const restored = restore(into, endless, { signal: controller.signal });
+  setTimeout(() => controller.abort(enough), 20);
+  await assert.rejects(restored, enough);
+  assert.equal(endless.destroyed, true);
+  assert.equal(existsSync(into), false);
 }));
 
 test('a stream of pieces of any size is restored straight from a database that goes on', () => withPath(async (path) => {
@@ -143,7 +190,9 @@ test('it can be ended, by the signal, by the progress, and by the stream', () =>
 }));
 
 test('arguments are checked', () => withPath(async (path) => {
-  await rejects(restore(path, 'backup' as never), 'KV_INVALID_ARGUMENT');
+  for (const backup of [undefined, null, 5, {}, [new Uint8Array(8)]]) await rejects(restore(path, backup as never), 'KV_INVALID_ARGUMENT');
+  await rejects(restore(path, `${path}-backup`), 'KV_NOT_FOUND');
+  await rejects(restore(path, new URL('https://example.com/backup')), 'KV_INVALID_ARGUMENT');
   await rejects(restore('', new Blob()), 'KV_INVALID_ARGUMENT');
   await rejects(restore(path, new Blob(), { overwrite: 1 as never }), 'KV_INVALID_ARGUMENT');
   await rejects(restore(path, new Blob(), { onProgress: 1 as never }), 'KV_INVALID_ARGUMENT');

@@ -33,6 +33,14 @@ export interface VerifyProblem {
   readonly collection?: string;
 }
 
+/**
+ * What `backup()` gave, from wherever it was kept: a web stream, a stream of Node or any other asynchronous iterable of `Uint8Array`s; a `Blob` or `File`;
+ * bytes, as in a `Buffer`; in Node, Deno and Bun also the file it was written to, as its path or a `file:` URL. Only a stream is written to the disk once
+ * more before it is read.
+ */
+export type BackupSource =
+  | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array> | Blob | ArrayBuffer | ArrayBufferView | string | URL;
+
 /** Options of `recover`. */
 export interface RecoverOptions extends MaintenanceOptions {
   /** `"indexeddb"`: databases that are opened with it; otherwise those of the default storage. */

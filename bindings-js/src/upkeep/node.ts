@@ -1,16 +1,18 @@
 // Restoring and recovering in directories.
 import * as fs from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { toBytes } from '../codec/key-bytes.ts';
 import { KvError } from '../errors.ts';
 import { checkFilesOurs, prepareDirectory, toPath } from '../node-host.ts';
+import { MemoryStorage } from '../storage/memory.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import type { LoadModule } from '../wasm.ts';
 import { RenamedStorage, UnchangedStorage } from './files.ts';
-import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, pour, readerOf } from './options.ts';
-import type { Backup } from './options.ts';
+import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf } from './options.ts';
+import type { PieceReader } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 import { ASIDE, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
@@ -153,10 +155,10 @@ function singleFile(path: string): RenamedStorage {
 
 /** @internal What the command line tool shows. */
 export async function restoreFully(
-  load: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions, watcher: Watcher, watch: Watch = watcher.watch,
+  load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions, watcher: Watcher, watch: Watch = watcher.watch,
 ): Promise<RestoreReport> {
   const path = toPath(name);
-  const reader = readerOf(backup);
+  const [file, reader] = openBackup(backup);
   let target: Directory;
   let module: WebAssembly.Module;
   try {
@@ -164,15 +166,37 @@ export async function restoreFully(
     watcher.signal?.throwIfAborted();
     target = await Directory.open(path, options, true);
   } catch (error) {
-    reader.cancel(error).catch(() => undefined);
+    file?.close();
+    reader?.cancel(error).catch(() => undefined);
     throw error;
   }
   const spool = async (): Promise<StorageFile> => {
-    const file = await target.spool();
-    await pour(reader, watcher.signal, appendTo(file));
-    return file;
+    if (file !== undefined) return file;
+    const made = await target.spool();
+    await pour(reader, watcher.signal, appendTo(made));
+    return made;
   };
-  return restoreInto(module, target, spool, watch, watcher.reason);
+  try {
+    return await restoreInto(module, target, spool, watch, watcher.reason);
+  } finally {
+    file?.close();
+  }
+}
+
+/** What can be read at any place is, anything else piece by piece. */
+function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined, PieceReader] {
+  const bytes = toBytes(backup);
+  if (bytes !== undefined) {
+    const file = new MemoryStorage().open('backup');
+    file.write(0, bytes);
+    return [file, undefined];
+  }
+  if (typeof backup === 'string' || backup instanceof URL) {
+    const path = toPath(backup);
+    if (!isFile(path)) throw new KvError('KV_NOT_FOUND', `there is no backup ${path}`);
+    return [new NodeStorage(dirname(path), true).open(basename(path)), undefined];
+  }
+  return [undefined, readerOf(isBlob(backup) ? backup.stream() : backup)];
 }
 
 /** @internal What the command line tool shows. */
@@ -193,7 +217,7 @@ function check(call: 'restore' | 'recover', options: RestoreOptions): Watcher {
   return new Watcher(options);
 }
 
-export async function restoreWith(load: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+export async function restoreWith(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   const watcher = check('restore', options);
   await restoreFully(load, name, backup, options, watcher);
 }

@@ -9,8 +9,6 @@ import type { StorageFile } from '../types.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
 import type { Phase } from './job.ts';
 
-export type Backup = ReadableStream<Uint8Array> | Blob;
-
 /** Tells the caller how far the work is, and remembers why it has to end. */
 export class Watcher {
   readonly signal: AbortSignal | undefined;
@@ -64,16 +62,33 @@ export function isBlob(backup: unknown): backup is Blob {
     && typeof (backup as Partial<Blob>).stream === 'function';
 }
 
-/** A reader of a backup's bytes. */
-export function readerOf(backup: Backup): ReadableStreamDefaultReader<Uint8Array> {
-  if (isBlob(backup)) return backup.stream().getReader();
-  if (typeof (backup as Partial<ReadableStream> | null | undefined)?.getReader === 'function') return backup.getReader();
-  throw new KvError('KV_INVALID_ARGUMENT', 'the backup has to be a ReadableStream of bytes or a Blob');
+/** As much as is needed of a stream. */
+export interface PieceReader {
+  read(): Promise<{ readonly done?: boolean | undefined; readonly value?: unknown }>;
+  cancel(reason: unknown): Promise<unknown>;
+}
+
+/** A reader of a backup that comes piece by piece. */
+export function readerOf(backup: unknown): PieceReader {
+  const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<ReadableStream & AsyncIterable<unknown>>;
+  if (typeof getReader === 'function') return (backup as ReadableStream).getReader();
+  if (typeof iterate !== 'function') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'the backup has to be a stream of bytes, a Blob, bytes, or in Node, Deno and Bun the path of a file');
+  }
+  const iterator = (backup as AsyncIterable<unknown>)[Symbol.asyncIterator]();
+  return {
+    read: () => iterator.next(),
+    // The iterator of a stream of Node's waits for what was asked for.
+    cancel: async () => {
+      const { destroy } = backup as { destroy?: unknown };
+      return typeof destroy === 'function' ? void destroy.call(backup) : iterator.return?.();
+    },
+  };
 }
 
 /** Hands over a stream piece by piece; cancels it if that, or the signal, ends it. */
 export async function pour(
-  reader: ReadableStreamDefaultReader<Uint8Array>,
+  reader: PieceReader,
   signal: AbortSignal | undefined,
   take: (piece: Uint8Array) => void,
 ): Promise<void> {

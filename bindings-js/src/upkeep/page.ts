@@ -1,14 +1,14 @@
 // A page's side of restoring and recovering: a worker for each, which is ended with it.
 import { checkSupport, startWorker } from '../browser.ts';
 import { abortable } from '../client/async.ts';
+import { toBytes } from '../codec/key-bytes.ts';
 import { fromPlain } from '../plain-error.ts';
 import { KvError } from '../errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
-import type { RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import type { LoadModule } from '../wasm.ts';
 import { MADE_FILES } from './opfs.ts';
 import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf } from './options.ts';
-import type { Backup } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import type { FullRecoverReport } from './report.ts';
 import type { UpkeepJob, UpkeepMessage, UpkeepPiece, UpkeepRequest } from './worker-protocol.ts';
@@ -93,11 +93,14 @@ async function upkeep(
   }
 }
 
-export async function restoreIn(loadModule: LoadModule, name: string | URL, backup: Backup, options: RestoreOptions): Promise<void> {
+export async function restoreIn(loadModule: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
   checkUpkeepOptions('restore', options);
   const watcher = new Watcher(options);
   const path = String(name);
-  const [blob, reader] = isBlob(backup) ? [backup, undefined] : [undefined, readerOf(backup)];
+  const bytes = toBytes(backup);
+  // What comes later may change them.
+  const whole = bytes === undefined ? backup : new Blob([bytes.slice()]);
+  const [blob, reader] = isBlob(whole) ? [whole, undefined] : [undefined, readerOf(whole)];
   const next = async (): Promise<UpkeepPiece> => {
     const result = await reader?.read();
     return result === undefined || result.done ? 'end' : checkPiece(result.value);
