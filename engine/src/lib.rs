@@ -73,6 +73,7 @@ pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, Rest
 pub use block::Compression;
 pub use clock::Clock;
 pub use conflict::{Conflict, ConflictReason};
+pub use database::is_database_file;
 pub use database::{
     Change, Changes, CollectionInfo, Commit, Cursor, Database, OpenFlush, Options, Snapshot, Stats, Tree, Verification,
     VerifyProgress, VerifyReport,

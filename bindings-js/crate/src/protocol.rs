@@ -44,6 +44,7 @@ pub mod op {
     pub const DROP: u8 = 0x34;
     pub const COLLECTIONS: u8 = 0x35;
     pub const GET_OR_INSERT: u8 = 0x36;
+    pub const RENAME: u8 = 0x37;
     pub const FLUSH: u8 = 0x40;
     pub const STATS: u8 = 0x41;
     pub const VERIFY: u8 = 0x42;

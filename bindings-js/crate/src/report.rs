@@ -1,7 +1,7 @@
 //! What is told about a database: collections in binary, figures and findings as JSON in the names of the
 //! TypeScript API.
 
-use mangrove_engine::{CollectionInfo, Stats, VerifyReport};
+use mangrove_engine::{CollectionInfo, Database, VerifyReport};
 use mangrove_host::json::{Object, array, problem};
 
 use crate::protocol::Writer;
@@ -18,7 +18,8 @@ pub(crate) fn collections(collections: &[CollectionInfo], out: &mut Writer) {
 }
 
 /// `Stats` of the TypeScript API.
-pub(crate) fn stats(stats: &Stats, max_key_bytes: usize) -> String {
+pub(crate) fn stats(database: &Database) -> String {
+    let stats = database.stats();
     let mut object = Object::default();
     for (name, value) in [
         ("version", stats.version),
@@ -30,7 +31,8 @@ pub(crate) fn stats(stats: &Stats, max_key_bytes: usize) -> String {
         ("keptSize", stats.kept_bytes),
         ("unitSize", stats.unit_bytes),
         ("depth", u64::from(stats.depth)),
-        ("maxKeySize", max_key_bytes as u64),
+        ("maxKeySize", database.max_key_bytes() as u64),
+        ("maxExpiringKeySize", database.max_expiring_key_bytes() as u64),
         ("cacheHits", stats.cache_hits),
         ("cacheMisses", stats.cache_misses),
         ("cacheSize", stats.cache_bytes),

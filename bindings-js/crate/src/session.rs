@@ -232,7 +232,7 @@ impl Session {
 fn is_write(code: u8) -> bool {
     matches!(
         code,
-        op::SET | op::DELETE | op::CLEAR | op::BATCH | op::DROP | op::GET_OR_INSERT
+        op::SET | op::DELETE | op::CLEAR | op::BATCH | op::DROP | op::GET_OR_INSERT | op::RENAME
     )
 }
 
@@ -442,8 +442,7 @@ fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, 
         op::STATS => {
             // What is kept from read to read is no snapshot of the client's.
             state.forget_current();
-            let stats = report::stats(&writes.database.stats(), writes.database.max_key_bytes());
-            out.bytes(stats.as_bytes());
+            out.bytes(report::stats(writes.database).as_bytes());
             Ok(())
         }
         op::VERIFY => {

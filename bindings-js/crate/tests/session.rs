@@ -184,6 +184,43 @@ fn a_collection_is_not_read_with_other_codecs_than_it_was_written_with() {
 }
 
 #[test]
+fn a_collection_has_its_new_name_for_the_rest_of_the_message() {
+    let mut session = open(FaultyStorage::new());
+    let named = |slot, name: &str, key_codec: &str| Request::new(op::USE).uv(slot).str(name).str(key_codec).str("json");
+    let rename = || Request::new(op::RENAME).u8(0).str("a").str("b");
+    let get_from = |slot| Request::new(op::GET).uv(0).uv(slot).str("k");
+    let mut reply = execute(
+        &mut session,
+        &[
+            named(0, "a", "any"),
+            named(1, "b", "any"),
+            named(2, "b", "other"),
+            set("k", "1"),
+            rename(),
+            get_from(0),
+            get_from(1),
+            get_from(2),
+            rename(),
+            set("k", "2"),
+            rename(),
+            get_from(0),
+        ],
+    );
+    for _ in 0..3 {
+        assert_eq!(reply.status(), Ok(()));
+    }
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 2, 1));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
+    assert_eq!(reply.status(), Err("KV_CODEC_MISMATCH".to_owned()));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 3, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 4));
+    assert_eq!(reply.status(), Err("KV_EXISTS".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
+}
+
+#[test]
 fn scans_go_on_from_chunk_to_chunk_and_see_the_state_they_were_opened_on() {
     let mut session = open(FaultyStorage::new());
     let writes: Vec<Request> = (0..10).map(|n| set(&format!("k{n}"), "v")).collect();

@@ -26,7 +26,7 @@ import { Op } from './protocol.ts';
 import { toValidate } from './schema.ts';
 import { DEFAULT_COLLECTION, checkName, newTarget } from './target.ts';
 import type { Target } from './target.ts';
-import { DatabaseScope } from './scope.ts';
+import { DatabaseScope, renameIn } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, compact, verify } from './upkeep.ts';
@@ -121,6 +121,15 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
       checkName(name);
       this.#scope.check();
       return this.#scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+    });
+  }
+
+  renameCollection(from: string, to: string): Promise<boolean> {
+    return attempt(() => {
+      checkName(from);
+      checkName(to);
+      this.#scope.check();
+      return renameIn(this.#scope, from, to);
     });
   }
 

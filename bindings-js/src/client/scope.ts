@@ -101,3 +101,7 @@ export class TransactionScope implements WriteScope {
     );
   }
 }
+
+export function renameIn(scope: WriteScope, from: string, to: string): Promise<boolean> {
+  return scope.write(Op.rename, undefined, (writer) => writer.str(from).str(to), (reader) => reader.u8() !== 0);
+}

@@ -11,7 +11,7 @@ import { Op } from './protocol.ts';
 import { TRANSACTION, WRITE, checkNames } from './names.ts';
 import { checkName } from './target.ts';
 import type { Target, View } from './target.ts';
-import { TransactionScope, durabilityCode } from './scope.ts';
+import { TransactionScope, durabilityCode, renameIn } from './scope.ts';
 import type { OpenTransaction, Refused } from './scope.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
@@ -240,6 +240,14 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     return this.writing('dropCollection', undefined, WRITE, () => {
       checkName(name);
       return new TransactionScope(this.#state).write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+    });
+  }
+
+  renameCollection(from: string, to: string): Promise<boolean> {
+    return this.writing('renameCollection', undefined, WRITE, () => {
+      checkName(from);
+      checkName(to);
+      return renameIn(new TransactionScope(this.#state), from, to);
     });
   }
 

@@ -41,6 +41,14 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
   collections(): Promise<string[]>;
   /** Removes a collection with its entries and codecs; tells whether there was one. */
   dropCollection(name: string): Promise<boolean>;
+  /**
+   * Gives a collection another name, with its entries, their versions and its codecs; tells whether there was one. O(1). Handles go by name: those of
+   * the old one find nothing any more, and a write of theirs makes a new collection; those of the new one find the entries. Snapshots and iterators
+   * stay what they were.
+   *
+   * @throws KvError KV_EXISTS if there is a collection of the new name.
+   */
+  renameCollection(from: string, to: string): Promise<boolean>;
   /** Collects changes. */
   batch(): Batch<K, I>;
   /** Applies all or none. */

@@ -20,8 +20,13 @@ export interface Stats {
   readonly unitSize: number;
   /** Levels of the deepest collection. */
   readonly depth: number;
-  /** Longest key. */
+  /**
+   * Longest key of an entry that does not expire, as the collection's codec writes it: the default codec writes one byte before the UTF-8 of a string
+   * and before bytes, others of `keyCodecs` may write none.
+   */
   readonly maxKeySize: number;
+  /** Longest key of an entry that expires: 8 less than `maxKeySize`. */
+  readonly maxExpiringKeySize: number;
   /** Nodes found in memory. */
   readonly cacheHits: number;
   /** Nodes that had to be read. */

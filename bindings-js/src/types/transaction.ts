@@ -94,6 +94,8 @@ export interface Transaction<K = Key, V = unknown, I = V> extends Reader<K, V>, 
   collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2>;
   /** Removes a collection with its entries and codecs; tells whether there was one. */
   dropCollection(name: string): Promise<boolean>;
+  /** Gives a collection another name, as `Database.renameCollection`. */
+  renameCollection(from: string, to: string): Promise<boolean>;
   /** A state to go back to. O(1), whatever was written. */
   savepoint(): Savepoint;
   /**

@@ -183,6 +183,14 @@ impl Superblock {
     }
 }
 
+/// Whether a file of `len` bytes that begins with `front` has our magic in a copy of a superblock, or is one that a creation left.
+pub(crate) fn is_ours(front: &[u8], len: u64) -> bool {
+    let slots = front.chunks(SLOT_BYTES);
+    let mut copies = slots.flat_map(|slot| COPY_OFFSETS.map(|at| slot.get(at..).unwrap_or_default()));
+    copies.any(|copy| copy.starts_with(&MAGIC))
+        || len <= AREA_BYTES && front.iter().take(SLOT_BYTES).all(|byte| *byte == 0)
+}
+
 /// Reads both slots. Changes nothing, whatever it finds.
 pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
     let len = file.len()?;

@@ -33,6 +33,7 @@ mod history;
 mod layout;
 mod open;
 mod open_flush;
+mod ours;
 mod recover;
 mod room;
 mod snapshot;
@@ -49,6 +50,7 @@ pub use feed::{Change, Changes, Commit};
 pub(crate) use history::{History, Missed};
 pub use layout::{ExtentKind, LayoutPart, LayoutScan};
 pub use open_flush::OpenFlush;
+pub use ours::is_database_file;
 pub use recover::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
@@ -599,10 +601,16 @@ impl Database {
         self.shared.check_record(collection, &key, value_len, expires_at)
     }
 
-    /// Longest key in bytes.
+    /// Longest key in bytes of a record that does not expire.
     #[must_use]
     pub fn max_key_bytes(&self) -> usize {
         self.shared.config.limits.max_key_bytes
+    }
+
+    /// Longest key in bytes of a record that expires: its hint has the time as well.
+    #[must_use]
+    pub fn max_expiring_key_bytes(&self) -> usize {
+        self.max_key_bytes() - expiry::HINT_BYTES
     }
 
     /// Figures of the running database.

@@ -47,6 +47,12 @@ const MAX_AHEAD_BYTES: u64 = 1 << 20;
 /// Both copies of a half's header.
 const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
 
+/// Whether a log file that begins with `front` has our magic in a copy of the header, or a first half that was never begun.
+pub(crate) fn is_ours(front: &[u8]) -> bool {
+    let mut copies = [front, front.get(COPY_BYTES..).unwrap_or_default()].into_iter();
+    copies.any(|copy| copy.starts_with(&MAGIC)) || front.iter().all(|byte| *byte == 0)
+}
+
 /// A place between two records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Position {

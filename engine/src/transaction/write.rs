@@ -266,6 +266,13 @@ impl<'a> WriteTransaction<'a> {
         Ok(true)
     }
 
+    /// The codec ids of a collection for keys and values; empty ones if none were recorded, `None` if it is not there.
+    #[must_use]
+    pub fn codecs(&self, collection: &str) -> Option<(String, String)> {
+        let found = self.state.collections.get(collection)?;
+        Some((found.key_codec.clone(), found.value_codec.clone()))
+    }
+
     /// Records the codec ids of a collection, creating it if need be.
     ///
     /// # Errors

@@ -194,7 +194,7 @@ impl State {
             op::CLEAR => self.clear(writes, reader, out),
             op::BATCH => self.batch(writes, reader, out),
             op::GET_OR_INSERT => self.get_or_insert(writes, reader, out),
-            _ => self.drop_collection(writes, reader, out),
+            _ => self.move_collection(code == op::RENAME, writes, reader, out),
         }
     }
 

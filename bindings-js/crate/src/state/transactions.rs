@@ -213,13 +213,17 @@ impl State {
                 }
                 Ok(())
             }
-            op::DROP => {
+            op::DROP | op::RENAME => {
                 let name = reader.str()?;
+                let to = if code == op::RENAME { Some(reader.str()?) } else { None };
                 let open = self
                     .transactions
                     .get_mut(id)
                     .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
-                out.flag(open.transaction.drop_collection(name)?);
+                out.flag(match to {
+                    Some(to) => open.transaction.rename_collection(name, to)?,
+                    None => open.transaction.drop_collection(name)?,
+                });
                 open.checked.clear();
                 Ok(())
             }

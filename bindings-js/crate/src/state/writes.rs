@@ -181,18 +181,34 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn drop_collection(
+    /// Drops a collection, or gives it another name.
+    pub(super) fn move_collection(
         &mut self,
+        renames: bool,
         writes: &mut Writes<'_>,
         reader: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<()> {
         let (durability, name) = (reader.durability()?, reader.str()?);
+        let to = if renames { reader.str()? } else { name };
+        let mut moved = None;
         let existed = self.commit(writes, durability, &[], out, &mut |_, transaction| {
-            transaction.drop_collection(name).map(u64::from)
+            let existed = if renames {
+                transaction.rename_collection(name, to)?
+            } else {
+                transaction.drop_collection(name)?
+            };
+            moved = transaction.codecs(to).filter(|_| existed);
+            Ok(u64::from(existed))
         })?;
-        for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
-            slot.codecs = Codecs::Absent;
+        if existed > 0 {
+            for slot in &mut self.slots {
+                slot.codecs = match &moved {
+                    Some((key_codec, value_codec)) if slot.name == to => compare(slot, key_codec, value_codec),
+                    _ if slot.name == name => Codecs::Absent,
+                    _ => continue,
+                };
+            }
         }
         out.flag(existed > 0);
         Ok(())
