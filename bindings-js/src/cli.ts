@@ -7,8 +7,8 @@ import { BENCH, bench } from './cli/bench.ts';
 import { backup, recover, restore } from './cli/copies.ts';
 import { dump, load } from './cli/dump.ts';
 import { EXIT_FAILURE, NobodyReads, UsageError, codeOf, exitCodeOf } from './cli/failure.ts';
-import { COLLECTION, DURABILITY, RANGE, count, del, get, scan, set } from './cli/records.ts';
-import { compact, stat, verify } from './cli/reports.ts';
+import { COLLECTION, DURABILITY, RANGE, count, del, get, rename, scan, set } from './cli/records.ts';
+import { compact, list, stat, verify } from './cli/reports.ts';
 import { note, print } from './cli/streams.ts';
 
 const VERIFY_CODES = 'Exit codes: 0 nothing is damaged, 1 it could not be checked, 2 damage was found.';
@@ -25,15 +25,20 @@ const VERBS: Readonly<Record<string, Verb>> = {
   scan: { about: 'Prints the records of a range, one {"key":…,"value":…} a line.', positionals: ['PATH'], options: { ...COLLECTION, ...RANGE, reverse: false, limit: 'COUNT', 'keys-only': false }, run: scan },
   count: { about: 'Prints the number of records in a range.', positionals: ['PATH'], options: { ...COLLECTION, ...RANGE }, run: count },
   stat: { about: 'Prints figures of the database and its collections.', positionals: ['PATH'], options: {}, run: stat },
+  list: { about: 'Prints the collections, one {"name":…,"count":…,"keyCodec":…,"valueCodec":…} a line.', positionals: ['PATH'], options: {}, run: list },
+  rename: { about: 'Gives a collection another name; prints whether there was one.', positionals: ['PATH', 'FROM', 'TO'], options: DURABILITY, run: rename },
   verify: { about: 'Reads and checks the whole file; exit code 2 if it is damaged.', positionals: ['PATH'], options: {}, help: VERIFY_CODES, run: verify },
   recover: { about: 'Writes what can be read of a damaged database into a new one; exit code 2 if something was lost.', positionals: ['SOURCE', 'TARGET'], options: {}, help: RECOVER_CODES, run: recover },
   dump: { about: 'Prints everything in the form that load reads.', positionals: ['PATH'], options: COLLECTION, run: dump },
   load: { about: 'Stores the records of standard input, one {"key":…,"value":…} a line.', positionals: ['PATH'], options: { ...COLLECTION, ...DURABILITY, batch: 'LINES', ack: false }, run: load },
   compact: { about: 'Gives free space inside the data file back to the file system.', positionals: ['PATH'], options: PROGRESS, run: compact },
   backup: { about: 'Writes everything to one new file, which restore reads; - is standard output.', positionals: ['PATH', 'FILE'], options: { ...PROGRESS, since: 'VERSION' }, run: backup },
-  restore: { about: 'Makes a new database from a file that backup wrote; - is standard input.', positionals: ['FILE', 'PATH'], options: { ...PROGRESS, incremental: false }, run: restore },
+  restore: { about: 'Makes a new database from a file that backup wrote; - is standard input.', positionals: ['FILE', 'PATH'], options: { ...PROGRESS, incremental: false, overwrite: false, force: false }, run: restore },
   bench: { about: 'Measures a new database, which it removes afterwards.', positionals: ['PATH'], options: BENCH, run: bench },
 };
+
+/** Other names of verbs. */
+const ALIASES: Readonly<Record<string, string>> = { delete: 'del', stats: 'stat', export: 'dump', import: 'load' };
 
 function usageOf(verb: string): Usage {
   const found = VERBS[verb] as Verb;
@@ -41,7 +46,8 @@ function usageOf(verb: string): Usage {
 }
 
 function help(): string {
-  const verbs = Object.entries(VERBS).map(([verb, { about }]) => `  ${verb.padEnd(8)} ${about}`);
+  const aliasOf = (verb: string): string => Object.entries(ALIASES).filter(([, of]) => of === verb).map(([alias]) => ` [${alias}]`).join('');
+  const verbs = Object.entries(VERBS).map(([verb, { about }]) => `  ${verb.padEnd(8)} ${about}${aliasOf(verb)}`);
   return `Reads and writes Mangrove databases
 
 Usage: ${PROGRAM} <VERB>
@@ -66,7 +72,8 @@ async function run(args: readonly string[]): Promise<void> {
   const [first = '', ...rest] = args;
   if (['--help', '-h'].includes(first) || (first === 'help' && rest.length === 0)) return print(help());
   if (['--version', '-V'].includes(first)) return print(version());
-  const verb = first === 'help' ? rest[0] as string : first;
+  const name = first === 'help' ? rest[0] as string : first;
+  const verb = Object.hasOwn(ALIASES, name) ? ALIASES[name] as string : name;
   if (!Object.hasOwn(VERBS, verb)) {
     throw new UsageError(verb === '' ? help() : `error: there is no verb ${verb}\n\nUsage: ${PROGRAM} <VERB>\n\n${PROGRAM} --help has the verbs`);
   }

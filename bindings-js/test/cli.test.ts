@@ -114,3 +114,17 @@ test('wrong usage is explained', () => withPath(async (path) => {
   fails(['backup', path, '-', '--since', '1'], 1, 'KV_UNSUPPORTED');
   assert.equal(existsSync(path), false);
 }));
+
+test('who waits for an acknowledgement gets it', () => withPath(async (path) => {
+  const [command, ...first] = CLI as [string, ...string[]];
+  const child = spawn(command, [...first, 'load', path, '--ack'], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  for (let key = 0; key < 5; key++) {
+    child.stdin.write(`{"key":${key},"value":1}\n`);
+    assert.equal((await lines.next()).value, String(key));
+  }
+  const ended = new Promise((resolve) => child.on('close', resolve));
+  child.stdin.end();
+  assert.equal(await ended, 0);
+  assert.equal(cli(['count', path]).out, '5\n');
+}));

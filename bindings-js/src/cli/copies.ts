@@ -9,9 +9,9 @@ import type { Phase, Watch } from '../upkeep/job.ts';
 import { recoverFully, restoreFully } from '../upkeep/node.ts';
 import { Watcher } from '../upkeep/options.ts';
 import type { Parsed } from './arguments.ts';
-import { NobodyReads } from './failure.ts';
+import { NobodyReads, invalid } from './failure.ts';
 import { Progress } from './progress.ts';
-import { read } from './store.ts';
+import { checkNoBackup, read } from './store.ts';
 import { Output, note, print, readInput } from './streams.ts';
 
 const READ_BYTES = 1 << 20;
@@ -134,6 +134,8 @@ function openBackup(file: string): ReadableStream<Uint8Array> {
 export async function restore(parsed: Parsed): Promise<void> {
   const [file, path] = parsed.positionals as [string, string];
   if (parsed.flag('incremental')) refuseIncremental('incremental');
+  const [overwrite, force] = [parsed.flag('overwrite'), parsed.flag('force')];
+  if (force && !overwrite) throw invalid('--force goes with --overwrite');
   const progress = new Progress(parsed.flag('progress'));
   const stream = openBackup(file);
   const size = file === '-' ? 0 : fs.statSync(file).size;
@@ -141,7 +143,15 @@ export async function restore(parsed: Parsed): Promise<void> {
     progress.copied(done, total, 'records', size);
     return true;
   };
-  print(JSON.stringify(await restoreFully(loader.load, path, stream, {}, new Watcher({}), watch)));
+  const report = await restoreFully(loader.load, path, stream, { overwrite, force }, new Watcher({}), watch).catch((error: unknown) => {
+    throw error instanceof KvError ? new KvError(error.code, inOptions(error.message), { cause: error }) : error;
+  });
+  print(JSON.stringify(report));
+}
+
+/** What to do, as the command line has it. */
+function inOptions(message: string): string {
+  return message.replace(/(overwrite|force): true/, '--$1');
 }
 
 /** Says what goes on, at every new phase and every tenth of a phase. */
@@ -161,6 +171,7 @@ function watchRecovery(): Watch {
 
 export async function recover(parsed: Parsed): Promise<void> {
   const [source, target] = parsed.positionals as [string, string];
+  checkNoBackup(resolve(source), source);
   const report = await recoverFully(loader.load, source, target, {}, new Watcher({}), watchRecovery());
   try {
     print(JSON.stringify(report));

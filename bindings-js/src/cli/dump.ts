@@ -49,6 +49,21 @@ interface Line {
   valueCodec?: string;
 }
 
+/** What an object lacks of a record, or of codecs if it has one of them. */
+function missingIn(text: string): string | undefined {
+  let object: unknown;
+  try {
+    object = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (typeof object !== 'object' || object === null || Array.isArray(object)) return undefined;
+  const [record, codecs] = [['key', 'value'], ['keyCodec', 'valueCodec']] as const;
+  const has = (name: string): boolean => Object.hasOwn(object, name);
+  const missing = (codecs.some(has) && !record.some(has) ? codecs : record).find((name) => !has(name));
+  return missing === undefined ? undefined : `"${missing}" is missing`;
+}
+
 function parseLine(text: string): Line {
   const line: Line = {};
   const reader = new JsonReader(text, true);
@@ -75,7 +90,7 @@ function parseLine(text: string): Line {
     });
     reader.end();
   } catch (error) {
-    throw invalid(`not a line of {"key":…,"value":…} (${(error as Error).message})`);
+    throw invalid(`not a line of {"key":…,"value":…} (${missingIn(text) ?? (error as Error).message})`);
   }
   return line;
 }
@@ -107,7 +122,7 @@ class Loader {
       await this.#create(collection, keyCodec, valueCodec);
       return undefined;
     }
-    throw invalid('a line has to have "key" and "value", or "keyCodec" and "valueCodec"');
+    throw invalid(`a line has to have "key" and "value", or "keyCodec" and "valueCodec" (${missingIn(text) ?? 'it has both'})`);
   }
 
   async #open(name: string): Promise<Opened> {
@@ -138,7 +153,7 @@ export async function load(parsed: Parsed): Promise<void> {
   const batch = parsed.count('batch', DEFAULT_BATCH, 1);
   const isAcked = parsed.flag('ack');
   if (isAcked && durability === 'none') throw invalid('--ack needs commits that are durable: --durability strict or relaxed');
-  await write(path, { create: true, durability }, (store) => loadAll(store, new Loader(store, parsed.text('collection') ?? '', raw), { durability, batch, isAcked }));
+  await write(path, { create: true, leavesNothing: true, durability }, (store) => loadAll(store, new Loader(store, parsed.text('collection') ?? '', raw), { durability, batch, isAcked }));
 }
 
 interface LoadOptions {
@@ -155,6 +170,8 @@ async function loadAll(store: Store, loader: Loader, { durability, batch, isAcke
     const keys: string[] = [];
     loader.changes = new ChangeList();
     for (let count = 0; isMore && count < batch; count++) {
+      // Who writes the next line may wait for those before it.
+      if (isAcked && count > 0 && lines.isPausing()) break;
       const line = lines.next();
       isMore = line !== undefined;
       if (line === undefined) break;

@@ -6,6 +6,7 @@ import type { Options, Parsed } from './arguments.ts';
 import { DEFAULT_CODECS, checkRaw, codecsOf } from './codecs.ts';
 import type { CliCodecs } from './codecs.ts';
 import { inside, invalid } from './failure.ts';
+import { DatabaseScope, renameIn } from '../client/scope.ts';
 import { read, write } from './store.ts';
 import { print, readAllInput } from './streams.ts';
 import type { Durability } from '../types.ts';
@@ -74,6 +75,13 @@ export async function del(parsed: Parsed): Promise<void> {
     return collection.delete(codecs.parseKey(json));
   });
   print(String(found));
+}
+
+export async function rename(parsed: Parsed): Promise<void> {
+  const [path, from, to] = parsed.positionals as [string, string, string];
+  const durability = durabilityOf(parsed);
+  if (from === '' || to === '') throw invalid('the database\'s own collection, whose name is "", keeps its name');
+  print(String(await write(path, { durability }, ({ connection }) => renameIn(new DatabaseScope(connection, durability), from, to))));
 }
 
 export async function scan(parsed: Parsed): Promise<void> {

@@ -17,7 +17,8 @@ const COMPACT_SLICES = 16;
 export async function stat(parsed: Parsed): Promise<void> {
   const [path] = parsed.positionals as [string];
   const [figures, collections] = await read(path, async (store) => [await store.json<Stats>(Op.stats), await store.collections()] as const);
-  const { version, durableVersion, entries, fileSize, freeSize, keptSize, unitSize, depth, maxKeySize, cacheHits, cacheMisses, cacheSize } = figures;
+  const { version, durableVersion, entries, fileSize, freeSize, keptSize, unitSize, depth, maxKeySize } = figures;
+  const { cacheHits, cacheMisses, cacheSize } = figures;
   const { dirtySize, openSnapshots, oldestSnapshot = null, checkpoints, logSize, logBytesWritten, logRecords, logFlushes } = figures;
   const { recoveredFromOlder, bytesRead, bytesWritten } = figures;
   print(JSON.stringify({
@@ -25,6 +26,13 @@ export async function stat(parsed: Parsed): Promise<void> {
     dirtySize, openSnapshots, oldestSnapshot, checkpoints, logFileSize: logSize, logBytesWritten, logRecords, logFlushes, recoveredFromOlder,
     bytesRead, bytesWritten,
   }));
+}
+
+export async function list(parsed: Parsed): Promise<void> {
+  const [path] = parsed.positionals as [string];
+  await read(path, async (store, output) => {
+    for (const info of await store.collections()) output.line(JSON.stringify(info));
+  });
 }
 
 export async function verify(parsed: Parsed): Promise<void> {

@@ -1,6 +1,6 @@
 // Databases as the tool opens them: directories, or single data files as browsers export them.
 import * as fs from 'node:fs';
-import { basename, dirname, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { Connection } from '../client/connection.ts';
 import { KvCollection } from '../client/collection.ts';
 import { LocalTransport } from '../client/local-transport.ts';
@@ -14,15 +14,18 @@ import { prepareDirectory } from '../node-host.ts';
 import { createModuleLoader } from '../node-wasm.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage } from '../storage/node-fs.ts';
 import { lockDirectorySync } from '../storage/node-lock.ts';
-import type { CustomStorage, Durability, OpenOptions } from '../types.ts';
+import type { CustomStorage, Durability, OpenOptions, Stats } from '../types.ts';
 import { RenamedStorage } from '../upkeep/files.ts';
 import { DEFAULT_CODECS, codecsOf } from './codecs.ts';
 import type { CliCodecs, Raw } from './codecs.ts';
-import { codeOf } from './failure.ts';
+import { codeOf, invalid } from './failure.ts';
 import { Output } from './streams.ts';
 
 /** How often something is read while a writer overwrites it. */
 const READ_ATTEMPTS = 10;
+
+/** What a backup begins with. */
+const BACKUP_MAGIC = 'MANGRBAK';
 
 const loader = createModuleLoader(() => new URL('./mangrove_bg.wasm', import.meta.url));
 
@@ -98,8 +101,27 @@ function isFile(path: string): boolean {
   return fs.statSync(path, { throwIfNoEntry: false })?.isFile() ?? false;
 }
 
+/** @throws KvError KV_INVALID_ARGUMENT for a backup, which looks like a database to nobody but its owner. */
+export function checkNoBackup(full: string, path: string): void {
+  if (!isFile(full)) return;
+  const front = new Uint8Array(BACKUP_MAGIC.length);
+  try {
+    const handle = fs.openSync(full, 'r');
+    try {
+      fs.readSync(handle, front, 0, front.length, 0);
+    } finally {
+      fs.closeSync(handle);
+    }
+  } catch {
+    // What cannot be read is told when it is opened.
+  }
+  if (String.fromCharCode(...front) !== BACKUP_MAGIC) return;
+  throw invalid(`${path} is a backup; "mangrove restore ${path} DIRECTORY" makes a database of it`);
+}
+
 function placeOf(path: string, isReading: boolean): Place {
   const full = resolve(path);
+  checkNoBackup(full, path);
   if (!isFile(full) || basename(full) === DATA_FILE) {
     const directory = isFile(full) ? dirname(full) : full;
     return { storage: new NodeStorage(directory, isReading), isSingle: false, directory };
@@ -132,14 +154,18 @@ function start(place: Place, path: string, options: OpenOptions, release: () => 
 /** What a verb that writes does with a database. */
 export interface WriteAccess {
   readonly create?: boolean;
+  /** If it fails before it has committed anything, a database that was made for it is removed. */
+  readonly leavesNothing?: boolean;
   readonly exclusive?: boolean;
   readonly durability?: Durability;
 }
 
 /** Runs what writes, and makes durable what was committed whether it fails or not. */
 export async function write<T>(path: string, access: WriteAccess, change: (store: Store) => Promise<T>): Promise<T> {
-  const { create = false, exclusive = false, durability = 'strict' } = access;
+  const { create = false, exclusive = false, durability = 'strict', leavesNothing = false } = access;
   const place = placeOf(path, false);
+  const wasThere = fs.existsSync(place.directory);
+  const isNew = leavesNothing && !place.isSingle && !fs.existsSync(join(place.directory, DATA_FILE));
   if (create && !place.isSingle) prepareDirectory(place.directory, true);
   else checkExists(place, path);
   const release = place.isSingle ? () => {} : lockDirectorySync(place.directory, 0);
@@ -148,12 +174,23 @@ export async function write<T>(path: string, access: WriteAccess, change: (store
   try {
     result = await change(new Store(connection, durability));
   } catch (error) {
+    const version = isNew ? await new Store(connection, durability).json<Stats>(Op.stats).then((stats) => stats.version, () => undefined) : undefined;
     await connection.close().catch(() => undefined);
+    if (version === 0) removeMade(place.directory, wasThere);
     throw error;
   }
   await connection.close();
   if (place.isSingle) removeEmptyLog(path);
   return result;
+}
+
+function removeMade(directory: string, keepsDirectory: boolean): void {
+  try {
+    for (const name of [DATA_FILE, LOG_FILE]) fs.rmSync(join(directory, name), { force: true });
+    if (!keepsDirectory) fs.rmdirSync(directory);
+  } catch {
+    // What counts is why the work failed.
+  }
 }
 
 function removeEmptyLog(path: string): void {

@@ -11,6 +11,11 @@ const BUFFER_BYTES = 1 << 16;
 /** The longest line, a value in base64 and some. What a string may hold ends before. */
 const MAX_LINE_BYTES = 500 << 20;
 
+/** A program that writes without a break takes no longer from line to line. */
+const PAUSE_MS = 1;
+/** As that, within a line. */
+const PAUSE_WITHIN_LINE_MS = 100;
+
 const cell = new Int32Array(new SharedArrayBuffer(4));
 
 function codeOf(error: unknown): string {
@@ -77,16 +82,46 @@ export function print(line: string): void {
 }
 
 /** Some bytes of standard input; undefined at its end. */
-export function readInput(): Uint8Array | undefined {
+export function readInput(wait: <T>(call: () => T) => T = whenReady): Uint8Array | undefined {
   const bytes = new Uint8Array(BUFFER_BYTES);
   try {
-    const count = whenReady(() => fs.readSync(STDIN, bytes, 0, bytes.length, null));
+    const count = wait(() => fs.readSync(STDIN, bytes, 0, bytes.length, null));
     return count === 0 ? undefined : bytes.subarray(0, count);
   } catch (error) {
     // What a closed pipe is on Windows.
     if (codeOf(error) === 'EOF') return undefined;
+    if (error instanceof NotReady) throw error;
     throw new KvError('KV_IO', `reading standard input: ${(error as Error).message}`, { cause: error });
   }
+}
+
+/** Nothing came in a moment. */
+class NotReady extends Error {}
+
+/** As `whenReady`, for no longer than a moment. */
+function within<T>(ms: number, call: () => T): T {
+  for (let waited = 0; ; waited++) {
+    try {
+      return call();
+    } catch (error) {
+      if (codeOf(error) !== 'EAGAIN') throw error;
+      if (waited === ms) throw new NotReady();
+      Atomics.wait(cell, 0, 0, 1);
+    }
+  }
+}
+
+/** What a read does where nothing has been written yet. */
+function readsOf(): 'end' | 'fail' | 'wait' {
+  try {
+    const stat = fs.fstatSync(STDIN);
+    if (stat.isFile()) return 'end';
+    // Node reads pipes without waiting once it has made a stream of them, which other runtimes do not. A terminal stays as it is.
+    if ((stat.isFIFO() || stat.isSocket()) && !('Deno' in globalThis) && !('Bun' in globalThis)) return process.stdin === undefined ? 'wait' : 'fail';
+  } catch {
+    // There is no standard input, or none that is known here.
+  }
+  return 'wait';
 }
 
 function decode(parts: readonly Uint8Array[]): string {
@@ -107,7 +142,25 @@ export function readAllInput(): string {
 export class Lines {
   #rest = new Uint8Array();
   #isAtEnd = false;
+  #reads: ReturnType<typeof readsOf> | undefined;
   number = 0;
+
+  /** Whether the next line is not there yet. Where nobody can tell, it is not once what was read is used up. */
+  isPausing(): boolean {
+    this.#reads ??= readsOf();
+    if (this.#isAtEnd || this.#reads === 'end' || this.#rest.includes(0x0a)) return false;
+    if (this.#reads === 'wait') return true;
+    try {
+      const moment = this.#rest.length === 0 ? PAUSE_MS : PAUSE_WITHIN_LINE_MS;
+      const more = readInput((call) => within(moment, call));
+      this.#isAtEnd = more === undefined;
+      if (more !== undefined) this.#rest = new Uint8Array(Buffer.concat([this.#rest, more]));
+      return false;
+    } catch (error) {
+      if (error instanceof NotReady) return true;
+      throw error;
+    }
+  }
 
   /** The next line, undecoded; undefined at the end. */
   next(): Uint8Array | undefined {

@@ -49,6 +49,10 @@ impl Failure {
         Self::coded("KV_NOT_FOUND", message)
     }
 
+    pub(crate) fn corrupt(message: impl Into<String>) -> Self {
+        Self::coded(CORRUPT, message)
+    }
+
     pub(crate) fn corrupt_key(codec: &str) -> Self {
         Self::coded(CORRUPT, format!("a stored key is not one of codec {codec}"))
     }
@@ -109,6 +113,14 @@ impl Failure {
         match self {
             Self::BrokenPipe | Self::Stale => self,
             Self::Coded { code, message } => Self::coded(code, format!("{place}: {message}")),
+        }
+    }
+
+    /// A failure of this code with what to do.
+    pub(crate) fn with_advice(self, of: &str, advice: &str) -> Self {
+        match self {
+            Self::Coded { code, message } if code == of => Self::coded(code, format!("{message}; {advice}")),
+            failure => failure,
         }
     }
 

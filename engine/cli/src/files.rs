@@ -46,6 +46,36 @@ impl<S: Storage> Storage for SingleFile<S> {
     }
 }
 
+/// Files under other names, beside those of a database.
+pub(crate) struct Aside(pub(crate) FsStorage);
+
+impl Aside {
+    /// Added to the names of files that are not yet, or no longer, of use. A database that is opened does not look at them.
+    pub(crate) const SUFFIX: &str = ".restoring";
+
+    fn name_of(name: &str) -> String {
+        format!("{name}{}", Self::SUFFIX)
+    }
+}
+
+impl Storage for Aside {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        self.0.open(&Self::name_of(name), create)
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.0.exists(&Self::name_of(name))
+    }
+
+    fn is_beside_writer(&self) -> bool {
+        false
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.0.remove(&Self::name_of(name))
+    }
+}
+
 /// Files for reading. Native writers are kept out, unless there is one already. A writer in Node sees no lock, so there may always be one.
 pub(crate) struct BesideWriters {
     locked: FsStorage,

@@ -1,18 +1,21 @@
 //! A database on disk: the directory that Node and native programs use, or the single file that a browser exports.
 
+use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mangrove_engine::storage::{FsStorage, Storage};
+use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options};
 
 use crate::failure::{Failure, Result};
-use crate::files::{BesideWriters, SingleFile};
+use crate::files::{Aside, BesideWriters, SingleFile};
 use crate::lock::{self, DirectoryLock};
 
 /// Name of the data file in a directory, which the engine asks for.
 pub(crate) const DATA_FILE: &str = "data";
 const LOG_FILE: &str = "log";
+/// What a backup begins with.
+const BACKUP_MAGIC: [u8; 8] = *b"MANGRBAK";
 /// How often something is read while a writer overwrites it.
 const READ_ATTEMPTS: u32 = 10;
 
@@ -77,6 +80,19 @@ impl Place {
     }
 }
 
+/// A backup looks like a database to nobody but its owner.
+fn check_no_backup(path: &Path) -> Result<()> {
+    let mut front = [0; BACKUP_MAGIC.len()];
+    // What cannot be read is told when it is opened.
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut front));
+    if path.is_file() && read.is_ok() && front == BACKUP_MAGIC {
+        let file = path.display();
+        let what = format!("{file} is a backup; \"mangrove restore {file} DIRECTORY\" makes a database of it");
+        return Err(Failure::argument(what));
+    }
+    Ok(())
+}
+
 fn check_exists(storage: &dyn Storage, path: &Path) -> Result<()> {
     if storage.exists(DATA_FILE)? {
         return Ok(());
@@ -99,6 +115,7 @@ fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Data
 
 /// The files of a database that may be too damaged to be opened, for reading, locked against writers.
 pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
+    check_no_backup(path)?;
     let place = Place::of(path)?;
     let storage = place.files(FsStorage::read_only(&place.directory));
     check_exists(&*storage, path)?;
@@ -114,6 +131,7 @@ pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<Dir
 /// Runs what reads, and changes nothing. Others may read and write meanwhile; if a writer overwrites what is being read, it
 /// begins again with the newest state.
 pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
+    check_no_backup(path)?;
     let place = Place::of(path)?;
     let storage = place.files(BesideWriters::new(&place.directory));
     check_exists(&*storage, path)?;
@@ -147,12 +165,15 @@ pub(crate) struct Store {
     database: Database,
     /// The files of a database that is a single file.
     single: Option<Arc<dyn Storage>>,
+    /// The directory, if its database was made by this opening, and whether the directory was too.
+    created: Option<(PathBuf, bool)>,
     /// Given back after the database, so it comes after it.
-    _lock: Option<DirectoryLock>,
+    lock: Option<DirectoryLock>,
 }
 
 impl Store {
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
+        check_no_backup(path)?;
         let place = Place::of(path)?;
         let storage = place.writable();
         let create = matches!(access, Access::Create | Access::CreateNew);
@@ -168,25 +189,148 @@ impl Store {
         let is_there = place.directory.is_dir();
         let before = if is_there { place.lock()? } else { None };
         let single = place.single.is_some().then(|| Arc::clone(&storage));
+        let created = (!storage.exists(DATA_FILE)?).then(|| (place.directory.clone(), !is_there));
         let database = open(path, storage, options)?;
         let lock = if is_there { before } else { place.lock()? };
         Ok(Self {
             database,
             single,
-            _lock: lock,
+            created,
+            lock,
         })
     }
 
     /// Runs what writes, and makes durable what was committed whether it fails or not.
-    pub(crate) fn write<T>(self, change: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+    pub(crate) fn write<T>(mut self, change: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        self.created = None;
+        self.fill(change)
+    }
+
+    /// As [`write`](Self::write). If it fails before it has committed anything, a database that was made for it is removed.
+    pub(crate) fn fill<T>(self, change: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         let result = change(&self.database);
+        let is_empty = self.database.version() == 0;
         let closed = self.database.close();
+        if let (Err(_), true, Some((directory, is_new))) = (&result, is_empty, self.created) {
+            let files = FsStorage::new(&directory);
+            for name in [DATA_FILE, LOG_FILE] {
+                // What counts is why the work failed.
+                let _ = files.remove(name);
+            }
+            drop(self.lock);
+            if is_new {
+                let _ = std::fs::remove_dir(directory);
+            }
+        }
         let value = result?;
         closed?;
         if let Some(storage) = &self.single {
             remove_empty_log(&**storage)?;
         }
         Ok(value)
+    }
+}
+
+/// A directory whose database, if there is one, gives way to a new one, with the locks on it.
+pub(crate) struct Replacement {
+    directory: PathBuf,
+    is_new: bool,
+    /// The old data, so that no native program opens it meanwhile.
+    old: Option<Arc<dyn StorageFile>>,
+    _lock: Option<DirectoryLock>,
+}
+
+impl Replacement {
+    /// Files that do not begin as a database's stay, unless `force` is set.
+    pub(crate) fn new(path: &Path, force: bool) -> Result<Self> {
+        if path.is_file() {
+            let what = format!("{}, a file", path.display());
+            return Err(Error::AlreadyExists { what }.into());
+        }
+        let directory = path.to_owned();
+        let files = FsStorage::new(path);
+        let check = |name: &str| -> Result<Option<Arc<dyn StorageFile>>> {
+            if !files.exists(name)? {
+                return Ok(None);
+            }
+            let file = files.open(name, false)?;
+            if !force && !mangrove_engine::is_database_file(name, &*file)? {
+                let what = "is no database's, or its beginning is damaged, so nothing was removed; --force removes it";
+                return Err(Failure::corrupt(format!(
+                    "the file {name} of {} {what}",
+                    path.display()
+                )));
+            }
+            Ok(Some(file))
+        };
+        // Before anything is made there.
+        let old = check(DATA_FILE)?;
+        check(LOG_FILE)?;
+        let is_new = !path.is_dir();
+        if is_new {
+            // Makes the directory and its name durable.
+            Aside(files.clone()).open(DATA_FILE, true)?;
+        }
+        let lock = lock::lock(path)?;
+        let replacement = Self {
+            directory,
+            is_new,
+            old,
+            _lock: lock,
+        };
+        replacement.remove_made()?;
+        Ok(replacement)
+    }
+
+    /// Runs what makes the new database, and puts it in the place of the old one in one step. If it fails the old one is as it was.
+    pub(crate) fn fill<T>(mut self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
+        let files = FsStorage::new(&self.directory);
+        let made = make(Arc::new(Aside(files.clone()))).and_then(|made| self.install().map(|()| made));
+        if made.is_ok() {
+            // The new database was closed, so it needs no log, and the records of the old one mean nothing to it: they are only in the way.
+            let _ = files.remove(LOG_FILE);
+        }
+        let _ = self.remove_made();
+        let (directory, is_new) = (self.directory.clone(), self.is_new);
+        drop(self);
+        if made.is_err() && is_new {
+            // It stays if somebody else has put something there.
+            let _ = std::fs::remove_dir(directory);
+        }
+        made
+    }
+
+    fn install(&mut self) -> Result<()> {
+        let data = self.directory.join(DATA_FILE);
+        let failed = |error| {
+            Failure::io(
+                &format!("putting the new database in the place of {}", data.display()),
+                &error,
+            )
+        };
+        if cfg!(windows) {
+            // A file that is open cannot be replaced there.
+            self.old = None;
+        }
+        std::fs::rename(self.directory.join(format!("{DATA_FILE}{}", Aside::SUFFIX)), &data).map_err(failed)?;
+        if cfg!(unix) {
+            let directory = std::fs::File::open(&self.directory).map_err(failed)?;
+            directory.sync_all().map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Removes what this one, or one before that was interrupted, has made.
+    fn remove_made(&self) -> Result<()> {
+        for name in [DATA_FILE, LOG_FILE, "backup"] {
+            match std::fs::remove_file(self.directory.join(format!("{name}{}", Aside::SUFFIX))) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(Failure::io("removing what an interrupted restoration has left", &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

@@ -182,3 +182,91 @@ fn what_is_damaged_foreign_or_missing_is_reported_and_leaves_nothing() {
     run(&["backup", &place.db("no database"), file]).fails(1, "KV_NOT_FOUND");
     run(&["backup", db, &place.db("no directory/file")]).fails(1, "KV_IO");
 }
+
+#[test]
+fn a_database_gives_way_to_a_backup_if_asked_to() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(300));
+    let file = &place.db("file");
+    let saved = parse(&run(&["backup", db, file]).ok());
+    run(&["set", db, "\"later\"", "1"]).ok();
+    let failed = run(&["restore", file, db]).fails(1, "KV_EXISTS");
+    assert!(failed.err.contains("--overwrite"), "{}", failed.err);
+    run(&["get", db, "\"later\""]).ok();
+    // What an interrupted one has left is in nobody's way.
+    for name in ["data.restoring", "log.restoring", "backup.restoring"] {
+        fs::write(place.path("db").join(name), "half of it").unwrap();
+    }
+    fs::write(place.path("db").join("notes"), "mine").unwrap();
+    let restored = parse(&run(&["restore", file, db, "--overwrite"]).ok());
+    assert_eq!(restored["version"], saved["version"]);
+    run(&["get", db, "\"later\""]).fails(1, "KV_NOT_FOUND");
+    run(&["verify", db]).ok();
+    let mut left: Vec<_> = fs::read_dir(db)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["data", "notes"]);
+    // What is damaged or cut off changes nothing.
+    let bytes = fs::read(file).unwrap();
+    fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
+    let before = fs::read(place.path("db").join("data")).unwrap();
+    run(&["restore", file, db, "--overwrite"]).fails(2, "KV_CORRUPT");
+    assert_eq!(fs::read(place.path("db").join("data")).unwrap(), before);
+    assert!(!place.path("db").join("data.restoring").exists());
+    let fresh = &place.db("fresh");
+    run(&["restore", file, fresh, "--overwrite"]).fails(2, "KV_CORRUPT");
+    assert!(!place.path("fresh").exists());
+    fs::write(file, &bytes).unwrap();
+    run(&["restore", file, fresh, "--overwrite"]).ok();
+    assert_eq!(run(&["dump", fresh]).ok(), run(&["dump", db]).ok());
+    run(&["restore", file, file, "--overwrite"]).fails(1, "KV_EXISTS");
+}
+
+#[test]
+fn files_of_another_program_stay() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let (file, other) = (&place.db("file"), &place.db("other"));
+    run(&["backup", db, file]).ok();
+    for name in ["data", "log"] {
+        fs::create_dir(other).unwrap();
+        let path = place.path("other").join(name);
+        fs::write(&path, "columns,of,another,program\n".repeat(1000)).unwrap();
+        let before = common::files(&place.path("other"));
+        let failed = run(&["restore", file, other, "--overwrite"]).fails(2, "KV_CORRUPT");
+        assert!(failed.err.contains("--force"), "{}", failed.err);
+        assert_eq!(common::files(&place.path("other")), before, "not even a lock is left");
+        run(&["restore", file, other, "--overwrite", "--force"]).ok();
+        assert_eq!(run(&["count", other]).ok(), "10\n");
+        fs::remove_dir_all(other).unwrap();
+    }
+}
+
+#[test]
+fn a_backup_is_no_database_and_says_so() {
+    let place = Place::new();
+    let db = &place.loaded("db", &numbered(10));
+    let (file, out) = (&place.db("file"), &place.db("out"));
+    run(&["backup", db, file]).ok();
+    let before = fs::read(file).unwrap();
+    let mut verbs = common::reading(file).to_vec();
+    verbs.extend([
+        vec!["set", file, "1", "2"],
+        vec!["del", file, "1"],
+        vec!["compact", file],
+        vec!["list", file],
+    ]);
+    verbs.extend([vec!["load", file], vec!["recover", file, out]]);
+    for verb in verbs {
+        let failed = run(&verb).fails(1, "KV_INVALID_ARGUMENT");
+        assert!(
+            failed.err.contains("is a backup; \"mangrove restore "),
+            "{}",
+            failed.err
+        );
+    }
+    assert_eq!(fs::read(file).unwrap(), before);
+    assert!(!place.path("out").exists());
+}

@@ -260,3 +260,107 @@ fn bench_prints_figures_and_leaves_nothing() {
     run(&["bench", db]).fails(1, "KV_EXISTS");
     assert_eq!(run(&["count", db]).ok(), "1\n");
 }
+
+#[test]
+fn long_names_of_verbs() {
+    let place = Place::new();
+    let db = &place.db("db");
+    run_with(numbered(3), &["import", db]).ok();
+    assert_eq!(run(&["delete", db, "1"]).ok(), "true\n");
+    assert_eq!(run(&["stats", db]).ok(), run(&["stat", db]).ok());
+    assert_eq!(run(&["export", db]).ok(), run(&["dump", db]).ok());
+    for verb in ["delete", "stats", "import", "export", "list", "rename"] {
+        assert!(run(&["--help"]).ok().contains(verb), "{verb}");
+        assert!(run(&["help", verb]).ok().contains("Usage"), "{verb}");
+    }
+}
+
+#[test]
+fn collections_are_listed_and_renamed() {
+    let place = Place::new();
+    let db = &place.db("db");
+    run(&["set", db, "1", "2"]).ok();
+    run(&["set", db, "1", "2", "--collection", "a"]).ok();
+    let line = |name: &str| {
+        format!("{{\"name\":\"{name}\",\"count\":1,\"keyCodec\":\"any\",\"valueCodec\":\"structured\"}}\n")
+    };
+    assert_eq!(run(&["list", db]).ok(), line("") + &line("a"));
+    assert_eq!(run(&["rename", db, "a", "b"]).ok(), "true\n");
+    assert_eq!(run(&["rename", db, "a", "b"]).ok(), "false\n");
+    assert_eq!(run(&["list", db]).ok(), line("") + &line("b"));
+    assert_eq!(run(&["get", db, "1", "--collection", "b"]).ok(), "2\n");
+    run(&["set", db, "1", "2", "--collection", "a"]).ok();
+    run(&["rename", db, "a", "b"]).fails(1, "KV_EXISTS");
+    run(&["rename", db, "", "c"]).fails(1, "KV_INVALID_ARGUMENT");
+    run(&["rename", db, "a", ""]).fails(1, "KV_INVALID_ARGUMENT");
+    run(&["list", &place.db("none")]).fails(1, "KV_NOT_FOUND");
+}
+
+#[test]
+fn a_failed_load_leaves_no_empty_database() {
+    let place = Place::new();
+    let db = &place.db("db");
+    run_with("{\"id\":1}", &["load", db]).fails(1, "KV_INVALID_ARGUMENT");
+    assert!(!place.path("db").exists());
+    // A directory that was there stays, with what is in it.
+    std::fs::create_dir(db).unwrap();
+    std::fs::write(place.path("db/notes"), "mine").unwrap();
+    run_with("{\"id\":1}", &["load", db]).fails(1, "KV_INVALID_ARGUMENT");
+    assert_eq!(std::fs::read_dir(db).unwrap().count(), 1);
+    // So does what a batch before has stored, and an empty database of somebody else.
+    run_with("{\"key\":1,\"value\":1}\n{}", &["load", db, "--batch", "1"]).fails(1, "KV_INVALID_ARGUMENT");
+    assert_eq!(run(&["count", db]).ok(), "1\n");
+    let empty = &place.loaded("empty", "");
+    run_with("{}", &["load", empty]).fails(1, "KV_INVALID_ARGUMENT");
+    assert_eq!(run(&["count", empty]).ok(), "0\n");
+}
+
+#[test]
+fn a_line_says_what_is_missing() {
+    let place = Place::new();
+    let db = &place.db("db");
+    for (line, missing) in [
+        ("{}", "key"),
+        ("{\"id\":1,\"name\":\"ada\"}", "key"),
+        ("{\"value\":1}", "key"),
+        ("{\"key\":1}", "value"),
+        ("{\"key\":1,\"keyCodec\":\"any\"}", "value"),
+        ("{\"keyCodec\":\"any\"}", "valueCodec"),
+        ("{\"valueCodec\":\"any\"}", "keyCodec"),
+    ] {
+        let failed = run_with(line, &["load", db]).fails(1, "KV_INVALID_ARGUMENT");
+        assert!(
+            failed.err.contains(&format!("\"{missing}\" is missing")),
+            "{line}: {}",
+            failed.err
+        );
+    }
+}
+
+#[test]
+fn who_waits_for_an_acknowledgement_gets_it() {
+    use std::io::{BufRead, BufReader, Write};
+
+    let place = Place::new();
+    let db = &place.db("db");
+    let mut child = common::command(&["load", db, "--ack"]).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut acks = BufReader::new(child.stdout.take().unwrap());
+    let mut next = || {
+        let mut line = String::new();
+        acks.read_line(&mut line).unwrap();
+        line
+    };
+    for key in 0..5 {
+        writeln!(stdin, "{{\"key\":{key},\"value\":1}}").unwrap();
+        assert_eq!(next(), format!("{key}\n"));
+    }
+    // Also in the middle of a line.
+    write!(stdin, "{{\"key\":5,\"value\":1}}\n{{\"key\":6,").unwrap();
+    assert_eq!(next(), "5\n");
+    writeln!(stdin, "\"value\":1}}").unwrap();
+    assert_eq!(next(), "6\n");
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(run(&["count", db]).ok(), "7\n");
+}

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::io::{BufRead, Read};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -20,6 +21,11 @@ use crate::store::{Access, Store};
 
 /// The longest value in base64, and some.
 const MAX_LINE_BYTES: u64 = 3 << 30;
+const BUFFER_BYTES: usize = 1 << 16;
+/// A program that writes without a break takes no longer from line to line.
+const PAUSE_MS: i32 = 1;
+/// As that, within a line.
+const PAUSE_WITHIN_LINE_MS: i32 = 100;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -35,7 +41,8 @@ pub(crate) struct Arguments {
     /// Lines that become one transaction, all or none of them.
     #[arg(long, value_name = "LINES", default_value = "1000")]
     batch: NonZeroUsize,
-    /// Prints the key of every line, as JSON, once it survives a power cut, also with --durability relaxed.
+    /// Prints the key of every line, as JSON, once it survives a power cut, also with --durability relaxed. Where the input pauses, what has come of a
+    /// batch is committed.
     #[arg(long)]
     ack: bool,
 }
@@ -56,6 +63,20 @@ struct Line<'a> {
     value_codec: Option<Cow<'a, str>>,
 }
 
+/// What an object lacks of a record, or of codecs if it has one of them.
+fn missing_in(text: &[u8]) -> Option<String> {
+    let object: HashMap<String, &RawValue> = serde_json::from_slice(text).ok()?;
+    let has = |name: &&str| object.contains_key(*name);
+    let (record, codecs) = (["key", "value"], ["keyCodec", "valueCodec"]);
+    let names = if codecs.iter().any(has) && !record.iter().any(has) {
+        codecs
+    } else {
+        record
+    };
+    let missing = names.iter().find(|name| !has(name))?;
+    Some(format!("{missing:?} is missing"))
+}
+
 /// `null` is a key and a value, other than nothing.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
@@ -73,8 +94,10 @@ struct Loader<'a> {
 impl Loader<'_> {
     /// Applies a line; gives its key, if it has one.
     fn apply<'l>(&mut self, transaction: &mut WriteTransaction<'_>, text: &'l [u8]) -> Result<Option<&'l RawValue>> {
-        let line: Line<'_> = serde_json::from_slice(text)
-            .map_err(|error| Failure::argument(format!("not a line of {{\"key\":…,\"value\":…}} ({error})")))?;
+        let line: Line<'_> = serde_json::from_slice(text).map_err(|error| {
+            let reason = missing_in(text).unwrap_or_else(|| error.to_string());
+            Failure::argument(format!("not a line of {{\"key\":…,\"value\":…}} ({reason})"))
+        })?;
         let name = line.collection.as_deref().unwrap_or(self.collection);
         match line {
             Line {
@@ -100,9 +123,11 @@ impl Loader<'_> {
                 self.codecs.insert(name.to_owned(), Codecs::of(&key, &value, self.raw));
                 Ok(None)
             }
-            _ => Err(Failure::argument(
-                "a line has to have \"key\" and \"value\", or \"keyCodec\" and \"valueCodec\"",
-            )),
+            _ => {
+                let reason = missing_in(text).unwrap_or_else(|| "it has both".to_owned());
+                let what = "a line has to have \"key\" and \"value\", or \"keyCodec\" and \"valueCodec\"";
+                Err(Failure::argument(format!("{what} ({reason})")))
+            }
         }
     }
 
@@ -118,13 +143,33 @@ impl Loader<'_> {
 }
 
 /// Lines of standard input with their numbers; empty ones are passed over.
-struct Lines<R> {
-    input: R,
+struct Lines {
+    input: BufReader<File>,
     number: u64,
     line: Vec<u8>,
 }
 
-impl<R: BufRead> Lines<R> {
+impl Lines {
+    fn new() -> Result<Self> {
+        let input = standard_input().map_err(|error| Failure::io("opening standard input", &error))?;
+        Ok(Self {
+            input: BufReader::with_capacity(BUFFER_BYTES, input),
+            number: 0,
+            line: Vec::new(),
+        })
+    }
+
+    /// Whether the next line is not there yet.
+    fn is_pausing(&self) -> bool {
+        let buffer = self.input.buffer();
+        let moment_ms = if buffer.is_empty() {
+            PAUSE_MS
+        } else {
+            PAUSE_WITHIN_LINE_MS
+        };
+        !buffer.contains(&b'\n') && !is_ready(self.input.get_ref(), moment_ms)
+    }
+
     fn next(&mut self) -> Result<bool> {
         loop {
             self.line.clear();
@@ -143,6 +188,35 @@ impl<R: BufRead> Lines<R> {
             }
         }
     }
+}
+
+/// Standard input without the buffer of the standard library, which does not tell what is in it.
+#[cfg(unix)]
+fn standard_input() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
+}
+
+#[cfg(windows)]
+fn standard_input() -> io::Result<File> {
+    use std::os::windows::io::AsHandle;
+    Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
+}
+
+/// Whether something, or the end, can be read within a moment.
+#[cfg(unix)]
+fn is_ready(input: &File, moment_ms: i32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let moment = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(moment_ms) * 1_000_000,
+    };
+    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&moment)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(not(unix))]
+fn is_ready(_input: &File, _moment_ms: i32) -> bool {
+    false
 }
 
 /// Echoes keys. Once nobody reads them any more the loading goes on without.
@@ -173,7 +247,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
             "--ack needs commits that are durable: --durability strict or relaxed",
         ));
     }
-    Store::open(&arguments.path, Access::Create)?.write(|database| load(database, arguments, durability.into()))
+    Store::open(&arguments.path, Access::Create)?.fill(|database| load(database, arguments, durability.into()))
 }
 
 fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine::Durability) -> Result<()> {
@@ -183,11 +257,7 @@ fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine:
         raw: arguments.target.raw.form,
         codecs: HashMap::new(),
     };
-    let mut lines = Lines {
-        input: std::io::stdin().lock(),
-        number: 0,
-        line: Vec::new(),
-    };
+    let mut lines = Lines::new()?;
     let mut acknowledger = Acknowledger {
         output: arguments.ack.then(Output::new),
         keys: Vec::new(),
@@ -195,7 +265,11 @@ fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine:
     let mut more = true;
     while more {
         let mut transaction = database.begin()?;
-        for _ in 0..arguments.batch.get() {
+        for count in 0..arguments.batch.get() {
+            // Who writes the next line may wait for those before it.
+            if arguments.ack && count > 0 && lines.is_pausing() {
+                break;
+            }
             more = lines.next()?;
             if !more {
                 break;

@@ -7,8 +7,10 @@ mod count;
 mod del;
 mod dump;
 mod get;
+mod list;
 mod load;
 mod recover;
+mod rename;
 mod restore;
 mod scan;
 mod set;
@@ -26,20 +28,28 @@ pub(crate) enum Verb {
     /// Stores a record.
     Set(set::Arguments),
     /// Removes a record; prints whether there was one.
+    #[command(visible_alias = "delete")]
     Del(del::Arguments),
     /// Prints the records of a range, one {"key":…,"value":…} a line.
     Scan(scan::Arguments),
     /// Prints the number of records in a range.
     Count(count::Arguments),
     /// Prints figures of the database and its collections.
+    #[command(visible_alias = "stats")]
     Stat(stat::Arguments),
+    /// Prints the collections, one {"name":…,"count":…,"keyCodec":…,"valueCodec":…} a line.
+    List(list::Arguments),
+    /// Gives a collection another name; prints whether there was one.
+    Rename(rename::Arguments),
     /// Reads and checks the whole file; exit code 2 if it is damaged.
     Verify(verify::Arguments),
     /// Writes what can be read of a damaged database into a new one; exit code 2 if something was lost.
     Recover(recover::Arguments),
     /// Prints everything in the form that `load` reads.
+    #[command(visible_alias = "export")]
     Dump(dump::Arguments),
     /// Stores the records of standard input, one {"key":…,"value":…} a line.
+    #[command(visible_alias = "import")]
     Load(load::Arguments),
     /// Gives free space inside the data file back to the file system.
     Compact(compact::Arguments),
@@ -60,6 +70,8 @@ impl Verb {
             Self::Scan(arguments) => scan::run(arguments),
             Self::Count(arguments) => count::run(arguments),
             Self::Stat(arguments) => stat::run(arguments),
+            Self::List(arguments) => list::run(arguments),
+            Self::Rename(arguments) => rename::run(arguments),
             Self::Verify(arguments) => verify::run(arguments),
             Self::Recover(arguments) => recover::run(arguments),
             Self::Dump(arguments) => dump::run(arguments),

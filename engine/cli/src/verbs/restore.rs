@@ -6,17 +6,18 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mangrove_engine::Options;
+use mangrove_engine::{Options, RestoreReport};
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::Progress;
-use crate::store::{Access, Store, Vacancy};
+use crate::store::{Access, Replacement, Store, Vacancy};
 
 #[derive(Args)]
 #[command(after_help = "\
 The database is there once all of it was verified. If the command is killed, what is left does not open as a database and can be removed.")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct Arguments {
     /// File to read; - is standard input.
     file: PathBuf,
@@ -26,6 +27,12 @@ pub(crate) struct Arguments {
     /// gets all of the commits or stays as it is.
     #[arg(long)]
     incremental: bool,
+    /// Replaces a database that is there, in one step, once all of the new one was verified.
+    #[arg(long, conflicts_with = "incremental")]
+    overwrite: bool,
+    /// Replaces files called data and log also if they do not begin as a database's.
+    #[arg(long, requires = "overwrite")]
+    force: bool,
     /// Shows progress on standard error even if that is not a terminal.
     #[arg(long)]
     progress: bool,
@@ -57,13 +64,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         });
         return print(&shown.to_string());
     }
-    let report = Vacancy::new(&arguments.path)?.fill(|storage| {
+    let make = |storage| -> Result<RestoreReport> {
         let report = mangrove_engine::restore(&mut *source, storage, Options::default(), &mut |state| {
             progress.show_copied(state, "records");
             ControlFlow::Continue(())
         });
         Ok(report?)
-    })?;
+    };
+    let report = if arguments.overwrite {
+        Replacement::new(&arguments.path, arguments.force)?.fill(make)?
+    } else {
+        let filled = Vacancy::new(&arguments.path)?.fill(make);
+        filled.map_err(|failure| failure.with_advice("KV_EXISTS", "--overwrite replaces it"))?
+    };
     progress.end();
     let shown = json!({
         "databaseId": format!("{:032x}", report.database_id),

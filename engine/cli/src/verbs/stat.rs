@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mangrove_engine::Database;
+use mangrove_engine::{CollectionInfo, Database};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -16,16 +16,19 @@ pub(crate) struct Arguments {
     path: PathBuf,
 }
 
+pub(super) fn collection(info: &CollectionInfo) -> Value {
+    json!({
+        "name": info.name,
+        "count": info.count,
+        "keyCodec": info.key_codec,
+        "valueCodec": info.value_codec,
+    })
+}
+
 fn figures(database: &Database) -> Value {
     let stats = database.stats();
-    let collections = database.collections().into_iter().map(|info| {
-        json!({
-            "name": info.name,
-            "count": info.count,
-            "keyCodec": info.key_codec,
-            "valueCodec": info.value_codec,
-        })
-    });
+    let collections = database.collections();
+    let collections = collections.iter().map(collection);
     json!({
         "version": stats.version,
         "durableVersion": stats.durable_version,

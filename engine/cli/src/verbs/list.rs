@@ -1,0 +1,25 @@
+//! `list`: the collections.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::stat::collection;
+use crate::failure::Result;
+use crate::output::Output;
+use crate::store;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// Directory or data file of the database.
+    path: PathBuf,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let collections = store::read(&arguments.path, |database| Ok(database.collections()))?;
+    let mut output = Output::new();
+    let listed = collections
+        .iter()
+        .try_for_each(|info| output.line(&collection(info).to_string()));
+    output.end(listed)
+}
