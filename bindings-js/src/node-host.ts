@@ -228,9 +228,10 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   const release = await lockDirectory(path, 0);
   try {
     check();
-    fs.rmSync(data);
-    // Without data a log means nothing, nor does what an interrupted restoration has left.
+    // Without data a log means nothing, nor does what an interrupted restoration has left. The file is the lock, so it goes last.
+    fs.truncateSync(data, 0);
     for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring']) fs.rmSync(join(path, name), { force: true });
+    fs.rmSync(data);
     syncDirectory(path);
   } catch (error) {
     throw toKvError(error, `remove ${path}`);

@@ -9,7 +9,7 @@ const MAIN = fileURLToPath(new URL('./support/forgotten-main.mjs', import.meta.u
 
 for (const kind of ['transactions', 'snapshots', 'iterators', 'watches', 'backups', 'checks']) {
   test(`forgotten ${kind} are given back`, async () => {
-    const child = runChild([kind], MAIN);
+    const child = runChild([kind], { main: MAIN });
     assert.equal(await child.line(), 'given back');
     await child.ended;
   });

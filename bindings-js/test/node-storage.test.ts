@@ -1,6 +1,6 @@
 // A database as a directory: locking, damage, what is never touched, and what destroy and list see.
 import assert from 'node:assert/strict';
-import { existsSync, mkdirSync, readFileSync, readdirSync, truncateSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import process from 'node:process';
 import { test } from 'node:test';
@@ -79,28 +79,6 @@ test('another process is kept out, and its death lets the next one in', () => wi
   const next = await open(path, { lockTimeout: 0 });
   assert.equal(await next.get('held'), 1);
   await next.close();
-}));
-
-test('locks of nobody are taken over', () => withPath(async (path) => {
-  await fill(path);
-  const gone = 2 ** 22 + 1;
-  const stale = [
-    JSON.stringify({ pid: gone, started: '' }),
-    ...(process.platform === 'linux' && !('Deno' in globalThis) ? [JSON.stringify({ pid: process.pid, started: 'another start' })] : []),
-  ];
-  for (const content of stale) {
-    writeFileSync(join(path, 'lock'), content);
-    await (await open(path, { lockTimeout: 0 })).close();
-    assert.equal(existsSync(join(path, 'lock')), false);
-  }
-  // Somebody is about to write into it. It stays new even if this process is stopped for a while.
-  writeFileSync(join(path, 'lock'), '');
-  const inAnHour = new Date(Date.now() + 3_600_000);
-  utimesSync(join(path, 'lock'), inAnHour, inAnHour);
-  await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
-  const longAgo = new Date(0);
-  utimesSync(join(path, 'lock'), longAgo, longAgo);
-  await (await open(path, { lockTimeout: 0 })).close();
 }));
 
 test('of many openers at once one gets it', () => withPath(async (path) => {

@@ -167,7 +167,10 @@ export class NodeStorage implements CustomStorage {
   #openHandle(path: string): number {
     if (this.#isReading) return fs.openSync(path, 'r');
     try {
-      return fs.openSync(path, 'r+');
+      const handle = fs.openSync(path, 'r+');
+      // It is new, or who made it ended before its name was on the disk.
+      if (fs.fstatSync(handle).size === 0) syncDirectory(this.#directory);
+      return handle;
     } catch (error) {
       if (codeOf(error) !== 'ENOENT') throw error;
     }

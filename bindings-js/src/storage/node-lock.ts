@@ -1,78 +1,32 @@
-// A lock file that names its holder. Node has no file locks that end with their process, so that a lock may outlive
-// its holder; it is taken over when that process is gone. Processes that share a directory have to see each other's
-// process ids: one machine, one container.
+// One opening of a directory at a time, for Node, Deno and Bun: by a lock of the system where there is one, by a file that names its holder
+// elsewhere.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { KvError } from '../errors.ts';
 import { performance } from '../platform.ts';
-import { isMissing, toKvError } from './node-fs.ts';
+import { announce, describeHolder, takeByFile } from './lock-file.ts';
+import { DATA_FILE, toKvError } from './node-fs.ts';
+import { lockFile } from './os-lock.ts';
+import type { LockAttempt, Release } from './os-lock.ts';
 
-const LOCK_FILE = 'lock';
-/** Held for the moment in which a lock is taken over. */
-const TAKEOVER_FILE = 'lock.takeover';
-/** A lock without content was created a moment ago, or its writer died right then. */
-const EMPTY_LOCK_AGE_MS = 5000;
 const FIRST_WAIT_MS = 5;
 const MAX_WAIT_MS = 100;
+/** On Windows a file that is locked can be opened by nobody, so it is one that nobody needs. */
+const WINDOWS_FILE = 'lock.exclusive';
 
-interface Holder {
-  readonly pid: number;
-  /** When the process was started, where the system tells: process ids are used again. */
-  readonly started: string;
+/** Directories that are locked by this thread. */
+const heldHere = new Set<string>();
+
+function identityOf(path: string): string | undefined {
+  const stat = fs.statSync(path, { bigint: true, throwIfNoEntry: false });
+  return stat === undefined ? undefined : `${stat.dev}/${stat.ino}`;
 }
 
-function read(path: string): string | undefined {
+/** Makes sure that the file is there; true if it was not. */
+function ensure(path: string): boolean {
+  if (fs.existsSync(path)) return false;
   try {
-    return fs.readFileSync(path, 'utf8');
-  } catch (error) {
-    if (isMissing(error)) return undefined;
-    throw error;
-  }
-}
-
-/** Boot and start time of a process, '' where the system does not tell, undefined if there is no such process. */
-function startOf(pid: number): string | undefined {
-  try {
-    const boot = fs.readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-    const stat = read(`/proc/${pid}/stat`);
-    // The name in parentheses may contain anything; the start time is the 20th field after it.
-    return stat === undefined ? undefined : `${boot}/${stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]}`;
-  } catch {
-    return '';
-  }
-}
-
-function isAlive({ pid, started }: Holder): boolean {
-  const now = startOf(pid);
-  if (now === undefined) return false;
-  if (now !== '' && started !== '' && now !== started) return false;
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    // Anything else, such as a process of another user, is somebody.
-    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
-  }
-}
-
-function isStale(path: string): boolean {
-  const content = read(path);
-  if (content === undefined) return false;
-  try {
-    const holder = JSON.parse(content) as Partial<Holder>;
-    if (typeof holder.pid === 'number') return !isAlive({ pid: holder.pid, started: String(holder.started ?? '') });
-  } catch {
-    // Judged by its age.
-  }
-  const age = Date.now() - (fs.statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
-  return age > EMPTY_LOCK_AGE_MS;
-}
-
-/** Creates the file; false if it is there already. */
-function create(path: string): boolean {
-  const holder: Holder = { pid: process.pid, started: startOf(process.pid) ?? '' };
-  try {
-    fs.writeFileSync(path, JSON.stringify(holder), { flag: 'wx' });
+    fs.closeSync(fs.openSync(path, 'wx'));
     return true;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
@@ -80,27 +34,75 @@ function create(path: string): boolean {
   }
 }
 
-/** Removes a stale lock. Of several processes that find it stale one does so, and none removes the lock that follows. */
-function removeStale(directory: string): void {
-  const takeover = join(directory, TAKEOVER_FILE);
-  const lock = join(directory, LOCK_FILE);
-  if (!create(takeover)) {
-    if (isStale(takeover)) fs.rmSync(takeover, { force: true });
-    return;
-  }
-  try {
-    if (isStale(lock)) fs.rmSync(lock, { force: true });
-  } finally {
-    fs.rmSync(takeover, { force: true });
+/** Locks the file that has this name, whatever had it before. */
+function lockNamed(path: string): LockAttempt {
+  for (;;) {
+    const isNew = ensure(path);
+    const before = identityOf(path);
+    let lock: LockAttempt;
+    try {
+      lock = lockFile(path);
+    } catch (error) {
+      if (identityOf(path) === before) throw error;
+      continue;
+    }
+    const isSame = identityOf(path) === before && before !== undefined;
+    if (typeof lock !== 'function') {
+      if (isNew && isSame && lock === 'unavailable') removeEmpty(path);
+      return lock;
+    }
+    const give = lock;
+    if (!isSame) {
+      give();
+      continue;
+    }
+    if (!isNew) return give;
+    return () => {
+      // Nothing was made of it.
+      if (identityOf(path) === before) removeEmpty(path);
+      give();
+    };
   }
 }
 
-function tryLock(directory: string): boolean {
-  const lock = join(directory, LOCK_FILE);
-  if (create(lock)) return true;
-  if (!isStale(lock)) return false;
-  removeStale(directory);
-  return create(lock);
+function removeEmpty(path: string): void {
+  try {
+    if (fs.statSync(path).size === 0) fs.rmSync(path);
+  } catch {
+    // It is only in the way.
+  }
+}
+
+function tryLock(directory: string): Release | undefined {
+  const lock = lockNamed(join(directory, process.platform === 'win32' ? WINDOWS_FILE : DATA_FILE));
+  if (lock === 'held') return undefined;
+  if (lock === 'unavailable') return takeByFile(directory);
+  const retract = announce(directory);
+  if (retract === undefined) {
+    lock();
+    return undefined;
+  }
+  return () => {
+    retract();
+    lock();
+  };
+}
+
+/** Undefined if somebody else has it. */
+function attempt(directory: string): Release | undefined {
+  const identity = identityOf(directory) ?? directory;
+  if (heldHere.has(identity)) return undefined;
+  const release = tryLock(directory);
+  if (release === undefined) return undefined;
+  heldHere.add(identity);
+  let isHeld = true;
+  return () => {
+    // What was given back may be somebody else's by now.
+    if (!isHeld) return;
+    isHeld = false;
+    heldHere.delete(identity);
+    release();
+  };
 }
 
 function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
@@ -117,27 +119,14 @@ function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-function describeHolder(directory: string): string {
-  const content = read(join(directory, LOCK_FILE));
-  try {
-    const { pid } = JSON.parse(content ?? '') as Holder;
-    return pid === process.pid ? 'this process' : `process ${pid}`;
-  } catch {
-    return 'another process';
-  }
-}
-
 /** Locks a directory that exists; gives what releases it. */
-export async function lockDirectory(
-  directory: string,
-  timeoutMs: number,
-  signal?: AbortSignal,
-): Promise<() => void> {
+export async function lockDirectory(directory: string, timeoutMs: number, signal?: AbortSignal): Promise<Release> {
   const deadline = performance.now() + timeoutMs;
   try {
     for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
       signal?.throwIfAborted();
-      if (tryLock(directory)) return () => fs.rmSync(join(directory, LOCK_FILE), { force: true });
+      const release = attempt(directory);
+      if (release !== undefined) return release;
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) break;
       await wait(Math.min(waitMs, leftMs), signal);
@@ -146,16 +135,18 @@ export async function lockDirectory(
     if (signal?.aborted) throw signal.reason;
     throw toKvError(error, `lock ${directory}`);
   }
-  throw lockedError(directory);
+  throw lockedError(directory, describeHolder(directory));
 }
 
-/** As `lockDirectory`; nothing else runs while it waits. */
-export function lockDirectorySync(directory: string, timeoutMs: number): () => void {
+/** As `lockDirectory`; nothing else runs while it waits, so it does not wait for this thread. */
+export function lockDirectorySync(directory: string, timeoutMs: number): Release {
   const deadline = performance.now() + timeoutMs;
   const cell = new Int32Array(new SharedArrayBuffer(4));
   try {
     for (let waitMs = FIRST_WAIT_MS; ; waitMs = Math.min(waitMs * 2, MAX_WAIT_MS)) {
-      if (tryLock(directory)) return () => fs.rmSync(join(directory, LOCK_FILE), { force: true });
+      if (heldHere.has(identityOf(directory) ?? directory)) break;
+      const release = attempt(directory);
+      if (release !== undefined) return release;
       const leftMs = deadline - performance.now();
       if (leftMs <= 0) break;
       Atomics.wait(cell, 0, 0, Math.min(waitMs, leftMs));
@@ -163,11 +154,16 @@ export function lockDirectorySync(directory: string, timeoutMs: number): () => v
   } catch (error) {
     throw toKvError(error, `lock ${directory}`);
   }
-  throw lockedError(directory);
+  const isHere = heldHere.has(identityOf(directory) ?? directory);
+  throw lockedError(directory, isHere ? 'in this thread; close it, or use the handle that has it' : describeHolder(directory));
 }
 
-function lockedError(directory: string): KvError {
-  return new KvError('KV_LOCKED', `${directory} is open in ${describeHolder(directory)}; close it there first`, {
-    retryable: true,
-  });
+/** Locks a file that is about to be renamed to the data file, so that nobody has it before what follows is done. */
+export function lockReplacement(path: string): Release {
+  const lock = process.platform === 'win32' ? 'unavailable' : lockFile(path);
+  return typeof lock === 'function' ? lock : () => {};
+}
+
+function lockedError(directory: string, where: string): KvError {
+  return new KvError('KV_LOCKED', `${directory} is open ${where}`, { retryable: true });
 }

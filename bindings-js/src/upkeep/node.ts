@@ -6,7 +6,7 @@ import { KvError } from '../errors.ts';
 import { checkFilesOurs, prepareDirectory, toPath } from '../node-host.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
-import { lockDirectory } from '../storage/node-lock.ts';
+import { lockDirectory, lockReplacement } from '../storage/node-lock.ts';
 import type { StorageFile } from '../types.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import type { LoadModule } from '../wasm.ts';
@@ -82,12 +82,15 @@ class Directory implements Target {
   async install(): Promise<void> {
     const [made] = MADE_FILES as [string];
     const data = join(this.#path, DATA_FILE);
+    let releaseNew = (): void => {};
     try {
       this.#close();
+      releaseNew = lockReplacement(join(this.#path, made));
       // What was made is on the disk, the directory's entry of it too. This is the step from the old database to the new one.
       fs.renameSync(join(this.#path, made), data);
       syncDirectory(this.#path);
     } catch (error) {
+      releaseNew();
       await this.abandon();
       throw toKvError(error, `put the new database in the place of ${data}`);
     }
@@ -100,6 +103,7 @@ class Directory implements Target {
       // It is only in the way.
     } finally {
       this.#release();
+      releaseNew();
     }
   }
 

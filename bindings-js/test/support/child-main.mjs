@@ -11,10 +11,13 @@ function say(line) {
 
 async function tryToOpen() {
   try {
-    await (await open(path, { lockTimeout: 0 })).close();
+    const db = await open(path, { lockTimeout: 0 });
+    for (let index = 0; index < 30; index++) await db.set(['tried', index], index);
+    await db.close();
     say('open');
   } catch (error) {
     say(error.code);
+    say(error.message);
   }
 }
 

@@ -4,7 +4,6 @@ import { once } from 'node:events';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { runtimeArgs } from './runtime.ts';
 
 const MAIN = fileURLToPath(new URL('./child-main.mjs', import.meta.url));
 
@@ -16,9 +15,38 @@ export interface Child {
   readonly ended: Promise<unknown>;
 }
 
-export function runChild(args: string[], main = MAIN): Child {
-  const collecting = 'Deno' in globalThis ? ['--v8-flags=--expose-gc'] : 'Bun' in globalThis ? [] : ['--expose-gc'];
-  const child = spawn(process.execPath, [...runtimeArgs(), ...collecting, main, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });
+const DENO_ARGS = ['run', '--allow-all', '--no-lock', '--node-modules-dir=manual', '--v8-flags=--expose-gc'];
+
+/** How a process is started. */
+export interface Surroundings {
+  readonly env?: Record<string, string>;
+  /** A program that starts what follows its own arguments. */
+  readonly within?: readonly string[];
+  /** The script; by default child-main.mjs. */
+  readonly main?: string;
+}
+
+export function runChild(args: readonly string[], surroundings: Surroundings = {}): Child {
+  const runtime = 'Deno' in globalThis ? 'deno' : 'Bun' in globalThis ? 'bun' : 'node';
+  return start([process.execPath, ...argsOf(runtime), surroundings.main ?? MAIN, ...args], surroundings);
+}
+
+export const RUNTIMES = ['node', 'deno', 'bun'] as const;
+type Runtime = (typeof RUNTIMES)[number];
+
+function argsOf(runtime: Runtime): readonly string[] {
+  return { node: ['--expose-gc'], deno: DENO_ARGS, bun: [] }[runtime];
+}
+
+/** As `runChild`, in a runtime that need not be this one. */
+export function runChildOf(runtime: Runtime, args: readonly string[], surroundings: Surroundings = {}): Child {
+  const program = runtime === 'node' ? 'node' : fileURLToPath(new URL(`../../../node_modules/.bin/${runtime}`, import.meta.url));
+  return start([program, ...argsOf(runtime), surroundings.main ?? MAIN, ...args], surroundings);
+}
+
+function start(command: readonly string[], { env, within = [] }: Surroundings): Child {
+  const [program, ...args] = [...within, ...command] as [string, ...string[]];
+  const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], env: { ...process.env, ...env } });
   const ended = once(child, 'exit');
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
   return {

@@ -1,5 +1,5 @@
-//! The lock file of the JavaScript package. Node has no file locks that end with their process, so that it cannot see the engine's;
-//! here both are taken. The content and the way a lock is taken over are those of `bindings-js/src/storage/node-lock.ts`.
+//! The lock file of the JavaScript package, for programs that cannot take the engine's lock on the data file: it says who has a database. Its
+//! content, and the way it is taken over, are those of `bindings-js/src/storage/lock-file.ts`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -16,6 +16,8 @@ const LOCK_FILE: &str = "lock";
 const TAKEOVER_FILE: &str = "lock.takeover";
 /// A lock without content was created a moment ago, or its writer died right then.
 const EMPTY_LOCK_AGE: Duration = Duration::from_secs(5);
+/// A holder without a lock of the system shows every ten seconds that it lives.
+const SILENCE: Duration = Duration::from_secs(120);
 
 #[derive(Serialize, Deserialize)]
 struct Holder {
@@ -23,26 +25,61 @@ struct Holder {
     /// When the process was started, where the system tells: process ids are used again.
     #[serde(default)]
     started: String,
+    /// Where process ids mean the same, as far as the system tells.
+    #[serde(default)]
+    host: String,
+    #[serde(default)]
+    boot: String,
+    #[serde(default)]
+    namespace: String,
+    /// The directory's number in its file system: a copy of the file locks nothing.
+    #[serde(default)]
+    directory: String,
+    #[serde(default)]
+    runtime: String,
+    /// It has a lock of the system, which is the one that counts.
+    #[serde(default)]
+    system: bool,
 }
 
-/// A directory that is locked until this is dropped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Somebody has no other lock than this.
+    Held,
+    /// The engine's lock decides.
+    Informs,
+    Gone,
+}
+
+/// A directory whose lock file is ours until this is dropped.
 #[derive(Debug)]
-pub(crate) struct DirectoryLock(PathBuf);
+pub(crate) struct DirectoryLock {
+    path: PathBuf,
+    content: Vec<u8>,
+    /// What the package locks on Windows: a file that nobody else may open.
+    #[cfg(windows)]
+    _exclusive: fs::File,
+}
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        if fs::read(&self.path).is_ok_and(|content| content == self.content) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
-/// Boot and start time of a process; empty where the system does not tell.
+/// Start time of a process; empty where the system does not tell.
 fn start_of(pid: u32) -> String {
     let read = || {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        // A process sees others by the ids of the namespace that /proc was mounted in.
+        if fs::read_link("/proc/self").ok()?.to_str()? != std::process::id().to_string() {
+            return None;
+        }
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may contain anything; the start time is the 20th field after it.
         let (_, fields) = stat.rsplit_once(") ")?;
-        Some(format!("{}/{}", boot.trim(), fields.split(' ').nth(19)?))
+        Some(fields.split(' ').nth(19)?.to_owned())
     };
     read().unwrap_or_default()
 }
@@ -59,73 +96,145 @@ fn exists(_pid: u32) -> bool {
     true
 }
 
-fn is_alive(holder: &Holder) -> bool {
-    let now = start_of(holder.pid);
-    let is_other = !now.is_empty() && !holder.started.is_empty() && now != holder.started;
-    !is_other && exists(holder.pid)
+#[cfg(unix)]
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-fn is_stale(path: &Path) -> bool {
-    let Ok(content) = fs::read(path) else { return false };
-    if let Ok(holder) = serde_json::from_slice(&content) {
-        return !is_alive(&holder);
+#[cfg(not(unix))]
+fn host() -> String {
+    String::new()
+}
+
+#[cfg(unix)]
+fn number_of(directory: &Path) -> String {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(directory).map_or_else(|_| String::new(), |metadata| metadata.ino().to_string())
+}
+
+#[cfg(not(unix))]
+fn number_of(_directory: &Path) -> String {
+    String::new()
+}
+
+impl Holder {
+    fn ours(directory: &Path) -> Self {
+        let pid = std::process::id();
+        let read = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        Self {
+            pid,
+            started: start_of(pid),
+            host: host(),
+            boot: read("/proc/sys/kernel/random/boot_id"),
+            namespace: namespace.to_string_lossy().into_owned(),
+            directory: number_of(directory),
+            runtime: "mangrove".to_owned(),
+            system: true,
+        }
     }
-    let modified = fs::metadata(path).and_then(|metadata| metadata.modified());
-    let age = modified.ok().and_then(|modified| modified.elapsed().ok());
-    age.is_some_and(|age| age > EMPTY_LOCK_AGE)
+
+    fn is_running(&self) -> bool {
+        let now = start_of(self.pid);
+        let is_other = !now.is_empty() && !self.started.is_empty() && now != self.started;
+        !is_other && exists(self.pid)
+    }
+}
+
+fn state_of(directory: &Path, file: &str) -> State {
+    let path = directory.join(file);
+    let Ok(content) = fs::read(&path) else { return State::Gone };
+    let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
+    // A time in the future is no age.
+    let age = modified.ok().and_then(|modified| modified.elapsed().ok()).unwrap_or_default();
+    let lives = |lives: bool| if lives { State::Held } else { State::Gone };
+    let Ok(holder) = serde_json::from_slice::<Holder>(&content) else {
+        return lives(age <= EMPTY_LOCK_AGE);
+    };
+    let us = Holder::ours(directory);
+    if holder.directory != us.directory {
+        return State::Gone;
+    }
+    let is_our_realm = (&holder.host, &holder.boot, &holder.namespace) == (&us.host, &us.boot, &us.namespace);
+    match (is_our_realm, holder.system) {
+        (true, true) if holder.is_running() => State::Informs,
+        (true, _) => lives(holder.is_running()),
+        (false, true) => State::Informs,
+        (false, false) => lives(age <= SILENCE),
+    }
 }
 
 /// Creates the file; `false` if it is there already.
-fn create(path: &Path) -> io::Result<bool> {
-    let pid = std::process::id();
-    let holder = Holder {
-        pid,
-        started: start_of(pid),
-    };
+fn create(path: &Path, content: &[u8]) -> io::Result<bool> {
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
-        Ok(mut file) => {
-            file.write_all(&serde_json::to_vec(&holder)?)?;
-            Ok(true)
-        }
+        Ok(mut file) => file.write_all(content).map(|()| true),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error),
     }
 }
 
 /// Removes a stale lock. Of several processes that find it stale one does so, and none removes the lock that follows.
-fn remove_stale(directory: &Path) -> io::Result<()> {
+fn remove_stale(directory: &Path, content: &[u8]) -> io::Result<()> {
     let (takeover, lock) = (directory.join(TAKEOVER_FILE), directory.join(LOCK_FILE));
-    if create(&takeover)? {
-        if is_stale(&lock) {
+    if create(&takeover, content)? {
+        if state_of(directory, LOCK_FILE) == State::Gone {
             fs::remove_file(&lock)?;
         }
         fs::remove_file(&takeover)
-    } else if is_stale(&takeover) {
+    } else if state_of(directory, TAKEOVER_FILE) == State::Gone {
         fs::remove_file(&takeover)
     } else {
         Ok(())
     }
 }
 
-/// Locks a directory that exists. Where nothing can be written there is nobody to be locked out.
+#[cfg(windows)]
+fn lock_exclusive(directory: &Path) -> io::Result<Option<fs::File>> {
+    use std::os::windows::fs::OpenOptionsExt;
+    let mut options = fs::OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).share_mode(0);
+    match options.open(directory.join("lock.exclusive")) {
+        Ok(file) => Ok(Some(file)),
+        // ERROR_SHARING_VIOLATION
+        Err(error) if error.raw_os_error() == Some(32) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Says in a directory that exists that it is ours. `None` where that cannot be said, as nothing can be written, or need not be: then the lock
+/// that the engine takes on the data file is all there is.
 pub(crate) fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
     let path = directory.join(LOCK_FILE);
-    let attempt = || {
-        if create(&path)? {
-            return Ok(true);
+    let locked = || {
+        let file = directory.display().to_string();
+        Failure::from(Error::Locked { file })
+    };
+    let failed = |error: io::Error| Failure::io(&format!("locking {}", directory.display()), &error);
+    #[cfg(windows)]
+    let Some(exclusive) = lock_exclusive(directory).map_err(failed)? else {
+        return Err(locked());
+    };
+    let content = serde_json::to_vec(&Holder::ours(directory)).map_err(|error| failed(error.into()))?;
+    let attempt = || -> io::Result<State> {
+        if create(&path, &content)? {
+            return Ok(State::Gone);
         }
-        if !is_stale(&path) {
-            return Ok(false);
+        match state_of(directory, LOCK_FILE) {
+            State::Gone => {}
+            state => return Ok(state),
         }
-        remove_stale(directory)?;
-        create(&path)
+        remove_stale(directory, &content)?;
+        Ok(if create(&path, &content)? { State::Gone } else { State::Held })
     };
     match attempt() {
-        Ok(true) => Ok(Some(DirectoryLock(path))),
-        Ok(false) => {
-            let file = directory.display().to_string();
-            Err(Error::Locked { file }.into())
-        }
+        Ok(State::Gone) => Ok(Some(DirectoryLock {
+            path,
+            content,
+            #[cfg(windows)]
+            _exclusive: exclusive,
+        })),
+        Ok(State::Informs) => Ok(None),
+        Ok(State::Held) => Err(locked()),
         Err(error)
             if matches!(
                 error.kind(),
@@ -134,6 +243,6 @@ pub(crate) fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
         {
             Ok(None)
         }
-        Err(error) => Err(Failure::io(&format!("locking {}", directory.display()), &error)),
+        Err(error) => Err(failed(error)),
     }
 }

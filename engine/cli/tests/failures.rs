@@ -287,6 +287,7 @@ fn values_that_are_not_of_their_codec() {
     }
 }
 
+#[cfg(target_os = "linux")]
 #[test]
 fn one_writes_at_a_time() {
     let place = Place::new();
@@ -309,19 +310,35 @@ fn one_writes_at_a_time() {
     assert!(holder.wait().unwrap().success());
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
 
-    // The lock of a Node process that lives, of one that does not, and of one that was cut short.
+    // The lock file of a process that lives and has no other lock, of one that does not, of one with the engine's lock, and of one that was
+    // cut short.
     let lock = place.path("db/lock");
-    fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", std::process::id())).unwrap();
+    let is_held_by = |pid: u32, directory: &str, system: bool| {
+        let read = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let content = serde_json::json!({
+            "pid": pid, "started": "", "host": read("/proc/sys/kernel/hostname"), "boot": read("/proc/sys/kernel/random/boot_id"),
+            "namespace": namespace.to_str(), "directory": directory, "system": system,
+        });
+        fs::write(&lock, content.to_string()).unwrap();
+    };
+    let own = std::os::unix::fs::MetadataExt::ino(&fs::metadata(place.path("db")).unwrap()).to_string();
+    is_held_by(std::process::id(), &own, false);
     for arguments in writing {
         run(arguments).fails(1, "KV_LOCKED");
     }
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
     assert!(lock.exists());
-    fs::write(&lock, format!("{{\"pid\":{},\"started\":\"\"}}", holder.id())).unwrap();
-    assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
-    assert!(lock.exists(), "who reads leaves it");
-    assert_eq!(run(&["del", db, "2"]).ok(), "false\n");
-    assert!(!lock.exists());
+    is_held_by(std::process::id(), &own, true);
+    assert_eq!(run(&["del", db, "3"]).ok(), "false\n");
+    assert!(lock.exists(), "it is somebody else's");
+    for (pid, directory) in [(holder.id(), &*own), (std::process::id(), "1")] {
+        is_held_by(pid, directory, false);
+        assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
+        assert!(lock.exists(), "who reads leaves it");
+        assert_eq!(run(&["del", db, "2"]).ok(), "false\n");
+        assert!(!lock.exists());
+    }
     fs::write(&lock, "").unwrap();
     run(&["set", db, "1", "2"]).fails(1, "KV_LOCKED");
 }

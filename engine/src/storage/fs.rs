@@ -141,6 +141,42 @@ fn flush_directory(directory: &Path) -> Result<()> {
     }
 }
 
+/// Opens a file for this handle alone.
+fn open_locked(path: &Path, create: bool) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(create).truncate(false);
+    let file = options.open(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound if !create => Error::NotFound {
+            what: path.display().to_string(),
+        },
+        _ => failed("opening", path, &error),
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked {
+            file: path.display().to_string(),
+        }),
+        Err(TryLockError::Error(error)) => Err(failed("locking", path, &error)),
+    }
+}
+
+/// Whether the file still has the name that it was opened by: who had it locked before may have removed it, or put another in its place.
+#[cfg(unix)]
+fn has_name(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(ours), Ok(named)) => (ours.dev(), ours.ino()) == (named.dev(), named.ino()),
+        (_, Err(error)) => error.kind() != ErrorKind::NotFound,
+        (Err(_), _) => true,
+    }
+}
+
+/// A file that is open keeps its name.
+#[cfg(not(unix))]
+fn has_name(_file: &File, _path: &Path) -> bool {
+    true
+}
+
 impl Storage for FsStorage {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         if self.access != Access::Exclusive {
@@ -154,23 +190,12 @@ impl Storage for FsStorage {
         if create && !path.exists() {
             create_directory(&self.directory)?;
         }
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(create).truncate(false);
-        let file = options.open(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound if !create => Error::NotFound {
-                what: path.display().to_string(),
-            },
-            _ => failed("opening", &path, &error),
-        })?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Locked {
-                    file: path.display().to_string(),
-                });
+        let file = loop {
+            let file = open_locked(&path, create)?;
+            if has_name(&file, &path) {
+                break file;
             }
-            Err(TryLockError::Error(error)) => return Err(failed("locking", &path, &error)),
-        }
+        };
         let file = FsFile {
             file,
             path,

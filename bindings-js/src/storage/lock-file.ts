@@ -1,0 +1,181 @@
+// The file `lock` names who has a database. Beside a lock of the system it only informs; where there is none, it is the lock.
+import * as fs from 'node:fs';
+import { join } from 'node:path';
+import { isMissing } from './node-fs.ts';
+import { ownRealm, startOf } from './os-lock.ts';
+import type { Realm, Release } from './os-lock.ts';
+
+const LOCK_FILE = 'lock';
+/** Held for the moment in which a lock is taken over. */
+const TAKEOVER_FILE = 'lock.takeover';
+/** A lock without content was created a moment ago, or its writer died right then. */
+const EMPTY_LOCK_AGE_MS = 5000;
+/** How often a holder without a lock of the system shows that it lives, and after how long without that it may be gone. */
+const SIGN_MS = 10_000;
+const SILENCE_MS = 120_000;
+
+interface Holder extends Realm {
+  readonly pid: number;
+  /** When the process was started: ids are used again. */
+  readonly started: string;
+  /** The directory's number in its file system: a copy of the file locks nothing. */
+  readonly directory: string;
+  readonly runtime: string;
+  /** It has a lock of the system, which is the one that counts. */
+  readonly system: boolean;
+}
+
+/** `gone`: for sure, or it was never here. `silent`: of another host, without a sign for long. */
+type State = 'alive' | 'silent' | 'gone';
+
+function read(path: string): string | undefined {
+  try {
+    return fs.readFileSync(path, 'utf8');
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw error;
+  }
+}
+
+function parse(content: string | undefined): Holder | undefined {
+  try {
+    const holder = JSON.parse(content ?? '') as Holder;
+    return typeof holder.pid === 'number' ? holder : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function numberOf(directory: string): string {
+  return String(fs.statSync(directory, { bigint: true }).ino);
+}
+
+function runtimeName(): string {
+  const { deno, bun } = process.versions;
+  return deno !== undefined ? 'Deno' : bun !== undefined ? 'Bun' : 'Node';
+}
+
+function describeUs(directory: string, system: boolean): string {
+  const { pid } = process;
+  const us: Holder = { pid, started: startOf(pid) ?? '', ...ownRealm(), directory: numberOf(directory), runtime: runtimeName(), system };
+  return JSON.stringify(us);
+}
+
+function isOurRealm(holder: Holder): boolean {
+  const { host, boot, namespace } = ownRealm();
+  return host !== '' && holder.host === host && holder.boot === boot && holder.namespace === namespace;
+}
+
+function isRunning({ pid, started }: Holder): boolean {
+  const now = startOf(pid);
+  if (now === undefined || (now !== '' && started !== '' && now !== started)) return false;
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    // Anything else, such as a process of another user, is somebody.
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}
+
+function stateOf(directory: string, file: string): State {
+  const path = join(directory, file);
+  const content = read(path);
+  if (content === undefined) return 'gone';
+  const age = Date.now() - (fs.statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now());
+  const holder = parse(content);
+  if (holder === undefined) return age > EMPTY_LOCK_AGE_MS ? 'gone' : 'alive';
+  if (holder.directory !== numberOf(directory)) return 'gone';
+  if (isOurRealm(holder)) return isRunning(holder) ? 'alive' : 'gone';
+  if (holder.system) return 'silent';
+  if (age <= SILENCE_MS) return 'alive';
+  // A host that was started again, or a container.
+  return holder.host === ownRealm().host ? 'gone' : 'silent';
+}
+
+/** Creates the file; false if it is there already. */
+function create(path: string, content: string): boolean {
+  try {
+    fs.writeFileSync(path, content, { flag: 'wx' });
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+/** Removes a stale lock. Of several processes that find it stale one does so, and none removes the lock that follows. */
+function removeStale(directory: string): void {
+  const takeover = join(directory, TAKEOVER_FILE);
+  if (!create(takeover, describeUs(directory, false))) {
+    if (stateOf(directory, TAKEOVER_FILE) === 'gone') fs.rmSync(takeover, { force: true });
+    return;
+  }
+  try {
+    if (stateOf(directory, LOCK_FILE) === 'gone') fs.rmSync(join(directory, LOCK_FILE), { force: true });
+  } finally {
+    fs.rmSync(takeover, { force: true });
+  }
+}
+
+/** Locks by the file alone; undefined if somebody else has it. */
+export function takeByFile(directory: string): Release | undefined {
+  const path = join(directory, LOCK_FILE);
+  const content = describeUs(directory, false);
+  if (!create(path, content)) {
+    if (stateOf(directory, LOCK_FILE) !== 'gone') return undefined;
+    removeStale(directory);
+    if (!create(path, content)) return undefined;
+  }
+  const isOurs = (): boolean => read(path) === content;
+  const sign = setInterval(() => {
+    try {
+      const now = new Date();
+      if (isOurs()) fs.utimesSync(path, now, now);
+      else clearInterval(sign);
+    } catch {
+      // Others see that there was no sign.
+    }
+  }, SIGN_MS);
+  (sign as { unref?: () => void }).unref?.();
+  return () => {
+    clearInterval(sign);
+    if (isOurs()) fs.rmSync(path, { force: true });
+  };
+}
+
+/**
+ * Writes down that the system's lock is ours; undefined if somebody who could not take that has the directory, and shows it. What else the file
+ * says is of no matter, and it need not be writable.
+ */
+export function announce(directory: string): Release | undefined {
+  const path = join(directory, LOCK_FILE);
+  try {
+    const holder = parse(read(path));
+    if (holder?.system === false && stateOf(directory, LOCK_FILE) === 'alive') return undefined;
+    fs.writeFileSync(path, describeUs(directory, true));
+  } catch {
+    return () => {};
+  }
+  return () => {
+    try {
+      fs.rmSync(path, { force: true });
+    } catch {
+      // It only informs.
+    }
+  };
+}
+
+/** Who has the directory, and what there is to do about it. */
+export function describeHolder(directory: string): string {
+  const close = 'close it there first';
+  const holder = parse(read(join(directory, LOCK_FILE)));
+  if (holder === undefined || holder.directory !== numberOf(directory)) return `in another process; ${close}`;
+  const { pid, host, runtime, system } = holder;
+  if (isOurRealm(holder)) return pid === process.pid ? `in this process; ${close}` : `in process ${pid} (${runtime}); ${close}`;
+  if (host === '') return `in process ${pid} (${runtime}); ${close}`;
+  const where = `in process ${pid} (${runtime}) of ${host === ownRealm().host ? 'another container' : `the host ${host}`}`;
+  return system && stateOf(directory, LOCK_FILE) !== 'silent'
+    ? `${where}; ${close}`
+    : `${where}; ${close}, or, if it is gone for sure, delete the file ${join(directory, LOCK_FILE)}`;
+}

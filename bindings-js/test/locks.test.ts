@@ -1,0 +1,239 @@
+// One opening of a directory at a time: between processes, runtimes, namespaces and threads, with a lock of the system and without one.
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import process from 'node:process';
+import { test } from 'node:test';
+import { open, openSync, restore } from 'mangrove-kv';
+import { RUNTIMES, runChild, runChildOf } from './support/child.ts';
+import type { Child, Surroundings } from './support/child.ts';
+import { code, rejects, withPath } from './support/kit.ts';
+
+const isLinux = process.platform === 'linux';
+const lock = (path: string): string => join(path, 'lock');
+
+/** No program that takes locks is found there, so that Node and Bun have none of the system. Deno needs no program. */
+const withoutProgram: Surroundings = { env: { PATH: '/nowhere' } };
+
+interface Outcome {
+  readonly code: string | undefined;
+  readonly message: string | undefined;
+}
+
+async function outcome(child: Child): Promise<Outcome> {
+  const [code, message] = [await child.line(), await child.line()];
+  await child.ended;
+  return { code, message };
+}
+
+async function kill(child: Child): Promise<void> {
+  child.kill();
+  await child.ended;
+}
+
+async function remember(path: string): Promise<void> {
+  const db = await open(path);
+  await db.set('before', 1);
+  await db.close();
+}
+
+/** What the process that tried would have left. */
+async function checkUntouched(path: string): Promise<void> {
+  const db = await open(path, { lockTimeout: 0 });
+  assert.equal(await db.get('held'), 1);
+  assert.equal(await db.has(['tried', 0]), false);
+  assert.equal((await db.verify()).ok, true);
+  await db.close();
+}
+
+const NAMESPACES = [
+  ['unshare', '--pid', '--fork', '--mount-proc'],
+  ['unshare', '--pid', '--fork'],
+  ['unshare', '--user', '--map-root-user', '--pid', '--fork', '--mount-proc'],
+];
+
+for (const within of NAMESPACES) {
+  const [program, ...args] = within as [string, ...string[]];
+  const canUnshare = isLinux && spawnSync(program, [...args, 'true']).status === 0;
+  const skip = canUnshare ? false : `this system does not permit ${within.join(' ')}`;
+
+  test(`a process in another namespace of ids is kept out: ${args.join(' ')}`, { skip }, () => withPath(async (path) => {
+    const holder = runChild(['hold', path]);
+    assert.equal(await holder.line(), 'open');
+    assert.equal((await outcome(runChild(['try', path], { within }))).code, 'KV_LOCKED');
+    await kill(holder);
+    await checkUntouched(path);
+  }));
+
+  test(`and keeps others out: ${args.join(' ')}`, { skip }, () => withPath(async (path) => {
+    // It ends with the program that started it.
+    const holder = runChild(['hold', path], { within: [...within, '--kill-child'] });
+    assert.equal(await holder.line(), 'open');
+    const { code, message } = await outcome(runChild(['try', path]));
+    assert.equal(code, 'KV_LOCKED');
+    assert.match(String(message), /another container|other process|Deno/);
+    await kill(holder);
+    // Its children are killed a moment later.
+    await (await open(path)).close();
+    await checkUntouched(path);
+  }));
+
+  test(`without locks of the system it is kept out too: ${args.join(' ')}`, { skip: skip || ('Deno' in globalThis && 'Deno has them') }, () => withPath(async (path) => {
+    const holder = runChild(['hold', path], withoutProgram);
+    assert.equal(await holder.line(), 'open');
+    const absolute = { ...withoutProgram, within: ['/usr/bin/unshare', ...args] };
+    assert.equal((await outcome(runChild(['try', path], absolute))).code, 'KV_LOCKED');
+    // Nor does one with such a lock come in.
+    assert.equal((await outcome(runChild(['try', path], { within }))).code, 'KV_LOCKED');
+    await kill(holder);
+    await checkUntouched(path);
+  }));
+}
+
+for (const holding of RUNTIMES) {
+  for (const trying of RUNTIMES) {
+    test(`${holding} keeps ${trying} out until it is killed`, () => withPath(async (path) => {
+      const holder = runChildOf(holding, ['hold', path]);
+      assert.equal(await holder.line(), 'open');
+      assert.equal((await outcome(runChildOf(trying, ['try', path]))).code, 'KV_LOCKED');
+      await kill(holder);
+      assert.equal((await outcome(runChildOf(trying, ['try', path]))).code, 'open');
+    }));
+  }
+}
+
+test('a lock file without its holder refuses nobody', { skip: !isLinux && 'it has to be a file of Linux' }, () => withPath(async (path) => {
+  await remember(path);
+  const holder = runChild(['hold', path]);
+  assert.equal(await holder.line(), 'open');
+  const copy = `${path}-copy`;
+  cpSync(path, copy, { recursive: true, preserveTimestamps: true });
+  assert.ok(existsSync(lock(copy)));
+  const content = JSON.parse(readFileSync(lock(path), 'utf8')) as object;
+  // The lock came with the copy of the directory.
+  await (await open(copy, { lockTimeout: 0 })).close();
+  assert.equal(existsSync(lock(copy)), false);
+  await kill(holder);
+  assert.ok(existsSync(lock(path)));
+  for (const changed of [
+    {}, { boot: 'before the power was cut' }, { pid: process.pid, started: '1' }, { host: 'another host' }, { pid: 1, namespace: 'pid:[1]' },
+  ]) {
+    writeFileSync(lock(path), JSON.stringify({ ...content, ...changed }));
+    await (await open(path, { lockTimeout: 0 })).close();
+    assert.equal(existsSync(lock(path)), false);
+  }
+  for (const nonsense of ['', '{', '{"pid":1}', '[]', 'null']) {
+    writeFileSync(lock(path), nonsense);
+    await (await open(path, { lockTimeout: 0 })).close();
+    assert.equal(existsSync(lock(path)), false);
+  }
+}));
+
+/** What a holder without a lock of the system writes, as far as it says where that is. */
+function holderHere(path: string): Record<string, unknown> {
+  const [directory, namespace] = [String(statSync(path, { bigint: true }).ino), readNamespace()];
+  const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+  return { pid: process.pid, started: '', host: hostname(), boot, namespace, directory, runtime: 'Node', system: false };
+}
+
+function readNamespace(): string {
+  return spawnSync('readlink', ['/proc/self/ns/pid']).stdout.toString().trim();
+}
+
+const needsFallback = { skip: (!isLinux && 'it reads /proc') || ('Deno' in globalThis && 'Deno always has locks of the system') };
+
+test('without locks of the system, the file locks', needsFallback, () => withPath(async (path) => {
+  await remember(path);
+  const tries = async (): Promise<Outcome> => outcome(runChild(['try', path], withoutProgram));
+  const holder = runChild(['hold', path], withoutProgram);
+  assert.equal(await holder.line(), 'open');
+  assert.equal((await tries()).code, 'KV_LOCKED');
+  await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
+  const copy = `${path}-copy`;
+  cpSync(path, copy, { recursive: true });
+  assert.equal((await outcome(runChild(['try', copy], withoutProgram))).code, 'open');
+  await kill(holder);
+  assert.equal((await tries()).code, 'open', 'it was killed');
+}));
+
+test('a lock file alone is judged by what it says', needsFallback, () => withPath(async (path) => {
+  await remember(path);
+  const here = holderHere(path);
+  const longAgo = new Date(Date.now() - 3_600_000);
+  const inAnHour = new Date(Date.now() + 3_600_000);
+  // Who holds it, when there was a sign of that, what comes of it without a lock of the system, and what with one.
+  const cases: [Record<string, unknown>, Date, string, string][] = [
+    [{}, longAgo, 'KV_LOCKED', 'KV_LOCKED'],
+    [{ pid: 2 ** 22 + 1 }, new Date(), 'open', 'open'],
+    [{ started: 'another' }, new Date(), 'open', 'open'],
+    [{ directory: '1' }, new Date(), 'open', 'open'],
+    // Somewhere else, where ids mean nothing to us.
+    [{ namespace: 'pid:[1]' }, new Date(), 'KV_LOCKED', 'KV_LOCKED'],
+    [{ namespace: 'pid:[1]' }, longAgo, 'open', 'open'],
+    [{ boot: 'another' }, new Date(), 'KV_LOCKED', 'KV_LOCKED'],
+    [{ boot: 'another' }, longAgo, 'open', 'open'],
+    [{ host: 'elsewhere' }, inAnHour, 'KV_LOCKED', 'KV_LOCKED'],
+    [{ host: 'elsewhere' }, longAgo, 'KV_LOCKED', 'open'],
+    // It had a lock that we cannot ask for.
+    [{ host: 'elsewhere', system: true }, longAgo, 'KV_LOCKED', 'open'],
+    [{ system: true }, longAgo, 'KV_LOCKED', 'open'],
+  ];
+  for (const [changed, sign, alone, withSystem] of cases) {
+    for (const [expected, surroundings] of [[alone, withoutProgram], [withSystem, {}]] as const) {
+      writeFileSync(lock(path), JSON.stringify({ ...here, ...changed }));
+      utimesSync(lock(path), sign, sign);
+      const { code, message } = await outcome(runChild(['try', path], surroundings));
+      assert.equal(code, expected, JSON.stringify({ changed, sign, surroundings }));
+      if ('host' in changed && code === 'KV_LOCKED' && sign === longAgo) assert.match(String(message), /the host elsewhere; .* delete the file .*lock$/);
+    }
+  }
+  // Somebody is about to write into it, or was and is gone.
+  for (const [sign, expected] of [[inAnHour, 'KV_LOCKED'], [longAgo, 'open']] as const) {
+    writeFileSync(lock(path), '');
+    utimesSync(lock(path), sign, sign);
+    assert.equal((await outcome(runChild(['try', path], withoutProgram))).code, expected);
+  }
+}));
+
+test('openSync does not wait for its own thread', () => withPath(async (path) => {
+  const first = openSync(path);
+  // It would never come back.
+  assert.throws(() => openSync(path, { lockTimeout: Infinity }), code('KV_LOCKED'));
+  assert.throws(() => openSync(`${path}/../database`, { lockTimeout: Infinity }), /in this thread/);
+  first.close();
+  openSync(path).close();
+  const asynchronous = await open(path);
+  assert.throws(() => openSync(path, { lockTimeout: Infinity }), code('KV_LOCKED'));
+  await asynchronous.close();
+  const inWorker = await open(path, { thread: 'worker' });
+  assert.throws(() => openSync(path, { lockTimeout: Infinity }), code('KV_LOCKED'));
+  await inWorker.close();
+  openSync(path).close();
+}));
+
+test('a database that takes the place of another is locked with it', () => withPath(async (path) => {
+  await remember(path);
+  const db = await open(path);
+  const backup = await new Response(db.backup()).blob();
+  await db.close();
+  // Each finds the directory unlocked, or as one of them left it.
+  const restorations = Array.from({ length: 4 }, () => restore(path, backup, { overwrite: true }).then(() => 'done', (error: { code: string }) => error.code));
+  const opened = open(path).then(async (database) => {
+    const value = await database.get('before');
+    await database.set('after', 1);
+    await database.close();
+    return value;
+  });
+  assert.equal(await opened, 1);
+  for (const result of await Promise.all(restorations)) assert.match(result, /^(done|KV_LOCKED)$/);
+  await (await open(path, { lockTimeout: 0 })).close();
+}));
+
+test('what was opened in vain leaves nothing', () => withPath(async (path) => {
+  mkdirSync(path);
+  await rejects(open(path, { worker: new URL('file:///missing.js'), thread: 'worker' }), 'KV_UNSUPPORTED');
+  assert.equal(existsSync(join(path, 'data')), false);
+  assert.equal(existsSync(lock(path)), false);
+}));
