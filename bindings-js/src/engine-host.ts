@@ -17,16 +17,24 @@ function isPlain(thrown: unknown): thrown is PlainError {
   return typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'retryable' in thrown;
 }
 
+/** A storage of ours whose lock may fail to keep others out. */
+interface LockedStorage extends CustomStorage {
+  /** 1: the engine looks for others when it begins to write and after each flush; 2: before each write too. */
+  readonly watch?: number;
+}
+
 /** Remembers open files, as an engine that crashed closes none. */
 class TrackedStorage implements CustomStorage {
   readonly #storage: CustomStorage;
   readonly files = new Map<string, StorageFile>();
   /** The engine asks for it. */
   readonly reserveBytes: number;
+  readonly watch: number;
 
-  constructor(storage: CustomStorage) {
+  constructor(storage: LockedStorage) {
     this.#storage = storage;
     this.reserveBytes = storage.reserveBytes ?? 0;
+    this.watch = storage.watch ?? 0;
   }
 
   open(file: string): StorageFile {

@@ -1,7 +1,7 @@
 // One opening of a directory at a time: between processes, runtimes, namespaces and threads, with a lock of the system and without one.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import process from 'node:process';
@@ -195,6 +195,22 @@ test('a lock file alone is judged by what it says', needsFallback, () => withPat
     utimesSync(lock(path), sign, sign);
     assert.equal((await outcome(runChild(['try', path], withoutProgram))).code, expected);
   }
+}));
+
+test('a writer whose lock was taken away stops before it acknowledges or overwrites anything', needsFallback, () => withPath(async (path) => {
+  const overtaken = runChild(['goOn', path], withoutProgram);
+  assert.equal(await overtaken.line(), 'open');
+  rmSync(lock(path));
+  assert.equal((await outcome(runChild(['try', path], withoutProgram))).code, 'open');
+  writeFileSync(`${path}-go`, '');
+  assert.equal(await overtaken.line(), 'KV_LOCKED', 'strict');
+  assert.equal(await overtaken.line(), 'KV_LOCKED', 'relaxed');
+  await overtaken.ended;
+  const db = await open(path);
+  assert.equal(await db.get('held'), 1);
+  assert.equal(await db.count({ prefix: ['tried'] }), 30);
+  assert.equal((await db.verify()).ok, true);
+  await db.close();
 }));
 
 test('openSync does not wait for its own thread', () => withPath(async (path) => {

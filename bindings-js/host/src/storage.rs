@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::storage::{Storage, StorageFile, Watch};
 use mangrove_engine::{Error, Result};
 use wasm_bindgen::prelude::*;
 
@@ -28,6 +28,9 @@ extern "C" {
     /// [`Options::reserve_bytes`](mangrove_engine::Options::reserve_bytes) that suit it.
     #[wasm_bindgen(method, getter, js_name = reserveBytes)]
     pub fn reserve_bytes(this: &HostStorage) -> Option<u32>;
+    /// Whether others may write to its files in spite of its lock: then they are watched, if 2 before each write.
+    #[wasm_bindgen(method, getter)]
+    fn watch(this: &HostStorage) -> Option<u32>;
 
     /// `StorageFile` of the TypeScript API.
     pub type HostFile;
@@ -86,15 +89,22 @@ impl Drop for Handle {
 pub struct JsStorage {
     handle: Handle,
     beside_writer: bool,
+    watch: Watch,
 }
 
 impl JsStorage {
     /// A storage. `beside_writer`: somebody else may write to its files meanwhile.
     #[must_use]
     pub fn new(storage: HostStorage, beside_writer: bool) -> Self {
+        let watch = match storage.watch() {
+            Some(1) => Watch::Flushes,
+            Some(2) => Watch::Writes,
+            _ => Watch::Nothing,
+        };
         Self {
             handle: Handle::new(storage.into()),
             beside_writer,
+            watch,
         }
     }
 
@@ -147,6 +157,10 @@ impl Storage for JsStorage {
 
     fn is_beside_writer(&self) -> bool {
         self.beside_writer
+    }
+
+    fn watch(&self) -> Watch {
+        self.watch
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -241,6 +255,11 @@ impl StorageFile for JsFile {
 
     fn len(&self) -> Result<u64> {
         Ok(self.size.load(Ordering::Relaxed))
+    }
+
+    fn current_len(&self) -> Result<u64> {
+        self.ask_size()?;
+        self.len()
     }
 
     fn set_len(&self, len: u64) -> Result<()> {

@@ -139,6 +139,8 @@ class NodeFile implements FlushableFile {
 
 /** The files of one database's directory, which exists and is locked, unless they are only read. */
 export class NodeStorage implements CustomStorage {
+  /** Another opening is looked for before each write: locks do not hold on every file system. */
+  readonly watch = 2;
   readonly #directory: string;
   readonly #isReading: boolean;
 

@@ -1,5 +1,5 @@
 // A process that holds a database, tries to, leaves it open, or writes into one or restores it until it is killed.
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import process from 'node:process';
 import { open, restore } from 'mangrove-kv';
 
@@ -28,6 +28,17 @@ async function hold() {
   setInterval(() => {}, 1000);
 }
 
+/** Goes on once there is a file that says so. */
+async function goOn() {
+  const db = await open(path);
+  await db.set('held', 1);
+  say('open');
+  while (!existsSync(`${path}-go`)) await new Promise((resolve) => setTimeout(resolve, 10));
+  for (const write of [() => db.set('held', 2), () => db.set('held', 3, { durability: 'relaxed' }), () => db.close()]) {
+    say(await write().then(() => 'done', (error) => error.code));
+  }
+}
+
 /** Leaves it open with nothing more to do. */
 async function leave() {
   const db = await open(path);
@@ -54,4 +65,4 @@ async function restoreAgain() {
   for (;;) await restore(path, blob, { overwrite: true, onProgress: say });
 }
 
-await { try: tryToOpen, hold, leave, write, restore: restoreAgain }[mode]();
+await { try: tryToOpen, hold, goOn, leave, write, restore: restoreAgain }[mode]();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
+use mangrove_engine::storage::{FsStorage, Storage, StorageFile, Watch};
 use mangrove_engine::{Error, Result};
 
 use crate::store::DATA_FILE;
@@ -41,6 +41,10 @@ impl<S: Storage> Storage for SingleFile<S> {
         self.directory.is_beside_writer()
     }
 
+    fn watch(&self) -> Watch {
+        self.directory.watch()
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         self.directory.remove(&self.name_of(name))
     }
@@ -71,12 +75,16 @@ impl Storage for Aside {
         false
     }
 
+    fn watch(&self) -> Watch {
+        self.0.watch()
+    }
+
     fn remove(&self, name: &str) -> Result<()> {
         self.0.remove(&Self::name_of(name))
     }
 }
 
-/// Files for reading. Native writers are kept out, unless there is one already. A writer in Node sees no lock, so there may always be one.
+/// Files for reading. Writers are kept out, unless there is one already. One without a lock of the system sees none, so there may always be one.
 pub(crate) struct BesideWriters {
     locked: FsStorage,
     unlocked: FsStorage,

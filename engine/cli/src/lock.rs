@@ -17,7 +17,7 @@ const TAKEOVER_FILE: &str = "lock.takeover";
 /// A lock without content was created a moment ago, or its writer died right then.
 const EMPTY_LOCK_AGE: Duration = Duration::from_secs(5);
 /// A holder without a lock of the system shows every ten seconds that it lives.
-const SILENCE: Duration = Duration::from_secs(120);
+const SILENCE: Duration = Duration::from_mins(2);
 
 #[derive(Serialize, Deserialize)]
 struct Holder {
@@ -143,10 +143,15 @@ impl Holder {
 
 fn state_of(directory: &Path, file: &str) -> State {
     let path = directory.join(file);
-    let Ok(content) = fs::read(&path) else { return State::Gone };
+    let Ok(content) = fs::read(&path) else {
+        return State::Gone;
+    };
     let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
     // A time in the future is no age.
-    let age = modified.ok().and_then(|modified| modified.elapsed().ok()).unwrap_or_default();
+    let age = modified
+        .ok()
+        .and_then(|modified| modified.elapsed().ok())
+        .unwrap_or_default();
     let lives = |lives: bool| if lives { State::Held } else { State::Gone };
     let Ok(holder) = serde_json::from_slice::<Holder>(&content) else {
         return lives(age <= EMPTY_LOCK_AGE);
@@ -192,7 +197,12 @@ fn remove_stale(directory: &Path, content: &[u8]) -> io::Result<()> {
 fn lock_exclusive(directory: &Path) -> io::Result<Option<fs::File>> {
     use std::os::windows::fs::OpenOptionsExt;
     let mut options = fs::OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).share_mode(0);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .share_mode(0);
     match options.open(directory.join("lock.exclusive")) {
         Ok(file) => Ok(Some(file)),
         // ERROR_SHARING_VIOLATION
@@ -224,7 +234,11 @@ pub(crate) fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
             state => return Ok(state),
         }
         remove_stale(directory, &content)?;
-        Ok(if create(&path, &content)? { State::Gone } else { State::Held })
+        Ok(if create(&path, &content)? {
+            State::Gone
+        } else {
+            State::Held
+        })
     };
     match attempt() {
         Ok(State::Gone) => Ok(Some(DirectoryLock {

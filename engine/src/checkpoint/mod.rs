@@ -25,7 +25,7 @@ mod superblock;
 pub(crate) use buffer::BlockBuffer;
 pub(crate) use copies::{Copies, read_copies};
 pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
-pub(crate) use superblock::{AREA_BYTES, Found, Superblock, is_ours, read_all};
+pub(crate) use superblock::{AREA_BYTES, CLAIM_OFFSET, Found, SLOT_BYTES, Superblock, is_ours, read_all};
 
 /// Blocks that lie side by side are written together up to this many bytes.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! slot A at byte 0, slot B at byte 4096; a checkpoint with generation g writes slot g % 2
-//! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after
+//! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after, but for a claim (see `database::fence`) at +1024
 //!   0  [8]  magic "MANGROVE"
 //!   8  u16  format version, 2
 //!  10  u8   log2 of the allocation unit in bytes (9..=16)
@@ -16,7 +16,7 @@
 //!  88  u64  length of the file in units
 //!  96  u32  next collection id
 //! 100  u32  length of a half of the log in bytes, 0: no log
-//! 104  u64  epoch: number of times the database was opened for writing, as of this checkpoint
+//! 104  u64  session of the opening that wrote it, where openings watch for each other; else 0
 //! 112  u64  salt of the half of the log where commits after this checkpoint stand
 //! 120  [32] name of the key order, "bytewise" for that of the bytes, zero padded
 //! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
@@ -40,6 +40,8 @@ pub(crate) const FORMAT_VERSION: u16 = 2;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that belong to the two slots.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
+/// Where in a slot an opening leaves its claim.
+pub(crate) const CLAIM_OFFSET: usize = 1024;
 pub(super) const RECORD_BYTES: usize = 512;
 /// Longest file: any unit in it has a number below 2^48.
 const MAX_FILE_BYTES: u64 = 1 << 56;

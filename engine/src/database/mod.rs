@@ -29,6 +29,7 @@ mod collections;
 mod compact;
 mod cursor;
 mod feed;
+mod fence;
 mod history;
 mod layout;
 mod open;
@@ -334,7 +335,7 @@ impl Shared {
         }
         let writer = lock(&self.writer);
         match self.flush.failure() {
-            Some(cause) => Err(Error::Poisoned { cause }),
+            Some(cause) => Err(crate::log::refusal(&cause, self.pager.blocks.file())),
             None => Ok(writer),
         }
     }

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use super::collections::Collections;
+use super::fence::Fence;
 use super::{Collection, Config, DATA_FILE, Options, Published, Shared, Version, Writer};
 use crate::block::{BlockFile, Compression};
 use crate::cache::Pager;
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::key_order::{Order, OrderName};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
-use crate::storage::{Storage, StorageFile};
+use crate::storage::{Storage, StorageFile, Watch};
 use crate::sync::{Condvar, Mutex};
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
@@ -33,9 +34,27 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     if !create && !storage.exists(DATA_FILE)? {
         return Err(missing());
     }
-    let file = storage.open(DATA_FILE, create)?;
+    let mut file = storage.open(DATA_FILE, create)?;
+    let watch = if options.read_only {
+        Watch::Nothing
+    } else {
+        storage.watch()
+    };
+    let is_watched = watch != Watch::Nothing;
+    let start_fence = || {
+        is_watched
+            .then(|| Fence::new(&file, watch, session_of(options)))
+            .transpose()
+    };
+    let mut fence = start_fence()?;
     let superblocks = match read_all(&*file, DATA_FILE)? {
-        Found::NotCreated if create => vec![create_in(&*file, options)?],
+        Found::NotCreated if create => {
+            let created = create_in(&*file, options)?;
+            fence = start_fence()?;
+            // What the fence keeps is ours, and not another creation's.
+            check_created(&*file, &created)?;
+            vec![created]
+        }
         Found::NotCreated => return Err(missing()),
         Found::Superblocks(_) if options.exclusive => {
             return Err(Error::AlreadyExists {
@@ -45,9 +64,20 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         Found::Superblocks(list) => list,
     };
     superblocks[0].key_order.check(&order)?;
-    let log = open_log(storage, &superblocks[0], options)?;
+    let mut log = open_log(storage, &superblocks[0], options)?;
+    let unwatched = log.clone();
+    if let Some(fence) = &fence {
+        file = fence.watch(file, false);
+        log = log.map(|log| fence.watch(log, true));
+    }
     let mut shared = recover(&file, log.as_ref(), &superblocks, options)?;
     shared.config.beside_writer = storage.is_beside_writer();
+    if let Some(fence) = fence {
+        let mut writer = shared.lock_writer();
+        writer.superblock.epoch = fence.session;
+        let tail = writer.log.as_ref().map(Log::tail);
+        fence.begin(&superblocks[0], unwatched, tail);
+    }
     Ok(shared)
 }
 
@@ -156,8 +186,13 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     superblock.write(file)?;
     file.flush()?;
     // Some hosts have reported a write as done and kept nothing: what was written must be there.
+    check_created(file, &superblock)?;
+    Ok(superblock)
+}
+
+fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<()> {
     match read_all(file, DATA_FILE)? {
-        Found::Superblocks(list) if list.first() == Some(&superblock) => Ok(superblock),
+        Found::Superblocks(list) if list.first() == Some(superblock) => Ok(()),
         _ => Err(Error::Io {
             context: format!("creating {DATA_FILE}"),
             source: "the storage does not return what was written to it".to_owned(),

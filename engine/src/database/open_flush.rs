@@ -45,6 +45,7 @@ impl OpenFlush {
     /// # Errors
     /// The given one.
     pub fn finish(mut self, result: Result<()>) -> Result<()> {
+        let result = result.and_then(|()| self.shared.pager.blocks.file().check_owner());
         if let Some(turn) = self.turn.take() {
             self.shared.flush.end(&turn, &result);
             self.shared.publish_durable();

@@ -75,6 +75,16 @@ impl State {
     }
 }
 
+/// Why nothing is written to `file` after a failure.
+pub(crate) fn refusal(cause: &str, file: &dyn StorageFile) -> Error {
+    match file.check_owner() {
+        Err(error @ Error::Locked { .. }) => error,
+        _ => Error::Poisoned {
+            cause: cause.to_owned(),
+        },
+    }
+}
+
 /// The flushes of one database's log.
 pub(crate) struct GroupFlush {
     log: Option<Arc<dyn StorageFile>>,
@@ -193,7 +203,7 @@ impl GroupFlush {
                 return Ok(());
             }
             if let Some(cause) = &state.failed {
-                return Err(Error::Poisoned { cause: cause.clone() });
+                return Err(refusal(cause, data));
             }
             if state.running {
                 state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -217,7 +227,7 @@ impl GroupFlush {
             state = self.done.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if let Some(cause) = &state.failed {
-            return Err(Error::Poisoned { cause: cause.clone() });
+            return Err(refusal(cause, file));
         }
         state.running = true;
         drop(state);

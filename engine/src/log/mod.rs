@@ -29,11 +29,13 @@ mod operation;
 mod record;
 mod replay;
 mod salvage;
+mod tail;
 
-pub(crate) use flush::{GroupFlush, Turn};
+pub(crate) use flush::{GroupFlush, Turn, refusal};
 pub(crate) use operation::{Operation, Operations};
 pub(crate) use replay::{Replay, replay};
 pub(crate) use salvage::{LogStart, SalvagedLog, SalvagedRecord, salvage};
+pub(crate) use tail::Tail;
 
 use record::RecordInfo;
 
@@ -152,6 +154,8 @@ pub(crate) struct Log {
     unbegun: bool,
     /// Commits are refused until a checkpoint, because the log does not continue the state (see `database::open`).
     pub checkpoint_first: bool,
+    /// CRC of a record that stands where the log ended when it was read, and does not count.
+    void: Option<u32>,
     pub bytes_written: u64,
     pub records: u64,
     buffer: Vec<u8>,
@@ -183,6 +187,7 @@ impl Log {
             // A header that is there already says the same.
             unbegun: at.offset == HALF_HEADER_BYTES,
             checkpoint_first: false,
+            void: replayed.void,
             bytes_written: 0,
             records: 0,
             buffer: Vec::new(),
@@ -192,6 +197,17 @@ impl Log {
     /// Where a superblock that is written now finds what comes later. A half without a header can only be found from the one before.
     pub(crate) fn position(&self) -> Position {
         if self.unbegun { self.came_from } else { self.at }
+    }
+
+    /// Where the next record goes, for who watches that nobody else wrote there since the log was read.
+    pub(crate) fn tail(&self) -> Tail {
+        Tail {
+            at: self.start_of_half() + u64::from(self.at.offset),
+            salt: self.at.salt,
+            crc: self.at.crc,
+            half_bytes: self.half_bytes,
+            void: self.void,
+        }
     }
 
     /// Salt of the half that the next record goes to.

@@ -26,6 +26,8 @@ pub(crate) struct Replay {
     pub end: Position,
     /// Where the log was before it came to the half in which it ends; `end` itself if that is not known.
     pub came_from: Position,
+    /// CRC of a record that stands at the end and does not count.
+    pub void: Option<u32>,
 }
 
 impl Replay {
@@ -37,6 +39,7 @@ impl Replay {
                 return Err(damaged(first.start));
             }
             self.end = first.start;
+            self.void = Some(first.end.crc);
             self.records.truncate(count);
         }
         Ok(())
@@ -50,6 +53,7 @@ impl Replay {
             records: Vec::new(),
             end: position,
             came_from: position,
+            void: None,
         }
     }
 }

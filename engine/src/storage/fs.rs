@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Storage, StorageFile};
+use super::{Storage, StorageFile, Watch};
 use crate::error::{Error, Result};
 
 /// What the files are opened for.
@@ -215,6 +215,10 @@ impl Storage for FsStorage {
 
     fn is_beside_writer(&self) -> bool {
         self.access == Access::BesideWriter
+    }
+
+    fn watch(&self) -> Watch {
+        Watch::Flushes
     }
 
     fn remove(&self, name: &str) -> Result<()> {

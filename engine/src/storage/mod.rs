@@ -21,6 +21,18 @@ pub mod sim;
 pub use fs::FsStorage;
 pub use memory::MemoryStorage;
 
+/// What a database does about other openings that write to the same files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Watch {
+    /// Nothing: the storage keeps them out for sure.
+    #[default]
+    Nothing,
+    /// It looks for them when it begins to write, before strict commits and writes to the data file, and after each flush: the storage has a lock.
+    Flushes,
+    /// Before the records of all commits: there may be no lock that holds.
+    Writes,
+}
+
 /// One database's named files.
 pub trait Storage: Send + Sync {
     /// Opens `name` for reading and writing, exclusively, and creates it empty where it is missing and `create` is set.
@@ -39,6 +51,11 @@ pub trait Storage: Send + Sync {
     /// Whether files that are opened here may be written by somebody else meanwhile. Such a storage is for reading alone.
     fn is_beside_writer(&self) -> bool {
         false
+    }
+
+    /// What is to be done in case that the storage fails to keep other writers out.
+    fn watch(&self) -> Watch {
+        Watch::Nothing
     }
 
     /// Removes a file that is not open; missing files are no error.
@@ -74,12 +91,30 @@ pub trait StorageFile: Send + Sync {
     /// [`Error::Io`](crate::Error::Io).
     fn len(&self) -> Result<u64>;
 
+    /// Length of the file as somebody else may have made it.
+    ///
+    /// # Errors
+    /// As [`len`](Self::len).
+    #[doc(hidden)]
+    fn current_len(&self) -> Result<u64> {
+        self.len()
+    }
+
     /// Whether the file has no bytes.
     ///
     /// # Errors
     /// As [`len`](Self::len).
     fn is_empty(&self) -> Result<bool> {
         Ok(self.len()? == 0)
+    }
+
+    /// Whether no other opening wrote to the files meanwhile, as far as that is watched.
+    ///
+    /// # Errors
+    /// [`Error::Locked`](crate::Error::Locked) if one did.
+    #[doc(hidden)]
+    fn check_owner(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Cuts or extends (with zeros) the file.

@@ -66,6 +66,9 @@ impl WriteTransaction<'_> {
             .as_mut()
             .filter(|capture| capture.is_volatile)
             .map(Capture::take);
+        if durability == Durability::Strict {
+            shared.pager.blocks.file().check_owner()?;
+        }
         let mut route = self.route(durability);
         if matches!(route, Route::Log)
             && let Err(error) = self.append()

@@ -1,0 +1,39 @@
+//! Where the log ended when it was read.
+
+use super::record;
+use crate::error::Result;
+use crate::storage::StorageFile;
+
+/// The place where the next record goes.
+pub(crate) struct Tail {
+    /// Offset in the file.
+    pub(super) at: u64,
+    pub(super) salt: u64,
+    /// CRC of the record before.
+    pub(super) crc: u32,
+    pub(super) half_bytes: u32,
+    /// CRC of a record that stands there and does not count.
+    pub(super) void: Option<u32>,
+}
+
+impl Tail {
+    /// Whether somebody has appended a record since.
+    pub(crate) fn has_grown(&self, file: &dyn StorageFile) -> Result<bool> {
+        let room = file
+            .current_len()?
+            .saturating_sub(self.at)
+            .min(u64::from(self.half_bytes));
+        if room < record::HEADER_BYTES as u64 {
+            return Ok(false);
+        }
+        let mut bytes = vec![0; record::HEADER_BYTES];
+        file.read_at(self.at, &mut bytes)?;
+        let Some(len) = record::claimed_len(self.salt, &bytes).filter(|len| *len as u64 <= room) else {
+            return Ok(false);
+        };
+        bytes.resize(len, 0);
+        file.read_at(self.at, &mut bytes)?;
+        let found = record::decode(self.salt, self.half_bytes as usize, &bytes);
+        Ok(found.is_some_and(|found| found.info.previous_crc == self.crc && Some(found.crc) != self.void))
+    }
+}

@@ -1,0 +1,311 @@
+//! Proves that of several openings of the same files, with no lock between them, none loses in silence what another acknowledged: either a commit is
+//! there when the database is opened again, or it was refused with [`Error::Locked`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mangrove_engine::storage::{Storage, StorageFile, Watch};
+use mangrove_engine::{Database, Durability, Error, Options};
+use proptest::prelude::*;
+
+type Bytes = Arc<Mutex<Vec<u8>>>;
+
+/// Files that anybody may open at any time.
+#[derive(Clone, Default)]
+struct Unlocked {
+    files: Arc<Mutex<BTreeMap<String, Bytes>>>,
+    watch: Watch,
+}
+
+struct UnlockedFile(Bytes);
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Storage for Unlocked {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>, Error> {
+        let mut files = lock(&self.files);
+        if !create && !files.contains_key(name) {
+            return Err(Error::NotFound { what: name.to_owned() });
+        }
+        Ok(Arc::new(UnlockedFile(Arc::clone(
+            files.entry(name.to_owned()).or_default(),
+        ))))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool, Error> {
+        Ok(lock(&self.files).contains_key(name))
+    }
+
+    fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        lock(&self.files).remove(name);
+        Ok(())
+    }
+}
+
+impl StorageFile for UnlockedFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
+        let bytes = lock(&self.0);
+        let start = offset as usize;
+        let part = bytes.get(start..start + into.len()).ok_or_else(|| Error::Io {
+            context: "reading".to_owned(),
+            source: "end of file".to_owned(),
+        })?;
+        into.copy_from_slice(part);
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
+        let mut bytes = lock(&self.0);
+        let (start, end) = (offset as usize, offset as usize + from.len());
+        if bytes.len() < end {
+            bytes.resize(end, 0);
+        }
+        bytes[start..end].copy_from_slice(from);
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64, Error> {
+        Ok(lock(&self.0).len() as u64)
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), Error> {
+        lock(&self.0).resize(len as usize, 0);
+        Ok(())
+    }
+}
+
+fn open(storage: &Unlocked) -> Result<Database, Error> {
+    let options = Options {
+        log_bytes: 32 << 10,
+        node_bytes: 1024,
+        unit_bytes: 512,
+        ..Options::default()
+    };
+    Database::open(Arc::new(storage.clone()), options)
+}
+
+fn set(database: &Database, key: u32, value: &[u8], durability: Durability) -> Result<(), Error> {
+    let mut transaction = database.begin()?;
+    transaction.set("", &key.to_be_bytes(), value)?;
+    transaction.commit(durability).map(|_| ())
+}
+
+fn get(database: &Database, key: u32) -> Option<Vec<u8>> {
+    let snapshot = database.snapshot();
+    let collection = snapshot.collection("")?;
+    collection.get(&key.to_be_bytes()).expect("what is there can be read")
+}
+
+fn is_locked<T>(result: Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Locked { .. }))
+}
+
+/// What the first and the second do before the second takes over, and what the second does then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Nothing,
+    Strict,
+    Relaxed,
+    Checkpoint,
+    Close,
+}
+
+const STEPS: [Step; 5] = [
+    Step::Nothing,
+    Step::Strict,
+    Step::Relaxed,
+    Step::Checkpoint,
+    Step::Close,
+];
+
+fn take(step: Step, database: Database, key: u32) -> Option<Database> {
+    match step {
+        Step::Nothing => {}
+        Step::Strict => set(&database, key, b"strict", Durability::Strict).expect("it is alone"),
+        Step::Relaxed => set(&database, key, b"relaxed", Durability::Relaxed).expect("it is alone"),
+        Step::Checkpoint => {
+            set(&database, key, b"checkpoint", Durability::None).expect("it is alone");
+            database.checkpoint().expect("it is alone");
+        }
+        Step::Close => {
+            set(&database, key, b"closed", Durability::None).expect("it is alone");
+            database.close().expect("it is alone");
+            return None;
+        }
+    }
+    Some(database)
+}
+
+#[test]
+fn who_was_first_is_refused_once_another_took_over() {
+    for watch in [Watch::Flushes, Watch::Writes] {
+        for before in STEPS.into_iter().filter(|step| *step != Step::Close) {
+            for after in STEPS
+                .into_iter()
+                .filter(|step| !matches!(step, Step::Nothing | Step::Relaxed))
+            {
+                for large in [false, true] {
+                    let storage = Unlocked {
+                        watch,
+                        ..Unlocked::default()
+                    };
+                    let first = take(before, open(&storage).unwrap(), 0).expect("it stays open");
+                    let second = open(&storage).unwrap();
+                    let second = take(after, second, 1);
+                    let value = vec![7; if large { 4000 } else { 4 }];
+                    let context = format!("{watch:?} {before:?} {after:?} {large}");
+                    assert!(is_locked(set(&first, 2, &value, Durability::Strict)), "{context}");
+                    assert!(
+                        is_locked(set(&first, 3, &value, Durability::Strict)),
+                        "{context}: later too"
+                    );
+                    assert!(
+                        is_locked(set(&first, 3, &value, Durability::Relaxed)),
+                        "{context}: later too"
+                    );
+                    assert_eq!(
+                        get(&first, 0).is_some(),
+                        before != Step::Nothing,
+                        "{context}: reading goes on"
+                    );
+                    drop(first);
+                    if let Some(second) = second {
+                        set(&second, 4, b"on", Durability::Strict).expect(&context);
+                    }
+                    let again = open(&storage).unwrap();
+                    assert!(get(&again, 1).is_some(), "{context}");
+                    assert_eq!(get(&again, 2), None, "{context}");
+                    assert!(again.verify().expect("it can be read").problems.is_empty(), "{context}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_opened_second_is_refused_if_the_first_went_on() {
+    for watch in [Watch::Flushes, Watch::Writes] {
+        for before in STEPS.into_iter().filter(|step| *step != Step::Close) {
+            for after in STEPS.into_iter().filter(|step| *step != Step::Nothing) {
+                let storage = Unlocked {
+                    watch,
+                    ..Unlocked::default()
+                };
+                let first = take(before, open(&storage).unwrap(), 0).expect("it stays open");
+                let second = open(&storage).unwrap();
+                let first = take(after, first, 1);
+                let context = format!("{watch:?} {before:?} {after:?}");
+                assert!(is_locked(set(&second, 2, b"x", Durability::Strict)), "{context}");
+                drop(second);
+                let again = open(&storage).unwrap();
+                assert!(get(&again, 1).is_some(), "{context}");
+                drop((first, again));
+            }
+        }
+    }
+}
+
+#[test]
+fn opening_and_reading_disturb_nobody() {
+    let storage = Unlocked {
+        watch: Watch::Writes,
+        ..Unlocked::default()
+    };
+    let first = open(&storage).unwrap();
+    set(&first, 1, b"a", Durability::Strict).unwrap();
+    let contents = || {
+        lock(&storage.files)
+            .iter()
+            .map(|(name, bytes)| (name.clone(), lock(bytes).clone()))
+            .collect::<Vec<_>>()
+    };
+    let before = contents();
+    for _ in 0..3 {
+        let second = open(&storage).unwrap();
+        assert!(get(&second, 1).is_some());
+        set(&first, 1, b"a", Durability::None).unwrap();
+    }
+    assert_eq!(contents(), before);
+    set(&first, 2, b"b", Durability::Strict).unwrap();
+    first.close().unwrap();
+}
+
+#[derive(Clone, Debug)]
+enum Action {
+    Open(usize),
+    Set(usize, Step, bool),
+    Checkpoint(usize),
+    Close(usize),
+    Drop(usize),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let who = 0..3usize;
+    prop_oneof![
+        2 => who.clone().prop_map(Action::Open),
+        8 => (who.clone(), prop_oneof![Just(Step::Strict), Just(Step::Relaxed), Just(Step::Nothing)], prop::bool::weighted(0.2))
+            .prop_map(|(who, step, large)| Action::Set(who, step, large)),
+        1 => who.clone().prop_map(Action::Checkpoint),
+        1 => who.clone().prop_map(Action::Close),
+        1 => who.prop_map(Action::Drop),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn no_acknowledged_strict_commit_is_lost(actions in prop::collection::vec(action(), 1..60)) {
+        let storage = Unlocked { watch: Watch::Writes, ..Unlocked::default() };
+        let mut openings: [Option<Database>; 3] = [None, None, None];
+        let mut acknowledged = Vec::new();
+        for (key, action) in actions.into_iter().enumerate() {
+            let key = key as u32;
+            match action {
+                Action::Open(who) => {
+                    openings[who] = None;
+                    openings[who] = Some(open(&storage).unwrap());
+                }
+                Action::Set(who, step, large) => {
+                    let Some(database) = &openings[who] else { continue };
+                    let durability = match step {
+                        Step::Strict => Durability::Strict,
+                        Step::Relaxed => Durability::Relaxed,
+                        _ => Durability::None,
+                    };
+                    match set(database, key, &vec![1; if large { 5000 } else { 10 }], durability) {
+                        Ok(()) if durability == Durability::Strict => acknowledged.push(key),
+                        Ok(()) => {}
+                        Err(error) => prop_assert!(matches!(error, Error::Locked { .. }), "{error}"),
+                    }
+                }
+                Action::Checkpoint(who) => {
+                    if let Some(Err(error)) = openings[who].as_ref().map(Database::checkpoint) {
+                        prop_assert!(matches!(error, Error::Locked { .. }), "{error}");
+                    }
+                }
+                Action::Close(who) => {
+                    if let Some(Err(error)) = openings[who].take().map(Database::close) {
+                        prop_assert!(matches!(error, Error::Locked { .. }), "{error}");
+                    }
+                }
+                Action::Drop(who) => openings[who] = None,
+            }
+        }
+        drop(openings);
+        let again = open(&storage).unwrap();
+        for key in acknowledged {
+            prop_assert!(get(&again, key).is_some(), "{key} is lost");
+        }
+        prop_assert!(again.verify().unwrap().problems.is_empty());
+    }
+}
