@@ -253,6 +253,26 @@ export function encodeAny(key: Key | Bound<Key>, max?: symbol): Uint8Array {
   }
 }
 
+/** Short texts of ASCII that elements were: neighbours have most of theirs in common, and what is not made is not collected. */
+const known = new Array<string>(512).fill('');
+const MAX_KNOWN = 24;
+
+function readElement(bytes: Uint8Array, from: number, to: number): string {
+  const length = to - from;
+  if (length === 0 || length > MAX_KNOWN) return readString(bytes, from, to);
+  const place = (length * 31 + bytes[from]! * 7 + bytes[to - 1]! * 3 + bytes[from + (length >> 1)]!) & (known.length - 1);
+  const text = known[place]!;
+  if (text.length === length) {
+    let same = 0;
+    while (same < length && text.charCodeAt(same) === bytes[from + same]) same++;
+    if (same === length) return text;
+  }
+  const made = readString(bytes, from, to);
+  // Others are shorter than their bytes.
+  if (made.length === length) known[place] = made;
+  return made;
+}
+
 const NO_BYTES = new Uint8Array(0);
 
 /** Reads keys from parts of buffers. It runs no code of anybody else's, so one is enough. */
@@ -288,7 +308,7 @@ class KeyReader {
       case TAG_NUMBER: return this.double();
       case TAG_DATE: return new Date(this.double());
       case TAG_BIGINT: return this.bigint();
-      case TAG_STRING: return this.content(depth, readString);
+      case TAG_STRING: return this.content(depth, depth === 0 ? readString : readElement);
       case TAG_BINARY: return this.content(depth, copyOf);
       case TAG_ARRAY: return this.array(depth);
       default: throw corrupt();
