@@ -26,7 +26,8 @@ fn pairs<'a>(name: &'a str, payload: &'a Value) -> Result<impl ExactSizeIterator
 /// A number from 0 to 2^53 - 1.
 fn whole(json: &Value) -> Option<u64> {
     let number = json.as_f64()?;
-    (is_safe_integer(number) && number >= 0.0 && number.is_sign_positive()).then_some(number as u64)
+    let is_whole = is_safe_integer(number) && number.is_sign_positive();
+    is_whole.then(|| u64::try_from(number as i64).ok()).flatten()
 }
 
 impl Writer {
