@@ -106,7 +106,7 @@ fn get(database: &Database, key: u32) -> Option<Vec<u8>> {
     collection.get(&key.to_be_bytes()).expect("what is there can be read")
 }
 
-fn is_locked<T>(result: Result<T, Error>) -> bool {
+fn is_locked<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Locked { .. }))
 }
 
@@ -164,13 +164,13 @@ fn who_was_first_is_refused_once_another_took_over() {
                     let second = take(after, second, 1);
                     let value = vec![7; if large { 4000 } else { 4 }];
                     let context = format!("{watch:?} {before:?} {after:?} {large}");
-                    assert!(is_locked(set(&first, 2, &value, Durability::Strict)), "{context}");
+                    assert!(is_locked(&set(&first, 2, &value, Durability::Strict)), "{context}");
                     assert!(
-                        is_locked(set(&first, 3, &value, Durability::Strict)),
+                        is_locked(&set(&first, 3, &value, Durability::Strict)),
                         "{context}: later too"
                     );
                     assert!(
-                        is_locked(set(&first, 3, &value, Durability::Relaxed)),
+                        is_locked(&set(&first, 3, &value, Durability::Relaxed)),
                         "{context}: later too"
                     );
                     assert_eq!(
@@ -205,7 +205,7 @@ fn who_opened_second_is_refused_if_the_first_went_on() {
                 let second = open(&storage).unwrap();
                 let first = take(after, first, 1);
                 let context = format!("{watch:?} {before:?} {after:?}");
-                assert!(is_locked(set(&second, 2, b"x", Durability::Strict)), "{context}");
+                assert!(is_locked(&set(&second, 2, b"x", Durability::Strict)), "{context}");
                 drop(second);
                 let again = open(&storage).unwrap();
                 assert!(get(&again, 1).is_some(), "{context}");

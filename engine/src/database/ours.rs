@@ -78,6 +78,6 @@ mod tests {
             }
         }
         assert!(!is_ours(DATA_FILE, &[0; 8193]), "nothing is created so long");
-        assert!(is_ours(LOG_FILE, &[0; 100_000]), "the first half was not begun");
+        assert!(is_ours(LOG_FILE, &vec![0; 100_000]), "the first half was not begun");
     }
 }
