@@ -312,7 +312,7 @@ test('adapters', () => withDatabase(async (db) => {
   const keys = each(NO_KEYS);
   const keyv: Rows = {
     get: keys, has: keys, delete: keys, getMany: each(NO_LIST), hasMany: each(NO_LIST), deleteMany: each(NO_LIST),
-    set: [...each(NO_KEYS, 1), ['a', undefined], ['a', 1, '5'], ['a', 1, NaN]], setMany: [...each(NO_LIST), [[5]], [[null]], [[{}]]],
+    set: [...each(NO_KEYS, 1), ['a', undefined], ['a', () => 1]], setMany: [...each(NO_LIST), [[5]], [[null]], [[{}]]],
     clear: NOTHING, iterator: NOTHING,
   };
   await checkAll(keyv, () => new KeyvMangrove(of), []);

@@ -86,8 +86,9 @@ export class KeyvMangrove {
 
   /** Tells of each key whether there was an entry, each in a commit of its own; to Keyv 5, of all or none, whether there was any. */
   async deleteMany(keys: string[]): Promise<boolean[] | boolean> {
-    if (this.#isKeyv5) return await this.#collection.deleteMany(keys) > 0;
-    return Promise.all(keys.map((key) => this.delete(key)));
+    const all = this.#keysOf(keys);
+    if (this.#isKeyv5) return await this.#collection.deleteMany(all) > 0;
+    return Promise.all(all.map((key) => this.#collection.delete(key)));
   }
 
   /** Removes what belongs to the namespace, or everything if there is none. */
@@ -102,11 +103,13 @@ export class KeyvMangrove {
   }
 
   #keyOf(key: string): string {
+    if (typeof key !== 'string') throw new KvError('KV_INVALID_KEY', 'a key of Keyv has to be a string');
     return this.#isKeyv5 ? key : this.#prefix(this.namespace) + key;
   }
 
   #keysOf(keys: string[]): string[] {
-    return keys.map((key) => this.#keyOf(key));
+    if (!Array.isArray(keys)) throw new KvError('KV_INVALID_ARGUMENT', 'the keys have to be an array');
+    return (keys as string[]).map((key) => this.#keyOf(key));
   }
 
   #range(namespace: string | undefined): { prefix?: string } {
