@@ -208,6 +208,8 @@ test('when an entry expires is a number of milliseconds, or a date, or never', (
     assert.throws(() => db.batch().set('a', 1, { expireIn } as never), code('KV_INVALID_ARGUMENT'));
     await rejects(db.batch([{ type: 'set', key: 'a', value: 1, expireIn } as never]), 'KV_INVALID_ARGUMENT');
     assert.throws(() => db.sync.set('a', 1, { expireIn } as never), code('KV_INVALID_ARGUMENT'));
+    await rejects(db.update('a', () => 1, { expireIn } as never), 'KV_INVALID_ARGUMENT');
+    assert.throws(() => db.sync.update('a', () => 1, { expireIn } as never), code('KV_INVALID_ARGUMENT'));
   }
   for (const expireAt of [null, true, '2030-01-01', NaN, Infinity, -Infinity, new Date(NaN), {}, 5n]) {
     await rejects(db.set('a', 1, { expireAt } as never), 'KV_INVALID_ARGUMENT');

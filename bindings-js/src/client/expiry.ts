@@ -22,7 +22,7 @@ function toTime(name: string, at: unknown): number {
 
 /** As `toExpiry`, for an entry that takes the place of another: unless a time is given it keeps that one's. */
 export function toNewExpiry(options: Expiry | undefined, expireIn: number | undefined, before: { readonly expiresAt?: number } | undefined): number {
-  const isGiven = (options?.expireIn ?? options?.expireAt ?? expireIn) !== undefined;
+  const isGiven = [options?.expireIn, options?.expireAt, expireIn].some((time) => time !== undefined);
   return isGiven ? toExpiry(options, expireIn) : before?.expiresAt ?? 0;
 }
 
