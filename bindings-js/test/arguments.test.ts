@@ -50,6 +50,7 @@ const reads = (ranges: readonly Arguments[]): Rows => ({
   rank: [...each(NO_KEYS), ...after('a', ranges)],
 });
 
+const RENAMES: Arguments[] = [...each(NO_NAME, 'to'), ...each(NO_NAME).map(([to]) => ['from', to])];
 const READS: Rows = { ...reads(ASYNC_RANGES), forEach: [...each(NO_FUNCTION), ...after(() => 1, ASYNC_RANGES)] };
 
 const writes = (ranges: readonly Arguments[]): Rows => ({
@@ -89,6 +90,7 @@ const DATABASE: Rows = {
   collection: [...each(NO_NAME), ...after('c', COLLECTION)],
   collections: NOTHING,
   dropCollection: each(NO_NAME),
+  renameCollection: RENAMES,
   batch: [[undefined], ...each(NO_LIST.slice(1)), ...OPERATIONS.map((op) => [[op]]), ...withWriteOptions([])],
   transaction: [...each(NO_FUNCTION), ...after(() => 1, TRANSACTION)],
   tryTransaction: [...each(NO_FUNCTION), ...after(() => 1, TRANSACTION)],
@@ -113,6 +115,7 @@ const TRANSACTION_ROWS: Rows = {
   ...READS, ...writes(ASYNC_RANGES), ...INTERNAL,
   collection: each(NO_COLLECTION),
   dropCollection: each(NO_NAME),
+  renameCollection: RENAMES,
   savepoint: NOTHING,
   commit: withWriteOptions(), tryCommit: withWriteOptions(),
   rollback: 'any reason will do',
@@ -137,8 +140,9 @@ const SYNC_DATABASE: Rows = {
   ...reads(RANGES), ...writes(RANGES),
   collection: [...each(NO_COLLECTION), ...after('c', COLLECTION)],
   transaction: [...each(NO_FUNCTION), [async () => 1], ...withWriteOptions(() => 1)],
-  flush: NOTHING, close: NOTHING,
+  snapshot: NOTHING, flush: NOTHING, close: NOTHING,
 };
+const SYNC_SNAPSHOT: Rows = { ...reads(RANGES), collection: each(NO_COLLECTION) };
 
 /** The names of an object's methods, inherited ones too. */
 function methodsOf(object: object): string[] {
@@ -236,7 +240,11 @@ test('an iterator of commits', () => withDatabase((db) => checkAll({ next: NOTHI
 test('a subscription', () => withDatabase((db) => checkAll({ unsubscribe: NOTHING }, () => db.subscribe({}, () => undefined), [])));
 test('the synchronous API', () => withDatabase((db) => checkAll(SYNC_DATABASE, () => db.sync, 'all')));
 test('a collection of the synchronous API', () => withDatabase((db) => checkAll({ ...reads(RANGES), ...writes(RANGES) }, () => db.sync.collection('c'), 'all')));
-test('a snapshot, synchronously', () => withDatabase((db) => checkAll(reads(RANGES), () => db.snapshot().sync, 'all')));
+test('a snapshot, synchronously', () => withDatabase((db) => checkAll(SYNC_SNAPSHOT, () => db.snapshot().sync, 'all')));
+test('a snapshot of the synchronous API', () => withDatabase(async (db) => {
+  using snapshot = db.sync.snapshot();
+  await checkAll({ ...SYNC_SNAPSHOT, close: NOTHING }, () => snapshot, 'all');
+}));
 test('a synchronous transaction', () => withDatabase(async (db) => {
   const rows = { ...reads(RANGES), ...writes(RANGES), collection: each(NO_COLLECTION) };
   for (const [name, row] of Object.entries(rows)) {
@@ -258,7 +266,7 @@ test('the functions of the package', () => withDatabase(async () => {
     openSync: [...each(PATHS), ...OPEN],
     destroy: [...each(PATHS), ...withOptions('x'), ['x', { storage: 'opfs' }]],
     list: [...withOptions(), [{ storage: 5 }]],
-    restore: [...each(PATHS, new Blob([])), ...each([undefined, null, 5, 'x', {}]).map(([backup]) => ['x', backup]), ...withOptions('x', new Blob([])), ['x', new Blob([]), { overwrite: 1 }], ['x', new Blob([]), { wasm: 5 }], ['x', new Blob([]), { onProgress: 5 }]],
+    restore: [...each(PATHS, new Blob([])), ...each([undefined, null, 5, {}]).map(([backup]) => ['x', backup]), ...withOptions('x', new Blob([])), ['x', new Blob([]), { overwrite: 1 }], ['x', new Blob([]), { wasm: 5 }], ['x', new Blob([]), { onProgress: 5 }]],
     recover: [...each(PATHS, 'y'), ...each(PATHS).map(([into]) => ['x', into]), ...withOptions('x', 'y'), ['x', 'y', { storage: 5 }], ['x', 'y', { onProgress: 5 }]],
     checkSupport: NOTHING, persist: NOTHING, estimate: NOTHING,
     compareKeys: [...each(NO_KEYS, 1), ...each(NO_KEYS).map(([key]) => [1, key])],
