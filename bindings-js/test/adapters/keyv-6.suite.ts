@@ -1,33 +1,276 @@
-// The test suite of Keyv 6 for storage adapters, on the store alone and below Keyv; vitest runs it.
+// The contract of Keyv 6 with a storage adapter: each scenario runs over Keyv's own Map store and over ours, below Keyv or without it, and
+// has to give the same answers; vitest runs it.
 import Keyv5 from 'keyv';
-import Keyv from 'keyv-6';
-import type { KeyvStorageAdapter } from 'keyv-6';
+import Keyv, { detectKeyvStorage, KeyvMemoryAdapter } from 'keyv-6';
+import type { KeyvOptions, KeyvStorageAdapter } from 'keyv-6';
 import { keyCodecs, open } from 'mangrove-kv';
+import type { Collection } from 'mangrove-kv';
 import { KeyvMangrove } from 'mangrove-kv/keyv';
-import * as vitest from 'vitest';
-import { keyvIteratorTests, keyvTestSuite, storageTestSuite } from './keyv-6/index.ts';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { chance } from '../support/kit.ts';
+
+const HOUR = 3_600_000;
+const VALUES = [
+  'text', '', ':colon', ':base64:AAAA', 'null', '\u0000\n"\\', 'ä漢😀', 'long '.repeat(4000), 0, -1.5, 1e300, Number.MAX_SAFE_INTEGER, 2n ** 70n,
+  true, false, null, [], [null, [1, ['a']]], {}, { a: { b: [{ c: null }] }, '': 0, expires: 1, value: 2 },
+];
+const KEYS = ['k', ' ', ':', '::', 'a:b', 'a::b', '%3A', '__proto__', 'constructor', 'ä漢😀', '\u0000', 'b:k', '/../', 'x'.repeat(1000)];
+const NAMESPACES = ['a', 'b', 'ab', 'a:b', 'a%3Ab', 'ä', 'constructor'];
+/** Without its own check of expiry Keyv relies on the store's, and asks its `has`; without serialization the store is given objects. */
+const MODES: readonly KeyvOptions[] = [{}, { checkExpired: false }, { checkExpired: false, serialization: false }];
+
+/** Gives stores that share their entries, each with a namespace of its own. */
+type Stores = (namespace?: string) => KeyvStorageAdapter;
+type Keyvs = (options?: KeyvOptions) => Keyv;
+/** A scenario gets one with the namespace `n`, and what makes others that share its entries. */
+type Scenarios = readonly (readonly [name: string, run: (keyv: Keyv, make: Keyvs) => Promise<unknown>, answers: unknown])[];
 
 const db = await open('test', { storage: 'memory' });
-vitest.afterAll(() => db.close());
+let collections = 0;
+const newCollection = (): Collection<string, unknown> => db.collection<string, unknown>(`c${collections++}`, { key: keyCodecs.string });
 // The type of Keyv asks for an emitter of events, Keyv itself does not.
-const store = () => new KeyvMangrove(db.collection<string, unknown>('cache', { key: keyCodecs.string })) as unknown as KeyvStorageAdapter;
+const over = (collection: Collection<string, unknown>, namespace?: string): KeyvStorageAdapter =>
+  Object.assign(new KeyvMangrove(collection), { namespace }) as unknown as KeyvStorageAdapter;
 
-keyvTestSuite(vitest.it, Keyv, store);
-keyvIteratorTests(vitest.it, Keyv, store);
-storageTestSuite(vitest.it, store);
+function storesOf(name: string): Stores {
+  const [map, collection] = [new Map<string, unknown>(), newCollection()];
+  return (namespace) => (name === 'Map' ? new KeyvMemoryAdapter(map, namespace === undefined ? {} : { namespace }) : over(collection, namespace));
+}
 
-vitest.it('what Keyv 5 stored in a namespace Keyv 6 finds there', async ({ expect }) => {
-  const before = new Keyv5({ store: store(), namespace: 'upgraded' });
-  await before.set('a', { n: 1 }, 0.5 + 3_600_000);
+const keyvsOf = (name: string, mode: KeyvOptions, stores = storesOf(name)): Keyvs => (options) => new Keyv({ store: stores(), ...mode, ...options });
+/** For what is called the same of a store as of Keyv. */
+const aloneOf = (name: string, stores = storesOf(name)): Keyvs => (options) => stores(options?.namespace) as unknown as Keyv;
+
+/** A Map has the order of insertion, a database that of keys, and the contract none. */
+async function entriesOf(from: Keyv | KeyvStorageAdapter): Promise<[string, unknown][]> {
+  const entries: [string, unknown][] = [];
+  for await (const [key, value] of from.iterator!()) entries.push([key as string, value]);
+  return entries.sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+const each = (...keys: string[]): { key: string; value: string }[] => keys.map((key) => ({ key, value: key }));
+const pass = (ms: number): void => void vi.setSystemTime(Date.now() + ms);
+
+beforeAll(() => void vi.useFakeTimers({ toFake: ['Date'], now: 1_900_000_000_000 }));
+afterAll(() => (vi.useRealTimers(), db.close()));
+
+const ofBoth: Scenarios = [
+  ['values come back as they were', async (keyv) => {
+    for (const [n, value] of VALUES.entries()) expect(await keyv.set(`k${n}`, value)).toBe(true);
+    return Promise.all(VALUES.map((_, n) => keyv.get(`k${n}`)));
+  }, VALUES],
+  ['what is missing is undefined, and false', async (keyv) => {
+    await keyv.set('kk', 1);
+    return [await keyv.get('k'), await keyv.has('k'), await keyv.delete('k'), await keyv.get('kkk'), await keyv.get('kk')];
+  }, [undefined, false, false, undefined, 1]],
+  ['any string is a key', async (keyv) => {
+    for (const [n, key] of KEYS.entries()) await keyv.set(key, n);
+    return [await keyv.getMany(KEYS), new Map(await entriesOf(keyv)), await keyv.deleteMany(KEYS), await entriesOf(keyv)];
+  }, [[...KEYS.keys()], new Map(KEYS.map((key, n) => [key, n])), KEYS.map(() => true), []]],
+  ['answers for many keys have the order of the keys', async (keyv) => {
+    await keyv.setMany<unknown>([{ key: 'b', value: false }, { key: 'a', value: 0 }, { key: 'c', value: null }]);
+    const keys = ['c', 'x', 'a', 'b', 'c'];
+    return [await keyv.getMany(keys), await keyv.hasMany(keys), await keyv.getMany([]), await keyv.hasMany([])];
+  }, [[null, undefined, 0, false, null], [true, false, true, true, true], [], []]],
+  ['of many entries each is answered, and the last of a key stays', async (keyv) =>
+    [await keyv.setMany([{ key: 'a', value: 1 }, { key: 'b', value: 2 }, { key: 'a', value: 3 }]), await keyv.setMany([]), await entriesOf(keyv)],
+  [[true, true, true], [], [['a', 3], ['b', 2]]]],
+  ['deleting tells of each key whether there was an entry, and leaves the others', async (keyv) => {
+    await keyv.setMany(each('a', 'b', 'c', 'e'));
+    const one = [await keyv.delete('e'), await keyv.delete('e'), await keyv.delete('x')];
+    return [one, await keyv.deleteMany(['c', 'x', 'a', 'c']), await keyv.deleteMany([]), await entriesOf(keyv)];
+  }, [[true, false, false], [true, false, true, false], [], [['b', 'b']]]],
+  ['namespaces are apart, whatever is asked', async (keyv, make) => {
+    const others = NAMESPACES.map((namespace) => make({ namespace }));
+    for (const other of others) await other.setMany(each('k', 'n:k'));
+    const before = [await keyv.get('k'), await keyv.getMany(['k', 'b:k']), await keyv.has('k'), await keyv.hasMany(['k', 'n:k']), await entriesOf(keyv)];
+    const removed = [await keyv.delete('k'), await keyv.deleteMany(['k', 'a:k']), await keyv.clear()];
+    return [before, removed, (await Promise.all(others.map((other) => other.hasMany(['k', 'n:k'])))).flat()];
+  }, [[undefined, [undefined, undefined], false, [false, false], []], [false, [false, false], undefined], NAMESPACES.flatMap(() => [true, true])]],
+  ['clear empties its namespace only, or without one everything', async (_, make) => {
+    const keyvs = [...NAMESPACES.map((namespace) => make({ namespace })), make()];
+    for (const keyv of keyvs) await keyv.setMany(each('k', 'k2'));
+    const left: boolean[][] = [];
+    for (const keyv of keyvs) {
+      await keyv.clear();
+      left.push((await Promise.all(keyvs.map((other) => other.hasMany(['k', 'k2'])))).flat());
+    }
+    return left;
+  }, [...NAMESPACES, ''].map((_, n, all) => all.flatMap((_, other) => [other > n, other > n]))],
+  ['the namespace of an instance may change', async (keyv, make) => {
+    await keyv.set('k', 'in n');
+    keyv.namespace = 'b';
+    const other = await keyv.get('k');
+    await keyv.set('k', 'in b');
+    keyv.namespace = 'n';
+    return [other, await keyv.get('k'), await entriesOf(keyv), await make({ namespace: 'b' }).get('k')];
+  }, [undefined, 'in n', [['k', 'in n']], 'in b']],
+  ['the iterator has each entry of its namespace once, however many', async (keyv, make) => {
+    for (const namespace of ['n1', 'n:1', '']) await make({ namespace }).set('k', 1);
+    await keyv.setMany(each(...Array.from({ length: 2000 }, (_, n) => `k${n}`)));
+    const entries = await entriesOf(keyv);
+    return [entries.length, new Set(entries.map(([key]) => key)).size, entries.every(([key, value]) => key === value)];
+  }, [2000, 2000, true]],
+  ['an iterator may be left early, and what it gives deleted meanwhile', async (keyv) => {
+    await keyv.setMany(each('a', 'b', 'c', 'd', 'e'));
+    for await (const [key] of keyv.iterator()) if (await keyv.delete(key)) break;
+    const deleted: boolean[] = [];
+    for await (const [key] of keyv.iterator()) deleted.push(await keyv.delete(key));
+    return [deleted, await entriesOf(keyv)];
+  }, [Array(4).fill(true), []]],
+];
+
+const ofKeyv: Scenarios = [
+  ['undefined is a value that there is', async (keyv) =>
+    [await keyv.set('u', undefined), await keyv.get('u'), await keyv.has('u'), await keyv.delete('u'), await keyv.has('u')],
+  [true, undefined, true, true, false]],
+  ['lists of keys may be given for a key', async (keyv) => {
+    await keyv.setMany(each('a', 'b'));
+    return [await keyv.get(['x', 'a']), await keyv.has(['b', 'x']), await keyv.delete(['x', 'b']), await entriesOf(keyv), await keyv.getRaw('b')];
+  }, [[undefined, 'a'], [true, false], [false, true], [['a', 'a']], undefined]],
+  ['a later value replaces an earlier one and its time', async (keyv) => {
+    for (const [key, value, ttl] of [['a', 1, 1000], ['a', 2], ['b', 1], ['b', 2, 1000]] as const) await keyv.set(key, value, ttl);
+    pass(1010);
+    return keyv.getMany(['a', 'b']);
+  }, [2, undefined]],
+  ['an entry is there up to its time and not after, for every reader', async (keyv) => {
+    await keyv.setMany([{ key: 'short', value: 1, ttl: 1000 }, { key: 'long', value: 2, ttl: HOUR }]);
+    const keys = ['long', 'short'];
+    const look = async (): Promise<unknown> =>
+      [await entriesOf(keyv), await keyv.get('short'), await keyv.getMany(keys), await keyv.has('short'), await keyv.hasMany(keys)];
+    pass(990);
+    const before = await look();
+    pass(20);
+    return [before, await look()];
+  }, [[[['long', 2], ['short', 1]], 1, [2, 1], true, [true, true]], [[['long', 2]], undefined, [2, undefined], false, [true, false]]]],
+  ['a time to live of its own counts for more than that of the instance; what is none is never', async (_, make) => {
+    const keyv = make({ ttl: 1000 });
+    for (const [n, ttl] of [undefined, 500.5, 2000, 0, -1, Infinity, NaN].entries()) await keyv.set(`${n}`, n, ttl);
+    const keys = ['0', '1', '2', '3', '4', '5', '6'];
+    pass(510);
+    const first = await keyv.getMany(keys);
+    pass(1000);
+    return [first, await keyv.getMany(keys)];
+  }, [[0, undefined, 2, 3, 4, 5, 6], [undefined, undefined, 2, 3, 4, 5, 6]]],
+  ['raw entries have their time', async (keyv) => {
+    const now = Date.now();
+    const [soon, past, ever] = [{ value: 3, expires: now + 10.5 }, { value: 2, expires: now - 1 }, { value: 4 }];
+    const answers = [await keyv.setManyRaw([{ key: 'past', value: past }, { key: 'soon', value: soon }]), await keyv.setRaw('ever', ever)];
+    expect(await keyv.getManyRaw(['soon', 'past', 'ever'])).toEqual([soon, undefined, ever]);
+    pass(20);
+    return [answers, await keyv.getManyRaw(['soon', 'ever']), await keyv.getRaw('ever')];
+  }, [[[true, true], true], [undefined, { value: 4 }], { value: 4 }]],
+  ['what disconnects leaves its entries to others', async (keyv, make) => {
+    const other = make({ namespace: 'n' });
+    await keyv.set('k', 1);
+    const heard = new Promise((resolve) => { keyv.on('disconnect', () => resolve('heard')); });
+    await keyv.disconnect();
+    return [await heard, await other.get('k'), await other.set('k', 2), await keyv.get('k')];
+  }, ['heard', 1, true, 2]],
+];
+
+async function expectSame(ways: readonly ((name: string) => Keyvs)[], run: Scenarios[number][1], answers: unknown): Promise<void> {
+  for (const [n, way] of ways.entries()) {
+    for (const name of ['Map', 'Mangrove']) {
+      const make = way(name);
+      expect(await run(make({ namespace: 'n' }), make), `${name}, way ${n}`).toEqual(answers);
+    }
+  }
+}
+
+const belowKeyv = MODES.map((mode) => (name: string): Keyvs => keyvsOf(name, mode));
+it.each(ofKeyv)('below Keyv: %s', (_, run, answers) => expectSame(belowKeyv, run, answers));
+it.each(ofBoth)('below Keyv and without it: %s', (_, run, answers) => expectSame([...belowKeyv, aloneOf], run, answers));
+
+it.each(['Map', 'Mangrove'])('of a store, %s: expires is a time since 1970; one that has passed is no entry, one that is no number is never', async (name) => {
+  const store = storesOf(name)('n');
+  const times = [-1, 0, 1, Date.now() - 1, Date.now() + 10.5, Date.now() + HOUR, undefined, NaN, Infinity];
+  const keys = times.map((_, n) => `${n}`);
+  await store.setMany(times.map((expires, n) => ({ key: `${n}`, value: n, expires: expires as number })));
+  expect(await store.getMany(keys)).toEqual([...Array(4), 4, 5, 6, 7, 8]);
+  pass(20);
+  for (const n of [6, 7, 8]) await store.set(`${n}`, 'again', times[n]);
+  expect(await store.getMany(keys)).toEqual([...Array(5), 5, 'again', 'again', 'again']);
+  expect(await store.hasMany(keys)).toEqual([...Array(5).fill(false), ...Array(4).fill(true)]);
+  expect((await entriesOf(store)).map(([key]) => key)).toEqual(['5', '6', '7', '8']);
+});
+
+it.each([[1, [undefined]], [2, NAMESPACES], [3, NAMESPACES]] as const)('random calls, seed %i', async (seed, namespaces) => {
+  const random = chance(seed);
+  const one = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
+  // A Map has what expired until it is read, so `hasMany` comes before what tells whether an entry was deleted. A clear is rare.
+  const calls: readonly ((keyv: Keyv, keys: string[], entries: { key: string; value: unknown; ttl?: number }[]) => Promise<unknown[]>)[] = [
+    (keyv, _, entries) => keyv.setMany(entries),
+    (keyv, _, entries) => Promise.all(entries.map(({ key, value, ttl }) => keyv.set(key, value, ttl))),
+    (keyv, keys) => keyv.getMany(keys),
+    (keyv, keys) => Promise.all(keys.map((key) => keyv.get(key))),
+    (keyv, keys) => keyv.hasMany(keys),
+    async (keyv, keys) => [await keyv.hasMany(keys), await keyv.deleteMany(keys)],
+    async (keyv, keys) => [await keyv.hasMany(keys), await Promise.all(keys.map((key) => keyv.delete(key)))],
+    async (keyv, keys) => (keys[0] === 'k' ? [await keyv.clear()] : []),
+    (keyv) => entriesOf(keyv),
+  ];
+  for (const mode of MODES) {
+    const instances = (make: Keyvs): Keyv[] => namespaces.map((namespace) => make(namespace === undefined ? {} : { namespace }));
+    const [map, mangrove] = [instances(keyvsOf('Map', mode)), instances(keyvsOf('Mangrove', mode))];
+    let found = 0;
+    for (let step = 0; step < 400; step++) {
+      // The clock is at whole tens, so that no entry expires now.
+      pass(10);
+      const [which, call, keys] = [one([...map.keys()]), one(calls), Array.from({ length: one([1, 2, 5]) }, () => one(KEYS))];
+      const entries = keys.map((key) => ({ key, value: one(VALUES), ...random() < 0.5 && { ttl: one([5, 55, 205, 2005]) } }));
+      const answer = await call(map[which] as Keyv, keys, entries);
+      expect(await call(mangrove[which] as Keyv, keys, entries), `step ${step}: ${call}`).toEqual(answer);
+      found += answer.flat().filter(Boolean).length;
+    }
+    expect(found).toBeGreaterThan(400);
+  }
+});
+
+it('a store is used as it is, without a bridge', () => {
+  const store = over(newCollection(), 'own');
+  const keyv = new Keyv({ store });
+  expect([keyv.store === store, keyv.namespace, detectKeyvStorage(store).store]).toEqual([true, 'own', 'keyvStorage']);
+});
+
+it('what fails is an error event, and no answer that there was something', async () => {
+  const closed = await open('closed', { storage: 'memory' });
+  const keyv = new Keyv({ store: over(closed.collection('c', { key: keyCodecs.string })), namespace: 'n' });
+  const codes: unknown[] = [];
+  keyv.on('error', (error: { code?: unknown }) => codes.push(error.code));
+  await keyv.set('k', 1);
+  await closed.close();
+  expect([
+    await keyv.set('k', 2), await keyv.get('k'), await keyv.has('k'), await keyv.delete('k'), await keyv.setMany(each('k')), await keyv.getMany(['k']),
+    await keyv.hasMany(['k']), await keyv.deleteMany(['k']), await keyv.clear(), await entriesOf(keyv),
+  ]).toEqual([false, undefined, false, false, [false], [undefined], [false], [false], undefined, []]);
+  expect(codes).toEqual(Array(10).fill('KV_CLOSED'));
+});
+
+it('what has expired cannot be deleted, and purging gives its room back', async () => {
+  const cache = await open('cache', { storage: 'memory' });
+  const store = over(cache.collection('c', { key: keyCodecs.string }), 'n');
+  await store.setMany(['a', 'b', 'c', 'd'].map((key, n) => ({ key, value: n, expires: Date.now() + 10 + Math.floor(n / 2) * HOUR })));
+  pass(20);
+  expect([await store.delete('a'), await store.deleteMany(['b', 'd'])]).toEqual([false, [false, true]]);
+  expect([await cache.purgeExpired(), await entriesOf(store)]).toEqual([2, [['c', 2]]]);
+  await cache.close();
+});
+
+it('what Keyv 5 stored in a namespace Keyv 6 finds there', async () => {
+  const make = storesOf('Mangrove');
+  const before = new Keyv5({ store: make(), namespace: 'upgraded' });
+  await before.set('a', { n: 1 }, 0.5 + HOUR);
   await before.set('b', 2, Infinity);
-  const keyv = new Keyv({ store: store(), namespace: 'upgraded' });
+  const keyv = new Keyv({ store: make(), namespace: 'upgraded' });
   expect(await keyv.get(['a', 'b'])).toEqual([{ n: 1 }, 2]);
   expect(await keyv.deleteMany(['a', 'missing', 'b'])).toEqual([true, false, true]);
   expect(await before.has('a')).toBe(false);
 });
 
-vitest.it('a namespace has no part of one that begins with its name and a colon', async ({ expect }) => {
-  const [outer, inner, escaped] = ['a', 'a:b', 'a%3Ab'].map((namespace) => new Keyv({ store: store(), namespace })) as [Keyv, Keyv, Keyv];
+it('a namespace has no part of one that begins with its name and a colon', async () => {
+  const make = keyvsOf('Mangrove', {});
+  const [outer, inner, escaped] = ['a', 'a:b', 'a%3Ab'].map((namespace) => make({ namespace })) as [Keyv, Keyv, Keyv];
   await inner.set('c', 1);
   await escaped.set('c', 2);
   await outer.set('b:c', 3);
