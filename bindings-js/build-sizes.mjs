@@ -10,8 +10,8 @@ const FILES = [
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */
 const BUDGETS = [
-  { what: 'main thread', files: ['index.js'], maxGzipBytes: 31 * 1024 },
-  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 242 * 1024 },
+  { what: 'main thread', files: ['index.js'], maxGzipBytes: 33 * 1024 },
+  { what: 'browser, all', files: ['index.js', 'worker.js', 'mangrove_bg.wasm'], maxGzipBytes: 248 * 1024 },
 ];
 
 function sizesOf(path) {
