@@ -88,17 +88,22 @@ class Live<K, V> {
     const list = (part: Range<K>): Promise<Entry<K, V>[]> =>
       this.#source.entries({ ...this.#range, ...part, meta: true, signal }).toArray();
     const read = async (): Promise<void> => {
-      while (isStale) {
-        isStale = false;
-        const entries = await list({});
-        // When one of those left out ends, others move up.
-        const leftOut = offset > 0 ? await list({ offset: 0, limit: offset }) : [];
-        signal.throwIfAborted();
-        clearTimeout(timer);
-        let next = Infinity;
-        for (const { expiresAt = Infinity } of [...entries, ...leftOut]) if (expiresAt < next) next = expiresAt;
-        if (next < Infinity) timer = wake(refresh, next);
-        this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
+      try {
+        while (isStale) {
+          isStale = false;
+          const entries = await list({});
+          // When one of those left out ends, others move up.
+          const leftOut = offset > 0 ? await list({ offset: 0, limit: offset }) : [];
+          signal.throwIfAborted();
+          clearTimeout(timer);
+          let next = Infinity;
+          for (const { expiresAt = Infinity } of [...entries, ...leftOut]) if (expiresAt < next) next = expiresAt;
+          if (next < Infinity) timer = wake(refresh, next);
+          this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
+        }
+      } finally {
+        // In the same step as the last look: a commit that comes later begins to read.
+        isReading = false;
       }
     };
     // Commits that come while entries are read are one reason more to read them, not several.
@@ -106,7 +111,7 @@ class Live<K, V> {
       isStale = true;
       if (isReading) return;
       isReading = true;
-      read().catch(fail).finally(() => { isReading = false; });
+      read().catch(fail);
     };
     const commits = this.#source.watch({ ...onlyBounds(this.#range), signal });
     refresh();

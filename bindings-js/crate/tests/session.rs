@@ -214,8 +214,8 @@ fn a_collection_has_its_new_name_for_the_rest_of_the_message() {
     assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
     assert_eq!(reply.status(), Err("KV_CODEC_MISMATCH".to_owned()));
-    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 3, 0));
-    assert_eq!((reply.status(), reply.uv()), (Ok(()), 4));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 2, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
     assert_eq!(reply.status(), Err("KV_EXISTS".to_owned()));
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));
 }

@@ -1,4 +1,5 @@
 // Work that never has to wait for anything would let nothing else run: now and then it waits for a turn of the event loop.
+import { performance } from '../platform.ts';
 import { turn } from './async.ts';
 
 /** How long it goes on between two turns. */

@@ -15,6 +15,9 @@ use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options, Result};
 
+/// In the flags of an error: a collection and a key follow.
+const HAS_KEY: u8 = 2;
+
 #[derive(Clone)]
 pub struct Request(Vec<u8>);
 
@@ -152,7 +155,10 @@ impl Reply {
         }
         let code = self.str();
         assert!(!self.str().is_empty(), "an error says what happened");
-        self.u8();
+        if self.u8() & HAS_KEY != 0 {
+            self.str();
+            self.bytes();
+        }
         Err(code)
     }
 
