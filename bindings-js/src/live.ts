@@ -6,7 +6,8 @@
 import { RANGE, checkNames, onlyBounds } from './client/names.ts';
 import { KvError } from './errors.ts';
 import { AbortController, queueMicrotask } from './platform.ts';
-import type { Collection, Entry, Range } from './types.ts';
+import type { CommitIterator, WatchOptions } from './types/feed.ts';
+import type { Entry, KvIterator, Range, RangeOptions, WithMeta } from './types.ts';
 
 /** What a live query holds; each is an object that does not change. */
 export type LiveResult<K, V> =
@@ -24,7 +25,12 @@ export interface LiveQuery<K, V> {
 }
 
 /** What a live query needs of a collection. */
-export type LiveSource<K, V> = Pick<Collection<K, V>, 'entries' | 'watch'>;
+export interface LiveSource<K, V> {
+  /** The entries of a range with version and expiry, as `Collection.entries` gives them. */
+  entries(range: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  /** The commits that touch a range, as `Collection.watch` gives them. */
+  watch(options?: WatchOptions<K>): CommitIterator<K, V>;
+}
 
 /** setTimeout takes no more. */
 const MAX_WAIT_MS = 0x7fff_ffff;

@@ -144,10 +144,13 @@ const SYNC_DATABASE: Rows = {
 };
 const SYNC_SNAPSHOT: Rows = { ...reads(RANGES), collection: each(NO_COLLECTION) };
 
+/** What the runtime gives to each object, or to each iterator. */
+const RUNTIME_PROTOTYPES = new Set<object>([Object.prototype, ...('Iterator' in globalThis ? [(globalThis as unknown as { Iterator: { prototype: object } }).Iterator.prototype] : [])]);
+
 /** The names of an object's methods, inherited ones too. */
 function methodsOf(object: object): string[] {
   const names = new Set<string>();
-  for (let at: object | null = object; at !== null && at !== Object.prototype; at = Object.getPrototypeOf(at) as object | null) {
+  for (let at: object | null = object; at !== null && !RUNTIME_PROTOTYPES.has(at); at = Object.getPrototypeOf(at) as object | null) {
     for (const [name, { value }] of Object.entries(Object.getOwnPropertyDescriptors(at))) {
       if (typeof value === 'function' && name !== 'constructor') names.add(name);
     }

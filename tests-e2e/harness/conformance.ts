@@ -1,7 +1,7 @@
 // Runs the tests of storages over those that only a browser has.
 import type { CustomStorage } from 'mangrove-kv';
 import { testStorage } from 'mangrove-kv/testing';
-import { removeIdb } from '../../bindings-js/src/storage/idb.ts';
+import { deleteIdb } from '../../bindings-js/src/storage/idb.ts';
 import { IndexedDbStorage } from '../../bindings-js/src/storage/indexeddb.ts';
 import { OpfsStorage } from '../../bindings-js/src/storage/opfs.ts';
 
@@ -33,7 +33,7 @@ const INDEXED_DB: Kind<IndexedDbStorage> = {
     await storage.settled();
     storage.close();
   },
-  remove: removeIdb,
+  remove: deleteIdb,
   removes: true,
 };
 

@@ -12,19 +12,17 @@ import type { Names } from '../names.ts';
 
 type Bytes = Uint8Array;
 
-type OwnOptions = Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'>;
-
 /**
  * Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. Other options, such as
  * those with which other databases of Level are tuned, go to hooks only, as abstract-level has it; one that looks like a misspelt one of these is refused. `lockTimeout` is 0
  * by default in Node, Deno and Bun, so that a database that is open elsewhere is refused at once, with LEVEL_LOCKED as the cause's code.
  */
-export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> & OwnOptions & {
+export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'> & {
   /** As that of `open`, or as in other databases of Level: `true` is "lz4", `false` is "none". */
   compression?: OpenOptions['compression'] | boolean;
 };
 
-const OWN: Names<OwnOptions> = { storage: 1, lockTimeout: 1, durability: 1, cacheBytes: 1, thread: 1 };
+const OWN: Names<Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'>> = { storage: 1, lockTimeout: 1, durability: 1, cacheBytes: 1, thread: 1 };
 const NAMES = [...Object.keys(OWN), 'compression', 'createIfMissing', 'errorIfExists', 'keyEncoding', 'valueEncoding', 'passive', 'signal'];
 
 function checked<T extends object>(options: T): T {

@@ -13,7 +13,6 @@ import type { ReplyReader, RequestWriter } from './protocol.ts';
 import { toWindow } from './range.ts';
 import type { Window } from './range.ts';
 import { ASK, isFast } from './target.ts';
-import { due } from './turns.ts';
 import type { Target, View } from './target.ts';
 
 /** `read` takes all of the reply's fields before it decodes them. */
@@ -42,8 +41,9 @@ export class ReadCalls<K, V> {
   }
 
   get #lookups(): Lookups | undefined {
-    const { lookups } = this.#target.connection;
-    return lookups !== undefined && this.#canWait && due() !== undefined ? undefined : lookups;
+    const { connection } = this.#target;
+    const { lookups } = connection;
+    return lookups !== undefined && this.#canWait && connection.due() !== undefined ? undefined : lookups;
   }
 
   /** What a key leads to, if that needs no message. */

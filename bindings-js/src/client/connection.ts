@@ -102,7 +102,7 @@ export class Connection {
 
   /** As `due`, where the engine runs in this thread: nothing else would ever be waited for. */
   due(mustLook?: boolean): Promise<void> | undefined {
-    return this.#transport.lookups && due(mustLook);
+    return this.#transport.takesTurns ? due(mustLook) : undefined;
   }
 
   /** Lookups without messages, where there are such and nothing that was requested before is under way. */

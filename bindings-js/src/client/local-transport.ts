@@ -12,6 +12,7 @@ export class LocalTransport implements Transport {
   readonly takesBuffers = false;
   readonly syncFaces = syncFaces;
   readonly lookups: Lookups;
+  takesTurns = true;
   events: TransportEvents | undefined;
   protected readonly host: EngineHost;
   readonly #release: () => unknown;

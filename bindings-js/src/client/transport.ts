@@ -38,6 +38,8 @@ export interface Transport {
   readonly syncFaces?: typeof syncFaces;
   /** Lookups without messages; only where the engine runs in this thread and answers messages at once. */
   readonly lookups?: Lookups;
+  /** Whether calls that never wait give the event loop its turn now and then. */
+  readonly takesTurns?: boolean;
   /** Frees what the engine holds; called once, after its last reply or failure. Rejects if that failed. */
   dispose(): Promise<void> | void;
 }
