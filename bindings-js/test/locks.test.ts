@@ -126,9 +126,14 @@ test('a lock file without its holder refuses nobody', { skip: !isLinux && 'it ha
   }
   for (const nonsense of ['', '{', '{"pid":1}', '[]', 'null']) {
     writeFileSync(lock(path), nonsense);
+    const longAgo = new Date(Date.now() - 60_000);
+    utimesSync(lock(path), longAgo, longAgo);
     await (await open(path, { lockTimeout: 0 })).close();
     assert.equal(existsSync(lock(path)), false);
   }
+  // Somebody without a lock of the system is about to write it.
+  writeFileSync(lock(path), '{');
+  await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
 }));
 
 /** What a holder without a lock of the system writes, as far as it says where that is. */

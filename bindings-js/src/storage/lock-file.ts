@@ -151,8 +151,8 @@ export function takeByFile(directory: string): Release | undefined {
 export function announce(directory: string): Release | undefined {
   const path = join(directory, LOCK_FILE);
   try {
-    const holder = parse(read(path));
-    if (holder?.system === false && stateOf(directory, LOCK_FILE) === 'alive') return undefined;
+    // One that is not whole yet is being written.
+    if (parse(read(path))?.system !== true && stateOf(directory, LOCK_FILE) === 'alive') return undefined;
     fs.writeFileSync(path, describeUs(directory, true));
   } catch {
     return () => {};
