@@ -159,7 +159,10 @@ fn restore_with_fault(stream: &[u8], snapshot: &Snapshot, set: impl FnOnce(&SimS
         }
         Err(error) => {
             assert!(
-                matches!(error, Error::Io { .. } | Error::StorageFull { .. } | Error::Poisoned { .. }),
+                matches!(
+                    error,
+                    Error::Io { .. } | Error::StorageFull { .. } | Error::Poisoned { .. }
+                ),
                 "{context}: {error}"
             );
             assert!(empty(&storage), "{context}");
