@@ -14,8 +14,8 @@ import type { Call, State } from './calls.ts';
 import { Disk } from './disk.ts';
 import type { Cut, Fault, Image } from './disk.ts';
 
-/** Small enough that a few calls fill the log and the nodes. */
-const OPTIONS = { unitBytes: 512, nodeBytes: 512, cacheBytes: 65_536, logBytes: 16_384 } as const;
+/** Small enough that a few calls fill the nodes. */
+const OPTIONS = { unitBytes: 512, nodeBytes: 512, cacheBytes: 65_536 } as const;
 const { engine } = checkOptions(OPTIONS);
 const INFO = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
 const CUTS: readonly Cut[] = ['all', 'none', 'first', 'any'];
