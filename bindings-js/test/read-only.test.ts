@@ -75,7 +75,7 @@ test('a reader of a database that is written to all the time is right or says th
   await writer.close();
 }));
 
-/** The next commits that a subscription is told of, each as its changes. */
+/** The changes of the next commits that a subscription receives. */
 function told<K, V>(db: Pick<Database<K, V>, 'subscribe'>, range = {}): { next(): Promise<readonly unknown[]>; stop(): void } {
   const commits: Commit<K, V>[] = [];
   let wake = (): void => {};

@@ -170,7 +170,7 @@ async function loadAll(store: Store, loader: Loader, { durability, batch, isAcke
     const keys: string[] = [];
     loader.changes = new ChangeList();
     for (let count = 0; isMore && count < batch; count++) {
-      // Who writes the next line may wait for those before it.
+      // The writer of the next line may wait for the acknowledgement of this one.
       if (isAcked && count > 0 && lines.isPausing()) break;
       const line = lines.next();
       isMore = line !== undefined;

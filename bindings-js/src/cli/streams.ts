@@ -145,7 +145,7 @@ export class Lines {
   #reads: ReturnType<typeof readsOf> | undefined;
   number = 0;
 
-  /** Whether the next line is not there yet. Where nobody can tell, it is not once what was read is used up. */
+  /** Whether the input has paused: no line is buffered, and, where the runtime can tell, none can be read without waiting. */
   isPausing(): boolean {
     this.#reads ??= readsOf();
     if (this.#isAtEnd || this.#reads === 'end' || this.#rest.includes(0x0a)) return false;

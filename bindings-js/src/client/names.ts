@@ -58,7 +58,7 @@ export function checkOp(op: BatchOp<unknown, unknown>): void {
   checkNames(op.type, op, names);
 }
 
-/** Whoever says nothing means everything; whoever says `undefined` may not. */
+/** `clear()` removes everything; `clear(undefined)` is refused, as the range was probably meant to be there. */
 export function checkClear(args: readonly unknown[]): void {
   if (args.length !== 1 || args[0] !== undefined) return;
   throw new KvError('KV_INVALID_ARGUMENT', 'the range of clear is undefined; clear() removes everything');

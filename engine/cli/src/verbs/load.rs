@@ -266,7 +266,7 @@ fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine:
     while more {
         let mut transaction = database.begin()?;
         for count in 0..arguments.batch.get() {
-            // Who writes the next line may wait for those before it.
+            // The writer of the next line may wait for the acknowledgement of this one.
             if arguments.ack && count > 0 && lines.is_pausing() {
                 break;
             }
