@@ -33,14 +33,14 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const checked = checkOptions(options);
   checked.signal?.throwIfAborted();
   const path = String(name);
-  const { storage, durability } = checked;
+  const { storage, durability, idleTimeoutMs } = checked;
   if (typeof storage === 'object') {
     if (checked.thread === 'worker') throw noStorageInWorker();
     const transport = await openHere(loadModule, storage, checked);
-    return new KvDatabase(new Connection(transport), { path, persistence: 'custom', durability }, options);
+    return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options);
   }
   const { transport, persistence } = await openWhere(loadModule, path, checked);
-  return new KvDatabase(new Connection(transport), { path, persistence, durability, isLocked: persistence !== 'memory' }, options);
+  return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence, durability, isLocked: persistence !== 'memory' }, options);
 }
 
 interface Opened {

@@ -21,7 +21,7 @@ export { DurableObjectStorage } from './storage/durable-object.ts';
 export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from './storage/durable-object.ts';
 
 /** Options of `open` in a Durable Object. */
-export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'wasm' | 'worker'> {
+export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'idleTimeout' | 'wasm' | 'worker'> {
   /** The engine: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, which Workers compile beforehand. */
   wasm: WebAssembly.Module;
   /** Several databases may be in one object. Without a slash. Default "main". */

@@ -48,7 +48,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const transport = checked.thread === 'worker'
     ? await openInWorker(loader, module, place, engine, checked)
     : newTransport(module, place, engine, place.release);
-  return new KvDatabase(new Connection(transport), { ...place, isLocked, durability: checked.durability }, options);
+  return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options);
 }
 
 /** @internal */
@@ -66,7 +66,7 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   if (isLocked) reportWaiting(place, checked);
   const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
   const transport = newTransport(module, place, toEngine(place, checked), release);
-  return new KvDatabase(new Connection(transport), { ...place, isLocked, durability: checked.durability }, options).sync;
+  return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options).sync;
 }
 
 function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {

@@ -353,6 +353,7 @@ test('everything rejects once the database is closed', () => withMemory({}, asyn
   const closed = db.close();
   assert.equal(db.status, 'closing');
   const late = db.get('last');
+  late.catch(() => undefined);
   await last;
   await closed;
   assert.equal(db.status, 'closed');
@@ -364,7 +365,7 @@ test('everything rejects once the database is closed', () => withMemory({}, asyn
     collection.set('a', 1), snapshot.get('a'), iterator.next(), batch.commit(), db.snapshot().get('a'), db.collection('d').get('a'),
     db.forEach(() => undefined), db.rank(1), db.at(-1, { limit: 1 }),
   ];
-  for (const call of calls) await rejects(call, 'KV_CLOSED');
+  await Promise.all(calls.map((call) => rejects(call, 'KV_CLOSED')));
   await snapshot.close();
   assert.deepEqual(await iterator.return(), { done: true, value: undefined });
 }));

@@ -1,8 +1,10 @@
 // What is opened and forgotten is given back when it is collected, and there is no room for any number of it.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { runChild } from './support/child.ts';
+import type { Database } from 'mangrove-kv';
 import { rejects, withMemory } from './support/kit.ts';
 
 const MAIN = fileURLToPath(new URL('./support/forgotten-main.mjs', import.meta.url));
@@ -32,4 +34,64 @@ test('a callback that waits for what nobody has ends with its time', () => withM
   const alive = setTimeout(() => {}, 60_000);
   await rejects(db.transaction(() => new Promise<void>(() => {}), { timeout: 20 }), 'KV_TIMEOUT');
   clearTimeout(alive);
+}));
+
+const IDLE = { code: 'KV_TIMEOUT', message: /closed after 40 ms without use.*idleTimeout/, retryable: true };
+
+/** Waits for the engine to have no snapshots; fails by the runner's timeout. */
+async function untilGivenBack(db: Database<string, number>): Promise<void> {
+  while ((await db.stats()).openSnapshots > 0) await sleep(10);
+}
+
+test('what is reachable and not used is closed, and says so at its next use', () => withMemory<string, number>({ idleTimeout: 40 }, async (db) => {
+  await db.setMany(Array.from({ length: 1000 }, (_, i) => [`${i}`, i]));
+  const snapshot = db.snapshot();
+  const sync = db.sync.snapshot();
+  const iterator = db.entries();
+  const scan = db.sync.entries();
+  const commits = db.watch();
+  const backup = db.backup().getReader();
+  await Promise.all([snapshot.get('1'), iterator.next(), backup.read()]);
+  sync.get('1');
+  scan.next();
+  await db.set('later', 1);
+  await commits.next();
+  await untilGivenBack(db);
+  await assert.rejects(snapshot.get('1'), IDLE);
+  await assert.rejects(snapshot.size, IDLE);
+  await assert.rejects(snapshot.entries().toArray(), IDLE);
+  assert.throws(() => sync.get('1'), IDLE);
+  await assert.rejects(iterator.toArray(), IDLE);
+  assert.throws(() => [...scan], IDLE);
+  await assert.rejects(commits.next(), IDLE);
+  await assert.rejects(backup.read(), IDLE);
+  // Closing what was closed is no error, and the database goes on.
+  await snapshot.close();
+  sync.close();
+  await iterator.return();
+  assert.equal(await db.get('later'), 1);
+}));
+
+test('what is used, and a watch that waits, stays open', () => withMemory<string, number>({ idleTimeout: 40 }, async (db) => {
+  await db.set('a', 1);
+  const snapshot = db.snapshot();
+  const abandoned = db.snapshot();
+  await abandoned.get('a');
+  const next = db.watch()[Symbol.asyncIterator]().next();
+  const heard: number[] = [];
+  db.subscribe({}, () => heard.push(1));
+  for (const end = performance.now() + 400; performance.now() < end;) {
+    assert.equal(await snapshot.get('a'), 1);
+    await new Promise(setImmediate);
+  }
+  await assert.rejects(abandoned.get('a'), IDLE, 'the time had passed');
+  await db.set('b', 2);
+  assert.equal((await next).value?.changes.length, 1);
+  while (heard.length === 0) await sleep(1);
+}));
+
+test('without a limit nothing is closed', () => withMemory<string, number>({ idleTimeout: Infinity }, async (db) => {
+  const snapshot = db.snapshot();
+  await sleep(50);
+  assert.equal(await snapshot.get('a'), undefined);
 }));

@@ -160,6 +160,7 @@ const WRONG: Record<string, unknown[]> = {
   readOnly: ['yes', 1],
   onUnavailable: ['ignore', true],
   lockTimeout: [-1, 1.5, '5', NaN, true, 5n],
+  idleTimeout: [-1, 1.5, '5', NaN, true, 5n],
   thread: ['main', true],
   durability: ['sync', true, 1],
   cacheBytes: [-1, 1.5, '5', NaN, Infinity, 2 ** 32, 5n],

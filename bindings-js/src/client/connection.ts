@@ -6,6 +6,7 @@ import type { PlainError } from '../plain-error.ts';
 import { describeKey } from './known-codecs.ts';
 import { due } from './turns.ts';
 import { ASK } from './target.ts';
+import { IdleHandles } from './idle.ts';
 import { Line } from './line.ts';
 import type { Lookups } from './lookup.ts';
 import { Op, ReplyReader, RequestWriter } from './protocol.ts';
@@ -73,8 +74,12 @@ export class Connection {
   /** Where changes of one entry by functions take turns. */
   readonly line = new Line();
 
-  constructor(transport: Transport) {
+  /** Closes what is open and has not been used for long. */
+  readonly idle: IdleHandles;
+
+  constructor(transport: Transport, idleTimeoutMs = Infinity) {
     this.#transport = transport;
+    this.idle = new IdleHandles(idleTimeoutMs);
     transport.events = {
       reply: (bytes, count) => this.#onReply(bytes, count),
       refuse: (error, count) => this.#onRefusal(error, count),
@@ -248,6 +253,7 @@ export class Connection {
     } finally {
       if (this.#failure === undefined) {
         this.#status = 'closed';
+        this.idle.stop();
         this.#closing ??= Promise.resolve();
         void this.#transport.dispose();
         this.onClosed(undefined);
@@ -295,6 +301,7 @@ export class Connection {
     } finally {
       if (this.#failure === undefined) {
         this.#status = 'closed';
+        this.idle.stop();
         try {
           await this.#transport.dispose();
         } catch (error) {
@@ -403,6 +410,7 @@ export class Connection {
     if (this.#failure !== undefined || this.#status === 'closed') return;
     this.#failure = error;
     this.#status = 'closed';
+    this.idle.stop();
     clearTimeout(this.#laterTimer);
     const lost = [...this.#sent.splice(0), this.#batch];
     this.#batch = [];

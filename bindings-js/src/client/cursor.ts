@@ -60,7 +60,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     super(request.signal);
     const { connection, signal } = request;
     this.#request = request;
-    this.#held = new Handle(connection, Op.scanClose);
+    this.#held = new Handle(connection, Op.scanClose, 'iterator');
     try {
       checkSignal(signal);
       const window = request.window();

@@ -1,4 +1,5 @@
-// What is open in the engine for an object: closed when that ends, or when nobody can reach it any more.
+// What is open in the engine for an object: closed when the object ends, when nobody can reach it, or when it was idle for too long.
+import { KvError } from '../errors.ts';
 import { ignore, onAbort } from './async.ts';
 import type { Connection } from './connection.ts';
 
@@ -15,26 +16,48 @@ export function weakly<T extends object>(target: T, fn: (target: T) => void): ()
 
 export class Handle {
   readonly connection: Connection;
-  readonly id: number;
+  readonly #id: number;
   readonly #op: number;
+  readonly #what: string | undefined;
+  /** The round of `IdleHandles` in which it was used last. */
+  #usedIn = 0;
+  #isExpired = false;
   #forgetSignal = ignore;
 
-  /** A number for what the request `op` will close. */
-  constructor(connection: Connection, op: number) {
+  /** A number for what the request `op` will close. `what` names it in errors; without a name it may be idle for ever. */
+  constructor(connection: Connection, op: number, what?: string) {
     this.connection = connection;
-    this.id = connection.newId();
+    this.#id = connection.newId();
     this.#op = op;
+    this.#what = what;
+  }
+
+  /** Counts as a use. Throws KV_TIMEOUT once it was closed for being idle. */
+  get id(): number {
+    const { idle } = this.connection;
+    if (this.#isExpired) {
+      const message = `the ${this.#what} was closed after ${idle.timeoutMs} ms without use; close it when done, or open the database with a longer idleTimeout`;
+      throw new KvError('KV_TIMEOUT', message, { retryable: true });
+    }
+    this.#usedIn = idle.round;
+    return this.#id;
+  }
+
+  get usedIn(): number {
+    return this.#usedIn;
   }
 
   /** It is open for `owner` from now on. `abort` is called at the abort, as by `weakly`. */
   own<T extends object>(owner: T, signal?: AbortSignal, abort: (owner: T) => void = ignore): void {
     abandoned.register(owner, this, this);
+    if (this.#what !== undefined) this.connection.idle.add(this);
     if (signal !== undefined) this.#forgetSignal = onAbort(signal, weakly(owner, abort));
   }
 
   /** It is closed by other means; tells whether it was open. */
   release(): boolean {
     this.#forgetSignal();
+    this.connection.idle.delete(this);
     return abandoned.unregister(this);
   }
 
@@ -42,9 +65,20 @@ export class Handle {
     if (this.release()) this.end();
   }
 
+  /** Closes it for being idle, unless somebody waits for commits through it. */
+  expire(): void {
+    if (this.connection.waiting.has(this.#id)) {
+      this.#usedIn = this.connection.idle.round;
+    } else {
+      this.#isExpired = true;
+      this.close();
+    }
+  }
+
   /** @internal */
   end(): void {
     this.#forgetSignal();
-    this.connection.postLater((writer) => writer.u8(this.#op).uv(this.id));
+    this.connection.idle.delete(this);
+    this.connection.postLater((writer) => writer.u8(this.#op).uv(this.#id));
   }
 }

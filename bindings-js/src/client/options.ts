@@ -13,6 +13,7 @@ import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
 const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
+const DEFAULT_IDLE_TIMEOUT_MS = 3_600_000;
 const DEFAULT_FEED_COMMITS = 10_000;
 
 /** Options that the engine knows. */
@@ -39,6 +40,7 @@ export interface CheckedOptions {
   readonly onUnavailable: 'throw' | 'indexeddb' | 'memory';
   readonly durability: Durability;
   readonly lockTimeoutMs: number;
+  readonly idleTimeoutMs: number;
   readonly signal: AbortSignal | undefined;
   readonly wasm: WasmSource | undefined;
   readonly worker: WorkerSource | undefined;
@@ -106,7 +108,7 @@ function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['th
 }
 
 const OPEN: Names<OpenOptions> = {
-  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
+  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
   unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
@@ -131,7 +133,7 @@ export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOption
 export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN): CheckedOptions {
   checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
-  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, onUnavailable = 'throw', signal } = options;
+  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', signal } = options;
   checkSignal(signal);
   durabilityCode(durability);
   if (!['throw', 'indexeddb', 'memory'].includes(onUnavailable)) {
@@ -149,6 +151,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     storage: checkStorage(options.storage),
     onUnavailable,
     durability,
+    idleTimeoutMs: idleTimeout === Infinity ? idleTimeout : checkCount('idleTimeout', idleTimeout),
     lockTimeoutMs: lockTimeout === Infinity ? lockTimeout : checkCount('lockTimeout', lockTimeout),
     signal,
     wasm: checkWasm(options.wasm),

@@ -14,7 +14,7 @@ class SnapshotView implements View {
   isClosed = false;
 
   constructor(connection: Connection) {
-    this.#held = new Handle(connection, Op.snapshotClose);
+    this.#held = new Handle(connection, Op.snapshotClose, 'snapshot');
     this.version = connection.request((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
     // Nobody may ask for it.
     this.version.catch(ignore);
@@ -27,9 +27,10 @@ class SnapshotView implements View {
 
   close(): Promise<void> {
     this.isClosed = true;
-    const { connection, id } = this.#held;
+    const { connection } = this.#held;
     // A closed database has no snapshots.
     if (!this.#held.release() || connection.status !== 'open') return Promise.resolve();
+    const { id } = this.#held;
     return connection.request((writer) => writer.u8(Op.snapshotClose).uv(id), ignore);
   }
 }

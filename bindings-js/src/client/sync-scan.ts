@@ -28,7 +28,7 @@ export class SyncScan<T> implements IterableIterator<T> {
   /** The state is that of now, not that of the first `next`. */
   constructor(request: ScanRequest<T>) {
     this.#request = request;
-    this.#scan = new Handle(request.connection, Op.scanClose);
+    this.#scan = new Handle(request.connection, Op.scanClose, 'iterator');
     this.#size = new ChunkSize(request.limit);
     if (request.limit === 0) return;
     this.#read((writer) => request.write(writer.u8(Op.scanOpen).uv(this.#scan.id)));

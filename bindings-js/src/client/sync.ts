@@ -327,7 +327,7 @@ class SyncSnapshotView implements View {
   isClosed = false;
 
   constructor(connection: Connection) {
-    this.#held = new Handle(connection, Op.snapshotClose);
+    this.#held = new Handle(connection, Op.snapshotClose, 'snapshot');
     this.version = connection.requestSync((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
     this.#held.own(this);
   }

@@ -92,7 +92,7 @@ export function backup(
     return new ReadableStream({ start: (controller) => controller.error(error) });
   }
   const { signal, onProgress } = checked;
-  const held = new Handle(connection, Op.backupClose);
+  const held = new Handle(connection, Op.backupClose, 'backup');
   const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), (reader) => reader.uv());
   opened.catch(ignore);
   const release = (): void => held.close();

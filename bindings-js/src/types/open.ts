@@ -51,6 +51,12 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    */
   lockTimeout?: number | undefined;
   /**
+   * Milliseconds that a snapshot, an iterator or a backup may stay open without being used, or `Infinity`; then it is closed and its next use rejects with
+   * KV_TIMEOUT. One that is forgotten but still reachable keeps space in the file. A watch that waits for the next commit is in use, and a page
+   * that is frozen or a machine that sleeps does not count. Transactions have their own `timeout`. Default 3 600 000, an hour.
+   */
+  idleTimeout?: number | undefined;
+  /**
    * Where the engine runs: in a worker of its own, or in the thread that opens it, which the synchronous API needs. `"auto"`, the default, is
    * the same thread in Node, Deno and Bun, where a call costs a few microseconds and flushes are made in another thread, and a worker
    * in browsers. There `"same"` with OPFS works in dedicated workers only. A storage of your own is always used in the same thread.

@@ -43,7 +43,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
 
   constructor(request: FeedRequest<K, V>) {
     const { connection, signal } = request;
-    this.#held = new Handle(connection, Op.changesClose);
+    this.#held = new Handle(connection, Op.changesClose, 'iterator of commits');
     this.#signal = signal;
     try {
       checkSignal(signal);
