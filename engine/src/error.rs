@@ -108,12 +108,10 @@ pub enum Error {
     /// A database that is read beside a writer was opened too long ago: the writer has used blocks again that it reached. Call
     /// [`Database::refresh`](crate::Database::refresh).
     Stale,
-    /// The database was made with another order of keys than the one asked for.
-    KeyOrderMismatch {
-        /// Name of the order in the database; `bytewise` is the one that needs no option.
-        stored: Box<str>,
-        /// Name of the order asked for.
-        requested: Box<str>,
+    /// The database was made with an order of keys that this version does not have.
+    KeyOrderUnsupported {
+        /// Name of the order.
+        order: Box<str>,
     },
     /// An incremental backup builds on another version than the one the database has.
     WrongBase {
@@ -202,7 +200,7 @@ impl Error {
             Self::Io { .. } | Self::Poisoned { .. } => "KV_IO",
             Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
             Self::Corrupt(_) | Self::CorruptBackup { .. } | Self::NotADatabase { .. } => "KV_CORRUPT",
-            Self::VersionUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
+            Self::VersionUnsupported { .. } | Self::KeyOrderUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
             Self::Locked { .. } => "KV_LOCKED",
             Self::NotFound { .. } => "KV_NOT_FOUND",
             Self::AlreadyExists { .. } => "KV_EXISTS",
@@ -210,9 +208,7 @@ impl Error {
             Self::Closed => "KV_CLOSED",
             Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
             Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
-            Self::InvalidArgument { .. } | Self::KeyOrderMismatch { .. } | Self::WrongBase { .. } => {
-                "KV_INVALID_ARGUMENT"
-            }
+            Self::InvalidArgument { .. } | Self::WrongBase { .. } => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
             Self::Conflict(_) => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
@@ -292,9 +288,9 @@ impl fmt::Display for Error {
                 f,
                 "the writer has overwritten what this reader had opened; refresh the database and read again"
             ),
-            Self::KeyOrderMismatch { stored, requested } => write!(
+            Self::KeyOrderUnsupported { order } => write!(
                 f,
-                "the database has the key order \"{stored}\", not \"{requested}\"; open it with the former"
+                "the database orders its keys by \"{order}\", which this version does not know; use the version that made it"
             ),
             Self::WrongBase { base, version } => write!(
                 f,

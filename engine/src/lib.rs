@@ -58,7 +58,6 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod index;
-mod key_order;
 mod log;
 mod memory_database;
 mod node;
@@ -85,7 +84,6 @@ pub use database::{
 };
 pub use database::{ExtentKind, LayoutPart, LayoutScan};
 pub use error::{Corruption, Error, Result};
-pub use key_order::{KeyOrder, Reverse};
 pub use memory_database::{
     MemoryCursor, MemoryDatabase, MemorySavepoint, MemorySnapshot, MemoryTransaction, MemoryTransactionCursor,
     MemoryTree, MemoryWriteTransaction, Record,

@@ -5,12 +5,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use mangrove_engine::index::{BTree, CritBit, OrderedIndex};
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::storage::sim::SimRng;
-use mangrove_engine::{
-    Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction, Write,
-};
+use mangrove_engine::{Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -88,7 +85,7 @@ fn between<'a>(low: &'a [u8], high: &'a [u8]) -> KeyRange<'a> {
     }
 }
 
-fn run<I: OrderedIndex<Write>>(transaction: &mut Transaction<I>, operation: &Operation) -> Result<Seen, Error> {
+fn run(transaction: &mut Transaction, operation: &Operation) -> Result<Seen, Error> {
     Ok(match operation {
         Operation::Get(key) => Seen::Value(transaction.get("c", key)?),
         Operation::Scan(low, high, direction, limit) => {
@@ -151,15 +148,16 @@ fn run_model(model: &mut Model, operation: &Operation) -> Seen {
     }
 }
 
-struct Active<I: OrderedIndex<Write>> {
-    transaction: Transaction<I>,
+struct Active {
+    transaction: Transaction,
     done: Vec<(Operation, Seen)>,
     /// What the transaction's own view is.
     view: Model,
 }
 
 /// Interleaves transactions at random. Whatever commits must have seen what it would have seen if it had run alone at its commit.
-fn committed_transactions_are_serializable<I: OrderedIndex<Write>>() {
+#[test]
+fn committed_transactions_are_serializable() {
     let (mut committed, mut conflicts) = (0, 0);
     for seed in 0..150 {
         let mut rng = SimRng::new(seed);
@@ -167,12 +165,12 @@ fn committed_transactions_are_serializable<I: OrderedIndex<Write>>() {
         // The collection is there from the start: creating it in two transactions is a conflict of its own.
         set(&database, b"first", b"");
         let mut model = Model::from([(b"first".to_vec(), Vec::new())]);
-        let mut active: Vec<Active<I>> = Vec::new();
+        let mut active: Vec<Active> = Vec::new();
         for _ in 0..120 {
             let choice = rng.below(10);
             if active.is_empty() || (choice == 0 && active.len() < 4) {
                 active.push(Active {
-                    transaction: database.transaction_with(Isolation::Serializable).expect("it is open"),
+                    transaction: database.transaction(Isolation::Serializable).expect("it is open"),
                     done: Vec::new(),
                     view: model.clone(),
                 });
@@ -227,16 +225,6 @@ fn committed_transactions_are_serializable<I: OrderedIndex<Write>>() {
         committed > 200 && conflicts > 100,
         "{committed} committed, {conflicts} conflicts"
     );
-}
-
-#[test]
-fn committed_transactions_are_serializable_with_a_b_tree() {
-    committed_transactions_are_serializable::<BTree<Write>>();
-}
-
-#[test]
-fn committed_transactions_are_serializable_with_a_crit_bit_tree() {
-    committed_transactions_are_serializable::<CritBit<Write>>();
 }
 
 #[test]
@@ -490,7 +478,7 @@ fn scans_beside_a_transaction_match_a_model() {
                 .collect();
             assert_eq!(found, expected, "seed {seed}");
             let sought = key(&mut rng);
-            scan.seek(&transaction, &sought).expect("memory works");
+            scan.seek(&sought).expect("memory works");
             left = model.range(low.clone()..high.clone()).collect();
             if direction == Direction::Reverse {
                 left.reverse();

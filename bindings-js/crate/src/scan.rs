@@ -199,7 +199,7 @@ impl Scan {
         match &mut self.items {
             Items::Nothing => return Ok(()),
             Items::Committed(cursor) => cursor.seek(key)?,
-            Items::Transaction(scan) => scan.seek(transaction.ok_or(Error::Closed)?, key)?,
+            Items::Transaction(scan) => scan.seek(key)?,
         }
         self.has_item = self.items.advance(transaction)?;
         Ok(())

@@ -30,7 +30,6 @@
 
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
 use crate::error::{Error, Result};
-use crate::key_order::OrderName;
 use crate::log::Position;
 use crate::node::Child;
 use crate::storage::StorageFile;
@@ -49,6 +48,8 @@ const MAX_FILE_BYTES: u64 = 1 << 56;
 const MAX_NUMBER: u64 = 1 << 63;
 pub(super) const COPY_OFFSETS: [usize; 2] = [0, 2048];
 const MAGIC: [u8; 8] = *b"MANGROVE";
+/// The only order of keys that there is: that of their bytes.
+const KEY_ORDER: [u8; 32] = *b"bytewise\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// Everything needed to find the rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +71,6 @@ pub(crate) struct Superblock {
     pub log: Position,
     /// There are none: the database was closed.
     pub closed: bool,
-    pub key_order: OrderName,
 }
 
 /// What the front of a file says about it.
@@ -111,7 +111,7 @@ impl Superblock {
         put(152, &[self.log.half, u8::from(self.closed)]);
         put(156, &self.log.offset.to_le_bytes());
         put(160, &self.log.crc.to_le_bytes());
-        put(120, self.key_order.bytes());
+        put(120, &KEY_ORDER);
         let crc = checksum::hash(&bytes[..508]);
         bytes[508..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -131,9 +131,14 @@ impl Superblock {
                 supported: FORMAT_VERSION,
             });
         }
-        let order = OrderName::decode(*bytes[120..].first_chunk().expect("120 + 32 < 512"));
+        if bytes[120..152] != KEY_ORDER {
+            let name = String::from_utf8_lossy(&bytes[120..152]);
+            return Err(Error::KeyOrderUnsupported {
+                order: name.trim_end_matches('\0').into(),
+            });
+        }
         let node_bytes = u32_at(12);
-        let (Some(key_order), 9..=16, 256..=65536) = (order, bytes[10], node_bytes) else {
+        let (9..=16, 256..=65536) = (bytes[10], node_bytes) else {
             return Err(Error::corrupt("the superblock names options that do not exist"));
         };
         let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
@@ -169,7 +174,6 @@ impl Superblock {
                 salt: u64_at(112),
             },
             closed: bytes[153] & 1 != 0,
-            key_order,
         }))
     }
 
@@ -272,7 +276,6 @@ mod tests {
                 salt: 6,
             },
             closed: true,
-            key_order: OrderName::new("bytewise"),
         }
     }
 

@@ -2,7 +2,6 @@
 
 use super::Tree;
 use crate::error::{Error, Result};
-use crate::key_order::Order;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::value;
 
@@ -10,10 +9,7 @@ use crate::tree::value;
 pub struct Cursor {
     pub(super) inner: TreeCursor,
     pub(super) tree: Tree,
-    pub(super) order: Order,
-    /// Key of the current record, if there is an order to turn it back from.
-    pub(super) key: Vec<u8>,
-    /// Neither order nor expiry has to be looked at.
+    /// Expiry need not be looked at.
     pub(super) is_plain: bool,
 }
 
@@ -37,9 +33,6 @@ impl Cursor {
             let more = self.tree.named(advanced)?;
             let expired = self.tree.has_hints() && self.inner.record().is_some_and(|record| record.is_expired(now));
             if !(more && expired) {
-                if more && !self.order.is_none() {
-                    self.order.key_into(self.inner.key(), &mut self.key);
-                }
                 return Ok(more);
             }
         }
@@ -48,11 +41,7 @@ impl Cursor {
     /// Key of the current record; of the last one after the end.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        if self.order.is_none() {
-            self.inner.key()
-        } else {
-            &self.key
-        }
+        self.inner.key()
     }
 
     /// Value of the current record.
@@ -147,8 +136,7 @@ impl Cursor {
     /// # Errors
     /// Storage errors and corruption.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        let key = self.order.stored(key);
-        let found = self.inner.seek(self.tree.pager(), &key);
+        let found = self.inner.seek(self.tree.pager(), key);
         self.tree.named(found)
     }
 }

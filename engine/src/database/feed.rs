@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::{Shared, Snapshot};
 use crate::error::{Error, Result};
-use crate::key_order::Order;
 use crate::log::{Operation, Operations};
 use crate::node::cell::get_varint;
 use crate::transaction::capture::{self, Chunk, FEED};
@@ -75,24 +74,6 @@ pub enum Change {
         /// Its name from now on.
         to: String,
     },
-}
-
-impl Change {
-    /// Makes stored keys the user's.
-    fn turn_keys_back(&mut self, order: &Order) {
-        let turn = |key: &mut Vec<u8>| *key = order.key(std::mem::take(key));
-        match self {
-            Self::Set { key, .. } | Self::Delete { key, .. } => turn(key),
-            Self::Clear { lower, upper, .. } => {
-                for bound in [lower, upper] {
-                    if let Bound::Included(key) | Bound::Excluded(key) = bound {
-                        turn(key);
-                    }
-                }
-            }
-            Self::Create { .. } | Self::Codecs { .. } | Self::Drop { .. } | Self::Rename { .. } => {}
-        }
-    }
 }
 
 /// What one commit changed.
@@ -174,12 +155,6 @@ impl Changes {
         let mut changes = Vec::new();
         for (_, bytes) in chunks {
             decode(&bytes, &mut changes)?;
-        }
-        let order = &self.shared.config.order;
-        if !order.is_none() {
-            for change in &mut changes {
-                change.turn_keys_back(order);
-            }
         }
         self.version = version;
         Ok(Some(Commit { version, changes }))

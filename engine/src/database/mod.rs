@@ -10,15 +10,13 @@ use crate::cache::Pager;
 use crate::checkpoint::Age;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
-use crate::index::OrderedIndex;
-use crate::key_order::{KeyOrder, Order};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::storage::Storage;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::transaction::{
-    CommitInfo, Draft, Durability, Isolation, Transaction, Write, WriteBatch, WriteTransaction, check_name, expiry,
+    CommitInfo, Draft, Durability, Isolation, Transaction, WriteBatch, WriteTransaction, check_name, expiry,
     set_in_place,
 };
 
@@ -101,8 +99,6 @@ pub struct Options {
     pub feed_commits: u64,
     /// Decides which records have expired. Default: the system's.
     pub clock: Clock,
-    /// Order of the keys of all collections; it has to be the one that the database was created with. `None`: that of their bytes.
-    pub key_order: Option<Arc<dyn KeyOrder>>,
 }
 
 impl Default for Options {
@@ -121,7 +117,6 @@ impl Default for Options {
             session: None,
             feed_commits: 0,
             clock: Clock::default(),
-            key_order: None,
         }
     }
 }
@@ -135,7 +130,6 @@ pub(crate) struct Config {
     pub reserve_bytes: u32,
     pub read_only: bool,
     pub clock: Clock,
-    pub order: Order,
     /// Somebody else writes to the files meanwhile.
     pub beside_writer: bool,
 }
@@ -383,7 +377,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
-    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::KeyOrderMismatch`], [`Error::InvalidArgument`] for options out of range,
+    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::KeyOrderUnsupported`], [`Error::InvalidArgument`] for options out of range,
     /// and the storage's own errors.
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
@@ -439,14 +433,6 @@ impl Database {
         Transaction::new(&self.shared, isolation)
     }
 
-    /// As [`transaction`](Self::transaction), with a write set of your choice.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`].
-    pub fn transaction_with<I: OrderedIndex<Write>>(&self, isolation: Isolation) -> Result<Transaction<I>> {
-        Transaction::new(&self.shared, isolation)
-    }
-
     /// Runs `work` in a serializable optimistic transaction and commits it. After a conflict it is run again, up to `attempts` times in
     /// all, so it may only have effects inside the transaction. An error of `work` undoes it.
     ///
@@ -495,8 +481,7 @@ impl Database {
     pub fn set(&self, collection: &str, key: &[u8], value: &[u8], durability: Durability) -> Result<CommitInfo> {
         self.shared.check_record(collection, key, value.len(), None)?;
         let mut writer = self.shared.writable()?;
-        let stored = self.shared.config.order.stored(key);
-        let done = set_in_place(&self.shared, &mut writer, collection, &stored, value, durability)?;
+        let done = set_in_place(&self.shared, &mut writer, collection, key, value, durability)?;
         if let Some(info) = done {
             return Ok(info);
         }
@@ -598,8 +583,7 @@ impl Database {
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::KeyTooLarge`] and [`Error::ValueTooLarge`].
     pub fn check_record(&self, collection: &str, key: &[u8], value_len: usize, expires_at: Option<u64>) -> Result<()> {
-        let key = self.shared.config.order.stored(key);
-        self.shared.check_record(collection, &key, value_len, expires_at)
+        self.shared.check_record(collection, key, value_len, expires_at)
     }
 
     /// Longest key in bytes of a record that does not expire.

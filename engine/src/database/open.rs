@@ -10,7 +10,6 @@ use crate::block::{BlockFile, Compression};
 use crate::cache::Pager;
 use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
-use crate::key_order::{Order, OrderName};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::storage::{Storage, StorageFile, Watch};
@@ -26,7 +25,6 @@ const MIN_CACHE_BYTES: usize = 64 << 10;
 
 pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     check(options)?;
-    let order = Order::new(options.key_order.as_ref())?;
     let missing = || Error::NotFound {
         what: "the database".to_owned(),
     };
@@ -63,7 +61,6 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         }
         Found::Superblocks(list) => list,
     };
-    superblocks[0].key_order.check(&order)?;
     let mut log = open_log(storage, &superblocks[0], options)?;
     let unwatched = log.clone();
     if let Some(fence) = &fence {
@@ -181,7 +178,6 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         log_half_bytes: options.log_bytes / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
-        key_order: OrderName::new(Order::new(options.key_order.as_ref())?.name()),
     };
     superblock.write(file)?;
     file.flush()?;
@@ -257,7 +253,6 @@ pub(super) fn recover_from(
             read_only: options.read_only,
             clock: options.clock.clone(),
             beside_writer: false,
-            order: Order::new(options.key_order.as_ref())?,
         },
         flush: GroupFlush::new(log.cloned(), superblock.version),
         published: Mutex::new(Published::new(Arc::clone(&version))),

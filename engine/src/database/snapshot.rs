@@ -5,7 +5,6 @@ use std::sync::{Arc, OnceLock};
 use super::{CollectionInfo, Config, Cursor, Shared, Version};
 use crate::cache::Pager;
 use crate::error::{Error, Result};
-use crate::key_order::Order;
 use crate::node::{Child, Node};
 use crate::transaction::Entry;
 use crate::transaction::expiry::{self, Root};
@@ -193,10 +192,6 @@ impl Tree {
         result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.view.name))
     }
 
-    fn order(&self) -> &Order {
-        &self.shared().config.order
-    }
-
     fn find(&self, key: &[u8]) -> Result<Option<Found>> {
         // A key beyond the limit cannot be there; asking for it is no error.
         let Some(root) = self.root() else { return Ok(None) };
@@ -285,27 +280,10 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
-        self.named(self.find(&self.order().stored(key)).and_then(|found| match found {
+        self.named(self.find(key).and_then(|found| match found {
             Some(found) => self.value_of(&found, into).map(|()| true),
             None => Ok(false),
         }))
-    }
-
-    /// Calls `read` with the value of a key and returns its result; `None`, without a call, if the key is not there. A value in its
-    /// leaf is not copied.
-    ///
-    /// # Errors
-    /// Storage errors and corruption.
-    pub fn get_with<R>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
-        let Some(found) = self.named(self.find(&self.order().stored(key)))? else {
-            return Ok(None);
-        };
-        if let Some((value, _)) = found.leaf.inline_value(found.index) {
-            return Ok(Some(read(value)));
-        }
-        let mut bytes = Vec::new();
-        self.named(self.value_of(&found, &mut bytes))?;
-        Ok(Some(read(&bytes)))
     }
 
     /// A record with its version and expiry, O(log n).
@@ -313,11 +291,6 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
-        self.entry_stored(&self.order().stored(key))
-    }
-
-    /// As [`entry`](Self::entry), for a stored key.
-    pub(crate) fn entry_stored(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.named(self.find(key).and_then(|found| {
             let Some(found) = found else { return Ok(None) };
             let record = found.leaf.record(found.index);
@@ -336,7 +309,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn contains(&self, key: &[u8]) -> Result<bool> {
-        self.named(self.find(&self.order().stored(key)).map(|found| found.is_some()))
+        self.named(self.find(key).map(|found| found.is_some()))
     }
 
     /// Number of records in a range, O(log n).
@@ -348,21 +321,11 @@ impl Tree {
         Ok(to - from)
     }
 
-    /// As [`count`](Self::count), for a range of stored keys.
-    pub(crate) fn count_stored(&self, range: &KeyRange<'_>) -> Result<u64> {
-        let (from, to) = self.positions_stored(range)?;
-        Ok(to - from)
-    }
-
     /// Positions in key order of the first record of a range and of the first one after it, O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        self.positions_stored(&self.order().stored_range(range).borrow())
-    }
-
-    fn positions_stored(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
         let stored = read::positions(self.pager(), self.root(), self.view.owner, range);
         let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
         self.named(visible)
@@ -373,8 +336,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
-        let key = self.order().stored(key);
-        let rank = read::rank(self.pager(), self.root(), self.view.owner, &key);
+        let rank = read::rank(self.pager(), self.root(), self.view.owner, key);
         self.named(rank.and_then(|(below, _)| self.visible_position(below)))
     }
 
@@ -390,7 +352,7 @@ impl Tree {
             let Some(found) = found else { return Ok(None) };
             let mut bytes = Vec::new();
             self.value_of(&found, &mut bytes)?;
-            Ok(Some((self.order().key(found.leaf.key(found.index)), bytes)))
+            Ok(Some((found.leaf.key(found.index), bytes)))
         }))
     }
 
@@ -416,22 +378,9 @@ impl Tree {
     /// A cursor before the first record of a range in the given direction.
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
-        let order = self.order();
-        let range = order.stored_range(&range);
         Cursor {
-            order: order.clone(),
-            is_plain: order.is_none() && !self.has_hints(),
-            ..self.cursor_stored(&range.borrow(), direction)
-        }
-    }
-
-    /// A cursor over a range of stored keys, as which it gives them back.
-    pub(crate) fn cursor_stored(&self, range: &KeyRange<'_>, direction: Direction) -> Cursor {
-        Cursor {
-            inner: TreeCursor::new(self.view.root, self.view.owner, range, direction).with_root(self.root_node()),
+            inner: TreeCursor::new(self.view.root, self.view.owner, &range, direction).with_root(self.root_node()),
             tree: self.clone(),
-            order: Order::none(),
-            key: Vec::new(),
             is_plain: !self.has_hints(),
         }
     }

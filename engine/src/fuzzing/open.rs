@@ -52,7 +52,7 @@ fn check(data: &[u8]) -> bool {
             | Error::NotADatabase { .. }
             | Error::NotFound { .. }
             | Error::VersionUnsupported { .. }
-            | Error::KeyOrderMismatch { .. },
+            | Error::KeyOrderUnsupported { .. },
         ) => false,
         Err(error) => panic!("damage must be called damage, not {error:?}"),
     }

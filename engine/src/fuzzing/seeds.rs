@@ -7,7 +7,6 @@ use crate::block::{self, BlockInfo, BlockRef, Compression, Kind, Pointer};
 use crate::checkpoint::{Extent, Superblock, free_map};
 use crate::database::{Collection, Database, Options};
 use crate::error::Result;
-use crate::key_order::OrderName;
 use crate::log::Position;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::storage::sim::SimRng;
@@ -96,7 +95,6 @@ fn superblocks() -> Result<Vec<u8>> {
         log_half_bytes: 0,
         log: Position::default(),
         closed: true,
-        key_order: OrderName::new("bytewise"),
     };
     let file = MemoryStorage::new().open("data", true)?;
     superblock.write(&*file)?;

@@ -139,7 +139,6 @@ impl WriteTransaction<'_> {
                 return Ok(ControlFlow::Break(end.is_continue()));
             };
             let (key, value) = record?;
-            let key = shared.config.order.stored(&key).into_owned();
             shared.check_key(&key)?;
             if value.len() > MAX_VALUE_BYTES {
                 return Err(Error::ValueTooLarge {

@@ -130,7 +130,7 @@ impl WriteTransaction<'_> {
             lower: Bound::Excluded(RETENTION),
             upper: Bound::Excluded(&end),
         };
-        self.clear_stored(FEED, &range)?;
+        self.clear(FEED, range)?;
         Ok(())
     }
 

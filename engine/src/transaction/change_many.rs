@@ -156,7 +156,6 @@ impl ChangeMany<'_, '_> {
         let transaction = &mut *self.transaction;
         let shared = transaction.shared;
         let config = &shared.config;
-        let key = config.order.stored(key);
         transaction.check_lengths(&key, value.len(), 0)?;
         transaction.check_usable()?;
         if !config.limits.is_inline(key.len(), value.len()) {
@@ -183,7 +182,6 @@ impl ChangeMany<'_, '_> {
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         let transaction = &mut *self.transaction;
         let shared = transaction.shared;
-        let key = shared.config.order.stored(key);
         transaction.check_usable()?;
         if shared.check_key(&key).is_err() {
             // There is none with such a key.
@@ -192,7 +190,7 @@ impl ChangeMany<'_, '_> {
         if transaction.capture.is_some() || transaction.has_hints(&self.collection) {
             // Those who follow the changes learn of records that were there only, and expired ones do not count.
             self.apply()?;
-            self.removed += u64::from(self.transaction.delete_stored(&self.collection, &key)?);
+            self.removed += u64::from(self.transaction.delete(&self.collection, key)?);
             return Ok(());
         }
         transaction.log_delete(self.id, &key);

@@ -33,7 +33,7 @@ impl WriteTransaction<'_> {
         if self.find(CLIENTS, client)?.is_none() {
             return Ok(());
         }
-        self.beside_commits(|transaction| transaction.delete_stored(CLIENTS, client).map(drop))
+        self.beside_commits(|transaction| transaction.delete(CLIENTS, client).map(drop))
     }
 
     /// Runs changes that count as no commit, unless there is none they could go with.

@@ -109,9 +109,9 @@ impl WriteTransaction<'_> {
                 if let Some(found) = self.find(&name, key)?
                     && found.leaf.record(found.index).is_expired(self.now)
                 {
-                    self.delete_stored(&name, key)?;
+                    self.delete(&name, key)?;
                 }
-                self.delete_stored(&hints, &hint)?;
+                self.delete(&hints, &hint)?;
             }
             if due >= limit {
                 break;

@@ -118,7 +118,6 @@ impl ReadWrite for super::WriteTransaction<'_> {
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
         // An expiry of 0 stands for none, and 1970 is past either way.
-        let key = self.shared.config.order.stored(key);
         self.put(collection, &key, value, expires_at.map_or(0, |expires| expires.max(1)))
     }
 

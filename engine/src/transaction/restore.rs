@@ -25,7 +25,6 @@ impl WriteTransaction<'_> {
             return self.set_until(collection, key, &value, expires_at).map(drop);
         }
         self.create(collection)?;
-        let key = &*self.shared.config.order.stored(key);
         let version = self.state.version + 1;
         // The log does not learn of it: a restoration ends with a checkpoint.
         self.record = None;

@@ -82,7 +82,7 @@ impl<'a> WriteTransaction<'a> {
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
     /// end it.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.put(collection, &self.shared.config.order.stored(key), value, 0)
+        self.put(collection, key, value, 0)
     }
 
     /// Stores a record under a stored key.
@@ -204,10 +204,6 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
-        self.delete_stored(collection, &self.shared.config.order.stored(key))
-    }
-
-    pub(super) fn delete_stored(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let hidden = self.is_hidden(collection, key)?;
         let found = self.edit(collection, |editor| editor.delete(key))?.unwrap_or(false);
         if found {
@@ -223,12 +219,7 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        let range = self.shared.config.order.stored_range(&range);
-        self.clear_stored(collection, &range.borrow())
-    }
-
-    pub(super) fn clear_stored(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<u64> {
-        let removed = self.edit(collection, |editor| editor.clear(range))?.unwrap_or(0);
+        let removed = self.edit(collection, |editor| editor.clear(&range))?.unwrap_or(0);
         if removed > 0 {
             self.log(collection, |collection| Operation::Clear {
                 collection,
@@ -341,7 +332,7 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
-        let Some(found) = self.find(collection, &self.shared.config.order.stored(key))? else {
+        let Some(found) = self.find(collection, key)? else {
             return Ok(None);
         };
         let record = found.leaf.record(found.index);
@@ -366,9 +357,9 @@ impl<'a> WriteTransaction<'a> {
     /// transaction.
     pub fn apply(&mut self, batch: &WriteBatch) -> Result<u64> {
         for operation in batch.operations() {
-            let key = self.shared.config.order.stored(&operation.key);
             let value_len = operation.value.as_ref().map_or(0, Vec::len);
-            self.shared.check_record(&operation.collection, &key, value_len, None)?;
+            self.shared
+                .check_record(&operation.collection, &operation.key, value_len, None)?;
         }
         self.together(|transaction| transaction.apply_checked(batch))
     }

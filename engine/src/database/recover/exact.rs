@@ -55,7 +55,6 @@ pub(super) fn copy(
         }
         let mut options = options.clone();
         options.node_bytes = options.node_bytes.max(superblock.node_bytes);
-        options.key_order = super::order_of(Some(superblock), options.key_order.as_ref())?;
         control.enter(RecoverPhase::Copying)?;
         let database = target::create(target, options)?;
         if let Some(collections) = copy_version(&Arc::new(shared), &database, control)? {

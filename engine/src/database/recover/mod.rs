@@ -13,7 +13,6 @@ use super::{DATA_FILE, Database, MAX_NAME_BYTES, Options};
 use crate::block::BlockFile;
 use crate::checkpoint::{Copies, Superblock, read_copies};
 use crate::error::{Error, Result};
-use crate::key_order::{KeyOrder, Order, Unknown};
 use crate::log::{LOG_FILE, LogStart, SalvagedLog, salvage};
 use crate::node::Limits;
 use crate::storage::{Storage, StorageFile};
@@ -64,9 +63,6 @@ struct Files {
 ///
 /// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
 /// among those that are put together from single blocks.
-///
-/// Keys are copied, and named in the report, as they are stored: [`KeyOrder`] turns them back. If the superblock is lost, the options have to say
-/// which order the database had.
 ///
 /// Memory is bounded by 24 bytes for each node of the file, the caches, the log, and the largest value.
 ///
@@ -215,7 +211,6 @@ fn run(
     if let Some(superblock) = superblock {
         options.node_bytes = options.node_bytes.max(superblock.node_bytes);
     }
-    options.key_order = order_of(superblock, options.key_order.as_ref())?;
     let database = target::create(target, options)?;
     let unit_shift = unit_shift.expect("the superblock or the scan gave it");
     let mut salvage = Salvage::new(source, unit_shift, last_generation, index, control);
@@ -261,19 +256,6 @@ fn run(
     report.completeness = completeness(is_mixed || report.lost_record_count > 0, copies, report.log.state);
     report.collections.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(report)
-}
-
-/// Keys are copied as they are stored, so the name of the order is all that is needed; the options say it where the superblock is lost.
-fn order_of(superblock: Option<&Superblock>, given: Option<&Arc<dyn KeyOrder>>) -> Result<Option<Arc<dyn KeyOrder>>> {
-    let given = given.map(|_| Order::new(given)).transpose()?;
-    if let (Some(superblock), Some(given)) = (superblock, &given) {
-        superblock.key_order.check(given)?;
-    }
-    let stored = superblock.map(|superblock| superblock.key_order.as_str().to_owned());
-    let name = stored.or_else(|| given.map(|order| order.name().to_owned()));
-    Ok(name
-        .filter(|name| name != Order::none().name())
-        .map(|name| Arc::new(Unknown(name)) as Arc<dyn KeyOrder>))
 }
 
 /// Nodes that take keys of this length.

@@ -6,7 +6,7 @@ use super::overlay::{NewRecord, Overlay};
 use super::{OwnedRange, Transaction, Write};
 use crate::database::{Cursor, Tree};
 use crate::error::Result;
-use crate::index::{BTree, OrderedIndex};
+use crate::index::OrderedIndex;
 use crate::tree::{Direction, KeyRange};
 
 /// Where the current record comes from.
@@ -18,13 +18,13 @@ enum Source {
 }
 
 /// Moves over a range as the transaction sees it.
-pub struct TransactionCursor<'t, I: OrderedIndex<Write>> {
-    transaction: &'t Transaction<I>,
-    scan: TransactionScan<I>,
+pub struct TransactionCursor<'t> {
+    transaction: &'t Transaction,
+    scan: TransactionScan,
 }
 
-impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
-    pub(super) fn new(transaction: &'t Transaction<I>, scan: TransactionScan<I>) -> Self {
+impl<'t> TransactionCursor<'t> {
+    pub(super) fn new(transaction: &'t Transaction, scan: TransactionScan) -> Self {
         Self { transaction, scan }
     }
 
@@ -52,42 +52,34 @@ impl<'t, I: OrderedIndex<Write>> TransactionCursor<'t, I> {
 }
 
 /// As a [`TransactionCursor`], but beside its transaction, which goes on meanwhile. It sees what the transaction wrote before it was made.
-pub struct TransactionScan<I: OrderedIndex<Write> = BTree<Write>> {
+pub struct TransactionScan {
     tree: Option<Tree>,
-    overlay: Option<Overlay<I>>,
+    overlay: Option<Overlay>,
     range: OwnedRange,
     direction: Direction,
     base: Option<Cursor>,
     /// The base's cursor stands on a record that was not returned yet.
     base_is_ahead: bool,
-    /// Stored key of the current record, or where a seek went.
+    /// Key of the current record, or where a seek went.
     key: Vec<u8>,
-    /// Its key, if there is an order to turn it back from.
-    turned: Option<Vec<u8>>,
     source: Source,
     /// The next own write is sought from `key` on, that key included.
     is_sought: bool,
     is_done: bool,
 }
 
-impl<I: OrderedIndex<Write>> TransactionScan<I> {
+impl TransactionScan {
     /// `range` is of stored keys.
-    pub(super) fn new(
-        transaction: &Transaction<I>,
-        collection: &str,
-        range: &KeyRange<'_>,
-        direction: Direction,
-    ) -> Self {
+    pub(super) fn new(transaction: &Transaction, collection: &str, range: &KeyRange<'_>, direction: Direction) -> Self {
         let (overlay, tree) = transaction.view(collection);
         Self {
-            base: tree.as_ref().map(|tree| tree.cursor_stored(range, direction)),
+            base: tree.as_ref().map(|tree| tree.cursor(*range, direction)),
             overlay: overlay.cloned(),
             tree,
             range: OwnedRange::new(range),
             direction,
             base_is_ahead: false,
             key: Vec::new(),
-            turned: (!transaction.order().is_none()).then(Vec::new),
             source: Source::Nowhere,
             is_sought: false,
             is_done: false,
@@ -97,7 +89,7 @@ impl<I: OrderedIndex<Write>> TransactionScan<I> {
     /// Key of the current record.
     #[must_use]
     pub fn key(&self) -> &[u8] {
-        self.turned.as_deref().unwrap_or(&self.key)
+        &self.key
     }
 
     /// Value of the current record; empty if there is none.
@@ -143,16 +135,13 @@ impl<I: OrderedIndex<Write>> TransactionScan<I> {
     ///
     /// # Errors
     /// Storage errors and corruption.
-    pub fn advance(&mut self, transaction: &Transaction<I>) -> Result<bool> {
+    pub fn advance(&mut self, transaction: &Transaction) -> Result<bool> {
         if self.is_done {
             return Ok(false);
         }
         let advanced = self.step()?;
         self.note(transaction, advanced);
         self.is_done = !advanced;
-        if advanced && let Some(turned) = &mut self.turned {
-            transaction.order().key_into(&self.key, turned);
-        }
         Ok(advanced)
     }
 
@@ -160,16 +149,15 @@ impl<I: OrderedIndex<Write>> TransactionScan<I> {
     ///
     /// # Errors
     /// Storage errors and corruption.
-    pub fn seek(&mut self, transaction: &Transaction<I>, key: &[u8]) -> Result<()> {
-        let key = transaction.order().stored(key);
-        self.key = key.into_owned();
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.key = key.to_vec();
         self.is_sought = true;
         self.is_done = false;
         self.base_is_ahead = false;
         self.source = Source::Nowhere;
         self.base = match &self.tree {
             Some(tree) => {
-                let mut cursor = tree.cursor_stored(&self.range.borrow(), self.direction);
+                let mut cursor = tree.cursor(self.range.borrow(), self.direction);
                 cursor.seek(&self.key)?;
                 Some(cursor)
             }
@@ -179,7 +167,7 @@ impl<I: OrderedIndex<Write>> TransactionScan<I> {
     }
 
     /// The part of the range between its beginning and the current record, or all of it, was read.
-    fn note(&self, transaction: &Transaction<I>, advanced: bool) {
+    fn note(&self, transaction: &Transaction, advanced: bool) {
         let Some(tree) = &self.tree else { return };
         let whole = self.range.borrow();
         let here = Bound::Included(self.key.as_slice());

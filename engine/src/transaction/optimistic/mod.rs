@@ -8,8 +8,7 @@ use super::{CommitInfo, Durability, Entry, ReadWrite, Submission, WriteTransacti
 use crate::conflict::ConflictReason;
 use crate::database::{Shared, Snapshot, Tree};
 use crate::error::{Error, Result};
-use crate::index::{BTree, OrderedIndex};
-use crate::key_order::Order;
+use crate::index::OrderedIndex;
 use crate::tree::KeyRange;
 
 mod cursor;
@@ -42,20 +41,18 @@ enum Structure {
 
 /// A state to come back to. Costs the same whatever was written.
 #[derive(Clone)]
-pub struct Savepoint<I = BTree<Write>> {
-    overlays: BTreeMap<String, Overlay<I>>,
+pub struct Savepoint {
+    overlays: BTreeMap<String, Overlay>,
     structure: Vec<Structure>,
 }
 
 /// A transaction that reads a snapshot and keeps its writes to itself until [`commit`](Self::commit). Dropping it undoes everything. Any
 /// number can be active at once, beside other writers; it may wait for anything between its calls.
-///
-/// `I` is the index of the write set: [`BTree`] or [`CritBit`](crate::index::CritBit).
-pub struct Transaction<I: OrderedIndex<Write> = BTree<Write>> {
+pub struct Transaction {
     shared: Arc<Shared>,
     snapshot: Snapshot,
     isolation: Isolation,
-    overlays: BTreeMap<String, Overlay<I>>,
+    overlays: BTreeMap<String, Overlay>,
     structure: Vec<Structure>,
     reads: Mutex<Reads>,
 }
@@ -68,7 +65,7 @@ struct Reads {
     names: BTreeMap<String, Option<u32>>,
 }
 
-impl<I: OrderedIndex<Write>> Transaction<I> {
+impl Transaction {
     pub(crate) fn new(shared: &Arc<Shared>, isolation: Isolation) -> Result<Self> {
         if shared.config.read_only {
             return Err(Error::ReadOnly);
@@ -110,7 +107,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         }
     }
 
-    fn overlay(&mut self, name: &str) -> &mut Overlay<I> {
+    fn overlay(&mut self, name: &str) -> &mut Overlay {
         if !self.overlays.contains_key(name) {
             let base = self.base(name);
             self.overlays.insert(name.to_owned(), Overlay::new(base));
@@ -119,7 +116,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     }
 
     /// A collection's writes, if there are any, and its part of the snapshot.
-    fn view(&self, name: &str) -> (Option<&Overlay<I>>, Option<Tree>) {
+    fn view(&self, name: &str) -> (Option<&Overlay>, Option<Tree>) {
         match self.overlays.get(name) {
             Some(overlay) => (Some(overlay), overlay.base.clone()),
             None => (None, self.base(name)),
@@ -139,15 +136,6 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
-        self.entry_stored(collection, &self.order().stored(key))
-    }
-
-    fn order(&self) -> &Order {
-        &self.shared.config.order
-    }
-
-    /// The write set, and what is noted as read, hold stored keys.
-    fn entry_stored(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
         let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
             if let Some(Write(write)) = overlay.writes.get(key) {
@@ -163,7 +151,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         }
         let Some(base) = base else { return Ok(None) };
         self.note(&base, |footprint| footprint.add_key(key));
-        base.entry_stored(key)
+        base.entry(key)
     }
 
     /// Whether a collection is there.
@@ -188,9 +176,8 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         {
             let (_, base) = self.view(collection);
             let Some(base) = base else { return Ok(0) };
-            let range = self.order().stored_range(&range);
-            self.note(&base, |footprint| footprint.add_range(&range.borrow()));
-            return base.count_stored(&range.borrow());
+            self.note(&base, |footprint| footprint.add_range(&range));
+            return base.count(range);
         }
         let mut count = 0;
         while cursor.advance()? {
@@ -206,15 +193,14 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         collection: &str,
         range: KeyRange<'_>,
         direction: crate::tree::Direction,
-    ) -> TransactionCursor<'_, I> {
+    ) -> TransactionCursor<'_> {
         TransactionCursor::new(self, self.scan(collection, range, direction))
     }
 
     /// As [`cursor`](Self::cursor), beside the transaction instead of borrowing it: what is written later is not seen.
     #[must_use]
-    pub fn scan(&self, collection: &str, range: KeyRange<'_>, direction: crate::tree::Direction) -> TransactionScan<I> {
-        let range = self.order().stored_range(&range);
-        TransactionScan::new(self, collection, &range.borrow(), direction)
+    pub fn scan(&self, collection: &str, range: KeyRange<'_>, direction: crate::tree::Direction) -> TransactionScan {
+        TransactionScan::new(self, collection, &range, direction)
     }
 
     /// Ids of the key codec and the value codec of a collection; `None` if it is not there.
@@ -252,7 +238,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// As [`set`](Self::set).
     pub fn put(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(collection, &self.order().stored(key), value, None)
+        self.write(collection, key, value, None)
     }
 
     fn write(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
@@ -269,10 +255,9 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// # Errors
     /// Storage errors and corruption.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
-        let key = self.order().stored(key);
-        let found = self.entry_stored(collection, &key)?.is_some();
+        let found = self.entry(collection, key)?.is_some();
         if found {
-            self.overlay(collection).writes.insert(&key, Write(None));
+            self.overlay(collection).writes.insert(key, Write(None));
         }
         Ok(found)
     }
@@ -283,8 +268,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     /// None now; the commit may fail.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<()> {
         if self.has_collection(collection) {
-            let range = self.order().stored_range(&range);
-            self.overlay(collection).clear(&range.borrow());
+            self.overlay(collection).clear(&range);
         }
         Ok(())
     }
@@ -343,7 +327,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
 
     /// A state to come back to.
     #[must_use]
-    pub fn savepoint(&self) -> Savepoint<I> {
+    pub fn savepoint(&self) -> Savepoint {
         Savepoint {
             overlays: self.overlays.clone(),
             structure: self.structure.clone(),
@@ -351,7 +335,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     }
 
     /// Forgets all writes since a savepoint of this transaction. What was read since then still counts as read.
-    pub fn rollback_to(&mut self, savepoint: &Savepoint<I>) {
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         self.overlays.clone_from(&savepoint.overlays);
         self.structure.clone_from(&savepoint.structure);
     }
@@ -439,7 +423,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
             let found = all.find(|(_, known)| **known == Some(id));
             found.map_or_else(String::new, |(name, _)| name.clone())
         };
-        reads::check(footprints, &later, name_of, self.order())
+        reads::check(footprints, &later, name_of)
     }
 
     /// What this transaction writes to collections of its snapshot.
@@ -475,10 +459,10 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
         }
         for (name, overlay) in &self.overlays {
             if overlay.emptied {
-                transaction.clear_stored(name, &KeyRange::all())?;
+                transaction.clear(name, KeyRange::all())?;
             }
             for range in &overlay.cleared {
-                transaction.clear_stored(name, &range.borrow())?;
+                transaction.clear(name, range.borrow())?;
             }
             if let Some((key_codec, value_codec)) = &overlay.codecs {
                 transaction.set_codecs(name, key_codec, value_codec)?;
@@ -494,7 +478,7 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
                         )?;
                     }
                     None => {
-                        transaction.delete_stored(name, key)?;
+                        transaction.delete(name, key)?;
                     }
                 }
             }
@@ -503,21 +487,20 @@ impl<I: OrderedIndex<Write>> Transaction<I> {
     }
 }
 
-impl<I: OrderedIndex<Write>> Overlay<I> {
+impl Overlay {
     fn is_changed(&self) -> bool {
         !self.writes.is_empty() || !self.cleared.is_empty() || self.emptied || self.codecs.is_some()
     }
 }
 
-impl<I: OrderedIndex<Write>> ReadWrite for Transaction<I> {
+impl ReadWrite for Transaction {
     fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
         Self::entry(self, collection, key)
     }
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
-        let key = self.order().stored(key);
         self.shared.check_record(collection, &key, value.len(), expires_at)?;
-        let found = self.entry_stored(collection, &key)?.is_some();
+        let found = self.entry(collection, key)?.is_some();
         self.write(collection, &key, value, expires_at)?;
         Ok(found)
     }
@@ -527,13 +510,13 @@ impl<I: OrderedIndex<Write>> ReadWrite for Transaction<I> {
     }
 }
 
-impl<I: OrderedIndex<Write>> Drop for Transaction<I> {
+impl Drop for Transaction {
     fn drop(&mut self) {
         self.shared.history().leave(self.snapshot.version());
     }
 }
 
-impl<I: OrderedIndex<Write>> std::fmt::Debug for Transaction<I> {
+impl std::fmt::Debug for Transaction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transaction")
             .field("version", &self.version())

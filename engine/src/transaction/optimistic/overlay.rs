@@ -5,6 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::database::Tree;
+use crate::index::BTree;
 use crate::index::OrderedIndex;
 use crate::tree::{Direction, KeyRange};
 
@@ -84,12 +85,12 @@ fn ends_before(upper: Bound<&[u8]>, lower: Bound<&[u8]>) -> bool {
 
 /// One collection as the transaction sees it. A clone costs the same whatever was written.
 #[derive(Clone)]
-pub(super) struct Overlay<I> {
+pub(super) struct Overlay {
     /// The collection in the snapshot; `None` if it was not there, or was dropped or emptied since.
     pub base: Option<Tree>,
     /// Ranges of the base that were emptied.
     pub cleared: Vec<OwnedRange>,
-    pub writes: I,
+    pub writes: BTree<Write>,
     /// It exists at the end.
     pub exists: bool,
     /// All that was in it before is gone.
@@ -97,13 +98,13 @@ pub(super) struct Overlay<I> {
     pub codecs: Option<(String, String)>,
 }
 
-impl<I: OrderedIndex<Write>> Overlay<I> {
+impl Overlay {
     pub(super) fn new(base: Option<Tree>) -> Self {
         Self {
             exists: base.is_some(),
             base,
             cleared: Vec::new(),
-            writes: I::default(),
+            writes: BTree::default(),
             emptied: false,
             codecs: None,
         }
@@ -118,7 +119,7 @@ impl<I: OrderedIndex<Write>> Overlay<I> {
         if range.is_all() {
             self.base = None;
             self.cleared.clear();
-            self.writes = I::default();
+            self.writes = BTree::default();
             self.emptied = true;
             return;
         }

@@ -7,7 +7,6 @@ use super::overlay::OwnedRange;
 use crate::conflict::ConflictReason;
 use crate::database::Missed;
 use crate::error::{Error, Result};
-use crate::key_order::Order;
 use crate::log::{Operation, Operations};
 use crate::tree::{Direction, KeyRange};
 
@@ -95,23 +94,13 @@ fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
 pub(super) type Footprints = BTreeMap<u32, Footprint>;
 
 /// Fails if any of `later` touches what the footprints name.
-pub(super) fn check(
-    footprints: &Footprints,
-    later: &[Missed],
-    name_of: impl Fn(u32) -> String,
-    order: &Order,
-) -> Result<()> {
+pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(u32) -> String) -> Result<()> {
     if footprints.is_empty() {
         return Ok(());
     }
     let conflict = |collection: u32, key: Option<&[u8]>| {
-        let key = key.map(|key| order.key(key.to_vec()));
         let collection = name_of(collection);
-        Err(Error::conflict(
-            Some(&collection),
-            key.as_deref(),
-            ConflictReason::Changed,
-        ))
+        Err(Error::conflict(Some(&collection), key, ConflictReason::Changed))
     };
     for changes in later {
         let Some(record) = &changes.record else {
