@@ -16,7 +16,7 @@ const STEPS = [
   // Its locks are shuttle's, so it is a build of its own.
   { name: 'clippy shuttle', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   // The other crates have no tests and much to compile; clippy has checked them.
-  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-cli', '--package', 'mangrove-bindings', '--package', 'mangrove-host', '--package', 'mangrove-upkeep'] },
+  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-memory', '--package', 'mangrove-cli', '--package', 'mangrove-bindings', '--package', 'mangrove-host', '--package', 'mangrove-upkeep'] },
   { name: 'shuttle', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
   // Warnings, as of an export without documentation, are errors.

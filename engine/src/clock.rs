@@ -14,7 +14,9 @@ impl Clock {
         Self(Arc::new(now))
     }
 
-    pub(crate) fn now(&self) -> u64 {
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> u64 {
         (self.0)()
     }
 }

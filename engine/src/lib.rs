@@ -33,9 +33,10 @@
 //! # Ok::<(), mangrove_engine::Error>(())
 //! ```
 //!
-//! Layers, each building on those below: `backup` (snapshots as streams), `database` (open, snapshots, collections, feed, verification, compaction, salvage), `transaction`
-//! (exclusive and optimistic transactions, commit, bulk load, expiry), `tree` (search, insert, delete, cursor), `checkpoint` (blocks, free space, superblock), `log` (records of
-//! commits, flushes), `cache` (page table), `node` (slotted page), `block` (checksums, compression), [`index`] (ordered maps in memory), [`storage`] (files).
+//! Layers, each of which uses only those after it: `maintenance` (verification, compaction, layout, salvage, backups), `database` (open, options, feed),
+//! `transaction` (exclusive and optimistic transactions, commit, expiry), `snapshot` (read views and cursors), `state` (versions, collections, the
+//! writer), `tree` (search, insert, delete, cursor), `pages` (page table, drafts, free space, superblock, checkpoint), `log` (records of commits,
+//! flushes), [`index`] (ordered maps in memory), `node` (slotted page), `block` (checksums, compression), [`storage`] (files), `range`.
 
 #![forbid(unsafe_code)]
 
@@ -46,52 +47,47 @@ struct Page;
 
 #[cfg(not(target_family = "wasm"))]
 mod background;
-mod backup;
 mod block;
-mod cache;
-mod checkpoint;
 mod clock;
-mod conflict;
 mod database;
 mod error;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod index;
 mod log;
-mod memory_database;
+mod maintenance;
 mod node;
+mod pages;
+mod range;
+mod snapshot;
+mod state;
 pub mod storage;
 mod sync;
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+#[path = "../testing/mod.rs"]
+pub mod testing;
 mod transaction;
 mod tree;
 
 #[cfg(not(target_family = "wasm"))]
 pub use background::Background;
-pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
 pub use block::Compression;
 pub use clock::Clock;
-pub use conflict::{Conflict, ConflictReason};
-pub use database::is_database_file;
-pub use database::{
-    Change, Changes, CollectionInfo, Commit, Cursor, Database, OpenFlush, Options, Snapshot, Stats, Tree, Verification,
-    VerifyProgress, VerifyReport,
-};
-pub use database::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
-pub use database::{
+pub use database::{Changes, Database, OpenFlush, Options, Stats, is_database_file};
+pub use error::{Conflict, ConflictReason, Corruption, Error, Result};
+pub use maintenance::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
+pub use maintenance::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
+pub use maintenance::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
     RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
 };
-pub use database::{ExtentKind, LayoutPart, LayoutScan};
-pub use error::{Corruption, Error, Result};
-pub use memory_database::{
-    MemoryCursor, MemoryDatabase, MemorySavepoint, MemorySnapshot, MemoryTransaction, MemoryTransactionCursor,
-    MemoryTree, MemoryWriteTransaction, Record,
-};
-pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
+pub use maintenance::{ExtentKind, LayoutPart, LayoutScan};
+pub use maintenance::{Verification, VerifyProgress, VerifyReport};
+pub use range::{Direction, KeyRange, prefix_end};
+pub use snapshot::{Cursor, Snapshot, Tree};
+pub use state::{Change, CollectionInfo, Commit, Entry};
 pub use transaction::{
-    ChangeMany, CommitInfo, Durability, Entry, Isolation, ReadWrite, Savepoint, Submission, Transaction,
+    BatchOperation, ChangeMany, CommitInfo, Durability, Isolation, ReadWrite, Savepoint, Submission, Transaction,
     TransactionCursor, TransactionScan, Update, Write, WriteBatch, WriteTransaction,
 };
+pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use tree::load::Duplicates;
-pub use tree::{Direction, KeyRange, prefix_end};

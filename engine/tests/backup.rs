@@ -18,8 +18,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
     BackupOutcome, BackupProgress, CollectionInfo, Database, Direction, Durability, Error, KeyRange, Options,
     RestoreReport, Snapshot, restore,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{SimRng, SimStorage};
+use mangrove_engine::testing::sim::{SimRng, SimStorage};
 use mangrove_engine::{
     BulkLoad, BulkPhase, BulkReport, Compression, Database, Direction, Duplicates, Durability, Error, KeyRange, Options,
 };

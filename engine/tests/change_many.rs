@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::storage::sim::{Fault, FaultKind, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{Clock, Compression, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite as _};
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::SimStorage;
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{Compression, Database, Direction, Durability, KeyRange, Options};
 use proptest::prelude::*;
 use std::ops::Bound;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{State, read_state};
-use mangrove_engine::storage::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{
     CompactEnd, CompactOptions, CompactProgress, CompactReport, Compression, Database, Durability, Error, Options,
 };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{Compression, Database, Direction, Durability, Error, KeyRange, Options};
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use common::{Flavour, History, check, options, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error};
 
 const SEEDS: u64 = 4;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{Flavour, History, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::SimStorage;
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{Database, Durability, Options};
 
 /// Small commits that are measured.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error, Options};
 
 use Durability::{None, Relaxed, Strict};

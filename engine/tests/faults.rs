@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::{Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
 use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options};
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {

@@ -6,7 +6,7 @@ use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
     Change, Changes, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, WriteTransaction,
 };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::read_state;
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};
 
 const RESERVE_BYTES: u32 = 16 << 10;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use common::{History, State, check};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
 use mangrove_engine::{Compression, Database, Durability, Error, Options};
 
 /// Where the log is when its writes begin to fail.

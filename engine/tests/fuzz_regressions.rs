@@ -7,8 +7,8 @@ use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-use mangrove_engine::fuzzing::{TARGETS, Target, seeds};
-use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::testing::fuzzing::{TARGETS, Target, seeds};
+use mangrove_engine::testing::sim::SimRng;
 
 fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus-seeds")

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
 use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, SimStorage};
 use mangrove_engine::{Database, Durability, Error, Isolation, Options, Submission};
 
 use Durability::{Relaxed, Strict};

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Transaction};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

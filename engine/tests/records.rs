@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
     Background, Clock, Database, Direction, Durability, Error, Isolation, KeyRange, Options, ReadWrite, Update,
     WriteTransaction,

@@ -19,8 +19,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use common::{Flavour, History, State, options, read_state, run, without_empty};
-use mangrove_engine::storage::sim::SimRng;
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{Completeness, Database, Error, Options, RecoverReport, RecoveredRoot, recover};
 
 const FLAVOURS: [Flavour; 4] = [Flavour::Tiny, Flavour::Batches, Flavour::Large, Flavour::Mixed];

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64 as Figure, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::storage::{Storage, StorageFile};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::{
     Compression, Database, Direction, Durability, Error, KeyRange, Options, Result, Snapshot, WriteTransaction,
 };

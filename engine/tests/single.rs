@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::storage::sim::{SimRng, SimStorage};
+use mangrove_engine::testing::sim::{SimRng, SimStorage};
 use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, Snapshot};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;

@@ -3,5 +3,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    mangrove_engine::fuzzing::node(bytes);
+    mangrove_engine::testing::fuzzing::node(bytes);
 });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{Reply, Request, keys, message, set};
 use mangrove_bindings::protocol::{Writer, op};
 use mangrove_bindings::session::Session;
-use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Options};
 
 fn options() -> Options {

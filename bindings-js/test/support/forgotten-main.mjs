@@ -71,8 +71,11 @@ const modes = {
         db.subscribe({}, () => {}).unsubscribe();
       }
     })();
-    await collect(async () => true);
-    await collect(async () => true);
+    // One that a stale word on the stack still refers to keeps everything: other calls overwrite it.
+    for (let round = 0; round < 20; round++) {
+      await db.setMany([[round, round]]);
+      await collect(async () => true);
+    }
     const after = await write();
     assert.ok(after < before + (16 << 20), `${before} bytes before, ${after} after`);
   },

@@ -86,7 +86,7 @@ mod tables {
 
 #[cfg(test)]
 mod tests {
-    use super::tables;
+    use crate::block::checksum::tables;
     use proptest::prelude::*;
 
     #[test]

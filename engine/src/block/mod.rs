@@ -6,7 +6,7 @@
 //!  4  u8   kind: 1 leaf, 2 inner, 3 value chunk, 4 value index, 5 free map, 6 sorted run
 //!  5  u8   codec: 0 raw, 1 LZ4 block; 2..15 reserved for encryption (nonce and tag travel in the payload)
 //!  6  u8   level of the node, 0 otherwise
-//!  7  u8   flags, 0
+//!  7  u8   0
 //!  8  u32  stored length of the payload
 //! 12  u32  raw length of the payload
 //! 16  u64  generation: number of the checkpoint that wrote it

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::open::open;
-use super::{DATA_FILE, Database, Options, Shared};
-use crate::checkpoint::{Found, read_all};
+use super::{Database, Options};
 use crate::error::{Error, Result};
-use crate::storage::{Storage, StorageFile};
+use crate::pages::DATA_FILE;
+use crate::state::{Shared, may_be_overtaken, newest_generation};
+use crate::storage::Storage;
 
 /// How often an opening is tried while checkpoints go by.
 const ATTEMPTS: usize = 50;
@@ -19,17 +20,6 @@ const ATTEMPTS: usize = 50;
 pub(super) struct Reopen {
     storage: Arc<dyn Storage>,
     options: Options,
-}
-
-fn newest_generation(file: &dyn StorageFile) -> Result<u64> {
-    match read_all(file, DATA_FILE)? {
-        Found::Superblocks(list) => Ok(list.first().map_or(0, |newest| newest.generation)),
-        Found::NotCreated => Ok(0),
-    }
-}
-
-fn may_be_overtaken(error: &Error) -> bool {
-    matches!(error, Error::Corrupt(_) | Error::Io { .. } | Error::NotADatabase { .. })
 }
 
 impl Reopen {
@@ -55,21 +45,6 @@ impl Reopen {
             }
         }
         Err(Error::Stale)
-    }
-}
-
-impl Shared {
-    /// The error as it is, or that the writer overwrote what was to be read.
-    pub(super) fn or_stale(&self, error: Error) -> Error {
-        if !self.config.beside_writer || !may_be_overtaken(&error) {
-            return error;
-        }
-        let opened = self.lock_writer().superblock.generation;
-        match newest_generation(self.pager.blocks.file()) {
-            // One that opened the older checkpoint goes on behind the number of the damaged one.
-            Ok(newest) if newest <= opened => error,
-            _ => Error::Stale,
-        }
     }
 }
 

@@ -13,9 +13,9 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::checkpoint::{CLAIM_OFFSET, SLOT_BYTES, Superblock};
 use crate::error::{Error, Result};
 use crate::log::Tail;
+use crate::pages::{CLAIM_OFFSET, SLOT_BYTES, Superblock};
 use crate::storage::{StorageFile, Watch};
 use crate::sync::{Mutex, MutexGuard};
 
@@ -97,7 +97,7 @@ impl Fence {
     fn lost(state: &mut State) -> Error {
         state.is_lost = true;
         Error::Locked {
-            file: super::DATA_FILE.to_owned(),
+            file: crate::pages::DATA_FILE.to_owned(),
         }
     }
 

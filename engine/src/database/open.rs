@@ -3,20 +3,21 @@
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use super::collections::Collections;
+use super::Options;
 use super::fence::Fence;
-use super::{Collection, Config, DATA_FILE, Options, Published, Shared, Version, Writer};
 use crate::block::{BlockFile, Compression};
-use crate::cache::Pager;
-use crate::checkpoint::{Found, Space, Superblock, probe_root, read_all};
 use crate::error::{Error, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
+use crate::pages::DATA_FILE;
+use crate::pages::{Found, Pager, Space, Superblock, probe_root, read_all};
+use crate::range::{Direction, KeyRange};
+use crate::state::Collections;
+use crate::state::{Collection, Config, Shared, Version, Writer};
 use crate::storage::{Storage, StorageFile, Watch};
-use crate::sync::{Condvar, Mutex};
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
-use crate::tree::{Direction, KeyRange, value};
+use crate::tree::value;
 
 /// Smallest reserve: a few checkpoints of one changed record.
 const MIN_RESERVE_NODES: u32 = 32;
@@ -206,7 +207,7 @@ fn session_of(options: &Options) -> u64 {
 }
 
 /// Builds the state that a superblock and the log behind it describe. Nothing is written.
-pub(super) fn recover_from(
+pub(crate) fn recover_from(
     file: &Arc<dyn StorageFile>,
     log: Option<&Arc<dyn StorageFile>>,
     superblock: &Superblock,
@@ -240,28 +241,22 @@ pub(super) fn recover_from(
         )?,
         None => Replay::empty(superblock.log),
     };
-    let shared = Shared {
-        config: Config {
-            database_id: superblock.database_id,
-            limits,
-            compression: superblock.compression,
-            cache_bytes: options.cache_bytes,
-            reserve_bytes: match options.reserve_bytes {
-                0 => 0,
-                bytes => bytes.max(MIN_RESERVE_NODES * superblock.node_bytes),
-            },
-            read_only: options.read_only,
-            clock: options.clock.clone(),
-            beside_writer: false,
+    let config = Config {
+        database_id: superblock.database_id,
+        limits,
+        compression: superblock.compression,
+        cache_bytes: options.cache_bytes,
+        reserve_bytes: match options.reserve_bytes {
+            0 => 0,
+            bytes => bytes.max(MIN_RESERVE_NODES * superblock.node_bytes),
         },
-        flush: GroupFlush::new(log.cloned(), superblock.version),
-        published: Mutex::new(Published::new(Arc::clone(&version))),
-        writer: Mutex::new(Writer::new(superblock.clone(), version, space, None)),
-        history: Mutex::default(),
-        feed: Mutex::default(),
-        visible: Condvar::new(),
-        pager,
+        read_only: options.read_only,
+        clock: options.clock.clone(),
+        beside_writer: false,
     };
+    let flush = GroupFlush::new(log.cloned(), superblock.version);
+    let writer = Writer::new(superblock.clone(), Arc::clone(&version), space, None);
+    let shared = Shared::new(config, pager, flush, version, writer);
     apply_log(&shared, &mut replay)?;
     continue_log(&shared, log, &replay, options)?;
     Ok(shared)

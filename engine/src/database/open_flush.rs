@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Shared;
 use crate::error::{Error, Result};
 use crate::log::Turn;
+use crate::state::Shared;
 
 /// A flush of the log that is under way, begun by [`Database::begin_flush`](super::Database::begin_flush): the host flushes the file
 /// `data` if [`needs_data`](Self::needs_data), then the file `log`, and says how it went by [`finish`](Self::finish). Dropped, it counts as

@@ -1,9 +1,9 @@
 //! Whose a file is, so that nobody removes one of another program.
 
-use super::DATA_FILE;
-use crate::checkpoint::{AREA_BYTES, is_ours};
 use crate::error::Result;
 use crate::log;
+use crate::pages::DATA_FILE;
+use crate::pages::{AREA_BYTES, is_ours};
 use crate::storage::StorageFile;
 
 /// Whether the file `name`, `data` or `log`, begins as a database's does: with our magic in one of its places, or as a creation left it that was cut

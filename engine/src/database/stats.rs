@@ -2,9 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Shared, lock};
 use crate::log::Log;
-use crate::transaction::expiry::HIDDEN;
+use crate::state::Shared;
+use crate::state::expiry::HIDDEN;
 use crate::tree::Pages;
 
 /// Figures of the running database. Counters start at 0 when it is opened; sizes are bytes.
@@ -61,7 +61,7 @@ pub struct Stats {
 }
 
 pub(super) fn collect(shared: &Shared) -> Stats {
-    let writer = lock(&shared.writer);
+    let writer = shared.lock_writer();
     let published = shared.published();
     let current = std::sync::Arc::clone(&published.current);
     let snapshots = published.snapshots() as u64;

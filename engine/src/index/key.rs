@@ -7,23 +7,28 @@ use std::sync::Arc;
 const INLINE: usize = 22;
 
 /// A key: in place if it is short, else shared between the copies of its node.
-#[derive(Clone)]
-pub(super) enum Key {
+#[derive(Clone, Debug)]
+pub struct Key(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
     Inline { len: u8, bytes: [u8; INLINE] },
     Shared(Arc<[u8]>),
 }
 
 impl Key {
-    pub(super) fn new(key: &[u8]) -> Self {
+    /// A copy of the key.
+    #[must_use]
+    pub fn new(key: &[u8]) -> Self {
         if key.len() > INLINE {
-            return Self::Shared(Arc::from(key));
+            return Self(Place::Shared(Arc::from(key)));
         }
         let mut bytes = [0; INLINE];
         bytes[..key.len()].copy_from_slice(key);
-        Self::Inline {
+        Self(Place::Inline {
             len: key.len() as u8,
             bytes,
-        }
+        })
     }
 }
 
@@ -31,15 +36,16 @@ impl Deref for Key {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match self {
-            Self::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            Self::Shared(bytes) => bytes,
+        match &self.0 {
+            Place::Inline { len, bytes } => &bytes[..usize::from(*len)],
+            Place::Shared(bytes) => bytes,
         }
     }
 }
 
-/// Length of the longest common prefix.
-pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+/// Length of the longest common prefix of two byte strings.
+#[must_use]
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;
     for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
         if a != b {

@@ -1,10 +1,7 @@
 //! Ordered maps in memory, from byte strings to anything: a write set, or a whole database without a file.
 //!
-//! Two implementations of [`OrderedIndex`] share what the engine asks for: a [`Clone`] of constant cost (a snapshot or a savepoint;
-//! the copies share all nodes, and a change copies those on its path that are shared), neighbours of any key, and positions.
-//!
-//! - [`BTree`]: wide nodes, so few of them are visited. The one to take: faster in nearly everything, and smaller.
-//! - [`CritBit`]: two small nodes per entry. Faster with ascending keys, and it copies less in small maps after a clone.
+//! [`BTree`] has what the engine asks of an [`OrderedIndex`]: a [`Clone`] of constant cost (a snapshot or a savepoint; the copies share all nodes,
+//! and a change copies those on its path that are shared), neighbours of any key, and positions.
 //!
 //! ```
 //! use std::ops::Bound;
@@ -24,17 +21,14 @@
 
 use std::ops::Bound;
 
-use crate::tree::Direction;
+use crate::range::Direction;
 
 mod btree;
-mod crit_bit;
 mod key;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use btree::key_head;
 pub use btree::{BTree, BTreeRange};
-pub use crit_bit::{CritBit, CritBitRange};
+pub use key::{Key, common_prefix};
 
 /// An ordered map from byte strings to `T`. Keys are ordered as slices are: `"a"` before `"a\0"` before `"b"`.
 ///
@@ -88,15 +82,18 @@ pub trait OrderedIndex<T: Clone>: Default + Clone {
 }
 
 /// A place between two neighbouring keys: right before or right after `key`, whether there is such an entry or not.
-#[derive(Clone, Copy)]
-struct Cut<'k> {
-    key: &'k [u8],
-    after: bool,
+#[derive(Clone, Copy, Debug)]
+pub struct Cut<'k> {
+    /// The key.
+    pub key: &'k [u8],
+    /// Whether it is after the key rather than before it.
+    pub after: bool,
 }
 
 impl<'k> Cut<'k> {
     /// Where a range with this bound begins, seen in `direction`; `None` if it has no bound there.
-    fn new(bound: Bound<&'k [u8]>, direction: Direction) -> Option<Self> {
+    #[must_use]
+    pub fn new(bound: Bound<&'k [u8]>, direction: Direction) -> Option<Self> {
         let reverse = direction == Direction::Reverse;
         match bound {
             Bound::Included(key) => Some(Self { key, after: reverse }),

@@ -47,7 +47,7 @@ impl<'a> LeafCell<'a> {
         }
     }
 
-    #[cfg(any(test, feature = "fuzzing"))]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn inline(value: &'a [u8]) -> Self {
         Self::new(value.len(), ValuePlace::Inline(value))
     }

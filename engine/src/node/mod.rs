@@ -13,7 +13,7 @@
 //! 14  u16  0
 //! 16  u16  offset of the lower fence
 //! 18  u16  offset of the upper fence
-//! 20  u32  0
+//! 20  u32  number: orders the nodes of one generation by when they were written; any value is valid
 //! then the slots, 8 bytes each, in key order
 //!  0  u16  offset of the cell
 //!  2  u16  length of the key's suffix (the key without the prefix)

@@ -15,7 +15,6 @@ use crate::error::Result;
 #[cfg(any(unix, windows))]
 mod fs;
 mod memory;
-pub mod sim;
 
 #[cfg(any(unix, windows))]
 pub use fs::FsStorage;

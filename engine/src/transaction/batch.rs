@@ -2,10 +2,12 @@
 
 /// One change of a batch.
 #[derive(Clone, Debug)]
-pub(crate) struct Operation {
+pub struct BatchOperation {
+    /// Name of the collection.
     pub collection: String,
+    /// Key of the record.
     pub key: Vec<u8>,
-    /// `None`: delete.
+    /// Its value; `None`: it is removed.
     pub value: Option<Vec<u8>>,
 }
 
@@ -23,7 +25,7 @@ pub(crate) struct Operation {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    operations: Vec<Operation>,
+    operations: Vec<BatchOperation>,
 }
 
 impl WriteBatch {
@@ -35,7 +37,7 @@ impl WriteBatch {
 
     /// Stores a record.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> &mut Self {
-        self.operations.push(Operation {
+        self.operations.push(BatchOperation {
             collection: collection.to_owned(),
             key: key.to_vec(),
             value: Some(value.to_vec()),
@@ -45,7 +47,7 @@ impl WriteBatch {
 
     /// Removes a record.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> &mut Self {
-        self.operations.push(Operation {
+        self.operations.push(BatchOperation {
             collection: collection.to_owned(),
             key: key.to_vec(),
             value: None,
@@ -65,7 +67,9 @@ impl WriteBatch {
         self.operations.is_empty()
     }
 
-    pub(crate) fn operations(&self) -> &[Operation] {
+    /// The changes in order.
+    #[must_use]
+    pub fn operations(&self) -> &[BatchOperation] {
         &self.operations
     }
 }

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 
-use super::WriteTransaction;
 use crate::block::Pointer;
 use crate::error::{Error, Result};
 use crate::node::cell::MAX_VALUE_BYTES;
-use crate::tree::KeyRange;
+use crate::range::KeyRange;
+use crate::transaction::WriteTransaction;
 use crate::tree::load::{Counts, Duplicates, Load};
 
 /// Records between two looks at the memory that the transaction takes.

@@ -4,35 +4,20 @@
 //! in log records but with all values in place. A commit is one or more chunks; the last one ends with the kind "end". Where a feed
 //! is kept, its chunks are records of a hidden collection: key u64 version, u32 number of the chunk, both big-endian.
 
+use crate::state::feed::{Chunk, FEED, RETENTION, chunk_key};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::WriteTransaction;
-use super::expiry::HIDDEN;
 use crate::error::Result;
 use crate::log::Operation;
 use crate::node::ValuePlace;
 use crate::node::cell::put_varint;
-use crate::tree::{KeyRange, read};
+use crate::range::KeyRange;
+use crate::state::expiry::HIDDEN;
+use crate::tree::read;
 
-/// Name of the hidden collection that holds the feed.
-pub(crate) const FEED: &str = "\0feed";
-/// Key of the record that says how many commits are kept, u64 little-endian. It sorts before all chunks.
-pub(crate) const RETENTION: &[u8] = b"";
 const CHUNK_BYTES: usize = 256 << 10;
-
-/// A part of a commit's changes.
-pub(crate) struct Chunk {
-    pub version: u64,
-    number: u32,
-    pub bytes: Vec<u8>,
-}
-
-pub(crate) fn chunk_key(version: u64, number: u32) -> Vec<u8> {
-    let mut key = version.to_be_bytes().to_vec();
-    key.extend_from_slice(&number.to_be_bytes());
-    key
-}
 
 /// The changes of a running transaction, as far as no chunk holds them.
 #[derive(Default)]

@@ -156,22 +156,22 @@ impl ChangeMany<'_, '_> {
         let transaction = &mut *self.transaction;
         let shared = transaction.shared;
         let config = &shared.config;
-        transaction.check_lengths(&key, value.len(), 0)?;
+        transaction.check_lengths(key, value.len(), 0)?;
         transaction.check_usable()?;
         if !config.limits.is_inline(key.len(), value.len()) {
             // Its value goes to the file at once.
             self.apply()?;
-            let stored = self.transaction.put_record(&self.collection, &key, value, 0);
+            let stored = self.transaction.put_record(&self.collection, key, value, 0);
             return stored.map(|_| ());
         }
         let operation = Operation::Set {
             collection: self.id,
-            key: &key,
+            key,
             value,
             expires: 0,
         };
         transaction.log_set(&self.collection, self.id, &operation);
-        self.collect(&key, Some(value))?;
+        self.collect(key, Some(value))?;
         self.transaction.write_chunks()
     }
 
@@ -183,7 +183,7 @@ impl ChangeMany<'_, '_> {
         let transaction = &mut *self.transaction;
         let shared = transaction.shared;
         transaction.check_usable()?;
-        if shared.check_key(&key).is_err() {
+        if shared.check_key(key).is_err() {
             // There is none with such a key.
             return Ok(());
         }
@@ -193,8 +193,8 @@ impl ChangeMany<'_, '_> {
             self.removed += u64::from(self.transaction.delete(&self.collection, key)?);
             return Ok(());
         }
-        transaction.log_delete(self.id, &key);
-        self.collect(&key, None)
+        transaction.log_delete(self.id, key);
+        self.collect(key, None)
     }
 
     /// Makes the last collected changes; returns how many records were removed.

@@ -6,9 +6,7 @@
 
 use super::WriteTransaction;
 use crate::error::Result;
-
-/// Name of the hidden collection: name of a client -> what was stored for it.
-pub(crate) const CLIENTS: &str = "\0clients";
+use crate::state::CLIENTS;
 
 impl WriteTransaction<'_> {
     /// Stores what is to be remembered for a client, instead of what was. It belongs to the last commit of this transaction, which it seals,

@@ -1,10 +1,11 @@
 //! Commit: which way a transaction's changes become durable.
 
 use super::capture::Capture;
-use super::{CommitInfo, Draft, Durability, Submission, WriteTransaction};
-use crate::database::{Shared, Writer};
+use super::{CommitInfo, Durability, Submission, WriteTransaction};
 use crate::error::{Error, Result};
 use crate::log::Log;
+use crate::pages::Draft;
+use crate::state::{Shared, Writer};
 
 /// How a commit becomes what it should be.
 enum Route {

@@ -9,7 +9,6 @@ pub(crate) mod capture;
 mod change_many;
 pub(crate) mod clients;
 mod commit;
-mod draft;
 pub(crate) mod expiry;
 mod optimistic;
 mod records;
@@ -18,16 +17,14 @@ mod restore;
 mod single;
 mod write;
 
-pub use batch::WriteBatch;
+pub use batch::{BatchOperation, WriteBatch};
 pub use bulk_load::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
 pub use change_many::ChangeMany;
-pub(crate) use draft::{Draft, RetiredPage};
 pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan, Write};
-pub use records::{Entry, ReadWrite, Update};
+pub use records::{ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub(crate) use single::set_in_place;
 pub use write::WriteTransaction;
-pub(crate) use write::check_name;
 
 /// When a commit survives what. Whatever is lost, it is the newest commits: each commit is there only if all before it are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,18 +1,7 @@
 //! What is done with single records, in any kind of transaction.
 
 use crate::error::Result;
-
-/// A record with what is known about it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct Entry {
-    /// Its value.
-    pub value: Vec<u8>,
-    /// Version of the commit that wrote it, to be compared with later; 0 inside the optimistic transaction that wrote it.
-    pub version: u64,
-    /// When it expires, in milliseconds since 1970; `None`: never.
-    pub expires_at: Option<u64>,
-}
+use crate::state::Entry;
 
 /// What [`ReadWrite::update`] does with a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -118,7 +107,7 @@ impl ReadWrite for super::WriteTransaction<'_> {
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
         // An expiry of 0 stands for none, and 1970 is past either way.
-        self.put(collection, &key, value, expires_at.map_or(0, |expires| expires.max(1)))
+        self.put(collection, key, value, expires_at.map_or(0, |expires| expires.max(1)))
     }
 
     fn remove(&mut self, collection: &str, key: &[u8]) -> Result<bool> {

@@ -1,12 +1,13 @@
 //! Applying the log: every record is one or more commits that were made before.
 
 use super::WriteTransaction;
-use crate::checkpoint::Extent;
-use crate::database::Shared;
 use crate::error::{Error, Result};
 use crate::log::{Operation, Operations, Replay};
 use crate::node::{LeafCell, ValuePlace};
-use crate::tree::{KeyRange, value};
+use crate::pages::Extent;
+use crate::range::KeyRange;
+use crate::state::Shared;
+use crate::tree::value;
 
 /// Brings a database that was just opened to the state at the end of its log. Nothing is written.
 pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {

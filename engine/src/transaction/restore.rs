@@ -1,10 +1,10 @@
 //! What only the restoration of a backup does in a transaction.
 
 use super::{ReadWrite, WriteTransaction};
-use crate::database::Change;
 use crate::error::Result;
 use crate::node::{LeafCell, ValuePlace};
-use crate::tree::KeyRange;
+use crate::range::KeyRange;
+use crate::state::Change;
 use crate::tree::value::CHUNK_BYTES;
 
 impl WriteTransaction<'_> {

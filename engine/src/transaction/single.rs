@@ -6,14 +6,13 @@
 
 use std::sync::Arc;
 
-use super::{CommitInfo, Draft, Durability};
+use super::{CommitInfo, Durability};
 use crate::block::{BlockRef, PageId, Pointer};
-use crate::cache::Access;
-use crate::checkpoint::Extent;
-use crate::database::{Shared, Version, Writer};
 use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
 use crate::node::{Child, LeafCell, Node, ValuePlace};
+use crate::pages::{Access, Draft, Extent};
+use crate::state::{Shared, Version, Writer};
 use crate::tree::{Editor, Pages};
 
 /// The way to a leaf through inner pages that are all in memory and dirty.

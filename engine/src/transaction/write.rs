@@ -1,15 +1,18 @@
 //! The exclusive write transaction: changes go straight into a draft of the trees.
 
-use super::capture::{Capture, FEED};
-use super::{CommitInfo, Draft, Entry, RetiredPage, WriteBatch, expiry};
-use crate::checkpoint::BlockWriter;
-use crate::database::{Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Shared, Version, Writer, write_roots};
+use super::capture::Capture;
+use super::{CommitInfo, WriteBatch};
 use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
+use crate::pages::{BlockWriter, Draft, RetiredPage};
+use crate::range::KeyRange;
+use crate::state::check_name;
+use crate::state::feed::FEED;
+use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, expiry, write_roots};
 use crate::sync::MutexGuard;
-use crate::tree::{DraftPages, Editor, KeyRange, read, value};
+use crate::tree::{DraftPages, Editor, read, value};
 
 /// A place for the changes, if somebody is to learn of them.
 fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
@@ -580,24 +583,6 @@ impl<'a> WriteTransaction<'a> {
             }
         }
     }
-}
-
-pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
-    if name.starts_with(expiry::HIDDEN) {
-        return Err(Error::InvalidArgument {
-            what: "the collection name begins with U+0000, as only the engine's own do".to_owned(),
-        });
-    }
-    let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
-    if name.len() > max {
-        return Err(Error::InvalidArgument {
-            what: format!(
-                "the collection name has {} bytes, at most {max} are allowed",
-                name.len()
-            ),
-        });
-    }
-    Ok(())
 }
 
 impl Drop for WriteTransaction<'_> {

@@ -4,10 +4,9 @@ use std::sync::Arc;
 
 use super::Editor;
 use crate::block::Pointer;
-use crate::checkpoint::{BlockWriter, Written};
 use crate::error::Result;
 use crate::node::{Child, Node};
-use crate::transaction::Draft;
+use crate::pages::{BlockWriter, Draft, Written};
 
 /// Place from which writing ahead goes on: owner of a tree and a key in it.
 pub(crate) type Position = Option<(u32, Vec<u8>)>;

@@ -1,10 +1,10 @@
 //! Changes that come in ascending order of their keys, which visit each leaf once.
 
-use super::editor::Step;
 use super::{Editor, read};
 use crate::error::Result;
 use crate::node::LeafCell;
 use crate::node::split::Cell;
+use crate::pages::Step;
 
 /// The leaf that the last change went to (a finger, as in Guibas et al. 1977, that only moves forwards).
 struct Finger {

@@ -5,11 +5,10 @@
 
 use super::{Editor, Pages, read};
 use crate::block::{BlockInfo, Kind, Pointer};
-use crate::cache::Access;
-use crate::checkpoint::{BlockBuffer, WRITE_BYTES};
 use crate::error::Result;
 use crate::node::split::{Cell, Pattern, cells_of, distribute, separator};
 use crate::node::{Child, HEADER_BYTES, Node, SLOT_BYTES, common_prefix};
+use crate::pages::{Access, BlockBuffer, WRITE_BYTES};
 
 /// The cells of a level that are not written yet.
 #[derive(Default)]
@@ -241,7 +240,7 @@ impl Editor<'_> {
         payload: &[&[u8]],
     ) -> Result<crate::block::BlockRef> {
         let spilled = &mut self.draft.spilled;
-        let note = |extent: crate::checkpoint::Extent| {
+        let note = |extent: crate::pages::Extent| {
             spilled.insert(extent.start, extent.units);
         };
         let blocks = &self.pager.blocks;

@@ -6,10 +6,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{Direction, KeyRange, Pages, read};
-use crate::cache::Access;
+use super::{Pages, read};
 use crate::error::{Error, Result};
 use crate::node::{Child, LeafCell, Node};
+use crate::pages::Access;
+use crate::range::{Direction, KeyRange};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {

@@ -5,12 +5,11 @@
 
 use std::sync::Arc;
 
-use super::editor::Step;
 use super::{Editor, Pages, read};
-use crate::cache::Access;
 use crate::error::{Error, Result};
 use crate::node::split::{Cell, Pattern, cells_of, distribute};
 use crate::node::{Child, Node};
+use crate::pages::{Access, Step};
 
 /// A node of an edge, and the child or record through which the edge goes.
 type Stop = (Arc<Node>, usize);

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::editor::Step;
-use super::{Editor, KeyRange, Pages, read};
+use super::{Editor, Pages, read};
 use crate::block::Pointer;
-use crate::cache::Access;
 use crate::error::Result;
 use crate::node::split::{merge, merged_bytes};
 use crate::node::{Child, Node};
+use crate::pages::{Access, Step};
+use crate::range::KeyRange;
 
 impl Editor<'_> {
     /// Removes a record; returns whether it was there.

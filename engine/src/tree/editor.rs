@@ -1,21 +1,13 @@
 //! Copy on write: an [`Editor`] changes one tree inside a draft.
 
+use crate::pages::Step;
 use std::sync::Arc;
 
 use super::{DraftPages, Pages};
 use crate::block::{Compression, Pointer};
-use crate::cache::{Access, Pager};
-use crate::checkpoint::FreeExtents;
 use crate::error::Result;
 use crate::node::{Child, Limits, Node};
-use crate::transaction::Draft;
-
-/// One step of a descent: a page of the draft and the child that was taken.
-#[derive(Clone, Copy)]
-pub(crate) struct Step {
-    pub number: u64,
-    pub index: usize,
-}
+use crate::pages::{Access, Draft, FreeExtents, Pager};
 
 /// Changes one tree. After an error the draft is half-changed and must be dropped.
 pub(crate) struct Editor<'a> {

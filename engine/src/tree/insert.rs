@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::Editor;
-use super::editor::Step;
 use crate::block::Pointer;
 use crate::error::Result;
 use crate::node::split::{Cell, CellList, Pattern, distribute};
 use crate::node::{Child, LeafCell, Node, ValuePlace};
+use crate::pages::Step;
 
 impl Editor<'_> {
     /// Stores a record; returns whether the key was there before. Key and value lengths were checked by the caller.

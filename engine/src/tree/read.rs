@@ -3,10 +3,11 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::{KeyRange, Pages};
-use crate::cache::Access;
+use super::Pages;
 use crate::error::Result;
 use crate::node::{Child, Node};
+use crate::pages::Access;
+use crate::range::KeyRange;
 
 /// A record in its leaf.
 pub(crate) struct Found {

@@ -6,13 +6,12 @@
 
 use std::sync::Arc;
 
-use super::{Editor, Pages, value};
+use super::value::{self, CHUNK_BYTES};
+use super::{Editor, Pages};
 use crate::block::{BlockRef, HEADER_BYTES, Kind, Pointer};
-use crate::cache::{Access, Pager};
-use crate::checkpoint::{Extent, FreeExtents};
 use crate::error::Result;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
-use crate::tree::value::CHUNK_BYTES;
+use crate::pages::{Access, Extent, FreeExtents, Pager};
 
 /// Pages that one part reads at most, not counting the last path.
 const MAX_READS: u64 = 1024;

@@ -8,13 +8,14 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::ControlFlow;
 
+use super::Editor;
 use super::cursor::TreeCursor;
-use super::{Direction, Editor, KeyRange};
 use crate::block::{BlockInfo, BlockRef, Kind};
-use crate::checkpoint::{BlockBuffer, Extent};
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
+use crate::pages::{BlockBuffer, Extent};
+use crate::range::{Direction, KeyRange};
 
 /// Place of a record in the collector.
 #[derive(Clone, Copy)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{Pages, value};
 use crate::block::{BlockRef, Pointer};
-use crate::cache::{Access, Expected};
 use crate::error::{Error, Result};
 use crate::node::{Child, Node, ValuePlace};
+use crate::pages::{Access, Expected};
 
 /// Tells whether there is a hint about the record of a key with an expiry.
 pub(crate) type HasHint<'a> = &'a dyn Fn(u64, &[u8]) -> Result<bool>;

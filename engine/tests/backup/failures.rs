@@ -4,8 +4,8 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::{BackupOutcome, Database, Durability, Error, Options, Snapshot, restore};
 
 use crate::{backed_up, content_of, empty, go_on, noise, small, varied};

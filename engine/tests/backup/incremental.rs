@@ -4,7 +4,7 @@ use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{
     BackupOutcome, BackupProgress, Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, restore,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{CrashPolicy, Fault, FaultKind, SimOperation, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, SimOperation, SimStorage};
 use mangrove_engine::{BulkLoad, Database, Duplicates, Error};
 
 use super::{Record, Records, check, content, load, open, options, record, shuffled, small, verify};

@@ -1,6 +1,6 @@
 //! Loads mixed with other changes, against a sorted map.
 
-use mangrove_engine::storage::sim::SimStorage;
+use mangrove_engine::testing::sim::SimStorage;
 use mangrove_engine::{BulkLoad, Database, Duplicates, Durability};
 use proptest::prelude::*;
 

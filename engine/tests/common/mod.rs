@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::storage::Storage;
-use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
     Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, WriteTransaction,
 };

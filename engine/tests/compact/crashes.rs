@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use mangrove_engine::storage::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{CompactOptions, CompactReport, Database, Durability, Error};
 
 use super::common::{Flavour, History, check, options, run, without_empty};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{Completeness, Database, Options, RecoveredRoot};
 
 use crate::common::{Flavour, History, State, options, read_state, run, without_empty};

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use mangrove_engine::storage::sim::{Fault, FaultKind, SimStorage};
 use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::{Fault, FaultKind, SimStorage};
 use mangrove_engine::{Completeness, Compression, Database, Durability, Error, Options, RecoverPhase, recover};
 
 use crate::common::{Flavour, State, options, read_state, without_empty};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use mangrove_engine::Completeness;
-use mangrove_engine::storage::sim::SimRng;
+use mangrove_engine::testing::sim::SimRng;
 
 use crate::common::State;
 use crate::{FLAVOURS, UNIT, blocks, grown, recovered};

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use fastrand::Rng;
 use mangrove_engine::Direction;
-use mangrove_engine::index::{BTree, CritBit, OrderedIndex};
+use mangrove_engine::index::{BTree, OrderedIndex};
+use mangrove_memory::CritBit;
 
 #[derive(Parser)]
 #[command(about = "Ordered indexes in memory")]

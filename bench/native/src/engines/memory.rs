@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::index::OrderedIndex;
-use mangrove_engine::{Direction, KeyRange, MemoryCursor, MemoryDatabase, MemoryTree, ReadWrite as _, Record};
+use mangrove_engine::{Direction, KeyRange, ReadWrite as _};
+use mangrove_memory::{MemoryCursor, MemoryDatabase, MemoryTree, Record};
 
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;

@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::index::{BTree, CritBit};
-use mangrove_engine::{Clock, Record};
+use mangrove_engine::Clock;
+use mangrove_engine::index::BTree;
+use mangrove_memory::CritBit;
+use mangrove_memory::Record;
 
 use crate::measure::Written;
 use crate::records::Records;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::key::Key;
 use super::{Cut, OrderedIndex};
-use crate::tree::Direction;
+use crate::range::Direction;
 
 mod keys;
 mod node;

@@ -2,7 +2,7 @@
 
 use super::BTree;
 use crate::index::key::Key;
-use crate::tree::Direction;
+use crate::range::Direction;
 
 /// The entries of a [`BTree`] between two bounds. A step takes constant time on average.
 pub struct BTreeRange<'a, T> {

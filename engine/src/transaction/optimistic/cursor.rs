@@ -4,10 +4,10 @@ use std::ops::Bound;
 
 use super::overlay::{NewRecord, Overlay};
 use super::{OwnedRange, Transaction, Write};
-use crate::database::{Cursor, Tree};
 use crate::error::Result;
 use crate::index::OrderedIndex;
-use crate::tree::{Direction, KeyRange};
+use crate::range::{Direction, KeyRange};
+use crate::snapshot::{Cursor, Tree};
 
 /// Where the current record comes from.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{CommitInfo, Durability, Entry, ReadWrite, Submission, WriteTransaction};
-use crate::conflict::ConflictReason;
-use crate::database::{Shared, Snapshot, Tree};
-use crate::error::{Error, Result};
+use super::{CommitInfo, Durability, ReadWrite, Submission, WriteTransaction};
+use crate::error::{ConflictReason, Error, Result};
 use crate::index::OrderedIndex;
-use crate::tree::KeyRange;
+use crate::range::KeyRange;
+use crate::snapshot::{Snapshot, Tree};
+use crate::state::{Entry, Shared};
 
 mod cursor;
 mod overlay;
@@ -168,7 +168,7 @@ impl Transaction {
     /// # Errors
     /// Storage errors and corruption.
     pub fn count(&self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        let mut cursor = self.cursor(collection, range, crate::tree::Direction::Forward);
+        let mut cursor = self.cursor(collection, range, crate::range::Direction::Forward);
         if self
             .overlays
             .get(collection)
@@ -192,14 +192,14 @@ impl Transaction {
         &self,
         collection: &str,
         range: KeyRange<'_>,
-        direction: crate::tree::Direction,
+        direction: crate::range::Direction,
     ) -> TransactionCursor<'_> {
         TransactionCursor::new(self, self.scan(collection, range, direction))
     }
 
     /// As [`cursor`](Self::cursor), beside the transaction instead of borrowing it: what is written later is not seen.
     #[must_use]
-    pub fn scan(&self, collection: &str, range: KeyRange<'_>, direction: crate::tree::Direction) -> TransactionScan {
+    pub fn scan(&self, collection: &str, range: KeyRange<'_>, direction: crate::range::Direction) -> TransactionScan {
         TransactionScan::new(self, collection, &range, direction)
     }
 
@@ -433,7 +433,7 @@ impl Transaction {
             let base = overlay.base.clone().or_else(|| self.snapshot.collection(name));
             let Some(base) = base else { continue };
             let footprint = footprints.entry(base.id()).or_default();
-            for (key, _) in overlay.writes.iter(crate::tree::Direction::Forward) {
+            for (key, _) in overlay.writes.iter(crate::range::Direction::Forward) {
                 footprint.add_key(key);
             }
             for range in &overlay.cleared {
@@ -467,7 +467,7 @@ impl Transaction {
             if let Some((key_codec, value_codec)) = &overlay.codecs {
                 transaction.set_codecs(name, key_codec, value_codec)?;
             }
-            for (key, Write(write)) in overlay.writes.iter(crate::tree::Direction::Forward) {
+            for (key, Write(write)) in overlay.writes.iter(crate::range::Direction::Forward) {
                 match write {
                     Some(record) => {
                         transaction.put(
@@ -499,9 +499,9 @@ impl ReadWrite for Transaction {
     }
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
-        self.shared.check_record(collection, &key, value.len(), expires_at)?;
+        self.shared.check_record(collection, key, value.len(), expires_at)?;
         let found = self.entry(collection, key)?.is_some();
-        self.write(collection, &key, value, expires_at)?;
+        self.write(collection, key, value, expires_at)?;
         Ok(found)
     }
 

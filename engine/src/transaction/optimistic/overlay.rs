@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::database::Tree;
-use crate::index::BTree;
-use crate::index::OrderedIndex;
-use crate::tree::{Direction, KeyRange};
+use crate::index::{BTree, OrderedIndex};
+use crate::range::{Direction, KeyRange};
+use crate::snapshot::Tree;
 
 /// What a transaction will do with a key.
 #[derive(Clone, Debug)]

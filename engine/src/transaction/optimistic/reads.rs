@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use super::overlay::OwnedRange;
-use crate::conflict::ConflictReason;
-use crate::database::Missed;
-use crate::error::{Error, Result};
+use crate::error::{ConflictReason, Error, Result};
 use crate::log::{Operation, Operations};
-use crate::tree::{Direction, KeyRange};
+use crate::range::{Direction, KeyRange};
+use crate::state::Missed;
 
 /// Keys and ranges of one collection.
 #[derive(Clone, Default, Debug)]

@@ -1,0 +1,60 @@
+//! How a database is opened.
+
+use crate::block::Compression;
+use crate::clock::Clock;
+
+/// How to open a database. `unit_bytes`, `node_bytes`, `compression`, `database_id` and `log_bytes` count at creation only.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Create the database if it is not there. Default `true`.
+    pub create: bool,
+    /// Fail if it is there already. Default `false`.
+    pub exclusive: bool,
+    /// Refuse all writes. Default `false`.
+    pub read_only: bool,
+    /// Bound of clean and dirty pages in memory, in bytes. Default 32 MiB, at least 64 KiB.
+    pub cache_bytes: usize,
+    /// Allocation unit: a power of two from 512 to 65,536 bytes. Default 4,096.
+    pub unit_bytes: u32,
+    /// Node size with its block header: 256 to 65,536 bytes. Default 16,384. Keys are limited to a quarter of it.
+    pub node_bytes: u32,
+    /// Block compression. Default LZ4.
+    pub compression: Compression,
+    /// Identity of the database; `None`: a random one. Hosts without an entropy source in the standard library (WebAssembly) give one.
+    pub database_id: Option<u128>,
+    /// Length of the log file at most: two halves of 4 KiB to 1 GiB, or 0 for no log, which makes every durable commit a checkpoint.
+    /// Default 32 MiB.
+    pub log_bytes: u32,
+    /// Bytes that the data file is kept longer than its content, so that records can be removed, and checkpoints made, where the storage has
+    /// no room left. With it a commit that stores something fails, before it is in the log, where a checkpoint of it would not find room.
+    /// At least 32 nodes. It is the length that is reserved: on a storage that takes room only for what is written (sparse files) it is worth nothing.
+    /// 0: none. Default 0.
+    pub reserve_bytes: u32,
+    /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
+    pub session: Option<u64>,
+    /// Keep a feed of the last so many commits in the database, from this opening on for good; 0 leaves that as it is. Default 0.
+    /// Each commit's changes are then stored a second time.
+    pub feed_commits: u64,
+    /// Decides which records have expired. Default: the system's.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            create: true,
+            exclusive: false,
+            read_only: false,
+            cache_bytes: 32 << 20,
+            unit_bytes: 4096,
+            node_bytes: 16384,
+            compression: Compression::Lz4,
+            database_id: None,
+            log_bytes: 32 << 20,
+            reserve_bytes: 0,
+            session: None,
+            feed_commits: 0,
+            clock: Clock::default(),
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The one error type of the crate. Each variant names the thing that failed and what can be done about it;
+//! [`Error::code`] is stable across releases and across the language border.
+
+use std::fmt;
+
+mod conflict;
+
+pub use conflict::{Conflict, ConflictReason};
+
+/// Result of every fallible operation of the engine.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong. Corruption carries its place, bad arguments carry the limit they broke.
+#[non_exhaustive]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// The storage refused a read, write, flush or resize.
+    Io {
+        /// What was being done, with file and offset.
+        context: String,
+        /// The operating system's or host's own words.
+        source: String,
+    },
+    /// The storage has no room left; nothing of the failed transaction is visible.
+    StorageFull {
+        /// What was being written.
+        context: String,
+    },
+    /// Bytes of the file are not what was written.
+    Corrupt(Box<Corruption>),
+    /// Bytes of a backup are not what was written, or some are missing.
+    CorruptBackup {
+        /// What is wrong, in one sentence.
+        what: String,
+        /// Where in the stream, in bytes: the frame that it was found in, or the end.
+        offset: u64,
+    },
+    /// The file exists but was not made by Mangrove.
+    NotADatabase {
+        /// Name of the file.
+        file: String,
+    },
+    /// The file was written by a newer release.
+    VersionUnsupported {
+        /// Format version found in the file.
+        found: u16,
+        /// Newest format version this build reads.
+        supported: u16,
+    },
+    /// Another process, tab or handle has the database open.
+    Locked {
+        /// Name of the database or file.
+        file: String,
+    },
+    /// The database was asked for but is not there.
+    NotFound {
+        /// What was looked for.
+        what: String,
+    },
+    /// The database or collection is there already.
+    AlreadyExists {
+        /// What is there.
+        what: String,
+    },
+    /// A write reached a handle that was opened for reading.
+    ReadOnly,
+    /// The handle was closed.
+    Closed,
+    /// A flush or superblock write failed, so the engine no longer knows what the disk holds. Reads go on;
+    /// writes are refused until the database is opened again.
+    Poisoned {
+        /// The failure that caused it.
+        cause: String,
+    },
+    /// A key is longer than the limit of this database.
+    KeyTooLarge {
+        /// Length of the key in bytes.
+        len_bytes: usize,
+        /// Longest key allowed in bytes.
+        max_bytes: usize,
+    },
+    /// A value is longer than the format can hold.
+    ValueTooLarge {
+        /// Length of the value in bytes.
+        len_bytes: usize,
+        /// Longest value allowed in bytes.
+        max_bytes: usize,
+    },
+    /// An option or argument is out of its range.
+    InvalidArgument {
+        /// Which one, and what is allowed.
+        what: String,
+    },
+    /// A later commit wrote what an optimistic transaction read or, under snapshot isolation, wrote. Nothing was changed; run it again.
+    Conflict(Box<Conflict>),
+    /// What was open in a state of the database is gone with the process or tab that kept it.
+    SnapshotLost,
+    /// So much is open that there may be no more of its kind.
+    TooManyOpen {
+        /// Of what, and what to do.
+        what: &'static str,
+        /// The most there may be.
+        limit: usize,
+    },
+    /// Changes are asked for that are no longer kept.
+    TruncatedFeed {
+        /// Changes after this version are kept.
+        horizon: u64,
+    },
+    /// A database that is read beside a writer was opened too long ago: the writer has used blocks again that it reached. Call
+    /// [`Database::refresh`](crate::Database::refresh).
+    Stale,
+    /// The database was made with an order of keys that this version does not have.
+    KeyOrderUnsupported {
+        /// Name of the order.
+        order: Box<str>,
+    },
+    /// An incremental backup builds on another version than the one the database has.
+    WrongBase {
+        /// Version that it builds on.
+        base: u64,
+        /// Version of the database.
+        version: u64,
+    },
+    /// A collection was opened with another codec than the one it was written with.
+    CodecMismatch {
+        /// Name of the collection.
+        collection: Box<str>,
+        /// Codec ids stored in the database.
+        stored: Box<str>,
+        /// Codec ids asked for.
+        requested: Box<str>,
+    },
+}
+
+/// Where damaged bytes were found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corruption {
+    /// What is wrong, in one sentence.
+    pub what: String,
+    /// First allocation unit of the block, where known.
+    pub unit: Option<u64>,
+    /// Name of the collection, where known.
+    pub collection: Option<String>,
+    /// Lower and upper bound of the keys that the block covered, where known.
+    pub key_range: Option<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Corruption {
+    /// A corruption whose place is not known yet.
+    #[must_use]
+    pub fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            unit: None,
+            collection: None,
+            key_range: None,
+        }
+    }
+}
+
+impl Error {
+    /// Corruption of the block that starts at `unit`.
+    pub(crate) fn corrupt_at(unit: u64, what: impl Into<String>) -> Self {
+        Self::Corrupt(Box::new(Corruption {
+            unit: Some(unit),
+            ..Corruption::new(what)
+        }))
+    }
+
+    /// Corruption without a known place.
+    pub(crate) fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt(Box::new(Corruption::new(what)))
+    }
+
+    /// Adds the collection's name to a corruption that does not have one yet.
+    #[must_use]
+    pub(crate) fn in_collection(mut self, name: &str) -> Self {
+        if let Self::Corrupt(corruption) = &mut self
+            && corruption.collection.is_none()
+        {
+            corruption.collection = Some(name.to_owned());
+        }
+        self
+    }
+
+    /// Adds the covered key range to a corruption that does not have one yet.
+    #[must_use]
+    pub(crate) fn covering(mut self, lower: &[u8], upper: Option<&[u8]>) -> Self {
+        if let Self::Corrupt(corruption) = &mut self
+            && corruption.key_range.is_none()
+        {
+            corruption.key_range = Some((lower.to_vec(), upper.map(<[u8]>::to_vec)));
+        }
+        self
+    }
+
+    /// Stable code, the same in Rust and JavaScript.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Io { .. } | Self::Poisoned { .. } => "KV_IO",
+            Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
+            Self::Corrupt(_) | Self::CorruptBackup { .. } | Self::NotADatabase { .. } => "KV_CORRUPT",
+            Self::VersionUnsupported { .. } | Self::KeyOrderUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
+            Self::Locked { .. } => "KV_LOCKED",
+            Self::NotFound { .. } => "KV_NOT_FOUND",
+            Self::AlreadyExists { .. } => "KV_EXISTS",
+            Self::ReadOnly => "KV_READ_ONLY",
+            Self::Closed => "KV_CLOSED",
+            Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
+            Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
+            Self::InvalidArgument { .. } | Self::WrongBase { .. } => "KV_INVALID_ARGUMENT",
+            Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
+            Self::Conflict(_) => "KV_CONFLICT",
+            Self::Stale => "KV_STALE",
+            Self::SnapshotLost => "KV_SNAPSHOT_LOST",
+            Self::TooManyOpen { .. } => "KV_TOO_MANY_OPEN",
+            Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
+        }
+    }
+
+    /// Whether the same call can succeed later without a change to the program.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Locked { .. }
+                | Self::StorageFull { .. }
+                | Self::Conflict(_)
+                | Self::SnapshotLost
+                | Self::TooManyOpen { .. }
+        )
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io { context, source } => write!(f, "{context}: {source}"),
+            Self::StorageFull { context } => write!(
+                f,
+                "{context}: no space left; the transaction was undone, free some space and try again"
+            ),
+            Self::Corrupt(corruption) => corruption.fmt(f),
+            Self::CorruptBackup { what, offset } => write!(
+                f,
+                "corrupt backup: {what}, at byte {offset}; nothing was restored, use another copy of it"
+            ),
+            Self::NotADatabase { file } => write!(
+                f,
+                "{file} is not a Mangrove database; it was left as it is, choose another path"
+            ),
+            Self::VersionUnsupported { found, supported } => write!(
+                f,
+                "the database has format version {found}, this build reads up to {supported}; update Mangrove"
+            ),
+            Self::Locked { file } => write!(
+                f,
+                "{file} is open in another process, tab or handle; close it there first"
+            ),
+            Self::NotFound { what } => write!(f, "{what} does not exist"),
+            Self::AlreadyExists { what } => write!(f, "{what} exists already"),
+            Self::ReadOnly => write!(f, "the database was opened read-only"),
+            Self::Closed => write!(f, "the database is closed"),
+            Self::SnapshotLost => write!(
+                f,
+                "the snapshot is lost with the tab that kept it, and the database has changed since; take a new one"
+            ),
+            Self::TooManyOpen { what, limit } => write!(f, "there may be no more than {limit} {what}"),
+            Self::Poisoned { cause } => write!(
+                f,
+                "writing is refused since an earlier failure ({cause}); reads go on, open the database again to write"
+            ),
+            Self::KeyTooLarge { len_bytes, max_bytes } => {
+                write!(f, "the key has {len_bytes} bytes, at most {max_bytes} are allowed")
+            }
+            Self::ValueTooLarge { len_bytes, max_bytes } => {
+                write!(f, "the value has {len_bytes} bytes, at most {max_bytes} are allowed")
+            }
+            Self::InvalidArgument { what } => f.write_str(what),
+            Self::Conflict(conflict) => conflict.fmt(f),
+            Self::TruncatedFeed { horizon } => {
+                write!(
+                    f,
+                    "changes are kept after version {horizon} only; begin with a new snapshot"
+                )
+            }
+            Self::Stale => write!(
+                f,
+                "the writer has overwritten what this reader had opened; refresh the database and read again"
+            ),
+            Self::KeyOrderUnsupported { order } => write!(
+                f,
+                "the database orders its keys by \"{order}\", which this version does not know; use the version that made it"
+            ),
+            Self::WrongBase { base, version } => write!(
+                f,
+                "the backup builds on version {base}, the database has version {version}; restore backups in their order"
+            ),
+            Self::CodecMismatch {
+                collection,
+                stored,
+                requested,
+            } => write!(
+                f,
+                "collection \"{collection}\" was written with codecs {stored}, not {requested}; open it with the former"
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("corrupt database: ")?;
+        f.write_str(&self.what)?;
+        if let Some(unit) = self.unit {
+            write!(f, ", unit {unit}")?;
+        }
+        if let Some(collection) = &self.collection {
+            write!(f, ", collection \"{collection}\"")?;
+        }
+        if let Some((lower, upper)) = &self.key_range {
+            write!(f, ", keys from {}", Hex(lower))?;
+            match upper {
+                Some(upper) => write!(f, " to {}", Hex(upper))?,
+                None => f.write_str(" to the end")?,
+            }
+        }
+        f.write_str("; the file was left as it is")
+    }
+}
+
+/// Prints at most 32 bytes in hexadecimal.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("0x")?;
+        for byte in self.0.iter().take(32) {
+            write!(f, "{byte:02x}")?;
+        }
+        if self.0.len() > 32 {
+            f.write_str("..")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}

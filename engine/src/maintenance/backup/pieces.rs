@@ -1,0 +1,100 @@
+//! Writing a full backup piece by piece, for those who cannot wait for all of it.
+
+use super::BackupProgress;
+use super::save::{begin_collection, header_of, write_head};
+use super::write::FrameWriter;
+use crate::error::Result;
+use crate::snapshot::{Cursor, Snapshot};
+use crate::state::CollectionInfo;
+
+/// A full backup that is under way. It holds a snapshot, so that other commits can be made between two pieces.
+pub struct BackupPieces {
+    snapshot: Snapshot,
+    collections: Vec<CollectionInfo>,
+    /// Number of the collection whose records the cursor moves over, or of the next one.
+    collection: usize,
+    cursor: Option<Cursor>,
+    writer: FrameWriter<Vec<u8>>,
+    state: BackupProgress,
+    is_done: bool,
+}
+
+impl Snapshot {
+    /// As [`backup`](Self::backup), with a stream that is asked for piece by piece.
+    ///
+    /// # Errors
+    /// None but those of a writer in memory.
+    pub fn backup_pieces(self) -> Result<BackupPieces> {
+        let collections = self.collections();
+        let header = header_of(&self, &collections);
+        Ok(BackupPieces {
+            snapshot: self,
+            collections,
+            collection: 0,
+            cursor: None,
+            writer: FrameWriter::new(Vec::new(), &header)?,
+            state: BackupProgress {
+                records: 0,
+                total_records: header.records,
+                bytes: 0,
+            },
+            is_done: false,
+        })
+    }
+}
+
+impl BackupPieces {
+    /// The next part of the stream; empty after its end. It has at least `bytes` bytes unless it is the last, and may be longer by a
+    /// frame of 256 KiB and a value.
+    ///
+    /// # Errors
+    /// What reading the database reports. What was given by then is no backup.
+    pub fn next_piece(&mut self, bytes: usize) -> Result<Vec<u8>> {
+        while !self.is_done && self.writer.sink().len() < bytes.max(1) {
+            if let Err(error) = self.step() {
+                let info = self.collections.get(self.collection);
+                return Err(info.map_or(error.clone(), |info| error.in_collection(&info.name)));
+            }
+        }
+        self.state.bytes = self.writer.written();
+        Ok(std::mem::take(self.writer.sink()))
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> BackupProgress {
+        self.state
+    }
+
+    /// Writes one record, the beginning of a collection, or the end.
+    fn step(&mut self) -> Result<()> {
+        match &mut self.cursor {
+            Some(cursor) => {
+                if cursor.advance()? {
+                    write_head(cursor, &mut self.writer)?;
+                    cursor.value_parts(|part| self.writer.write(part))?;
+                    self.state.records += 1;
+                } else {
+                    self.cursor = None;
+                    self.collection += 1;
+                }
+            }
+            None => match self.collections.get(self.collection) {
+                Some(info) => self.cursor = Some(begin_collection(&self.snapshot, info, &mut self.writer)?),
+                None => {
+                    self.writer.finish(self.state.total_records)?;
+                    self.is_done = true;
+                }
+            },
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for BackupPieces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BackupPieces")
+            .field("progress", &self.state)
+            .finish_non_exhaustive()
+    }
+}

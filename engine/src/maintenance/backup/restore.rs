@@ -1,0 +1,215 @@
+//! Reading a full backup into a new database.
+
+use std::io::Read;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use super::header::Header;
+use super::held::HeldStorage;
+use super::read::FrameReader;
+use super::{BackupOutcome, BackupProgress, Control, Flow, RestoreReport, Stop};
+use crate::database::{Database, Options};
+use crate::error::{Error, Result};
+use crate::log::LOG_FILE;
+use crate::node::cell::MAX_VALUE_BYTES;
+use crate::pages::DATA_FILE;
+use crate::state::expiry::HINT_BYTES;
+use crate::state::{MAX_CODEC_BYTES, MAX_NAME_BYTES};
+use crate::storage::Storage;
+use crate::transaction::{Durability, WriteTransaction};
+
+/// Reads a backup that [`Snapshot::backup`](crate::Snapshot::backup) wrote into a new database in `target`, which gets the id and the version
+/// of the one that was backed up. Records keep their expiry; the version of all of them is that of the database.
+///
+/// `options` are those of the new database; no feed is begun, their id wins over the backup's, and nodes become larger than they say if the keys may need it.
+/// The database is complete or not there: its superblocks are written last, after all of it was compared with the totals
+/// of the backup and verified. After an error or a cancellation the target is empty again. What the death of the process or a power cut leaves does not open
+/// as a database and has to be removed. `progress` is called at the beginning, before the verification, and at least once for
+/// every megabyte of data.
+///
+/// Memory is bounded by the cache, a few frames of 256 KiB, and a value chunk of 1 MiB.
+///
+/// # Errors
+/// [`Error::AlreadyExists`] if there is something in `target`, [`Error::NotADatabase`] if the stream is no backup,
+/// [`Error::VersionUnsupported`], [`Error::CorruptBackup`] if it is damaged or too short, [`Error::InvalidArgument`] if it is an incremental
+/// one, and the errors of opening and writing the new database.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "storages are handed over, as to Database::open"
+)]
+pub fn restore(
+    from: &mut dyn Read,
+    target: Arc<dyn Storage>,
+    options: Options,
+    progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+) -> Result<RestoreReport> {
+    for name in [DATA_FILE, LOG_FILE] {
+        if target.exists(name)? && !target.open(name, false)?.is_empty()? {
+            return Err(Error::AlreadyExists {
+                what: format!("the file {name} of the new database"),
+            });
+        }
+    }
+    let (header, mut reader) = FrameReader::new(from)?;
+    if header.base != 0 {
+        return Err(Error::InvalidArgument {
+            what: format!(
+                "this is an incremental backup, of versions {} to {}; restore the full one that it builds on",
+                header.base + 1,
+                header.version
+            ),
+        });
+    }
+    let mut control = Control::new(progress, header.records);
+    let result = run(&header, &mut reader, &target, options, &mut control);
+    let report = |outcome, blocks| RestoreReport {
+        outcome,
+        database_id: header.database_id,
+        version: header.version,
+        collections: control.collections,
+        records: control.state.records,
+        commits: 0,
+        changes: 0,
+        bytes: control.state.bytes,
+        blocks,
+    };
+    match result {
+        Ok(blocks) => Ok(report(BackupOutcome::Complete, blocks)),
+        // Somebody else made a database there since it was looked at: it is not ours to remove.
+        Err(Stop::Failed(error @ (Error::AlreadyExists { .. } | Error::Locked { .. }))) => Err(error),
+        Err(stop) => {
+            for name in [DATA_FILE, LOG_FILE] {
+                // What counts is why the work ended. The target was empty, and what is left of it nobody needs.
+                let _ = target.remove(name);
+            }
+            match stop {
+                Stop::Failed(error) => Err(error),
+                Stop::Cancelled => Ok(report(BackupOutcome::Cancelled, 0)),
+            }
+        }
+    }
+}
+
+/// Makes the database; returns how many blocks of it were verified.
+fn run(
+    header: &Header,
+    reader: &mut FrameReader<'_>,
+    target: &Arc<dyn Storage>,
+    mut options: Options,
+    control: &mut Control<'_>,
+) -> Flow<u64> {
+    control.report()?;
+    options.create = true;
+    options.exclusive = true;
+    options.read_only = false;
+    // It would be a commit of its own, and only tell of the restoration.
+    options.feed_commits = 0;
+    options.database_id = options.database_id.or(Some(header.database_id));
+    options.node_bytes = options.node_bytes.max(header.node_bytes);
+    let storage = Arc::new(HeldStorage::new(Arc::clone(target))?);
+    let database = Database::open(Arc::clone(&storage) as Arc<dyn Storage>, options)?;
+    // One transaction for everything: it has one version, and no more of it stays in memory than the cache holds.
+    let mut transaction = database.begin()?;
+    transaction.start_as(header.version.max(1));
+    read_all(header, reader, &mut transaction, database.max_key_bytes(), control)?;
+    if header.version > 0 {
+        transaction.commit(Durability::Strict)?;
+    } else {
+        drop(transaction);
+    }
+    control.report()?;
+    let verified = database.verify()?;
+    if let Some(problem) = verified.problems.into_iter().next() {
+        return Err(Stop::Failed(problem));
+    }
+    let records: u64 = database.collections().iter().map(|info| info.count).sum();
+    if records != header.records {
+        return Err(Stop::Failed(Error::corrupt("the new database lacks records")));
+    }
+    database.close()?;
+    storage.release()?;
+    Ok(verified.blocks)
+}
+
+fn read_all(
+    header: &Header,
+    reader: &mut FrameReader<'_>,
+    transaction: &mut WriteTransaction<'_>,
+    max_key_bytes: usize,
+    control: &mut Control<'_>,
+) -> Flow<()> {
+    let mut last_name: Option<String> = None;
+    for _ in 0..header.collections {
+        let name = read_text(reader, MAX_NAME_BYTES.min(max_key_bytes), "the name of a collection")?;
+        if last_name.is_some_and(|last| last >= name) {
+            return Err(reader.damaged("the collections are not in order").into());
+        }
+        let key_codec = read_text(reader, MAX_CODEC_BYTES, "a codec id")?;
+        let value_codec = read_text(reader, MAX_CODEC_BYTES, "a codec id")?;
+        transaction.set_codecs(&name, &key_codec, &value_codec)?;
+        read_records(reader, transaction, &name, max_key_bytes, control)?;
+        control.collections += 1;
+        last_name = Some(name);
+    }
+    let records = control.state.records;
+    if records != header.records || (header.version == 0 && header.collections > 0) {
+        return Err(reader.damaged("the header does not fit the data").into());
+    }
+    reader.finish(records)?;
+    control.state.bytes = reader.bytes_read();
+    Ok(())
+}
+
+fn read_text(reader: &mut FrameReader<'_>, max: usize, what: &str) -> Result<String> {
+    let len = reader.read_len(max, what)?;
+    let mut bytes = Vec::new();
+    reader.read(&mut bytes, len)?;
+    String::from_utf8(bytes).map_err(|_| reader.damaged(format!("{what} is not UTF-8")))
+}
+
+/// Length of a value and expiry of its record, 0 for none.
+fn read_head(reader: &mut FrameReader<'_>) -> Result<(usize, u64)> {
+    let head = reader.read_len(MAX_VALUE_BYTES << 1 | 1, "a value")?;
+    let expires = if head & 1 == 0 { 0 } else { reader.read_varint()? };
+    if head & 1 == 1 && expires == 0 {
+        return Err(reader.damaged("a record expires at no time"));
+    }
+    Ok((head >> 1, expires))
+}
+
+fn read_records(
+    reader: &mut FrameReader<'_>,
+    transaction: &mut WriteTransaction<'_>,
+    name: &str,
+    max_key_bytes: usize,
+    control: &mut Control<'_>,
+) -> Flow<()> {
+    let count = reader.read_varint()?;
+    let (mut key, mut last_key) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let key_len = reader.read_len(max_key_bytes, "a key")?;
+        std::mem::swap(&mut key, &mut last_key);
+        key.clear();
+        reader.read(&mut key, key_len)?;
+        if number > 0 && last_key >= key {
+            return Err(reader.damaged("the keys are not in order").into());
+        }
+        let (value_len, expires) = read_head(reader)?;
+        if expires != 0 && key.len() + HINT_BYTES > max_key_bytes {
+            return Err(reader.damaged("the key of a record that expires is too long").into());
+        }
+        let mut is_cancelled = false;
+        let stored = transaction.set_from(name, &key, expires, value_len, &mut |into, len| {
+            reader.read(into, len)?;
+            is_cancelled |= control.at(reader.frames(), reader.bytes_read()).is_err();
+            // Whatever the error is, it only gets out of the transaction.
+            if is_cancelled { Err(Error::Closed) } else { Ok(()) }
+        });
+        if is_cancelled {
+            return Err(Stop::Cancelled);
+        }
+        stored?;
+        control.state.records += 1;
+    }
+    Ok(())
+}

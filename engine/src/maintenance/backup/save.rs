@@ -1,0 +1,151 @@
+//! Writing a full backup.
+
+use std::io::Write;
+use std::ops::ControlFlow;
+
+use super::header::Header;
+use super::write::FrameWriter;
+use super::{BackupOutcome, BackupProgress, BackupReport, Control, Flow, Stop};
+use crate::block::HEADER_BYTES;
+use crate::error::Result;
+use crate::range::{Direction, KeyRange};
+use crate::snapshot::{Cursor, Snapshot};
+use crate::state::CollectionInfo;
+
+impl Snapshot {
+    /// Writes everything in this snapshot to `into`, in the form that [`restore`](crate::restore) reads. Other threads may write to the
+    /// database meanwhile. `progress` is called at the beginning, at the end and at
+    /// least once for every megabyte of data.
+    ///
+    /// Records keep their expiry, and those that have expired but were not purged come along. A change feed does not, nor do the versions of
+    /// the records.
+    ///
+    /// Memory is bounded by a few frames of 256 KiB and a value chunk of 1 MiB.
+    ///
+    /// # Errors
+    /// What reading the database reports, and [`Error::Io`](crate::Error::Io) and [`Error::StorageFull`](crate::Error::StorageFull) of
+    /// the sink. What was written by then is no backup.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    /// use std::sync::Arc;
+    /// use mangrove_engine::{BackupOutcome, Database, Durability, Options, restore, storage::MemoryStorage};
+    ///
+    /// let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+    /// let mut transaction = database.begin()?;
+    /// transaction.set("cities", b"Quito", b"2.0 M")?;
+    /// transaction.commit(Durability::Strict)?;
+    ///
+    /// let mut progress = |_| ControlFlow::Continue(());
+    /// let mut stream = Vec::new();
+    /// let report = database.snapshot().backup(&mut stream, &mut progress)?;
+    /// assert_eq!((report.outcome, report.records), (BackupOutcome::Complete, 1));
+    ///
+    /// let target = MemoryStorage::new();
+    /// restore(&mut &stream[..], Arc::new(target.clone()), Options::default(), &mut progress)?;
+    /// let copy = Database::open(Arc::new(target), Options::default())?;
+    /// assert_eq!(copy.version(), database.version());
+    /// # Ok::<(), mangrove_engine::Error>(())
+    /// ```
+    pub fn backup(
+        &self,
+        into: &mut dyn Write,
+        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+    ) -> Result<BackupReport> {
+        let collections = self.collections();
+        let header = header_of(self, &collections);
+        let mut control = Control::new(progress, header.records);
+        let outcome = match save(self, &header, &collections, into, &mut control) {
+            Ok(()) => BackupOutcome::Complete,
+            Err(Stop::Cancelled) => BackupOutcome::Cancelled,
+            Err(Stop::Failed(error)) => return Err(error),
+        };
+        Ok(BackupReport {
+            outcome,
+            database_id: header.database_id,
+            base: 0,
+            version: header.version,
+            collections: control.collections,
+            records: control.state.records,
+            commits: 0,
+            changes: 0,
+            bytes: control.state.bytes,
+        })
+    }
+}
+
+pub(super) fn header_of(snapshot: &Snapshot, collections: &[CollectionInfo]) -> Header {
+    Header {
+        node_bytes: (snapshot.config().limits.node_capacity + HEADER_BYTES) as u32,
+        database_id: snapshot.config().database_id,
+        version: snapshot.version(),
+        base: 0,
+        records: collections.iter().map(|info| info.count).sum(),
+        collections: collections.len() as u32,
+    }
+}
+
+fn save(
+    snapshot: &Snapshot,
+    header: &Header,
+    collections: &[CollectionInfo],
+    into: &mut dyn Write,
+    control: &mut Control<'_>,
+) -> Flow<()> {
+    control.report()?;
+    let mut writer = FrameWriter::new(into, header)?;
+    for info in collections {
+        save_collection(snapshot, info, &mut writer, control).map_err(|stop| match stop {
+            Stop::Failed(error) => Stop::Failed(error.in_collection(&info.name)),
+            Stop::Cancelled => stop,
+        })?;
+        control.collections += 1;
+    }
+    control.state.bytes = writer.finish(header.records)?;
+    // The backup is complete, whatever the callback says to that.
+    let _ = control.report();
+    Ok(())
+}
+
+fn save_collection(
+    snapshot: &Snapshot,
+    info: &CollectionInfo,
+    writer: &mut FrameWriter<&mut dyn Write>,
+    control: &mut Control<'_>,
+) -> Flow<()> {
+    let mut cursor = begin_collection(snapshot, info, writer)?;
+    while cursor.advance()? {
+        write_head(&cursor, writer)?;
+        cursor.value_parts(|part| {
+            writer.write(part)?;
+            control.at(writer.frames(), writer.written())
+        })?;
+        control.state.records += 1;
+    }
+    Ok(())
+}
+
+/// Writes what stands before the records of a collection; the cursor moves over them.
+pub(super) fn begin_collection<W: Write>(
+    snapshot: &Snapshot,
+    info: &CollectionInfo,
+    writer: &mut FrameWriter<W>,
+) -> Result<Cursor> {
+    for text in [&info.name, &info.key_codec, &info.value_codec] {
+        writer.write_counted(text.as_bytes())?;
+    }
+    writer.write_varint(info.count)?;
+    let tree = snapshot.collection(&info.name).expect("the snapshot lists it");
+    Ok(tree.with_expired().cursor(KeyRange::all(), Direction::Forward))
+}
+
+/// Writes what stands before a record's value.
+pub(super) fn write_head<W: Write>(cursor: &Cursor, writer: &mut FrameWriter<W>) -> Result<()> {
+    writer.write_counted(cursor.key())?;
+    let expires_at = cursor.expires_at();
+    writer.write_varint((cursor.value_len() as u64) << 1 | u64::from(expires_at.is_some()))?;
+    match expires_at {
+        Some(expires_at) => writer.write_varint(expires_at),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,128 @@
+//! One slice of a compaction: a part of a tree is moved to lower addresses and published.
+
+use crate::error::Result;
+use crate::pages::Draft;
+use crate::state::{Shared, Version, Writer};
+use crate::tree::Editor;
+use crate::tree::relocate::{Aim, Relocation, reaches_above};
+
+/// Catalog entries that one slice looks at.
+const SLICE_ENTRIES: usize = 1024;
+
+/// Where a pass goes on: the trees in the order of their names, then the catalog.
+#[derive(Clone, Default)]
+pub(super) struct Place {
+    name: String,
+    key: Vec<u8>,
+    is_in_catalog: bool,
+}
+
+/// What became of a slice.
+pub(super) struct Slice {
+    pub moved: u64,
+    pub next: Option<Place>,
+}
+
+/// Makes a checkpoint, whether something changed or not.
+pub(super) fn checkpoint(shared: &Shared, writer: &mut Writer) -> Result<()> {
+    let mut state = (*shared.newest()).clone();
+    let mut draft = Draft::new(state.version);
+    writer.checkpoint(shared, &mut state, &mut draft)
+}
+
+/// Moves some blocks, from `place` on, and makes a checkpoint if there were any. On failure the draft says what to give back.
+pub(super) fn run(
+    shared: &Shared,
+    writer: &mut Writer,
+    draft: &mut Draft,
+    aim: &Aim,
+    place: &Place,
+    units: u64,
+) -> Result<Slice> {
+    let mut state = (*shared.newest()).clone();
+    state.moves += 1;
+    draft.stamp = state.version;
+    let mut relocation = Relocation::new(*aim, units);
+    let next = if place.is_in_catalog {
+        choose_entries(shared, writer, &state, aim, place)
+    } else {
+        move_in_trees(shared, writer, &mut state, draft, place, &mut relocation).map(Some)
+    };
+    for extent in relocation.reserved.drain(..) {
+        writer.space.free.free(extent)?;
+    }
+    let next = next?;
+    if relocation.moved > 0 || !writer.rewritten_entries.is_empty() {
+        writer.checkpoint(shared, &mut state, draft)?;
+    }
+    Ok(Slice {
+        moved: relocation.moved,
+        next,
+    })
+}
+
+fn move_in_trees(
+    shared: &Shared,
+    writer: &mut Writer,
+    state: &mut Version,
+    draft: &mut Draft,
+    place: &Place,
+    relocation: &mut Relocation,
+) -> Result<Place> {
+    let generation = writer.superblock.generation + 1;
+    for (name, collection) in state.collections.iter_mut_from(&place.name) {
+        let is_first = *name == place.name;
+        if !is_first && relocation.is_spent(Vec::new) {
+            return Ok(Place {
+                name: name.clone(),
+                ..Place::default()
+            });
+        }
+        let mut editor = Editor {
+            pager: &shared.pager,
+            draft: &mut *draft,
+            free: &mut writer.space.free,
+            root: &mut collection.root,
+            owner: collection.id,
+            generation,
+            compression: shared.config.compression,
+            limits: shared.config.limits,
+        };
+        let from: &[u8] = if is_first { &place.key } else { &[] };
+        let moved = editor.relocate(from, relocation);
+        moved.map_err(|error| error.in_collection(name))?;
+        if let Some(key) = relocation.next.take() {
+            return Ok(Place {
+                name: name.clone(),
+                key,
+                is_in_catalog: false,
+            });
+        }
+    }
+    Ok(Place {
+        is_in_catalog: true,
+        ..Place::default()
+    })
+}
+
+/// The checkpoint rewrites the catalog's way to each entry that changed; here it is told to rewrite those that lie too high.
+fn choose_entries(
+    shared: &Shared,
+    writer: &mut Writer,
+    state: &Version,
+    aim: &Aim,
+    place: &Place,
+) -> Result<Option<Place>> {
+    let root = writer.superblock.catalog;
+    let mut names = state.collections.iter_from(&place.name);
+    for (name, _) in names.by_ref().take(SLICE_ENTRIES) {
+        if reaches_above(&shared.pager, root.as_ref(), 0, name.as_bytes(), aim.bound)? {
+            writer.rewritten_entries.insert(name.clone());
+        }
+    }
+    Ok(names.next().map(|(name, _)| Place {
+        name: name.clone(),
+        is_in_catalog: true,
+        ..Place::default()
+    }))
+}

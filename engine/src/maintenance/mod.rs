@@ -1,0 +1,16 @@
+//! What keeps a database well, and takes it elsewhere: verification, compaction, layout, salvage, backups.
+
+mod backup;
+mod compact;
+mod layout;
+mod recover;
+mod verify;
+
+pub use backup::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
+pub use compact::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
+pub use layout::{ExtentKind, LayoutPart, LayoutScan};
+pub use recover::{
+    Completeness, DamagedRange, LogState, LostRecord, RecoverPhase, RecoverProgress, RecoverReport,
+    RecoveredCollection, RecoveredLog, RecoveredRoot, recover,
+};
+pub use verify::{Verification, VerifyProgress, VerifyReport};

@@ -1,0 +1,316 @@
+//! Verification: each unit of the file is reachable exactly once, kept, or free (invariant I8), and everything reachable is intact.
+
+use crate::database::Database;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::node::Child;
+use crate::pages::{Extent, Superblock, by_address};
+use crate::snapshot::Snapshot;
+use crate::state::{Shared, Version, Writer, expiry};
+use crate::tree::read;
+use crate::tree::walk::{Visit, Walk};
+
+/// What a node or a value counts at least.
+const MIN_STEP_BYTES: u64 = 512;
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Blocks read and checked.
+    pub blocks: u64,
+    /// Nodes among them.
+    pub nodes: u64,
+    /// Records in them.
+    pub entries: u64,
+    /// Damage, in the order it was found.
+    pub problems: Vec<Error>,
+}
+
+impl VerifyReport {
+    /// Whether nothing is damaged.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// How far a verification is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct VerifyProgress {
+    /// Nodes checked.
+    pub nodes: u64,
+    /// Records in them.
+    pub entries: u64,
+    /// Records in all.
+    pub total_entries: u64,
+}
+
+pub(super) fn verify(
+    shared: &Shared,
+    progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
+) -> Option<VerifyReport> {
+    let writer = shared.lock_writer();
+    let newest: Arc<Version> = shared.newest();
+    let mut report = VerifyReport::default();
+    let mut extents = bookkeeping(shared, &writer, &mut report);
+    let total_entries = total_entries(&newest);
+    for (name, root, id) in trees(&newest) {
+        let mut walk = Walk::new(Visit::All, &root, id);
+        while !walk.is_at_end() {
+            let now = VerifyProgress {
+                nodes: report.nodes + walk.nodes,
+                entries: report.entries + walk.records,
+                total_entries,
+            };
+            if progress(now).is_break() {
+                return None;
+            }
+            step(shared, &newest, id, &mut walk);
+        }
+        add(&mut report, walk, &mut extents, &name);
+    }
+    forget_hidden(&newest, &mut report);
+    // Unreadable subtrees hide their blocks, so the sum only means something when all of them could be read.
+    if report.problems.is_empty() {
+        check_coverage(&writer, extents, &mut report.problems);
+    }
+    Some(report)
+}
+
+/// A verification that is under way: of a snapshot, so that commits can be made between its slices, and of how the file is used at its
+/// end.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use mangrove_engine::{Database, Options, storage::MemoryStorage};
+/// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+/// let mut verification = database.snapshot().verification();
+/// let report = loop {
+///     if let Some(report) = verification.advance(1 << 20)? {
+///         break report;
+///     }
+/// };
+/// assert!(report.is_ok());
+/// # Ok::<(), mangrove_engine::Error>(())
+/// ```
+pub struct Verification {
+    snapshot: Snapshot,
+    /// What is still to be visited, the next one last.
+    trees: Vec<(String, Child, u32)>,
+    walk: Option<Walk>,
+    total_entries: u64,
+    report: VerifyReport,
+}
+
+impl Snapshot {
+    /// Verifies this state in slices. The space that it takes is kept until the verification is dropped.
+    #[must_use]
+    pub fn verification(self) -> Verification {
+        let (_, version) = self.parts();
+        let mut trees = trees(version);
+        trees.reverse();
+        let total_entries = total_entries(version);
+        Verification {
+            snapshot: self,
+            trees,
+            walk: None,
+            total_entries,
+            report: VerifyReport::default(),
+        }
+    }
+}
+
+impl Verification {
+    /// Checks about `bytes` bytes of the file more, at least a node or a value; gives the report at the end, which is then spent. The last
+    /// slice looks at all inner nodes, and at leaves with values that have blocks of their own, to see that each unit of the file is used
+    /// once or free. It waits for the writer.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] in a database that is read beside a writer. Damage is no error; it is in the report.
+    pub fn advance(&mut self, bytes: u64) -> Result<Option<VerifyReport>> {
+        let (shared, version) = self.snapshot.parts();
+        let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
+        let mut done = 0;
+        while done < bytes.max(1) {
+            let Some(walk) = &mut self.walk else {
+                let Some((_, root, id)) = self.trees.last() else {
+                    forget_hidden(version, &mut self.report);
+                    if self.report.problems.is_empty() {
+                        check_file(shared, &mut self.report);
+                    }
+                    check_stale(shared, &self.report)?;
+                    return Ok(Some(std::mem::take(&mut self.report)));
+                };
+                self.walk = Some(Walk::new(Visit::All, root, *id));
+                continue;
+            };
+            let Some((name, _, id)) = self.trees.last() else {
+                continue;
+            };
+            step(shared, version, *id, walk);
+            self.report.blocks += walk.blocks.len() as u64;
+            // Nobody needs their places: others may have been given back meanwhile.
+            let units: u64 = walk.blocks.drain(..).map(|(block, _)| u64::from(block.units)).sum();
+            // Nodes that are only in memory take time too.
+            walk.pages.clear();
+            done += (units * unit_bytes).max(MIN_STEP_BYTES);
+            if walk.is_at_end() {
+                if let Some(walk) = self.walk.take() {
+                    add(&mut self.report, walk, &mut Vec::new(), name);
+                }
+                self.trees.pop();
+            }
+        }
+        Ok(None)
+    }
+
+    /// How far it is.
+    #[must_use]
+    pub fn progress(&self) -> VerifyProgress {
+        let (nodes, entries) = self.walk.as_ref().map_or((0, 0), |walk| (walk.nodes, walk.records));
+        VerifyProgress {
+            nodes: self.report.nodes + nodes,
+            entries: self.report.entries + entries,
+            total_entries: self.total_entries,
+        }
+    }
+}
+
+impl std::fmt::Debug for Verification {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Verification")
+            .field("progress", &self.progress())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Fails where a writer beside this reader has overwritten what was read.
+pub(super) fn check_stale(shared: &Shared, report: &VerifyReport) -> Result<()> {
+    match report.problems.first() {
+        Some(problem) if shared.or_stale(problem.clone()) == Error::Stale => Err(Error::Stale),
+        _ => Ok(()),
+    }
+}
+
+/// Checks how the file is used now. That of the blocks themselves is not checked again.
+fn check_file(shared: &Shared, report: &mut VerifyReport) {
+    let writer = shared.lock_writer();
+    let mut found = VerifyReport::default();
+    let mut extents = bookkeeping(shared, &writer, &mut found);
+    report.blocks += found.blocks;
+    report.nodes += found.nodes;
+    for (name, root, id) in trees(&shared.newest()) {
+        let walk = Walk::new(Visit::Extents, &root, id).run(&shared.pager, None);
+        add(&mut found, walk, &mut extents, &name);
+    }
+    if found.problems.is_empty() {
+        check_coverage(&writer, extents, &mut found.problems);
+    }
+    report.problems = found.problems;
+}
+
+/// Extents of what no collection reaches: kept, free, and what says so. Checks the catalog.
+fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> Vec<Extent> {
+    let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.iter()).collect();
+    if let Some(root) = &writer.superblock.catalog {
+        let walk = Walk::new(Visit::All, root, 0).run(&shared.pager, None);
+        add(report, walk, &mut extents, "catalog");
+        report.entries = 0;
+    }
+    if let Some(reference) = &writer.superblock.free_map {
+        extents.push(Extent {
+            start: reference.unit,
+            units: u64::from(reference.units),
+        });
+        report.blocks += 1;
+    }
+    extents
+}
+
+/// Name, root and id of every collection that has records.
+fn trees(version: &Version) -> Vec<(String, Child, u32)> {
+    let collections = version.collections.iter();
+    let filled = collections.filter_map(|(name, collection)| Some((name.clone(), collection.root?, collection.id)));
+    filled.collect()
+}
+
+fn total_entries(version: &Version) -> u64 {
+    version.collections.values().map(crate::state::Collection::count).sum()
+}
+
+/// What is in the engine's own collections is no entry of the user's.
+fn forget_hidden(version: &Version, report: &mut VerifyReport) {
+    for (name, collection) in &version.collections {
+        if name.starts_with(expiry::HIDDEN) {
+            report.entries = report.entries.saturating_sub(collection.count());
+        }
+    }
+}
+
+fn step(shared: &Shared, version: &Version, id: u32, walk: &mut Walk) {
+    let hints = version.collections.get(&expiry::hints_of(id));
+    let has_hint = |expires, key: &[u8]| {
+        let hint = expiry::hint(expires, key);
+        let found = hints.map(|hints| read::find(&shared.pager, hints.root.as_ref(), hints.id, &hint));
+        Ok(found.transpose()?.flatten().is_some())
+    };
+    walk.step(&shared.pager, (hints.is_some()).then_some(&has_hint));
+}
+
+fn add(report: &mut VerifyReport, walk: Walk, extents: &mut Vec<Extent>, name: &str) {
+    report.blocks += walk.blocks.len() as u64;
+    report.nodes += walk.nodes;
+    report.entries += walk.records;
+    extents.extend(walk.blocks.iter().map(|(reference, _)| Extent {
+        start: reference.unit,
+        units: u64::from(reference.units),
+    }));
+    let problems = walk.problems.into_iter().map(|error| error.in_collection(name));
+    report.problems.extend(problems);
+}
+
+fn check_coverage(writer: &Writer, extents: Vec<Extent>, problems: &mut Vec<Error>) {
+    let mut end = Superblock::first_data_unit(writer.superblock.unit_shift);
+    for extent in by_address(extents) {
+        if extent.start < end {
+            problems.push(Error::corrupt_at(extent.start, "a unit is used twice"));
+        } else if extent.start > end {
+            problems.push(Error::corrupt_at(end, "a unit is neither used nor free"));
+        }
+        end = end.max(extent.start + extent.units);
+    }
+    if end != writer.space.free.end() {
+        problems.push(Error::corrupt_at(end, "the end of the file is neither used nor free"));
+    }
+}
+
+impl Database {
+    /// Reads every block the newest version reaches and checks all of them: checksums, order, fences, counts, and that each unit
+    /// of the file is used exactly once or free. Waits for the writer. O(size of the database).
+    ///
+    /// # Errors
+    /// Only what keeps it from looking at all, such as [`Error::Stale`] beside a writer; damage is in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        let report = self.verify_with(&mut |_| ControlFlow::Continue(()))?;
+        Ok(report.unwrap_or_default())
+    }
+
+    /// As [`verify`](Self::verify); `progress` is called before each node and each value outside of nodes, and its break ends it: then there is no report.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_with(
+        &self,
+        progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
+    ) -> Result<Option<VerifyReport>> {
+        let report = verify(&self.shared, progress);
+        if let Some(report) = &report {
+            check_stale(&self.shared, report)?;
+        }
+        Ok(report)
+    }
+}

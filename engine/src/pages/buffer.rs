@@ -1,0 +1,118 @@
+//! Blocks on their way to fresh extents: those that lie side by side are written together.
+
+use super::{Extent, FreeExtents};
+use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression};
+use crate::error::Result;
+
+/// Encoded blocks that were not written yet.
+pub(crate) struct BlockBuffer {
+    bytes: Vec<u8>,
+    /// Unit at which they begin.
+    at: u64,
+    /// They are written when they have this many bytes.
+    limit: usize,
+}
+
+impl BlockBuffer {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            bytes: Vec::new(),
+            at: 0,
+            limit,
+        }
+    }
+
+    /// Encodes a block and gives it an extent, which the caller has to give back if anything fails from here on: `allocated` is told of it
+    /// before anything is written. After a failure nothing is pending any more.
+    pub(crate) fn put(
+        &mut self,
+        blocks: &BlockFile,
+        free: &mut FreeExtents,
+        allocated: impl FnOnce(Extent),
+        compression: Compression,
+        info: BlockInfo,
+        payload: &[&[u8]],
+    ) -> Result<BlockRef> {
+        let start = self.bytes.len();
+        let mut reference = block::encode(info, payload, compression, blocks.unit_bytes(), &mut self.bytes);
+        let placed = self.place(blocks, free, allocated, start, u64::from(reference.units));
+        // The block lies behind others that it may have nothing to do with: written there it would destroy what is in use.
+        reference.unit = placed.inspect_err(|_| self.bytes.clear())?;
+        Ok(reference)
+    }
+
+    /// Gives the block that was encoded from `start` on its extent; returns the unit at which that begins.
+    fn place(
+        &mut self,
+        blocks: &BlockFile,
+        free: &mut FreeExtents,
+        allocated: impl FnOnce(Extent),
+        start: usize,
+        units: u64,
+    ) -> Result<u64> {
+        let extent = free.allocate(units)?;
+        allocated(extent);
+        let pending_units = (start / blocks.unit_bytes()) as u64;
+        if start == 0 {
+            self.at = extent.start;
+        } else if self.at + pending_units != extent.start {
+            blocks.write_units(self.at, &self.bytes[..start])?;
+            self.bytes.drain(..start);
+            self.at = extent.start;
+        }
+        if self.bytes.len() >= self.limit {
+            self.flush(blocks)?;
+        }
+        Ok(extent.start)
+    }
+
+    /// Writes what is still pending.
+    pub(crate) fn flush(&mut self, blocks: &BlockFile) -> Result<()> {
+        if !self.bytes.is_empty() {
+            blocks.write_units(self.at, &self.bytes)?;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::block::Kind;
+    use crate::error::Error;
+    use crate::storage::Storage;
+    use crate::testing::sim::{Fault, FaultKind, SimStorage};
+
+    /// Regression: after a failed write the block that was to be pending next stood behind those before it, although its extent was elsewhere,
+    /// and writing what was pending put it over a block in use.
+    #[test]
+    fn a_failed_write_leaves_nothing_pending() {
+        let storage = SimStorage::new();
+        let file = storage.open("data", true).expect("the storage works");
+        file.write_at(0, &[0xAA; 16 << 10]).expect("the storage works");
+        let blocks = BlockFile::new(Arc::clone(&file), 9);
+        let mut free = FreeExtents::new(32);
+        for start in [20, 25] {
+            free.free(Extent { start, units: 1 }).expect("it is in use");
+        }
+        let info = BlockInfo {
+            kind: Kind::Leaf,
+            level: 0,
+            owner: 1,
+            generation: 1,
+        };
+        let mut buffer = BlockBuffer::new(1 << 20);
+        let mut put = |buffer: &mut BlockBuffer| {
+            let none = Compression::None;
+            buffer.put(&blocks, &mut free, |_| (), none, info, &[&[1; 100]])
+        };
+        put(&mut buffer).expect("it stays pending");
+        storage.set_fault(Some(Fault::once(storage.counters().operations, FaultKind::StorageFull)));
+        assert!(matches!(put(&mut buffer), Err(Error::StorageFull { .. })));
+        buffer.flush(&blocks).expect("nothing is left to write");
+        assert_eq!(storage.files()["data"], [0xAA; 16 << 10]);
+    }
+}

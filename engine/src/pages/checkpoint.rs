@@ -1,0 +1,249 @@
+//! Checkpoints: dirty nodes go bottom-up to fresh extents, then a superblock makes them the database.
+//!
+//! Order of a checkpoint: blocks of all dirty nodes and the free map, flush, superblock into the slot of the older one, flush. Until the second
+//! flush returns, everything the previous superblock can reach is untouched (invariant I1).
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use super::{Access, Expected, Pager};
+use super::{BlockBuffer, Draft, Extent, FreeExtents, Quarantine, Superblock, free_map};
+use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind, Pointer};
+use crate::error::{Error, Result};
+use crate::log::GroupFlush;
+use crate::node::{Child, Node};
+use crate::storage::StorageFile;
+
+/// Blocks that lie side by side are written together up to this many bytes.
+pub(crate) const WRITE_BYTES: usize = 1 << 20;
+/// The file is cut when at least this many bytes and an eighth of it are free at its end.
+const CUT_BYTES: u64 = 1 << 20;
+
+/// A dirty page that has its block now.
+pub(crate) struct Written {
+    pub number: u64,
+    pub stamp: u64,
+    pub reference: BlockRef,
+    pub node: Arc<Node>,
+}
+
+/// Why a checkpoint failed.
+pub(crate) enum Failure {
+    /// Nothing that matters was written; the database goes on from its last state.
+    Undone(Error),
+    /// It is not known what the disk holds.
+    Unknown(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Undone(error)
+    }
+}
+
+/// Writes blocks for one checkpoint.
+pub(crate) struct BlockWriter<'a> {
+    pager: &'a Pager,
+    draft: &'a Draft,
+    pub free: &'a mut FreeExtents,
+    generation: u64,
+    compression: Compression,
+    pub allocated: Vec<Extent>,
+    pub written: Vec<Written>,
+    buffer: BlockBuffer,
+}
+
+impl<'a> BlockWriter<'a> {
+    pub(crate) fn new(
+        pager: &'a Pager,
+        draft: &'a Draft,
+        free: &'a mut FreeExtents,
+        generation: u64,
+        compression: Compression,
+    ) -> Self {
+        Self {
+            pager,
+            draft,
+            free,
+            generation,
+            compression,
+            allocated: Vec::new(),
+            written: Vec::new(),
+            buffer: BlockBuffer::new(WRITE_BYTES),
+        }
+    }
+
+    /// Writes the dirty part of a tree, children before parents; returns the reference to its root on disk.
+    pub(crate) fn write_tree(&mut self, root: Child, owner: u32) -> Result<Child> {
+        let Pointer::Memory(number) = root.pointer else {
+            return Ok(root);
+        };
+        let mut node = self.dirty_page(number);
+        if !node.is_leaf() {
+            let mut copy = (*node).clone();
+            for index in 0..copy.len() {
+                let child = copy.child(index);
+                if matches!(child.pointer, Pointer::Memory(_)) {
+                    copy.set_child(index, self.write_tree(child, owner)?);
+                }
+            }
+            node = Arc::new(copy);
+        }
+        let info = BlockInfo {
+            kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
+            level: node.level(),
+            owner,
+            generation: self.generation,
+        };
+        let block_number = self.pager.next_block_number();
+        let reference = if node.is_wasteful() {
+            // Not kept: the page is in memory as it is, and so may be all others that are written now.
+            self.write_block(info, &node.packed().numbered_image(&block_number))?
+        } else {
+            self.write_block(info, &node.numbered_image(&block_number))?
+        };
+        let stamp = node.stamp;
+        self.written.push(Written {
+            number,
+            stamp,
+            reference,
+            node,
+        });
+        Ok(Child {
+            pointer: Pointer::Disk(reference),
+            ..root
+        })
+    }
+
+    /// A page that is in the draft or dirty.
+    pub(crate) fn dirty(&self, number: u64) -> Option<Arc<Node>> {
+        let own = self.draft.get(number).cloned();
+        own.or_else(|| self.pager.dirty_page(number))
+    }
+
+    fn dirty_page(&self, number: u64) -> Arc<Node> {
+        self.dirty(number)
+            .expect("I3: a dirty page lives until a checkpoint has written it")
+    }
+
+    fn write_block(&mut self, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
+        let allocated = &mut self.allocated;
+        let note = |extent| allocated.push(extent);
+        let blocks = &self.pager.blocks;
+        self.buffer
+            .put(blocks, self.free, note, self.compression, info, payload)
+    }
+
+    /// Writes what is still pending.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        self.buffer.flush(&self.pager.blocks)
+    }
+
+    /// Writes the free map: what is free once this checkpoint is durable, and `leaving`, which the checkpoint before it still reaches.
+    pub(crate) fn write_free_map(
+        &mut self,
+        quarantine: &VecDeque<Quarantine>,
+        leaving: &[Extent],
+    ) -> Result<Option<BlockRef>> {
+        let older = quarantine.iter().map(|group| group.extents.len()).sum::<usize>();
+        if self.free.len() + older + leaving.len() == 0 {
+            return Ok(None);
+        }
+        let leaving = sorted(leaving.to_vec());
+        let encode = |free: &FreeExtents| {
+            let groups = quarantine.iter().flat_map(|group| &group.extents).copied();
+            free_map::encode(&sorted(free.iter().chain(groups).collect()), &leaving)
+        };
+        // The block's own extent is taken before the final list is made, so that the list does not change under it.
+        let most = encode(self.free).len() + free_map::MAX_GROWTH;
+        let units = self.pager.blocks.units_for(HEADER_BYTES + most);
+        if units > block::MAX_BLOCK_UNITS {
+            return Err(Error::InvalidArgument {
+                what: "the free space is in too many pieces for one free map; use a larger unit size".to_owned(),
+            });
+        }
+        let extent = self.free.allocate(units)?;
+        self.allocated.push(extent);
+        self.free.trim_end();
+        let bytes = encode(self.free);
+        let info = BlockInfo {
+            kind: Kind::FreeMap,
+            level: 0,
+            owner: 0,
+            generation: self.generation,
+        };
+        let unit_bytes = self.pager.blocks.unit_bytes();
+        let mut block_bytes = Vec::new();
+        let mut reference = block::encode(info, &[&bytes], Compression::None, unit_bytes, &mut block_bytes);
+        block_bytes.resize(units as usize * unit_bytes, 0);
+        reference.unit = extent.start;
+        reference.units = units as u16;
+        self.pager.blocks.write_units(extent.start, &block_bytes)?;
+        Ok(Some(reference))
+    }
+}
+
+/// Sorted by address. By a heap: in WebAssembly the sort of the standard library is ten times the code.
+pub(crate) fn by_address(extents: Vec<Extent>) -> Vec<Extent> {
+    BinaryHeap::from(extents).into_sorted_vec()
+}
+
+/// Sorted by address, neighbours merged.
+fn sorted(extents: Vec<Extent>) -> Vec<Extent> {
+    let mut merged: Vec<Extent> = Vec::with_capacity(extents.len());
+    for extent in by_address(extents) {
+        match merged.last_mut() {
+            Some(last) if last.start + last.units == extent.start => last.units += extent.units,
+            _ => merged.push(extent),
+        }
+    }
+    merged
+}
+
+/// Makes everything written so far durable and the superblock the newest one.
+pub(crate) fn seal(
+    file: &dyn StorageFile,
+    flush: &GroupFlush,
+    superblock: &Superblock,
+) -> std::result::Result<(), Failure> {
+    // After a failed flush the system may have dropped the written pages, so nothing later can be trusted (I10).
+    flush.flush_alone(file).map_err(Failure::Unknown)?;
+    superblock.write(file).map_err(Failure::Unknown)?;
+    flush.flush_alone(file).map_err(Failure::Unknown)
+}
+
+/// Gives the free tail of the file back to the file system if it is long. Failure is harmless: the tail is free either way.
+pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
+    cut_tail_from(file, superblock, reserve_bytes, |len| CUT_BYTES.max(len / 8));
+}
+
+/// As [`cut_tail`], however short the tail is.
+pub(crate) fn cut_whole_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
+    cut_tail_from(file, superblock, reserve_bytes, |_| 0);
+}
+
+fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32, least: impl Fn(u64) -> u64) {
+    let needed = (superblock.file_units << superblock.unit_shift) + u64::from(reserve_bytes);
+    if let Ok(len) = file.len()
+        && len > needed
+        && len - needed >= least(len)
+    {
+        // The result does not matter: see above.
+        let _ = file.set_len(needed);
+    }
+}
+
+/// Checks that a root's block and the blocks of its first level can be read, without keeping anything.
+pub(crate) fn probe_root(pager: &Pager, root: &Child, owner: u32) -> Result<()> {
+    if let Pointer::Disk(reference) = &root.pointer {
+        let expected = Expected {
+            owner,
+            level: None,
+            count: root.count,
+            lower: &[],
+            upper: None,
+        };
+        pager.load(reference, &expected, Access::Point)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! The two superblock slots at the front of the data file.
+//!
+//! ```text
+//! slot A at byte 0, slot B at byte 4096; a checkpoint with generation g writes slot g % 2
+//! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after, but for a claim (see `database::fence`) at +1024
+//!   0  [8]  magic "MANGROVE"
+//!   8  u16  format version, 2
+//!  10  u8   log2 of the allocation unit in bytes (9..=16)
+//!  11  u8   compression: 0 none, 1 LZ4
+//!  12  u32  node size in bytes, block header included
+//!  16  u128 database id
+//!  32  u64  generation: number of the checkpoint
+//!  40  u64  version: last commit in it
+//!  48  [24] root of the catalog: block reference, u56 records, u8 flags (all zero: no collections)
+//!  72  [16] free map block (all zero: nothing is free)
+//!  88  u64  length of the file in units
+//!  96  u32  next collection id
+//! 100  u32  length of a half of the log in bytes, 0: no log
+//! 104  u64  session of the opening that wrote it, where openings watch for each other; else 0
+//! 112  u64  salt of the half of the log where commits after this checkpoint stand
+//! 120  [32] name of the key order, "bytewise" for that of the bytes, zero padded
+//! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
+//! 156  u32  offset in the half of the first of them
+//! 160  u32  CRC of the record before it
+//! 164  [344] 0
+//! 508  u32  CRC32 of bytes 0..508
+//! ```
+//! Both copies of a slot are written together. The second heals damage to the first; a torn write of a whole slot is what the other slot
+//! is for. Data begins at byte 8192 or, for larger units, at unit 1.
+
+use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
+use crate::error::{Error, Result};
+use crate::log::Position;
+use crate::node::Child;
+use crate::storage::StorageFile;
+
+/// Newest format this build writes and reads.
+pub(crate) const FORMAT_VERSION: u16 = 2;
+pub(crate) const SLOT_BYTES: usize = 4096;
+/// Bytes at the front of the file that belong to the two slots.
+pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
+/// Where in a slot an opening leaves its claim.
+pub(crate) const CLAIM_OFFSET: usize = 1024;
+pub(super) const RECORD_BYTES: usize = 512;
+/// Longest file: any unit in it has a number below 2^48.
+const MAX_FILE_BYTES: u64 = 1 << 56;
+/// Greatest generation and version, which a million commits a second reach after 285,000 years.
+const MAX_NUMBER: u64 = 1 << 63;
+pub(super) const COPY_OFFSETS: [usize; 2] = [0, 2048];
+/// Name of the file that holds the blocks.
+pub(crate) const DATA_FILE: &str = "data";
+const MAGIC: [u8; 8] = *b"MANGROVE";
+/// The only order of keys that there is: that of their bytes.
+const KEY_ORDER: [u8; 32] = *b"bytewise\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
+/// Everything needed to find the rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub unit_shift: u8,
+    pub compression: Compression,
+    pub node_bytes: u32,
+    pub database_id: u128,
+    pub generation: u64,
+    pub version: u64,
+    pub catalog: Option<Child>,
+    pub free_map: Option<BlockRef>,
+    pub file_units: u64,
+    pub next_collection_id: u32,
+    pub epoch: u64,
+    /// Length of a half of the log, 0: there is none.
+    pub log_half_bytes: u32,
+    /// Where commits after this checkpoint stand.
+    pub log: Position,
+    /// There are none: the database was closed.
+    pub closed: bool,
+}
+
+/// What the front of a file says about it.
+pub(crate) enum Found {
+    /// Empty, or a creation that never finished.
+    NotCreated,
+    /// Valid superblocks, the newest first, the others in no order.
+    Superblocks(Vec<Superblock>),
+}
+
+impl Superblock {
+    /// First unit behind the superblocks.
+    pub(crate) fn first_data_unit(unit_shift: u8) -> u64 {
+        AREA_BYTES.div_ceil(1 << unit_shift)
+    }
+
+    fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
+        let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
+        put(0, &MAGIC);
+        put(8, &FORMAT_VERSION.to_le_bytes());
+        put(10, &[self.unit_shift, u8::from(self.compression == Compression::Lz4)]);
+        put(12, &self.node_bytes.to_le_bytes());
+        put(16, &self.database_id.to_le_bytes());
+        put(32, &self.generation.to_le_bytes());
+        put(40, &self.version.to_le_bytes());
+        if let Some(catalog) = &self.catalog {
+            put(48, &catalog.encode());
+        }
+        if let Some(free_map) = &self.free_map {
+            put(72, &free_map.encode());
+        }
+        put(88, &self.file_units.to_le_bytes());
+        put(96, &self.next_collection_id.to_le_bytes());
+        put(100, &self.log_half_bytes.to_le_bytes());
+        put(104, &self.epoch.to_le_bytes());
+        put(112, &self.log.salt.to_le_bytes());
+        put(152, &[self.log.half, u8::from(self.closed)]);
+        put(156, &self.log.offset.to_le_bytes());
+        put(160, &self.log.crc.to_le_bytes());
+        put(120, &KEY_ORDER);
+        let crc = checksum::hash(&bytes[..508]);
+        bytes[508..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// `Ok(None)`: not a valid record.
+    pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Option<Self>> {
+        let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        if bytes[..8] != MAGIC || checksum::hash(&bytes[..508]) != u32_at(508) {
+            return Ok(None);
+        }
+        let found = u16::from_le_bytes([bytes[8], bytes[9]]);
+        if found != FORMAT_VERSION {
+            return Err(Error::VersionUnsupported {
+                found,
+                supported: FORMAT_VERSION,
+            });
+        }
+        if bytes[120..152] != KEY_ORDER {
+            let name = String::from_utf8_lossy(&bytes[120..152]);
+            return Err(Error::KeyOrderUnsupported {
+                order: name.trim_end_matches('\0').into(),
+            });
+        }
+        let node_bytes = u32_at(12);
+        let (9..=16, 256..=65536) = (bytes[10], node_bytes) else {
+            return Err(Error::corrupt("the superblock names options that do not exist"));
+        };
+        let free_map: &[u8; REF_BYTES] = bytes[72..].first_chunk().expect("72 + 16 < 512");
+        let catalog = Child::decode_root(&bytes[48..72])?;
+        let free_map = BlockRef::decode_optional(free_map)?;
+        let (unit_shift, generation, version, file_units) = (bytes[10], u64_at(32), u64_at(40), u64_at(88));
+        // Sums and products of what is within these limits never overflow.
+        let units = Self::first_data_unit(unit_shift)..=MAX_FILE_BYTES >> unit_shift;
+        if !units.contains(&file_units) || generation.max(version) > MAX_NUMBER {
+            return Err(Error::corrupt("the superblock holds an impossible number"));
+        }
+        Ok(Some(Self {
+            unit_shift,
+            compression: if bytes[11] == 0 {
+                Compression::None
+            } else {
+                Compression::Lz4
+            },
+            node_bytes,
+            database_id: u128::from(u64_at(16)) | u128::from(u64_at(24)) << 64,
+            generation,
+            version,
+            catalog,
+            free_map,
+            file_units,
+            next_collection_id: u32_at(96),
+            epoch: u64_at(104),
+            log_half_bytes: u32_at(100),
+            log: Position {
+                half: bytes[152] & 1,
+                offset: u32_at(156),
+                crc: u32_at(160),
+                salt: u64_at(112),
+            },
+            closed: bytes[153] & 1 != 0,
+        }))
+    }
+
+    /// Writes the slot of this generation; the caller flushes.
+    pub(crate) fn write(&self, file: &dyn StorageFile) -> Result<()> {
+        let record = self.encode();
+        let mut slot = [0; SLOT_BYTES];
+        for at in COPY_OFFSETS {
+            slot[at..at + RECORD_BYTES].copy_from_slice(&record);
+        }
+        let offset = (self.generation % 2) * SLOT_BYTES as u64;
+        file.write_at(offset, &slot)
+    }
+}
+
+/// Whether a file of `len` bytes that begins with `front` has our magic in a copy of a superblock, or is one that a creation left.
+pub(crate) fn is_ours(front: &[u8], len: u64) -> bool {
+    let slots = front.chunks(SLOT_BYTES);
+    let mut copies = slots.flat_map(|slot| COPY_OFFSETS.map(|at| slot.get(at..).unwrap_or_default()));
+    copies.any(|copy| copy.starts_with(&MAGIC))
+        || len <= AREA_BYTES && front.iter().take(SLOT_BYTES).all(|byte| *byte == 0)
+}
+
+/// Reads both slots. Changes nothing, whatever it finds.
+pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
+    let len = file.len()?;
+    let mut area = vec![0; AREA_BYTES as usize];
+    let present = len.min(AREA_BYTES) as usize;
+    file.read_at(0, &mut area[..present])?;
+    let mut found: Vec<Superblock> = Vec::new();
+    let mut problem = None;
+    for slot in area.chunks_exact(SLOT_BYTES) {
+        for at in COPY_OFFSETS {
+            let record = slot[at..].first_chunk().expect("a slot holds both copies");
+            match Superblock::decode(record) {
+                // Both copies count: a torn write can leave an old first copy before a new second one. The newest record of
+                // all must win, or the next checkpoint would reuse its generation and its blocks while it is still there.
+                Ok(Some(superblock)) => found.push(superblock),
+                Ok(None) => {}
+                Err(error) => problem = Some(error),
+            }
+        }
+    }
+    // A slot of a newer format means that a newer release was here: the other slot alone would be stale.
+    if let Some(error) = problem {
+        return Err(error);
+    }
+    if !found.is_empty() {
+        // Not sorted: a general sort would be a fiftieth of the WebAssembly module.
+        let newest = (0..found.len())
+            .max_by_key(|index| found[*index].generation)
+            .unwrap_or(0);
+        found.swap(0, newest);
+        return Ok(Found::Superblocks(found));
+    }
+    // Creation writes slot B alone and flushes (I9), so a cut leaves nothing or zeros in slot A and at most torn
+    // sectors in slot B.
+    if len <= AREA_BYTES && area[..SLOT_BYTES].iter().all(|byte| *byte == 0) {
+        return Ok(Found::NotCreated);
+    }
+    if area.chunks_exact(2048).any(|part| part[..8] == MAGIC) {
+        return Err(Error::corrupt("all copies of the superblock are damaged"));
+    }
+    Err(Error::NotADatabase { file: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block::Pointer;
+    use crate::storage::{MemoryStorage, Storage};
+
+    fn sample() -> Superblock {
+        Superblock {
+            unit_shift: 12,
+            compression: Compression::Lz4,
+            node_bytes: 16384,
+            database_id: 7,
+            generation: 3,
+            version: 9,
+            catalog: Some(Child {
+                pointer: Pointer::Disk(BlockRef {
+                    unit: 5,
+                    units: 2,
+                    crc: 1,
+                    raw_len: 99,
+                }),
+                count: 2,
+                has_overflow: false,
+            }),
+            free_map: None,
+            file_units: 8,
+            next_collection_id: 4,
+            epoch: 1,
+            log_half_bytes: 1 << 20,
+            log: Position {
+                half: 1,
+                offset: 1024,
+                crc: 5,
+                salt: 6,
+            },
+            closed: true,
+        }
+    }
+
+    #[test]
+    fn record_round_trips_and_has_golden_bytes() {
+        let record = sample().encode();
+        assert_eq!(&record[..16], b"MANGROVE\x02\x00\x0c\x01\x00\x40\x00\x00");
+        assert_eq!(&record[48..54], [5, 0, 0, 0, 0, 0]);
+        assert_eq!(&record[120..128], b"bytewise");
+        assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));
+    }
+
+    /// Regression: the first valid copy of a slot was taken. After a torn write that kept an old first copy, a generation was used
+    /// twice, and a second torn write brought the abandoned one back over blocks that had been overwritten.
+    #[test]
+    fn the_newest_copy_wins_wherever_it_stands() {
+        let storage = MemoryStorage::new();
+        let file = storage.open("data", true).unwrap();
+        let record = |generation| {
+            let superblock = Superblock { generation, ..sample() };
+            superblock.encode()
+        };
+        file.write_at(0, &record(4)).unwrap();
+        file.write_at(4096, &record(3)).unwrap();
+        file.write_at(4096 + 2048, &record(5)).unwrap();
+        let Found::Superblocks(list) = read_all(&*file, "data").unwrap() else {
+            panic!("there are superblocks");
+        };
+        assert_eq!(list.len(), 3);
+        assert_eq!(list[0].generation, 5);
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let record = sample().encode();
+        for bit in 0..RECORD_BYTES * 8 {
+            let mut damaged = record;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Superblock::decode(&damaged).unwrap(), None, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Reading the client table.
+
+use super::Snapshot;
+use crate::error::Result;
+use crate::range::{Direction, KeyRange};
+use crate::state::CLIENTS;
+use crate::tree::cursor::TreeCursor;
+use crate::tree::{read, value};
+
+impl Snapshot {
+    /// What was stored last for a client by [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client). O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn client(&self, client: &[u8]) -> Result<Option<Vec<u8>>> {
+        let Some((owner, root)) = self.hidden(CLIENTS) else {
+            return Ok(None);
+        };
+        let (shared, _) = self.parts();
+        let Some(found) = read::find(&shared.pager, root.as_ref(), owner, client)? else {
+            return Ok(None);
+        };
+        let mut what = Vec::new();
+        value::read(&shared.pager.blocks, owner, &found.leaf.record(found.index), &mut what)?;
+        Ok(Some(what))
+    }
+
+    /// Names of all clients for which something is stored, in their order. O(n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn clients(&self) -> Result<Vec<Vec<u8>>> {
+        let Some((owner, root)) = self.hidden(CLIENTS) else {
+            return Ok(Vec::new());
+        };
+        let (shared, _) = self.parts();
+        let mut cursor = TreeCursor::new(root, owner, &KeyRange::all(), Direction::Forward);
+        let mut clients = Vec::new();
+        while cursor.advance(&shared.pager)? {
+            clients.push(cursor.key().to_vec());
+        }
+        Ok(clients)
+    }
+}

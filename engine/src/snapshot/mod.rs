@@ -1,0 +1,391 @@
+//! Read views: a snapshot of the whole database, a collection inside it, a cursor over that.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::state::{CollectionInfo, Config, Entry, Shared, Version};
+mod clients;
+mod cursor;
+
+use crate::error::{Error, Result};
+use crate::node::{Child, Node};
+use crate::pages::Pager;
+use crate::range::{Direction, KeyRange};
+use crate::state::expiry::{self, Root};
+use crate::tree::cursor::TreeCursor;
+use crate::tree::read::{self, Found};
+use crate::tree::{Pages, value};
+pub use cursor::Cursor;
+
+/// Keeps a version's pages alive.
+struct Pin {
+    shared: Arc<Shared>,
+    version: Arc<Version>,
+    /// Time at which it was taken; what expires later stays visible in it.
+    now: u64,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.shared.published().unpin(self.version.age());
+    }
+}
+
+/// A read view of one version of the database. Cheap to clone; the version's space is kept until the last clone is dropped.
+#[derive(Clone)]
+pub struct Snapshot {
+    pin: Arc<Pin>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(shared: &Arc<Shared>) -> Self {
+        let version = shared.published().pin();
+        Self {
+            pin: Arc::new(Pin {
+                shared: Arc::clone(shared),
+                version,
+                now: shared.config.clock.now(),
+            }),
+        }
+    }
+
+    /// Owner and root of one of the engine's own collections.
+    pub(super) fn hidden(&self, name: &str) -> Option<(u32, Option<Child>)> {
+        let collection = self.pin.version.collections.get(name)?;
+        Some((collection.id, collection.root))
+    }
+
+    /// The database and the version.
+    pub(super) fn parts(&self) -> (&Arc<Shared>, &Arc<Version>) {
+        (&self.pin.shared, &self.pin.version)
+    }
+
+    /// A snapshot for an optimistic transaction, which from now on learns of all later commits.
+    pub(crate) fn for_transaction(shared: &Arc<Shared>) -> Self {
+        let mut history = shared.history();
+        let snapshot = Self::new(shared);
+        history.enter(snapshot.version());
+        drop(history);
+        snapshot
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.pin.shared.config
+    }
+
+    /// Commit sequence number of the newest commit it contains.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.pin.version.version
+    }
+
+    /// A collection as it was; `None` if there was none of that name.
+    #[must_use]
+    pub fn collection(&self, name: &str) -> Option<Tree> {
+        let collections = &self.pin.version.collections;
+        let (name, collection) = collections.get_key_value(name)?;
+        if name.starts_with(expiry::HIDDEN) {
+            return None;
+        }
+        let any_hidden = self.pin.version.has_hidden();
+        let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
+        Some(Tree {
+            view: Arc::new(View {
+                snapshot: self.clone(),
+                root: collection.root,
+                root_node: OnceLock::new(),
+                owner: collection.id,
+                name: name.as_str().into(),
+                hints: hints.flatten().map(|hints| (hints.id, hints.root)),
+                expired: OnceLock::new(),
+            }),
+        })
+    }
+
+    /// Whether what it shows depends on when it was taken beside the version, because records may expire.
+    #[must_use]
+    pub fn may_expire(&self) -> bool {
+        self.pin.version.has_hidden()
+    }
+
+    /// All collections in the order of their names.
+    #[must_use]
+    pub fn collections(&self) -> Vec<CollectionInfo> {
+        self.pin.version.infos()
+    }
+}
+
+/// One collection inside a snapshot. Cheap to clone.
+#[derive(Clone)]
+pub struct Tree {
+    view: Arc<View>,
+}
+
+struct View {
+    snapshot: Snapshot,
+    root: Option<Child>,
+    /// The root's page, once something needed it: so threads need not meet at the page table for it.
+    root_node: OnceLock<Arc<Node>>,
+    owner: u32,
+    name: Box<str>,
+    /// Owner and root of the tree of expiry hints.
+    hints: Option<(u32, Option<Child>)>,
+    /// Positions of the expired records, once something needed them.
+    expired: OnceLock<Vec<u64>>,
+}
+
+impl Tree {
+    fn shared(&self) -> &Shared {
+        &self.view.snapshot.pin.shared
+    }
+
+    pub(super) fn pager(&self) -> &Pager {
+        &self.view.snapshot.pin.shared.pager
+    }
+
+    fn root(&self) -> Option<&Child> {
+        self.view.root.as_ref()
+    }
+
+    /// The root's page if it is in memory.
+    fn root_node(&self) -> Option<&Arc<Node>> {
+        let cached = &self.view.root_node;
+        if cached.get().is_none() {
+            let node = self.pager().lookup(&self.root()?.pointer).ok()?;
+            // Another thread may have been first, with the same page.
+            let _ = cached.set(node);
+        }
+        cached.get()
+    }
+
+    pub(super) fn now(&self) -> u64 {
+        self.view.snapshot.pin.now
+    }
+
+    pub(super) fn has_hints(&self) -> bool {
+        self.view.hints.is_some()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.view.owner
+    }
+
+    /// The collection as it is stored: its cursors and counts include records that have expired but were not purged.
+    pub(crate) fn with_expired(&self) -> Self {
+        let View {
+            snapshot,
+            root,
+            owner,
+            name,
+            ..
+        } = &*self.view;
+        Self {
+            view: Arc::new(View {
+                snapshot: snapshot.clone(),
+                root: *root,
+                root_node: OnceLock::new(),
+                owner: *owner,
+                name: name.clone(),
+                hints: None,
+                expired: OnceLock::new(),
+            }),
+        }
+    }
+
+    /// Adds the collection's name to errors.
+    pub(super) fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.view.name))
+    }
+
+    fn find(&self, key: &[u8]) -> Result<Option<Found>> {
+        // A key beyond the limit cannot be there; asking for it is no error.
+        let Some(root) = self.root() else { return Ok(None) };
+        let node = match self.root_node() {
+            Some(node) => node,
+            None => &self.pager().root(root, self.view.owner)?,
+        };
+        let found = read::find_below(self.pager(), node, self.view.owner, key)?;
+        Ok(found.filter(|found| match found.leaf.inline_value(found.index) {
+            Some((_, 0)) => true,
+            _ => !found.leaf.record(found.index).is_expired(self.now()),
+        }))
+    }
+
+    /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
+    pub(super) fn expired(&self) -> Result<&[u64]> {
+        let Some((owner, root)) = &self.view.hints else {
+            return Ok(&[]);
+        };
+        if let Some(positions) = self.view.expired.get() {
+            return Ok(positions);
+        }
+        let records = Root {
+            root: self.root(),
+            owner: self.view.owner,
+        };
+        let hints = Root {
+            root: root.as_ref(),
+            owner: *owner,
+        };
+        let positions = expiry::expired_positions(self.pager(), records, hints, self.now())?;
+        Ok(self.view.expired.get_or_init(|| positions))
+    }
+
+    /// Position among the records that have not expired, of a position among all.
+    fn visible_position(&self, position: u64) -> Result<u64> {
+        let expired = self.expired()?;
+        Ok(position - expired.partition_point(|hidden| *hidden < position) as u64)
+    }
+
+    /// Position among all records, of a position among those that have not expired.
+    fn stored_position(&self, mut position: u64) -> Result<u64> {
+        for hidden in self.expired()? {
+            if *hidden > position {
+                break;
+            }
+            position += 1;
+        }
+        Ok(position)
+    }
+
+    fn value_of(&self, found: &Found, into: &mut Vec<u8>) -> Result<()> {
+        if let Some((value, _)) = found.leaf.inline_value(found.index) {
+            into.extend_from_slice(value);
+            return Ok(());
+        }
+        let record = found.leaf.record(found.index);
+        value::read(&self.pager().blocks, self.view.owner, &record, into)
+    }
+
+    /// Number of records, O(1), and O(log n) for each record that has expired and was not purged yet.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        let stored = self.view.root.map_or(0, |root| root.count);
+        // Where the hints cannot be read, the reads of the records will say so.
+        stored - self.expired().map_or(0, |expired| expired.len() as u64)
+    }
+
+    /// Whether there are no records.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Value of a key, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut bytes = Vec::new();
+        Ok(self.get_into(key, &mut bytes)?.then_some(bytes))
+    }
+
+    /// Appends the value of a key to `into`; `false`, with nothing appended, if the key is not there.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
+        self.named(self.find(key).and_then(|found| match found {
+            Some(found) => self.value_of(&found, into).map(|()| true),
+            None => Ok(false),
+        }))
+    }
+
+    /// A record with its version and expiry, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+        self.named(self.find(key).and_then(|found| {
+            let Some(found) = found else { return Ok(None) };
+            let record = found.leaf.record(found.index);
+            let mut value = Vec::new();
+            self.value_of(&found, &mut value)?;
+            Ok(Some(Entry {
+                value,
+                version: record.version,
+                expires_at: (record.expires != 0).then_some(record.expires),
+            }))
+        }))
+    }
+
+    /// Whether a key is there, O(log n), without reading its value.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        self.named(self.find(key).map(|found| found.is_some()))
+    }
+
+    /// Number of records in a range, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn count(&self, range: KeyRange<'_>) -> Result<u64> {
+        let (from, to) = self.positions(&range)?;
+        Ok(to - from)
+    }
+
+    /// Positions in key order of the first record of a range and of the first one after it, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
+        let stored = read::positions(self.pager(), self.root(), self.view.owner, range);
+        let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
+        self.named(visible)
+    }
+
+    /// Number of records with keys below `key`, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn rank(&self, key: &[u8]) -> Result<u64> {
+        let rank = read::rank(self.pager(), self.root(), self.view.owner, key);
+        self.named(rank.and_then(|(below, _)| self.visible_position(below)))
+    }
+
+    /// The record at position `index` in key order, O(log n); `None` past the end.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let found = self
+            .stored_position(index)
+            .and_then(|index| read::at(self.pager(), self.root(), self.view.owner, index));
+        self.named(found.and_then(|found| {
+            let Some(found) = found else { return Ok(None) };
+            let mut bytes = Vec::new();
+            self.value_of(&found, &mut bytes)?;
+            Ok(Some((found.leaf.key(found.index), bytes)))
+        }))
+    }
+
+    /// The record with the lowest key.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn first(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.at(0)
+    }
+
+    /// The record with the highest key.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn last(&self) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        match self.len().checked_sub(1) {
+            Some(index) => self.at(index),
+            None => Ok(None),
+        }
+    }
+
+    /// A cursor before the first record of a range in the given direction.
+    #[must_use]
+    pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
+        Cursor {
+            inner: TreeCursor::new(self.view.root, self.view.owner, &range, direction).with_root(self.root_node()),
+            tree: self.clone(),
+            is_plain: !self.has_hints(),
+        }
+    }
+}

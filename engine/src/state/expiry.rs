@@ -1,0 +1,70 @@
+//! Time to live: records that expire, and how they are found when they have.
+//!
+//! A record carries its expiry, and every reader looks at it, so an expired record is invisible at once. A hidden collection beside each
+//! collection that has such records holds a hint for each of them, the expiry in big-endian order followed by the key, so that the due ones are
+//! found without a search. Hints are never corrected: one whose record was replaced or removed meanwhile is passed over and dropped
+//! when its time has come.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::error::Result;
+use crate::range::{Direction, KeyRange};
+use crate::tree::cursor::TreeCursor;
+use crate::tree::{Pages, read};
+
+/// First character of the names that no user can give.
+pub(crate) const HIDDEN: char = '\0';
+
+/// Name of the collection with the hints about collection `id`.
+pub(crate) fn hints_of(id: u32) -> String {
+    ["\0ttl", &id.to_string()].concat()
+}
+
+/// Length of the expiry in front of the key.
+pub(crate) const HINT_BYTES: usize = 8;
+
+pub(crate) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
+    let mut hint = expires.to_be_bytes().to_vec();
+    hint.extend_from_slice(key);
+    hint
+}
+
+/// A tree as readers see it.
+#[derive(Clone, Copy)]
+pub(crate) struct Root<'a> {
+    pub root: Option<&'a crate::node::Child>,
+    pub owner: u32,
+}
+
+/// The first `limit` hints that are due.
+pub(crate) fn due_hints(pages: &impl Pages, hints: Root<'_>, now: u64, limit: usize) -> Result<Vec<Vec<u8>>> {
+    let end = now.saturating_add(1).to_be_bytes();
+    let range = KeyRange {
+        lower: Bound::Unbounded,
+        upper: Bound::Excluded(&end),
+    };
+    let mut cursor = TreeCursor::new(hints.root.copied(), hints.owner, &range, Direction::Forward);
+    let mut list = Vec::new();
+    while list.len() < limit && cursor.advance(pages)? {
+        list.push(cursor.key().to_vec());
+    }
+    Ok(list)
+}
+
+/// Positions in key order of all records that have expired but were not removed yet.
+pub(crate) fn expired_positions(pages: &impl Pages, records: Root<'_>, hints: Root<'_>, now: u64) -> Result<Vec<u64>> {
+    // A map puts them in order: a general sort would be a fiftieth of the WebAssembly module.
+    let mut positions: BTreeMap<u64, u64> = BTreeMap::new();
+    for hint in due_hints(pages, hints, now, usize::MAX)? {
+        if let Some(found) = read::find(pages, records.root, records.owner, &hint[HINT_BYTES..])?
+            && found.leaf.record(found.index).is_expired(now)
+        {
+            positions.insert(
+                read::rank(pages, records.root, records.owner, &hint[HINT_BYTES..])?.0,
+                0,
+            );
+        }
+    }
+    Ok(positions.into_keys().collect())
+}

@@ -1,0 +1,132 @@
+//! Commits for those who follow them: the names under which a feed is kept, and the changes in memory where none is.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Name of the hidden collection that holds the feed.
+pub(crate) const FEED: &str = "\0feed";
+/// Key of the record that says how many commits are kept, u64 little-endian. It sorts before all chunks.
+pub(crate) const RETENTION: &[u8] = b"";
+/// Memory for changes that those who listen have not taken yet.
+const MAX_BYTES: usize = 32 << 20;
+
+/// A part of a commit's changes.
+pub(crate) struct Chunk {
+    pub version: u64,
+    pub number: u32,
+    pub bytes: Vec<u8>,
+}
+
+pub(crate) fn chunk_key(version: u64, number: u32) -> Vec<u8> {
+    let mut key = version.to_be_bytes().to_vec();
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Changes in memory for those who listen where no feed is kept.
+#[derive(Default)]
+pub(crate) struct Feed {
+    chunks: VecDeque<(u64, Arc<[u8]>)>,
+    bytes: usize,
+    /// What each listener has taken already.
+    listeners: BTreeMap<u64, u64>,
+    /// How many listeners have taken everything up to a version.
+    taken: BTreeMap<u64, usize>,
+    next: u64,
+    /// Everything after this version is here.
+    pub horizon: u64,
+}
+
+impl Feed {
+    /// Whether anybody listens.
+    pub(crate) fn is_wanted(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    pub(crate) fn enter(&mut self, version: u64) -> u64 {
+        if self.listeners.is_empty() {
+            self.horizon = version;
+        }
+        self.join(version)
+    }
+
+    /// As `enter`, at the side of one who has taken as much.
+    pub(crate) fn join(&mut self, version: u64) -> u64 {
+        self.next += 1;
+        self.listeners.insert(self.next, version);
+        *self.taken.entry(version).or_default() += 1;
+        self.next
+    }
+
+    pub(crate) fn leave(&mut self, listener: u64) {
+        if let Some(version) = self.listeners.remove(&listener) {
+            self.depart(version);
+        }
+    }
+
+    pub(crate) fn advance(&mut self, listener: u64, version: u64) {
+        *self.taken.entry(version).or_default() += 1;
+        if let Some(before) = self.listeners.insert(listener, version) {
+            self.depart(before);
+        }
+    }
+
+    /// A listener has taken more than up to `version`, or is gone; what all have taken goes.
+    fn depart(&mut self, version: u64) {
+        let Some(count) = self.taken.get_mut(&version) else {
+            return;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        self.taken.remove(&version);
+        let taken = self.taken.first_key_value().map_or(u64::MAX, |(version, _)| *version);
+        while self.chunks.front().is_some_and(|(version, _)| *version <= taken) {
+            self.drop_oldest();
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some((version, bytes)) = self.chunks.pop_front() {
+            self.bytes -= bytes.len();
+            self.horizon = self.horizon.max(version);
+        }
+    }
+
+    /// All chunks of the first commit after `version`.
+    pub(crate) fn after(&self, version: u64) -> Vec<(u64, Arc<[u8]>)> {
+        let start = self.chunks.partition_point(|(other, _)| *other <= version);
+        let Some((first, _)) = self.chunks.get(start) else {
+            return Vec::new();
+        };
+        let commit = self.chunks.range(start..).take_while(|(other, _)| other == first);
+        commit.cloned().collect()
+    }
+
+    /// Takes note of commits that are newer than all before. `None`: nobody listened when the transaction began.
+    pub(crate) fn push(&mut self, version: u64, chunks: Option<Vec<Chunk>>) {
+        if !self.is_wanted() {
+            return;
+        }
+        let Some(chunks) = chunks else {
+            self.horizon = version;
+            self.chunks.clear();
+            self.bytes = 0;
+            return;
+        };
+        for chunk in chunks {
+            self.bytes += chunk.bytes.len();
+            self.chunks.push_back((chunk.version, chunk.bytes.into()));
+        }
+        while self.bytes > MAX_BYTES {
+            // A commit goes as a whole.
+            let Some(oldest) = self.chunks.front().map(|(version, _)| *version) else {
+                break;
+            };
+            while self.chunks.front().is_some_and(|(version, _)| *version == oldest) {
+                self.drop_oldest();
+            }
+        }
+    }
+}

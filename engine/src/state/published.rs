@@ -1,0 +1,107 @@
+//! The versions that readers see, and those that wait to become visible.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::Version;
+use crate::pages::Age;
+
+/// A version whose log record is written but maybe not flushed.
+struct Staged {
+    version: Arc<Version>,
+    needs_flush: bool,
+}
+
+/// The newest visible version, those that wait to become visible, and those that living snapshots hold.
+pub(crate) struct Published {
+    pub current: Arc<Version>,
+    /// Versions after `current`, ascending; the first needs a flush.
+    staged: VecDeque<Staged>,
+    /// Ages with the number of snapshots of each, ascending: a new snapshot is of the newest version.
+    live: Vec<(Age, usize)>,
+}
+
+impl Published {
+    pub(crate) fn new(current: Arc<Version>) -> Self {
+        Self {
+            current,
+            staged: VecDeque::new(),
+            live: Vec::new(),
+        }
+    }
+
+    /// The version that the next transaction builds on.
+    pub(crate) fn newest(&self) -> &Arc<Version> {
+        self.staged.back().map_or(&self.current, |staged| &staged.version)
+    }
+
+    /// Whether nobody can see the newest version's pages but the writer.
+    pub(crate) fn is_unwatched(&self) -> bool {
+        self.live.is_empty() && self.staged.is_empty()
+    }
+
+    /// Adds a version; returns whether it is visible at once.
+    pub(crate) fn stage(&mut self, version: Arc<Version>, needs_flush: bool) -> bool {
+        if self.staged.is_empty() && !needs_flush {
+            self.current = version;
+            return true;
+        }
+        self.staged.push_back(Staged { version, needs_flush });
+        false
+    }
+
+    /// Makes a version visible that is newer than all others and durable.
+    pub(crate) fn install(&mut self, version: Arc<Version>) {
+        self.staged.clear();
+        self.current = version;
+    }
+
+    /// Makes visible what is durable up to `durable`, and what follows it without needing a flush.
+    pub(crate) fn publish(&mut self, durable: u64) {
+        while let Some(next) = self.staged.front() {
+            if next.needs_flush && next.version.version > durable {
+                break;
+            }
+            if let Some(next) = self.staged.pop_front() {
+                self.current = next.version;
+            }
+        }
+    }
+
+    /// Newest version that waits for a flush.
+    pub(crate) fn awaited(&self) -> Option<u64> {
+        let waiting = self.staged.iter().rev().find(|staged| staged.needs_flush);
+        waiting.map(|staged| staged.version.version)
+    }
+
+    /// Counts a snapshot of the newest version.
+    pub(crate) fn pin(&mut self) -> Arc<Version> {
+        let age = self.current.age();
+        match self.live.last_mut() {
+            Some((newest, count)) if *newest == age => *count += 1,
+            _ => self.live.push((age, 1)),
+        }
+        Arc::clone(&self.current)
+    }
+
+    pub(crate) fn unpin(&mut self, age: Age) {
+        if let Ok(at) = self.live.binary_search_by_key(&age, |(age, _)| *age) {
+            self.live[at].1 -= 1;
+            if self.live[at].1 == 0 {
+                self.live.remove(at);
+            }
+        }
+    }
+
+    pub(crate) fn snapshots(&self) -> usize {
+        self.live.iter().map(|(_, count)| count).sum()
+    }
+
+    pub(crate) fn oldest(&self) -> Option<Age> {
+        self.live.first().map(|(age, _)| *age)
+    }
+
+    pub(crate) fn any_between(&self, first: u64, last: u64) -> bool {
+        self.live.iter().any(|(age, _)| (first..=last).contains(&age.version))
+    }
+}

@@ -1,0 +1,185 @@
+//! What the handles, snapshots and the writer of one open database share.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
+use crate::block::Compression;
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::log::GroupFlush;
+use crate::node::Limits;
+use crate::node::cell::MAX_VALUE_BYTES;
+use crate::pages::Pager;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// What does not change while a database is open.
+pub(crate) struct Config {
+    pub database_id: u128,
+    pub limits: Limits,
+    pub compression: Compression,
+    pub cache_bytes: usize,
+    pub reserve_bytes: u32,
+    pub read_only: bool,
+    pub clock: Clock,
+    /// Somebody else writes to the files meanwhile.
+    pub beside_writer: bool,
+}
+
+impl Config {
+    /// Most bytes that changed pages may take: the rest is for reading the pages that the next changes go to.
+    pub(crate) fn max_dirty_bytes(&self) -> usize {
+        self.cache_bytes / 4 * 3
+    }
+}
+
+/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table; the lock inside
+/// `flush` is taken last.
+pub(crate) struct Shared {
+    pub config: Config,
+    pub pager: Pager,
+    pub flush: GroupFlush,
+    published: Mutex<Published>,
+    writer: Mutex<Writer>,
+    history: Mutex<History>,
+    feed: Mutex<Feed>,
+    /// Notified when a version becomes visible.
+    visible: Condvar,
+}
+
+/// Locks without regard to poison: no lock here is held while a value is half-changed.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// The state of a database in which nothing has been read or written yet.
+    pub(crate) fn new(config: Config, pager: Pager, flush: GroupFlush, version: Arc<Version>, writer: Writer) -> Self {
+        Self {
+            config,
+            pager,
+            flush,
+            published: Mutex::new(Published::new(version)),
+            writer: Mutex::new(writer),
+            history: Mutex::default(),
+            feed: Mutex::default(),
+            visible: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn published(&self) -> MutexGuard<'_, Published> {
+        lock(&self.published)
+    }
+
+    pub(crate) fn current(&self) -> Arc<Version> {
+        Arc::clone(&self.published().current)
+    }
+
+    /// The version that the next transaction builds on. It may not be visible yet.
+    pub(crate) fn newest(&self) -> Arc<Version> {
+        Arc::clone(self.published().newest())
+    }
+
+    /// Locked after `writer` and before `published`.
+    pub(crate) fn history(&self) -> MutexGuard<'_, History> {
+        lock(&self.history)
+    }
+
+    /// Checks what can be said about a record without looking at the database. The key is a stored one.
+    pub(crate) fn check_record(
+        &self,
+        collection: &str,
+        key: &[u8],
+        value_len: usize,
+        expires: Option<u64>,
+    ) -> Result<()> {
+        check_name(collection, self)?;
+        self.check_key(key)?;
+        if expires.is_some() {
+            self.check_key(&expiry::hint(0, key))?;
+        }
+        if value_len > MAX_VALUE_BYTES {
+            return Err(Error::ValueTooLarge {
+                len_bytes: value_len,
+                max_bytes: MAX_VALUE_BYTES,
+            });
+        }
+        Ok(())
+    }
+
+    /// Locked after `writer` and before `published`.
+    pub(crate) fn feed(&self) -> MutexGuard<'_, Feed> {
+        lock(&self.feed)
+    }
+
+    /// Waits until `version` is visible; not longer than `timeout`.
+    pub(crate) fn wait_for_version(&self, version: u64, timeout: Duration) {
+        let is_missing = |published: &mut Published| published.current.version < version;
+        // Either way the caller looks for itself.
+        let _ = self.visible.wait_timeout_while(self.published(), timeout, is_missing);
+    }
+
+    /// Tells those who wait that a version may have become visible.
+    pub(crate) fn notify(&self) {
+        self.visible.notify_all();
+    }
+
+    pub(crate) fn lock_writer(&self) -> MutexGuard<'_, Writer> {
+        lock(&self.writer)
+    }
+
+    /// The writer, if writing is possible.
+    pub(crate) fn writable(&self) -> Result<MutexGuard<'_, Writer>> {
+        if self.config.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let writer = lock(&self.writer);
+        match self.flush.failure() {
+            Some(cause) => Err(crate::log::refusal(&cause, self.pager.blocks.file())),
+            None => Ok(writer),
+        }
+    }
+
+    /// Returns when all commits up to `version` are durable, and makes them visible. Their records were handed to the log.
+    pub(crate) fn make_durable(&self, version: u64) -> Result<()> {
+        self.flush.wait(version, self.pager.blocks.file())?;
+        self.publish_durable();
+        Ok(())
+    }
+
+    /// Makes visible what has become durable.
+    pub(crate) fn publish_durable(&self) {
+        let durable = self.flush.durable_version();
+        self.published().publish(durable);
+        self.notify();
+    }
+
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        let max_bytes = self.config.limits.max_key_bytes;
+        if key.len() > max_bytes {
+            return Err(Error::KeyTooLarge {
+                len_bytes: key.len(),
+                max_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
+    if name.starts_with(expiry::HIDDEN) {
+        return Err(Error::InvalidArgument {
+            what: "the collection name begins with U+0000, as only the engine's own do".to_owned(),
+        });
+    }
+    let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
+    if name.len() > max {
+        return Err(Error::InvalidArgument {
+            what: format!(
+                "the collection name has {} bytes, at most {max} are allowed",
+                name.len()
+            ),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! Whether what could not be read was overwritten by a writer in another process.
+
+use super::Shared;
+use crate::error::{Error, Result};
+use crate::pages::{DATA_FILE, Found, read_all};
+use crate::storage::StorageFile;
+
+pub(crate) fn newest_generation(file: &dyn StorageFile) -> Result<u64> {
+    match read_all(file, DATA_FILE)? {
+        Found::Superblocks(list) => Ok(list.first().map_or(0, |newest| newest.generation)),
+        Found::NotCreated => Ok(0),
+    }
+}
+
+pub(crate) fn may_be_overtaken(error: &Error) -> bool {
+    matches!(error, Error::Corrupt(_) | Error::Io { .. } | Error::NotADatabase { .. })
+}
+
+impl Shared {
+    /// The error as it is, or that the writer overwrote what was to be read.
+    pub(crate) fn or_stale(&self, error: Error) -> Error {
+        if !self.config.beside_writer || !may_be_overtaken(&error) {
+            return error;
+        }
+        let opened = self.lock_writer().superblock.generation;
+        match newest_generation(self.pager.blocks.file()) {
+            // One that opened the older checkpoint goes on behind the number of the damaged one.
+            Ok(newest) if newest <= opened => error,
+            _ => Error::Stale,
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Collections: named trees. The catalog is itself a tree, from name to the bytes below.
+//!
+//! ```text
+//!  0  u32  collection id, owner of its blocks; ids are never used again
+//!  4  [24] root: block reference, u56 records, u8 flags (all zero: empty)
+//! 28  varint length, key codec id; varint length, value codec id
+//! ```
+
+use super::collections::Collections;
+use super::expiry::HIDDEN;
+use crate::error::{Error, Result};
+use crate::node::Child;
+use crate::node::cell::{get_varint, put_varint};
+use crate::pages::Age;
+
+/// Name of the hidden collection: name of a client -> what was stored for it.
+pub(crate) const CLIENTS: &str = "\0clients";
+/// Longest name of a collection in bytes; also bounded by the key limit.
+pub(crate) const MAX_NAME_BYTES: usize = 255;
+/// Longest codec id in bytes.
+pub(crate) const MAX_CODEC_BYTES: usize = 64;
+
+/// One collection of one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Collection {
+    pub id: u32,
+    pub root: Option<Child>,
+    pub key_codec: String,
+    pub value_codec: String,
+}
+
+/// An immutable state of the whole database.
+#[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_field_names,
+    reason = "the number is what everybody calls the version"
+)]
+pub(crate) struct Version {
+    pub version: u64,
+    /// See [`Age`].
+    pub moves: u64,
+    pub collections: Collections,
+}
+
+/// What a collection is, for listings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CollectionInfo {
+    /// Its name; the default collection's is empty.
+    pub name: String,
+    /// Number of records, with those that have expired and were not purged yet.
+    pub count: u64,
+    /// Id of the key codec it was created with.
+    pub key_codec: String,
+    /// Id of the value codec it was created with.
+    pub value_codec: String,
+}
+
+impl Version {
+    /// Whether there are collections of the engine's own.
+    pub(crate) fn has_hidden(&self) -> bool {
+        // Their names come next to the empty one, which sorts before all.
+        let first = self.collections.keys().take(2);
+        first.into_iter().any(|name| name.starts_with(HIDDEN))
+    }
+
+    pub(crate) fn age(&self) -> Age {
+        Age {
+            version: self.version,
+            moves: self.moves,
+        }
+    }
+
+    pub(crate) fn infos(&self) -> Vec<CollectionInfo> {
+        let info = |(name, collection): (&String, &Collection)| CollectionInfo {
+            name: name.clone(),
+            count: collection.count(),
+            key_codec: collection.key_codec.clone(),
+            value_codec: collection.value_codec.clone(),
+        };
+        self.collections
+            .iter()
+            .filter(|(name, _)| !name.starts_with(HIDDEN))
+            .map(info)
+            .collect()
+    }
+}
+
+impl Collection {
+    pub(crate) fn count(&self) -> u64 {
+        self.root.map_or(0, |root| root.count)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.id.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&self.root.map_or([0; Child::BYTES], |root| root.encode()));
+        for codec in [&self.key_codec, &self.value_codec] {
+            put_varint(&mut bytes, codec.len() as u64);
+            bytes.extend_from_slice(codec.as_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self> {
+        let parse = || {
+            let id = u32::from_le_bytes(*bytes.first_chunk()?);
+            let root = Child::decode_root(bytes.get(4..4 + Child::BYTES)?).ok()?;
+            let mut at = 4 + Child::BYTES;
+            let mut text = || {
+                let (len, taken) = get_varint(bytes.get(at..)?)?;
+                let start = at + taken;
+                let end = start.checked_add(usize::try_from(len).ok()?)?;
+                at = end;
+                String::from_utf8(bytes.get(start..end)?.to_vec()).ok()
+            };
+            let (key_codec, value_codec) = (text()?, text()?);
+            (at == bytes.len()).then_some(Self {
+                id,
+                root,
+                key_codec,
+                value_codec,
+            })
+        };
+        parse().ok_or_else(|| Error::corrupt("a catalog entry is malformed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_round_trip_with_golden_bytes() {
+        let collection = Collection {
+            id: 3,
+            root: None,
+            key_codec: "any".to_owned(),
+            value_codec: "json".to_owned(),
+        };
+        let bytes = collection.encode();
+        assert_eq!(&bytes[..4], [3, 0, 0, 0]);
+        assert_eq!(&bytes[28..], b"\x03any\x04json");
+        assert_eq!(Collection::decode(&bytes).unwrap(), collection);
+        for len in 0..bytes.len() {
+            assert!(Collection::decode(&bytes[..len]).is_err());
+        }
+    }
+}
