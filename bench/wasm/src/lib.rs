@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Cursor, Database, Direction, Durability, KeyRange, Options, Result};
+use mangrove_engine::testing::stages::{STAGES, Stages};
+use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, Result};
 
 #[cfg(target_arch = "wasm32")]
 #[path = "../../../bindings-js/host/src/alloc.rs"]
@@ -14,7 +15,7 @@ mod alloc;
 #[cfg(target_arch = "wasm32")]
 mod exports;
 
-/// The operations in the order in which they have to run.
+/// The operations on the database in the order in which they have to run.
 pub const OPERATIONS: [&str; 8] = [
     "inserts, one transaction",
     "sets, one by one",
@@ -25,6 +26,28 @@ pub const OPERATIONS: [&str; 8] = [
     "scan backwards",
     "removals, one transaction",
 ];
+
+/// What the steps of a cold read are taken of: node size and compression.
+const LEAVES: [(usize, Compression); 4] = [
+    (16384, Compression::Lz4),
+    (16384, Compression::None),
+    (4096, Compression::Lz4),
+    (4096, Compression::None),
+];
+/// How often a step is run.
+const TIMES: usize = 2000;
+
+/// Names of all operations: those on the database, then the steps of a cold read of each kind of leaf.
+#[must_use]
+pub fn names() -> Vec<String> {
+    let steps = LEAVES.iter().flat_map(|(node_bytes, compression)| {
+        let packed = if *compression == Compression::Lz4 { "LZ4" } else { "raw" };
+        STAGES
+            .iter()
+            .map(move |stage| format!("leaf of {} KiB, {packed}: {stage}", node_bytes >> 10))
+    });
+    OPERATIONS.iter().map(|name| (*name).to_owned()).chain(steps).collect()
+}
 
 const COLLECTION: &str = "records";
 const KEY_BYTES: usize = 24;
@@ -38,6 +61,7 @@ pub struct Bench {
     /// A key and a value each.
     records: Vec<u8>,
     order: Vec<u32>,
+    leaves: Vec<Stages>,
 }
 
 impl Bench {
@@ -60,14 +84,24 @@ impl Bench {
             cache_bytes: count * CACHE_BYTES,
             ..Options::default()
         };
+        let mut sorted: Vec<(Vec<u8>, Vec<u8>)> = records
+            .chunks_exact(KEY_BYTES + VALUE_BYTES)
+            .take(1000)
+            .map(|record| (record[..KEY_BYTES].to_vec(), record[KEY_BYTES..].to_vec()))
+            .collect();
+        sorted.sort();
+        let leaves = LEAVES
+            .iter()
+            .map(|(node_bytes, compression)| Stages::new(*node_bytes, *compression, &sorted));
         Ok(Self {
+            leaves: leaves.collect::<Result<_>>()?,
             database: Database::open(Arc::new(MemoryStorage::new()), options)?,
             records,
             order,
         })
     }
 
-    /// Runs an operation by its place in [`OPERATIONS`]; returns how many times it was done.
+    /// Runs an operation by its place in [`names`]; returns how many times it was done.
     ///
     /// # Errors
     /// Those of the engine.
@@ -80,7 +114,8 @@ impl Bench {
             4 => self.ranges(),
             5 => self.scan(Direction::Forward),
             6 => self.scan(Direction::Reverse),
-            _ => self.remove(),
+            7 => self.remove(),
+            step => self.step(step - OPERATIONS.len()),
         }
     }
 
@@ -88,6 +123,11 @@ impl Bench {
     /// divided among threads.
     pub fn misses(&self) -> u64 {
         self.database.stats().cache_misses
+    }
+
+    fn step(&self, step: usize) -> Result<usize> {
+        self.leaves[step / STAGES.len()].run(step % STAGES.len(), TIMES)?;
+        Ok(TIMES)
     }
 
     fn record(&self, number: usize) -> (&[u8], &[u8]) {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::stdin;
 
-use mangrove_bench_wasm::{Bench, OPERATIONS};
+use mangrove_bench_wasm::{Bench, names};
 
 /// Nanoseconds that this thread has run.
 fn processor_time() -> u64 {
@@ -17,7 +17,7 @@ fn processor_time() -> u64 {
 }
 
 fn main() {
-    println!("{}", OPERATIONS.join(";"));
+    println!("{}", names().join(";"));
     let mut bench = None;
     for line in stdin().lines() {
         let line = line.expect("the other side writes text");

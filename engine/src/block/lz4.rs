@@ -3,6 +3,25 @@
 /// LZ4 expands at most so many times.
 const MAX_EXPANSION: usize = 255;
 
+/// Inputs from here on are sampled before they are compressed as a whole.
+const SAMPLED_BYTES: usize = 64 << 10;
+const SAMPLES: usize = 4;
+const SAMPLE_BYTES: usize = 4 << 10;
+
+/// Whether a long input is not worth compressing, as images and archives are not: none of a few pieces of it gets shorter by a sixteenth. Compressing all of
+/// it only to find that out takes most of the time of writing it.
+pub(crate) fn is_incompressible(input: &[u8]) -> bool {
+    if input.len() < SAMPLED_BYTES {
+        return false;
+    }
+    let distance = (input.len() - SAMPLE_BYTES) / (SAMPLES - 1);
+    let mut out = Vec::new();
+    (0..SAMPLES).all(|sample| {
+        out.clear();
+        compress(&input[sample * distance..][..SAMPLE_BYTES], &mut out) > SAMPLE_BYTES / 16 * 15
+    })
+}
+
 /// Appends the compressed form of `input` to `out`; returns its length, which may exceed that of the input.
 pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> usize {
     let start = out.len();
@@ -21,4 +40,34 @@ pub(crate) fn expand(stored: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     let mut raw = vec![0; raw_len];
     let written = lz4_flex::block::decompress_into(stored, &mut raw).ok()?;
     (written == raw_len).then_some(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes that repeat nothing.
+    fn noise(len: usize) -> Vec<u8> {
+        let mut word = 1_u64;
+        let bytes = std::iter::repeat_with(|| {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (word >> 56) as u8
+        });
+        bytes.take(len).collect()
+    }
+
+    #[test]
+    fn only_long_inputs_that_repeat_nothing_are_left_alone() {
+        for len in [SAMPLED_BYTES, SAMPLED_BYTES + 1, 1 << 20] {
+            assert!(is_incompressible(&noise(len)), "{len}");
+            assert!(!is_incompressible(&b"mangrove ".repeat(len / 9 + 1)), "{len}");
+        }
+        assert!(!is_incompressible(&noise(SAMPLED_BYTES - 1)), "it costs little");
+        assert!(!is_incompressible(&[]));
+        // The beginning of a part that repeats is enough.
+        let mut mixed = noise(1 << 20);
+        let end = mixed.len();
+        mixed[end - SAMPLE_BYTES..].fill(0);
+        assert!(!is_incompressible(&mixed));
+    }
 }

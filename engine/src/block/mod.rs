@@ -103,17 +103,18 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
-        decode(self.read_unchecked(reference)?, reference, kind, owner)
+        decode(self.read_units(reference)?, reference, kind, owner)
     }
 
     /// As [`read`](Self::read), but returns the units as they are stored, to be written elsewhere.
     pub(crate) fn read_stored(&self, reference: &BlockRef, kind: Kind, owner: u32) -> Result<Vec<u8>> {
-        let block = self.read_unchecked(reference)?;
+        let block = self.read_units(reference)?;
         decode(block.clone(), reference, &[kind], owner)?;
         Ok(block)
     }
 
-    fn read_unchecked(&self, reference: &BlockRef) -> Result<Vec<u8>> {
+    /// The units of a block, which nobody has checked.
+    pub(crate) fn read_units(&self, reference: &BlockRef) -> Result<Vec<u8>> {
         // Before memory is taken for it: a hostile reference can claim two gigabytes. Counted in units, which cannot overflow.
         if reference.unit + u64::from(reference.units) > self.file.len()? >> self.unit_shift {
             let what = "a block lies beyond the end of the file";
@@ -152,11 +153,13 @@ pub(crate) fn encode(
             joined = payload.concat();
             &joined
         };
-        let written = lz4::compress(input, out);
-        if written < raw_len && units(written) < units(raw_len) {
-            codec = CODEC_LZ4;
-        } else {
-            out.truncate(start + HEADER_BYTES);
+        if !lz4::is_incompressible(input) {
+            let written = lz4::compress(input, out);
+            if written < raw_len && units(written) < units(raw_len) {
+                codec = CODEC_LZ4;
+            } else {
+                out.truncate(start + HEADER_BYTES);
+            }
         }
     }
     if codec == CODEC_RAW {
@@ -192,27 +195,42 @@ fn block_checksum(block: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-pub(crate) fn decode(mut block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
+/// The payload of a block that is what its reference says.
+pub(crate) fn decode(block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
+    check(&block, reference, kinds, owner)?;
+    expand(block, reference)
+}
+
+/// Checks the units of a block against its reference.
+pub(crate) fn check(block: &[u8], reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<()> {
     let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
-    if word(&block, 0) != MAGIC {
+    if word(block, 0) != MAGIC {
         return Err(damaged("a block does not begin with the block magic"));
     }
-    let stored_len = word(&block, 8) as usize;
-    let raw_len = word(&block, 12);
+    let stored_len = word(block, 8) as usize;
+    let raw_len = word(block, 12);
     if stored_len > block.len() - HEADER_BYTES {
         return Err(damaged("a block's length exceeds its extent"));
     }
-    block.truncate(HEADER_BYTES + stored_len);
-    let crc = block_checksum(&block);
-    if crc != word(&block, 28) {
+    let crc = block_checksum(&block[..HEADER_BYTES + stored_len]);
+    if crc != word(block, 28) {
         return Err(damaged("a block's checksum does not match its content"));
     }
     if crc != reference.crc || raw_len != reference.raw_len {
         return Err(damaged("a block is not the one its parent refers to"));
     }
-    if !kinds.iter().any(|kind| *kind as u8 == block[4]) || word(&block, 24) != owner {
+    if !kinds.iter().any(|kind| *kind as u8 == block[4]) || word(block, 24) != owner {
         return Err(damaged("a block has another kind or owner than its parent says"));
     }
+    Ok(())
+}
+
+/// The payload of a block that was checked.
+pub(crate) fn expand(mut block: Vec<u8>, reference: &BlockRef) -> Result<Vec<u8>> {
+    let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
+    let stored_len = word(&block, 8) as usize;
+    let raw_len = word(&block, 12);
+    block.truncate(HEADER_BYTES + stored_len);
     match block[5] {
         CODEC_RAW if stored_len == raw_len as usize => {
             block.drain(..HEADER_BYTES);

@@ -163,7 +163,23 @@ pub(crate) fn leaf_payload_len(bytes: &[u8]) -> usize {
 }
 
 /// Checks the payload at the front of untrusted `bytes`; returns its length and whether the value is out of line.
+#[inline]
 pub(crate) fn check_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
+    // What most records are: at most 2 KiB, in place, without an expiry.
+    if let [low, high, rest @ ..] = bytes
+        && high & 0x80 == 0
+        && low & 0x80 != 0
+        && u64::from(low & 7) == FLAG_VERSION
+        && let Some(version_len) = rest.iter().take(4).position(|byte| byte & 0x80 == 0)
+    {
+        let value_len = usize::from(*low & 0x7F) >> FLAG_BITS | usize::from(*high) << (7 - FLAG_BITS);
+        let end = 2 + version_len + 1 + value_len;
+        return (end <= bytes.len()).then_some((end, false));
+    }
+    check_any_leaf_payload(bytes)
+}
+
+fn check_any_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
     let (head, at) = Head::decode(bytes)?;
     if head.value_len > MAX_VALUE_BYTES {
         return None;

@@ -1,8 +1,5 @@
 //! What a node of a given size may hold.
 
-use super::{Node, ValuePlace};
-use crate::error::{Error, Result};
-
 /// The longest value that stays in its leaf whatever the node size: it is no longer than the reference that would replace it.
 const ALWAYS_INLINE_BYTES: usize = 16;
 
@@ -17,6 +14,13 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
+    /// Those of pages of unknown origin: none.
+    pub(crate) const NONE: Self = Self {
+        node_capacity: usize::MAX,
+        max_key_bytes: usize::MAX,
+        max_inline_bytes: usize::MAX,
+    };
+
     pub(crate) fn new(node_bytes: usize) -> Self {
         let node_capacity = (node_bytes - crate::block::HEADER_BYTES).min(65504);
         Self {
@@ -29,26 +33,5 @@ impl Limits {
     /// Whether a record stays in the leaf.
     pub(crate) fn is_inline(&self, key_len: usize, value_len: usize) -> bool {
         key_len + value_len <= self.max_inline_bytes || value_len <= ALWAYS_INLINE_BYTES
-    }
-}
-
-impl Node {
-    /// Accepts a valid page if all its keys and records are within the limits, so that it can be split (I7).
-    pub(crate) fn check_limits(&self, limits: &Limits) -> Result<()> {
-        let fences = self.lower_fence().len().max(self.upper_fence().map_or(0, <[u8]>::len));
-        let is_within = (0..self.len()).all(|index| {
-            let key_len = self.prefix_len() + self.suffix(index).len();
-            let fits = !self.is_leaf()
-                || match self.record(index).place {
-                    ValuePlace::Inline(value) => limits.is_inline(key_len, value.len()),
-                    ValuePlace::OutOfLine(_) => true,
-                };
-            fits && key_len <= limits.max_key_bytes
-        });
-        if is_within && fences <= limits.max_key_bytes {
-            Ok(())
-        } else {
-            Err(Error::corrupt("a key or record is longer than the node size allows"))
-        }
     }
 }

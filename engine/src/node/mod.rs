@@ -326,6 +326,10 @@ impl Node {
         &self.bytes[start..start + len]
     }
 
+    fn slots(&self) -> &[[u8; SLOT_BYTES]] {
+        self.bytes[HEADER_BYTES..self.slots_end()].as_chunks().0
+    }
+
     /// Stored suffix of cell `index`, and its payload with all that follows.
     #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]

@@ -49,11 +49,11 @@ fn trimmed_images_read_back() {
     let node = leaf(&[(b"one", b"1"), (b"two", b"2")]);
     let (front, heap) = node.image();
     let read = Node::from_image([front, heap].concat());
-    read.validate().unwrap();
+    read.validate(&Limits::NONE).unwrap();
     assert_eq!(read.key(1), b"two");
     let mut copy = read.writable_copy(1024, 7);
     assert!(copy.insert(2, b"x", &payload(&[9; 500])));
-    copy.validate().unwrap();
+    copy.validate(&Limits::NONE).unwrap();
 }
 
 proptest! {
@@ -84,7 +84,7 @@ proptest! {
                 }
                 None => {}
             }
-            prop_assert!(node.validate().is_ok());
+            prop_assert!(node.validate(&Limits::NONE).is_ok());
             prop_assert_eq!(node.len(), model.len());
         }
         for (index, (key, value)) in model.iter().enumerate() {
@@ -95,14 +95,14 @@ proptest! {
             let parts = distribute(&cells_of(&node), &node, Pattern::Middle, 300, 2);
             let mut total = 0;
             for part in &parts {
-                prop_assert!(part.validate().is_ok());
+                prop_assert!(part.validate(&Limits::NONE).is_ok());
                 total += part.len();
             }
             prop_assert_eq!(total, model.len());
             if parts.len() == 2 {
                 let bytes = merged_bytes(&parts[0], &parts[1]);
                 let merged = merge(&parts[0], &parts[1], bytes.max(HEADER_BYTES), 3);
-                prop_assert!(merged.validate().is_ok());
+                prop_assert!(merged.validate(&Limits::NONE).is_ok());
                 prop_assert_eq!(merged.used_bytes(), bytes);
                 prop_assert_eq!(merged.len(), model.len());
             }
@@ -118,7 +118,7 @@ proptest! {
             bytes[2] %= 4;
         }
         let node = Node::from_image(bytes);
-        if node.validate().is_ok() {
+        if node.validate(&Limits::NONE).is_ok() {
             for index in 0..node.len() {
                 let _ = (node.key(index), node.payload(index).len());
             }

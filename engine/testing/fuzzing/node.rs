@@ -134,7 +134,7 @@ pub fn node(bytes: &[u8]) -> bool {
         return false;
     };
     let node = Node::from_image(image);
-    if node.validate().is_err() {
+    if node.validate(&Limits::NONE).is_err() {
         return false;
     }
     assert!(node.level() < u8::MAX);
@@ -195,7 +195,7 @@ fn edit(node: &Node, key: &[u8]) {
     assert_eq!(copy.image(), node.image());
     let expect_valid = |node: &Node| {
         let (front, heap) = node.image();
-        assert_eq!(Node::from_image([front, heap].concat()).validate(), Ok(()));
+        assert_eq!(Node::from_image([front, heap].concat()).validate(&Limits::NONE), Ok(()));
     };
     let mut payload = Vec::new();
     LeafCell::inline(&[7; 40]).encode_into(&mut payload);

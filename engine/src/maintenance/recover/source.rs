@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::scan::Found;
 use crate::block::Header;
 use crate::error::{Error, Result};
-use crate::node::Node;
+use crate::node::{Limits, Node};
 use crate::storage::StorageFile;
 
 /// Bytes read at once.
@@ -94,7 +94,7 @@ impl Source {
         }
         let block = self.bytes(offset, header.block_bytes() as usize).ok_or_else(refused)?;
         let node = Node::from_image(header.payload(block)?);
-        node.validate()?;
+        node.validate(&Limits::NONE)?;
         Ok((header, node))
     }
 

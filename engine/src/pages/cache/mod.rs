@@ -195,9 +195,7 @@ impl Pager {
             .read(reference, &[Kind::Leaf, Kind::Inner], expected.owner)
             .map_err(place)?;
         let node = Node::from_image(image);
-        node.validate()
-            .and_then(|()| node.check_limits(&self.limits))
-            .map_err(place)?;
+        node.validate(&self.limits).map_err(place)?;
         let damaged = |what: &str| place(crate::Error::corrupt_at(reference.unit, what));
         // I6: a node covers exactly what its parent says, one level below it.
         if node.lower_fence() != expected.lower || node.upper_fence() != expected.upper {
