@@ -1,6 +1,10 @@
 // WebKitGTK, which Debian builds without the origin private file system: the failure is typed, and what may stand in does.
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test as base } from '@playwright/test';
 import { MiniBrowser, Remote } from './webkitgtk.ts';
+
+/** Several times as long as it takes to start on a busy machine. */
+const START_MS = 15_000;
 
 interface WebKit {
   readonly page: Remote;
@@ -16,10 +20,13 @@ const test = base.extend<{ webkit: WebKit }>({
     await use({
       page,
       async start(...args) {
-        await browser.stop();
-        const arrived = page.arrival();
-        browser.start(url, ...args);
-        await arrived;
+        // Now and then the browser comes up without its page. What the page does is tested, not that.
+        for (let isThere = false; !isThere;) {
+          await browser.stop();
+          const arrived = page.arrival().then(() => true);
+          browser.start(url, ...args);
+          isThere = await Promise.race([arrived, sleep(START_MS, false)]);
+        }
       },
     });
   },
