@@ -68,7 +68,7 @@ test('what is reachable and not used is closed, and says so at its next use', ()
   assert.throws(() => [...scan], IDLE);
   await assert.rejects(commits.next(), IDLE);
   await assert.rejects(backup.read(), IDLE);
-  // Closing what was closed is no error, and the database goes on.
+  // Closing an expired handle is no error, and the database stays usable.
   await snapshot.close();
   sync.close();
   await iterator.return();

@@ -110,13 +110,7 @@ impl Stages {
     }
 
     fn get(&self, key: &[u8]) -> Result<()> {
-        let expected = Expected {
-            owner: OWNER,
-            level: None,
-            count: self.keys.len() as u64,
-            lower: &[],
-            upper: None,
-        };
+        let expected = Expected::root(OWNER, self.keys.len() as u64);
         let node: Arc<Node> = self.pager.load(&self.reference, &expected, Access::Point)?;
         black_box(node.lower_bound(key));
         self.pager.remove(block::PageId::disk(self.reference.unit));

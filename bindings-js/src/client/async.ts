@@ -129,6 +129,11 @@ export function checkCount(name: string, value: unknown, max = Number.MAX_SAFE_I
   throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a whole number from 0 to ${max}`);
 }
 
+/** As `checkCount`; `Infinity` is no limit. */
+export function checkLimit(name: string, value: unknown): number {
+  return value === Infinity ? Infinity : checkCount(name, value);
+}
+
 export function checkFunction(value: unknown): void {
   if (typeof value === 'function') return;
   throw new KvError('KV_INVALID_ARGUMENT', 'the callback has to be a function');

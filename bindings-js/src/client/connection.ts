@@ -74,7 +74,7 @@ export class Connection {
   /** Where changes of one entry by functions take turns. */
   readonly line = new Line();
 
-  /** Closes what is open and has not been used for long. */
+  /** Closes handles that have been idle for too long. */
   readonly idle: IdleHandles;
 
   constructor(transport: Transport, idleTimeoutMs = Infinity) {
@@ -252,8 +252,7 @@ export class Connection {
       this.requestSync((writer) => writer.u8(Op.close), ignore);
     } finally {
       if (this.#failure === undefined) {
-        this.#status = 'closed';
-        this.idle.stop();
+        this.#end();
         this.#closing ??= Promise.resolve();
         void this.#transport.dispose();
         this.onClosed(undefined);
@@ -290,6 +289,11 @@ export class Connection {
     return this.#failure ?? new KvError('KV_CLOSED', `the database ${this.name} is closed`);
   }
 
+  #end(): void {
+    this.#status = 'closed';
+    this.idle.stop();
+  }
+
   async #close(): Promise<void> {
     // After a failure there is nothing left to finish.
     if (this.#status === 'closed') return;
@@ -300,8 +304,7 @@ export class Connection {
       await closed;
     } finally {
       if (this.#failure === undefined) {
-        this.#status = 'closed';
-        this.idle.stop();
+        this.#end();
         try {
           await this.#transport.dispose();
         } catch (error) {
@@ -409,8 +412,7 @@ export class Connection {
   #onFailure(error: KvError): void {
     if (this.#failure !== undefined || this.#status === 'closed') return;
     this.#failure = error;
-    this.#status = 'closed';
-    this.idle.stop();
+    this.#end();
     clearTimeout(this.#laterTimer);
     const lost = [...this.#sent.splice(0), this.#batch];
     this.#batch = [];

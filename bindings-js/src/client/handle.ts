@@ -56,13 +56,17 @@ export class Handle {
 
   /** It is closed by other means; tells whether it was open. */
   release(): boolean {
-    this.#forgetSignal();
-    this.connection.idle.delete(this);
+    this.#detach();
     return abandoned.unregister(this);
   }
 
   close(): void {
-    if (this.release()) this.end();
+    if (abandoned.unregister(this)) this.end();
+  }
+
+  #detach(): void {
+    this.#forgetSignal();
+    this.connection.idle.delete(this);
   }
 
   /** Closes it for being idle, unless somebody waits for commits through it. */
@@ -77,8 +81,7 @@ export class Handle {
 
   /** @internal */
   end(): void {
-    this.#forgetSignal();
-    this.connection.idle.delete(this);
+    this.#detach();
     this.connection.postLater((writer) => writer.u8(this.#op).uv(this.#id));
   }
 }

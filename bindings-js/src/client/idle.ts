@@ -1,6 +1,6 @@
-// Closes what was opened and has not been used for a time: it pins a version of the database, and with it space in the file.
+// Closes idle handles: each one pins a version of the database, and with it space in the file.
 
-/** Rounds in the timeout: what is idle is closed up to a round late. */
+/** Timer rounds per timeout: an idle handle closes at most one round late. */
 const ROUNDS = 4;
 const MAX_TIMER_MS = 0x7fff_ffff;
 

@@ -2,7 +2,7 @@
 import type { KvIterator } from '../types.ts';
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../errors.ts';
-import { abortable, asyncDispose, checkCount, checkFunction } from './async.ts';
+import { abortable, asyncDispose, checkFunction, checkLimit } from './async.ts';
 
 export type Step<T> = IteratorResult<T, undefined>;
 export const DONE: { readonly done: true; readonly value: undefined } = { done: true, value: undefined };
@@ -159,11 +159,6 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
 function checkItems<T extends object>(items: T): T {
   if (Symbol.iterator in Object(items) || Symbol.asyncIterator in Object(items)) return items;
   throw new KvError('KV_INVALID_ARGUMENT', 'the callback of flatMap has to give an iterable');
-}
-
-/** A number of items, of which `Infinity` is all. */
-export function checkLimit(name: string, count: unknown): number {
-  return count === Infinity ? Infinity : checkCount(name, count);
 }
 
 /** An iterator that makes its items from another's. */

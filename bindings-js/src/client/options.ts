@@ -4,7 +4,7 @@ import type { Names } from '../names.ts';
 import { crypto } from '../platform.ts';
 import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types.ts';
 import { isWasmSource } from '../wasm.ts';
-import { checkCount, checkSignal } from './async.ts';
+import { checkCount, checkLimit, checkSignal } from './async.ts';
 import { checkCodec } from './codecs.ts';
 import { checkWait } from './expiry.ts';
 import { COLLECTION, checkNames } from './names.ts';
@@ -151,8 +151,8 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     storage: checkStorage(options.storage),
     onUnavailable,
     durability,
-    idleTimeoutMs: idleTimeout === Infinity ? idleTimeout : checkCount('idleTimeout', idleTimeout),
-    lockTimeoutMs: lockTimeout === Infinity ? lockTimeout : checkCount('lockTimeout', lockTimeout),
+    idleTimeoutMs: checkLimit('idleTimeout', idleTimeout),
+    lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
     signal,
     wasm: checkWasm(options.wasm),
     worker: checkWorker(options.worker),

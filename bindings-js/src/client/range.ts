@@ -6,7 +6,7 @@ import type { Names } from '../names.ts';
 import type { Bounds, Range, WithMeta } from '../types.ts';
 import { checkCount } from './async.ts';
 import { checkBytes, keyPart } from './codecs.ts';
-import { checkLimit } from './iterator.ts';
+import { checkLimit } from './async.ts';
 import { checkNames, onlyBounds } from './names.ts';
 import type { ByteRange } from './protocol.ts';
 import type { Target } from './target.ts';

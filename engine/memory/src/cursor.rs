@@ -2,9 +2,10 @@
 
 use std::ops::Bound;
 
-use super::state::{Collection, Record};
 use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_engine::{Direction, KeyRange};
+
+use super::state::{Collection, Record};
 
 /// Moves over the records of a range. It lends keys and values as they lie in the index.
 pub struct MemoryCursor<'t, I: OrderedIndex<Record> = BTree<Record>> {

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use mangrove_engine::index::OrderedIndex;
+use mangrove_engine::{Error, KeyRange, Result};
+
 use super::state::{Collection, Collections, Record, State};
 use super::{MAX_KEY_BYTES, MemoryTree};
 use crate::limits::{HIDDEN, MAX_CODEC_BYTES, MAX_NAME_BYTES};
-use mangrove_engine::index::OrderedIndex;
-use mangrove_engine::{Error, KeyRange, Result};
 
 /// The collections as one transaction sees them. A clone costs O(number of collections).
 #[derive(Clone)]

@@ -3,10 +3,11 @@
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-use super::MemoryCursor;
-use super::state::{Collection, Record, State};
 use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_engine::{CollectionInfo, Direction, Entry, KeyRange};
+
+use super::MemoryCursor;
+use super::state::{Collection, Record, State};
 
 /// A read view of one version of the database. Cheap to clone; what later commits replace is kept until the last clone is dropped.
 pub struct MemorySnapshot<I: OrderedIndex<Record> = BTree<Record>> {

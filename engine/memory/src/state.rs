@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::limits::hint;
 use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_engine::{Direction, Entry, KeyRange};
+
+use crate::limits::hint;
 
 /// What an index holds for a key: the value, shared between versions, with the commit that wrote it and its expiry.
 #[derive(Clone, Debug)]

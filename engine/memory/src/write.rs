@@ -2,11 +2,12 @@
 
 use std::sync::MutexGuard;
 
+use mangrove_engine::index::{BTree, OrderedIndex};
+use mangrove_engine::{CommitInfo, Entry, KeyRange, ReadWrite, Result, WriteBatch};
+
 use super::draft::{Draft, check_key, check_name};
 use super::state::{Record, State};
 use super::{MemoryTree, Shared, lock};
-use mangrove_engine::index::{BTree, OrderedIndex};
-use mangrove_engine::{CommitInfo, Entry, KeyRange, ReadWrite, Result, WriteBatch};
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
 pub struct MemoryWriteTransaction<'a, I: OrderedIndex<Record> = BTree<Record>> {

@@ -1,13 +1,13 @@
 //! The database: opening, its handle, its options, and the feed of its commits.
 
-use crate::snapshot::{Cursor, Snapshot};
-use crate::state::{CollectionInfo, Shared, Writer};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::pages::Draft;
+use crate::snapshot::{Cursor, Snapshot};
 use crate::state::expiry;
+use crate::state::{CollectionInfo, Shared, Writer};
 use crate::storage::Storage;
 use crate::sync::MutexGuard;
 use crate::transaction::{CommitInfo, Durability, Isolation, Transaction, WriteBatch, WriteTransaction, set_in_place};

@@ -32,7 +32,7 @@ pub struct Options {
     pub reserve_bytes: u32,
     /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
     pub session: Option<u64>,
-    /// Keep a feed of the last so many commits in the database, from this opening on for good; 0 leaves that as it is. Default 0.
+    /// Keep a feed of the last N commits in the database; permanent once enabled. 0, the default, leaves the setting as it is.
     /// Each commit's changes are then stored a second time.
     pub feed_commits: u64,
     /// Decides which records have expired. Default: the system's.

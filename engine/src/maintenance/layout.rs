@@ -1,9 +1,9 @@
 //! Layout: what each part of the data file holds, and how full each node is. Leaves are not read: the reference to one says how long it is.
 //! Whoever wants a picture puts the parts together, so that nothing is kept here and the module stays small.
 
-use crate::database::Database;
 use std::sync::Arc;
 
+use crate::database::Database;
 use crate::error::Result;
 use crate::node::Child;
 use crate::pages::Superblock;

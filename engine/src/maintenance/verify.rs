@@ -1,9 +1,9 @@
 //! Verification: each unit of the file is reachable exactly once, kept, or free (invariant I8), and everything reachable is intact.
 
-use crate::database::Database;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::node::Child;
 use crate::pages::{Extent, Superblock, by_address};

@@ -236,13 +236,7 @@ fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes:
 /// Checks that a root's block and the blocks of its first level can be read, without keeping anything.
 pub(crate) fn probe_root(pager: &Pager, root: &Child, owner: u32) -> Result<()> {
     if let Pointer::Disk(reference) = &root.pointer {
-        let expected = Expected {
-            owner,
-            level: None,
-            count: root.count,
-            lower: &[],
-            upper: None,
-        };
+        let expected = Expected::root(owner, root.count);
         pager.load(reference, &expected, Access::Point)?;
     }
     Ok(())

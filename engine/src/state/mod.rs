@@ -1,4 +1,4 @@
-//! The state of an open database: versions, the collections in them, who reads which, and the one who writes.
+//! State of an open database: versions and their collections, the versions that readers pin, and the writer.
 
 mod change;
 mod collections;

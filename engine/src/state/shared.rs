@@ -85,7 +85,7 @@ impl Shared {
         lock(&self.history)
     }
 
-    /// Checks what can be said about a record without looking at the database. The key is a stored one.
+    /// Checks what can be said about a record without looking at the database.
     pub(crate) fn check_record(
         &self,
         collection: &str,

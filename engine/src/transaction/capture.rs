@@ -4,7 +4,6 @@
 //! in log records but with all values in place. A commit is one or more chunks; the last one ends with the kind "end". Where a feed
 //! is kept, its chunks are records of a hidden collection: key u64 version, u32 number of the chunk, both big-endian.
 
-use crate::state::feed::{Chunk, FEED, RETENTION, chunk_key};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -15,6 +14,7 @@ use crate::node::ValuePlace;
 use crate::node::cell::put_varint;
 use crate::range::KeyRange;
 use crate::state::expiry::HIDDEN;
+use crate::state::feed::{Chunk, FEED, RETENTION, chunk_key};
 use crate::tree::read;
 
 const CHUNK_BYTES: usize = 256 << 10;

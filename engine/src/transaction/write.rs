@@ -88,7 +88,7 @@ impl<'a> WriteTransaction<'a> {
         self.put(collection, key, value, 0)
     }
 
-    /// Stores a record under a stored key.
+    /// As [`set`](Self::set), with an expiry; 0 is none.
     pub(super) fn put(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         // What can be refused is refused before the collection is there.
         self.check_lengths(key, value.len(), expires)?;

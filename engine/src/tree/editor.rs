@@ -1,12 +1,12 @@
 //! Copy on write: an [`Editor`] changes one tree inside a draft.
 
-use crate::pages::Step;
 use std::sync::Arc;
 
 use super::{DraftPages, Pages};
 use crate::block::{Compression, Pointer};
 use crate::error::Result;
 use crate::node::{Child, Limits, Node};
+use crate::pages::Step;
 use crate::pages::{Access, Draft, FreeExtents, Pager};
 
 /// Changes one tree. After an error the draft is half-changed and must be dropped.

@@ -36,13 +36,7 @@ pub(crate) trait Pages {
 
     fn root(&self, root: &Child, owner: u32) -> Result<Arc<Node>> {
         self.lookup(&root.pointer).or_else(|reference| {
-            let expected = Expected {
-                owner,
-                level: None,
-                count: root.count,
-                lower: &[],
-                upper: None,
-            };
+            let expected = Expected::root(owner, root.count);
             self.pager().load(&reference, &expected, Access::Point)
         })
     }

@@ -98,13 +98,7 @@ impl Walk {
         } else if !self.has_begun {
             self.has_begun = true;
             let root = self.root;
-            let expected = Expected {
-                owner: self.owner,
-                level: None,
-                count: root.count,
-                lower: &[],
-                upper: None,
-            };
+            let expected = Expected::root(self.owner, root.count);
             self.node(pages, &root, &expected, has_hint);
         }
         let is_whole = self.visit == Visit::All && self.problems.is_empty();

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Footprint, OwnedRange, borrowed, owned};
-use crate::draft::Draft;
-use crate::state::{Record, State};
 use mangrove_engine::KeyRange;
 use mangrove_engine::Result;
 use mangrove_engine::index::OrderedIndex;
+
+use super::{Footprint, OwnedRange, borrowed, owned};
+use crate::draft::Draft;
+use crate::state::{Record, State};
 
 /// A change as the transaction made it, to be made again on what is the newest version then.
 pub(super) enum Change {

@@ -3,11 +3,12 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use mangrove_engine::Direction;
+use mangrove_engine::index::{BTree, OrderedIndex};
+
 use super::MemoryTransaction;
 use crate::MemoryCursor;
 use crate::state::Record;
-use mangrove_engine::Direction;
-use mangrove_engine::index::{BTree, OrderedIndex};
 
 /// Moves over a range as the transaction sees it.
 pub struct MemoryTransactionCursor<'t, I: OrderedIndex<Record> = BTree<Record>> {

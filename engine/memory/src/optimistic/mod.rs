@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use mangrove_engine::index::{BTree, OrderedIndex};
+use mangrove_engine::{CommitInfo, Direction, Entry, Isolation, KeyRange, ReadWrite, Result};
+
 use super::draft::Draft;
 use super::state::{Record, State};
 use super::{MemoryCursor, MemorySnapshot, MemoryWriteTransaction, Shared};
-use mangrove_engine::index::{BTree, OrderedIndex};
-use mangrove_engine::{CommitInfo, Direction, Entry, Isolation, KeyRange, ReadWrite, Result};
 
 mod change;
 mod cursor;

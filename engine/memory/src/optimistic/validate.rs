@@ -1,11 +1,11 @@
 //! Whether what a transaction saw is still there.
 
-use crate::state::{Collection, Record};
 use mangrove_engine::Direction;
 use mangrove_engine::index::OrderedIndex;
 use mangrove_engine::{ConflictReason, Error, Result};
 
 use super::{Footprint, borrowed};
+use crate::state::{Collection, Record};
 
 /// Fails if the records that a footprint names were written by other commits in one version than in the other.
 pub(super) fn compare<I: OrderedIndex<Record>>(

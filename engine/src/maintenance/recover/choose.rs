@@ -73,13 +73,7 @@ impl Salvage<'_> {
     /// Whether references lead to all nodes of a tree.
     fn probe(&mut self, owner: u32, root: Option<Child>, as_of: u64, sink: &mut dyn Sink) -> Flow<bool> {
         let mut holes = Holes::default();
-        let whole = Expected {
-            owner,
-            level: None,
-            count: root.map_or(0, |root| root.count),
-            lower: &[],
-            upper: None,
-        };
+        let whole = Expected::root(owner, root.map_or(0, |root| root.count));
         if let Some(root) = &root {
             self.subtree(root, &whole, None, as_of, sink, &mut holes)?;
         }

@@ -106,13 +106,7 @@ impl<'a> Salvage<'a> {
         }
         let newest = self.used_nodes(owner).last().map_or(0, |found| found.generation);
         let mut holes = Holes::default();
-        let whole = Expected {
-            owner,
-            level: None,
-            count: root.map_or(0, |root| root.count),
-            lower: &[],
-            upper: None,
-        };
+        let whole = Expected::root(owner, root.map_or(0, |root| root.count));
         let mut after = 0;
         if newest > as_of {
             // The root that leads to these nodes is lost. An older one would hide them.

@@ -32,6 +32,19 @@ pub(crate) struct Expected<'a> {
     pub upper: Option<&'a [u8]>,
 }
 
+impl Expected<'_> {
+    /// A root with so many records below it: it covers all keys, on any level.
+    pub(crate) fn root(owner: u32, count: u64) -> Self {
+        Self {
+            owner,
+            level: None,
+            count,
+            lower: &[],
+            upper: None,
+        }
+    }
+}
+
 /// How a page that is not in memory should be treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {

@@ -69,7 +69,6 @@ pub struct TransactionScan {
 }
 
 impl TransactionScan {
-    /// `range` is of stored keys.
     pub(super) fn new(transaction: &Transaction, collection: &str, range: &KeyRange<'_>, direction: Direction) -> Self {
         let (overlay, tree) = transaction.view(collection);
         Self {
