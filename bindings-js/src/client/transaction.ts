@@ -3,7 +3,7 @@ import { KvError } from '../errors.ts';
 import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
 } from '../types.ts';
-import { LazyPromise, attempt, checkCount, checkFunction, checkSignal, dispose, ignore, onAbort } from './async.ts';
+import { LazyPromise, attempt, checkFunction, checkLimit, checkSignal, dispose, ignore, onAbort } from './async.ts';
 import { CollectionWriter } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { Handle, weakly } from './handle.ts';
@@ -43,8 +43,8 @@ export function checkTransactionOptions(call: string, options: TransactionOption
   return {
     mode,
     isSnapshot: isolation === 'snapshot',
-    maxRetries: maxRetries === Infinity ? maxRetries : checkCount('maxRetries', maxRetries),
-    timeoutMs: timeout === Infinity ? timeout : checkCount('timeout', timeout),
+    maxRetries: checkLimit('maxRetries', maxRetries),
+    timeoutMs: checkLimit('timeout', timeout),
     durability: options.durability ?? durability,
     signal: options.signal,
   };

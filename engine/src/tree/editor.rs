@@ -6,8 +6,7 @@ use super::{DraftPages, Pages};
 use crate::block::{Compression, Pointer};
 use crate::error::Result;
 use crate::node::{Child, Limits, Node};
-use crate::pages::Step;
-use crate::pages::{Access, Draft, FreeExtents, Pager};
+use crate::pages::{Access, Draft, FreeExtents, Pager, Step};
 
 /// Changes one tree. After an error the draft is half-changed and must be dropped.
 pub(crate) struct Editor<'a> {
