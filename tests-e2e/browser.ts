@@ -18,6 +18,9 @@ export const launchOptions: LaunchOptions = {
   ],
 };
 
+/** The worker's script of databases in OPFS and in memory, as the bundler has named it. */
+export const OPFS_WORKER = /\/worker-(?!indexeddb)[^/]*\.js$/;
+
 /** To start Chromium as people have it: it keeps pages that are left, to show them again. Playwright's way is not to. */
 export const keepsPages: LaunchOptions = { ignoreDefaultArgs: ['--disable-back-forward-cache'] };
 

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { createXXHash64, xxhash64 } from 'hash-wasm';
 import { open, recover } from 'mangrove-kv';
 import { withPath } from './support/kit.ts';
 
@@ -10,16 +11,14 @@ const UNIT = 4096;
 const HEADER = 32;
 const ROUNDS = 150;
 
-const TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
-  let crc = byte;
-  for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0xedb8_8320 : crc >>> 1;
-  return crc;
-});
-
-function crc32(...parts: Uint8Array[]): number {
-  let crc = 0xffff_ffff;
-  for (const part of parts) for (const byte of part) crc = TABLE[(crc ^ byte) & 255]! ^ (crc >>> 8);
-  return ~crc >>> 0;
+/** As a block's header has it: the low half of XXH64 of the payload, with that of the header before it as seed. */
+async function blockChecksum(): Promise<(header: Uint8Array, payload: Uint8Array) => Promise<number>> {
+  const ofHeader = await createXXHash64();
+  return async (header, payload) => {
+    const seed = ofHeader.init().update(header).digest('binary');
+    const [high, low] = [0, 4].map((at) => new DataView(seed.buffer, seed.byteOffset).getUint32(at)) as [number, number];
+    return Number.parseInt((await xxhash64(payload, low, high)).slice(8), 16);
+  };
 }
 
 /** Offsets of all blocks and the lengths of what they hold. */
@@ -41,10 +40,11 @@ test('forged blocks are found out or recovered, and never trap', () => withPath(
   }
   await db.close();
   const original = new Uint8Array(readFileSync(join(source, 'data')));
+  const checksum = await blockChecksum();
   const blocks = blocksOf(original);
   assert.ok(blocks.length > 3);
   for (const [at, stored] of blocks) {
-    assert.equal(crc32(original.subarray(at, at + 28), original.subarray(at + HEADER, at + HEADER + stored)), new DataView(original.buffer).getUint32(at + 28, true));
+    assert.equal(await checksum(original.subarray(at, at + 28), original.subarray(at + HEADER, at + HEADER + stored)), new DataView(original.buffer).getUint32(at + 28, true));
   }
   let seed = 1;
   const below = (end: number): number => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) >>> 0, (seed >>> 8) % end);
@@ -59,7 +59,7 @@ test('forged blocks are found out or recovered, and never trap', () => withPath(
         const place = below(8) === 0 ? at + 12 + below(3) : at + HEADER + below(below(2) === 0 ? Math.min(stored, 40) : stored);
         bytes[place] = below(2) === 0 ? below(256) : bytes[place]! ^ (1 << below(8));
       }
-      view.setUint32(at + 28, crc32(bytes.subarray(at, at + 28), bytes.subarray(at + HEADER, at + HEADER + stored)), true);
+      view.setUint32(at + 28, await checksum(bytes.subarray(at, at + 28), bytes.subarray(at + HEADER, at + HEADER + stored)), true);
     }
     // Without them every block is looked at by itself.
     bytes.fill(0, 0, 2 * UNIT);

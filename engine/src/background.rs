@@ -1,10 +1,11 @@
-//! The duties of a host, done by a thread: flushing relaxed commits within a bounded time, and purging what has expired.
+//! The duties of a host, done by a thread: flushing relaxed commits within a bounded time, purging what has expired, and merging memtables while
+//! nobody writes.
 //!
 //! The engine itself starts no threads. A native program that wants the bound of [`Durability::Relaxed`](crate::Durability::Relaxed) kept for it
 //! starts a [`Background`].
 
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -34,17 +35,26 @@ pub struct Background {
 }
 
 impl Background {
-    /// Flushes relaxed commits and purges expired records of `database` every `interval`. An error ends up in the next write, which is refused
-    /// as [`Error::Poisoned`](crate::Error::Poisoned).
+    /// Flushes relaxed commits and purges expired records of `database` every `interval`; after one without a commit it merges memtables. An error of the
+    /// first two ends up in the next write, which is refused as [`Error::Poisoned`](crate::Error::Poisoned).
     #[must_use]
     pub fn start(database: Arc<Database>, interval: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::spawn(move || {
+            let mut version = None;
             loop {
                 let waited = stopped.recv_timeout(interval);
                 tend(&database);
                 if waited != Err(RecvTimeoutError::Timeout) {
                     return;
+                }
+                let newest = database.version();
+                if version.replace(newest) == Some(newest) {
+                    // Whoever commits or stops this comes in between two slices.
+                    let is_idle = || database.version() == newest && stopped.try_recv() == Err(TryRecvError::Empty);
+                    while is_idle() && database.merge_slice() == Ok(true) {
+                        std::thread::yield_now();
+                    }
                 }
             }
         });

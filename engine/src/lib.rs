@@ -35,8 +35,8 @@
 //!
 //! Layers, each of which uses only those after it: `maintenance` (verification, compaction, layout, salvage, backups), `database` (open, options, feed),
 //! `transaction` (exclusive and optimistic transactions, commit, expiry), `snapshot` (read views and cursors), `state` (versions, collections, the
-//! writer), `tree` (search, insert, delete, cursor), `pages` (page table, drafts, free space, superblock, checkpoint), `log` (records of commits,
-//! flushes), [`index`] (ordered maps in memory), `node` (slotted page), `block` (checksums, compression), [`storage`] (files), `range`.
+//! writer), `memtable` (commits that are not merged into the trees yet), `tree` (search, merge, cursor), `pages` (page table, drafts, free space, superblock, checkpoint), `log` (records of commits,
+//! flushes), `node` (slotted page), `block` (checksums, compression), [`storage`] (files), `range`.
 
 #![forbid(unsafe_code)]
 
@@ -51,12 +51,13 @@ mod block;
 mod clock;
 mod database;
 mod error;
-pub mod index;
 mod log;
 mod maintenance;
+mod memtable;
 mod node;
 mod pages;
 mod range;
+mod small_map;
 mod snapshot;
 mod state;
 pub mod storage;
@@ -86,8 +87,6 @@ pub use range::{Direction, KeyRange, prefix_end};
 pub use snapshot::{Cursor, Snapshot, Tree};
 pub use state::{Change, CollectionInfo, Commit, Entry};
 pub use transaction::{
-    BatchOperation, ChangeMany, CommitInfo, Durability, Isolation, ReadWrite, Savepoint, Submission, Transaction,
-    TransactionCursor, TransactionScan, Update, Write, WriteBatch, WriteTransaction,
+    BatchOperation, CommitInfo, Durability, Isolation, ReadWrite, Savepoint, Submission, Transaction,
+    TransactionCursor, TransactionScan, Update, WriteBatch, WriteTransaction,
 };
-pub use transaction::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
-pub use tree::load::Duplicates;

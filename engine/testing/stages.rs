@@ -40,15 +40,14 @@ impl Stages {
     /// Those of a storage in memory.
     pub fn new(node_bytes: usize, compression: Compression, records: &[(Vec<u8>, Vec<u8>)]) -> Result<Self> {
         let limits = Limits::new(node_bytes);
-        let mut node = Node::new(limits.node_capacity, 0, &[], None, 0);
+        let mut node = Node::new(limits.node_capacity, 0, &[], None);
         let mut keys = Vec::new();
         let mut payload = Vec::new();
         for (key, value) in records {
             LeafCell::inline(value).encode_into(&mut payload);
-            if !node.has_room(keys.len(), false, key, &payload) {
+            if !node.insert(keys.len(), key, &payload) {
                 break;
             }
-            node.insert(keys.len(), key, &payload);
             keys.push(key.clone());
         }
         let (front, heap) = node.image();

@@ -101,6 +101,7 @@ proptest! {
             transaction.commit(Durability::None).expect("the storage works");
         }
         check(&database, &Records::new());
+        database.checkpoint().expect("the storage works");
         prop_assert_eq!(database.stats().depth, 0);
     }
 }

@@ -15,7 +15,7 @@ use mangrove_engine::{Compression, Database, Durability, Options};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-const FORMAT: &str = "v2";
+const FORMAT: &str = "v3";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Case {

@@ -5,18 +5,19 @@ use std::fs;
 use std::path::Path;
 
 /// Each module uses only those before it.
-const LAYERS: [&str; 16] = [
+const LAYERS: [&str; 17] = [
     "sync",
     "clock",
     "error",
     "range",
+    "small_map",
     "storage",
     "block",
     "node",
-    "index",
     "log",
     "pages",
     "tree",
+    "memtable",
     "state",
     "snapshot",
     "transaction",

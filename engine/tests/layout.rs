@@ -125,18 +125,6 @@ fn each_unit_of_the_file_is_told_once_and_agrees_with_the_figures() {
 }
 
 #[test]
-fn changed_nodes_are_told_before_they_have_blocks() {
-    let database = Database::open(Arc::new(MemoryStorage::new()), options()).expect("memory works");
-    layout_of(&database, 1, |_| {}).assert_covers();
-    write(&database, "a", 0..200, 40, None);
-    let layout = layout_of(&database, 100, |_| {});
-    layout.assert_covers();
-    let leaves = layout.of(ExtentKind::Leaf, Some("a"));
-    assert!(leaves.iter().any(|part| part.units == 0));
-    assert!(leaves.iter().map(|part| part.used_bytes).sum::<u64>() > 200 * 40);
-}
-
-#[test]
 fn commits_between_the_slices_do_not_change_what_is_told() {
     let storage = MemoryStorage::new();
     let database = filled(&storage);

@@ -414,6 +414,7 @@ fn verification_reports_progress_and_ends_when_told() {
             .expect("memory works");
     }
     transaction.commit(Durability::Strict).expect("memory works");
+    database.checkpoint().expect("memory works");
     let mut last = 0;
     let report = database
         .verify_with(&mut |progress| {

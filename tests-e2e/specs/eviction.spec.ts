@@ -1,6 +1,6 @@
 // The browser, or the user, removes the site's data while a database is open: that is told, nothing hangs, and the name can be opened anew.
 import type { BrowserContext, Page } from '@playwright/test';
-import { HARNESS_URL } from '../browser.ts';
+import { HARNESS_URL, OPFS_WORKER } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 interface Opened {
@@ -85,6 +85,24 @@ test('all tabs that share what was removed are told, and can begin anew', async 
     await db.close();
     return keys;
   })).toEqual(['after']);
+});
+
+test('an origin whose data is still being removed is asked again', async ({ profile }) => {
+  const context = await profile.launch();
+  await context.route(OPFS_WORKER, async (route) => {
+    const response = await route.fetch();
+    const script = `{
+      const { getDirectoryHandle } = FileSystemDirectoryHandle.prototype;
+      let refused = 0;
+      FileSystemDirectoryHandle.prototype.getDirectoryHandle = function (...args) {
+        if (refused++ < 3) throw new DOMException('the state had changed since it was read from disk', 'InvalidStateError');
+        return getDirectoryHandle.apply(this, args);
+      };
+    }\n`;
+    await route.fulfill({ response, body: script + await response.text() });
+  });
+  const page = await openPage(context, 'opfs');
+  expect(await page.evaluate(() => (window as unknown as Opened).db.get('before'))).toBe(1);
 });
 
 test('IndexedDB: the browser tells that it has closed the database', async ({ profile }) => {

@@ -1,11 +1,9 @@
 // A quota that is really used up: what stores something is refused with a typed error and leaves no trace, everything else goes on.
 import type { BrowserContext, Page } from '@playwright/test';
-import { HARNESS_URL } from '../browser.ts';
+import { HARNESS_URL, OPFS_WORKER } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 const QUOTA_BYTES = 8 << 20;
-/** The worker's script of databases in OPFS, as the bundler has named it. */
-const WORKER = /\/worker-(?!indexeddb)[^/]*\.js$/;
 
 /** Bounds what the origin may store; without a number, the browser does again. */
 async function setQuota(context: BrowserContext, page: Page, quotaSize?: number): Promise<void> {
@@ -182,7 +180,7 @@ const FAULTS = {
 for (const [name, [body, code, goesOn]] of Object.entries(FAULTS)) {
   test(`a write that gives ${name}`, async ({ profile }) => {
     const context = await profile.launch();
-    await context.route(WORKER, async (route) => {
+    await context.route(OPFS_WORKER, async (route) => {
       const response = await route.fetch();
       // Told by a channel how many writes work before the others do not.
       const script = `{

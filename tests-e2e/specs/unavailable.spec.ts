@@ -1,10 +1,7 @@
 // Browsers in which OPFS is not to be had: what `onUnavailable` makes of it, and that nothing is chosen in silence. Waiting opens are given up.
 import type { BrowserContext, Page } from '@playwright/test';
-import { HARNESS_URL } from '../browser.ts';
+import { HARNESS_URL, OPFS_WORKER } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
-
-/** The worker's script of databases in OPFS and in memory, as the bundler has named it. */
-const WORKER = /\/worker-(?!indexeddb)[^/]*\.js$/;
 
 const LACKS: Record<string, { prepare(context: BrowserContext): Promise<unknown> }> = {
   'a private window': {
@@ -23,7 +20,7 @@ const LACKS: Record<string, { prepare(context: BrowserContext): Promise<unknown>
     }),
   },
   'no synchronous access': {
-    prepare: (context) => context.route(WORKER, async (route) => {
+    prepare: (context) => context.route(OPFS_WORKER, async (route) => {
       const response = await route.fetch();
       const lacking = 'delete FileSystemFileHandle.prototype.createSyncAccessHandle;';
       await route.fulfill({ response, body: lacking + await response.text() });
@@ -148,7 +145,7 @@ test('where there is OPFS it is taken, whatever may stand in', async ({ profile 
 
 test('what is wrong with the page is no reason to keep data elsewhere', async ({ profile }) => {
   const context = await profile.launch();
-  await context.route(WORKER, (route) => route.fulfill({ status: 404 }));
+  await context.route(OPFS_WORKER, (route) => route.fulfill({ status: 404 }));
   const page = await context.newPage();
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {
@@ -172,7 +169,7 @@ test('a function that starts workers is told for what, and the wrong script is r
     const { open } = window.mangrove;
     await (await open('a')).close();
   });
-  const script = scripts.find((url) => WORKER.test(url)) ?? '';
+  const script = scripts.find((url) => OPFS_WORKER.test(url)) ?? '';
   const found = await page.evaluate(async (script) => {
     const { open } = window.mangrove;
     const kinds: string[] = [];

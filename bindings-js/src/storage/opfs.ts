@@ -32,6 +32,8 @@ export const RESTORED_FILE = 'data.restored';
 const ROOT_DIRECTORY = 'mangrove';
 const FIRST_WAIT_MS = 10;
 const MAX_WAIT_MS = 100;
+/** Ten waits, about 10 s together. */
+const LAST_ROOT_WAIT_MS = 5120;
 
 /** What a browser throws while a file is held: by another tab, or by a worker that is dying. */
 export const HELD = ['NoModificationAllowedError', 'InvalidStateError'];
@@ -74,19 +76,23 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
   if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') {
     throw new KvError('KV_UNSUPPORTED', 'there is no origin private file system here (no-opfs)');
   }
-  let root: FileSystemDirectoryHandle;
-  try {
-    root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
-  } catch (error) {
-    if (error instanceof KvError) throw error;
-    // Each browser has its own name for it.
-    throw new KvError('KV_UNSUPPORTED', 'the browser refuses the origin private file system, as private windows do (private-mode)', { cause: error });
-  }
-  try {
-    return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);
-  } catch (error) {
-    if (!create && nameOf(error) === 'NotFoundError') return undefined;
-    throw toKvError(error, 'open the origin private file system');
+  for (let waitMs = FIRST_WAIT_MS; ; waitMs *= 2) {
+    let root: FileSystemDirectoryHandle;
+    try {
+      root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
+    } catch (error) {
+      if (error instanceof KvError) throw error;
+      // Each browser has its own name for it.
+      throw new KvError('KV_UNSUPPORTED', 'the browser refuses the origin private file system, as private windows do (private-mode)', { cause: error });
+    }
+    try {
+      return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);
+    } catch (error) {
+      if (!create && nameOf(error) === 'NotFoundError') return undefined;
+      // Chromium gives a root that is gone at once while it still removes the site's data.
+      if (nameOf(error) !== 'InvalidStateError' || waitMs > LAST_ROOT_WAIT_MS) throw toKvError(error, 'open the origin private file system');
+    }
+    await new Promise((resolve) => setTimeout(resolve, waitMs));
   }
 }
 

@@ -3,8 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::index::{Cut, Key, OrderedIndex, common_prefix};
 use mangrove_engine::Direction;
-use mangrove_engine::index::{Cut, Key, OrderedIndex, common_prefix};
 
 /// A persistent, counted crit-bit tree: a binary trie whose branches exist only where keys part.
 ///

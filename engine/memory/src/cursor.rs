@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::index::{BTree, OrderedIndex};
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::{Direction, KeyRange};
 
 use super::state::{Collection, Record};

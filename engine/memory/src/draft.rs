@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mangrove_engine::index::OrderedIndex;
+use crate::index::OrderedIndex;
 use mangrove_engine::{Error, KeyRange, Result};
 
 use super::state::{Collection, Collections, Record, State};

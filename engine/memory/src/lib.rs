@@ -4,12 +4,13 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mangrove_engine::index::{BTree, OrderedIndex};
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::{Clock, CollectionInfo, CommitInfo, Error, Isolation, Result, WriteBatch};
 
 mod crit_bit;
 mod cursor;
 mod draft;
+pub mod index;
 mod limits;
 mod optimistic;
 mod snapshot;

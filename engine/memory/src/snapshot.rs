@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
-use mangrove_engine::index::{BTree, OrderedIndex};
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::{CollectionInfo, Direction, Entry, KeyRange};
 
 use super::MemoryCursor;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use mangrove_engine::index::{BTree, OrderedIndex};
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::{Direction, Entry, KeyRange};
 
 use crate::limits::hint;

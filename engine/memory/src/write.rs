@@ -2,7 +2,7 @@
 
 use std::sync::MutexGuard;
 
-use mangrove_engine::index::{BTree, OrderedIndex};
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::{CommitInfo, Entry, KeyRange, ReadWrite, Result, WriteBatch};
 
 use super::draft::{Draft, check_key, check_name};

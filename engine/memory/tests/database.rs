@@ -5,9 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_engine::{Clock, Direction, Error, KeyRange, ReadWrite};
 use mangrove_memory::CritBit;
+use mangrove_memory::index::{BTree, OrderedIndex};
 use mangrove_memory::{MemoryCursor, MemoryDatabase, MemorySnapshot, MemoryTree, Record};
 use proptest::prelude::*;
 

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use proptest::test_runner::Config;
 
 use mangrove_engine::Direction;
-use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_memory::CritBit;
+use mangrove_memory::index::{BTree, OrderedIndex};
 
 type Model = BTreeMap<Vec<u8>, u32>;
 

@@ -2,9 +2,9 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_engine::{Direction, Error, Isolation, KeyRange, WriteBatch};
 use mangrove_memory::CritBit;
+use mangrove_memory::index::{BTree, OrderedIndex};
 use mangrove_memory::{MemoryDatabase, Record};
 
 fn with_numbers(count: u8) -> MemoryDatabase {

@@ -11,7 +11,7 @@ pub(crate) struct Header {
     pub raw_len: u32,
     pub generation: u64,
     pub owner: u32,
-    pub crc: u32,
+    pub checksum: u32,
 }
 
 impl Header {
@@ -34,7 +34,7 @@ impl Header {
             raw_len: word(bytes, 12),
             generation: u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32,
             owner: word(bytes, 24),
-            crc: word(bytes, 28),
+            checksum: word(bytes, 28),
         })
     }
 
@@ -51,7 +51,7 @@ impl Header {
         is_reachable.then_some(BlockRef {
             unit: offset >> unit_shift,
             units: units as u16,
-            crc: self.crc,
+            checksum: self.checksum,
             raw_len: self.raw_len,
         })
     }
@@ -61,7 +61,7 @@ impl Header {
         let itself = BlockRef {
             unit: 0,
             units: 0,
-            crc: self.crc,
+            checksum: self.checksum,
             raw_len: self.raw_len,
         };
         decode(block.to_vec(), &itself, &[self.kind], self.owner)
@@ -69,6 +69,6 @@ impl Header {
 
     /// Whether a whole block, which begins with this header, has the right checksum.
     pub(crate) fn matches(&self, block: &[u8]) -> bool {
-        super::block_checksum(block) == self.crc
+        super::block_checksum(block) == self.checksum
     }
 }

@@ -25,7 +25,7 @@ pub(crate) const MAX_BLOCK_UNITS: u64 = 0x7FFF;
 pub(crate) struct BlockRef {
     pub unit: u64,
     pub units: u16,
-    pub crc: u32,
+    pub checksum: u32,
     pub raw_len: u32,
 }
 
@@ -47,7 +47,7 @@ impl BlockRef {
         debug_assert!(self.unit <= UNIT_MASK && u64::from(self.units) <= MAX_BLOCK_UNITS);
         let mut bytes = [0; REF_BYTES];
         bytes[..8].copy_from_slice(&(self.unit | u64::from(self.units) << 48).to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.checksum.to_le_bytes());
         bytes[12..].copy_from_slice(&self.raw_len.to_le_bytes());
         bytes
     }
@@ -90,7 +90,7 @@ impl Pointer {
         let reference = BlockRef {
             unit: first & UNIT_MASK,
             units: (first >> 48) as u16,
-            crc: word(8),
+            checksum: word(8),
             raw_len: word(12),
         };
         (reference.unit != 0 && reference.units != 0).then_some(Self::Disk(reference))
@@ -105,10 +105,6 @@ impl Pointer {
 }
 
 impl PageId {
-    pub(crate) fn memory(number: u64) -> Self {
-        Self(number | MEMORY_BIT)
-    }
-
     pub(crate) fn disk(unit: u64) -> Self {
         Self(unit)
     }
@@ -127,7 +123,7 @@ mod tests {
         let reference = BlockRef {
             unit: 0x0102_0304_0506,
             units: 0x0708,
-            crc: 0xA1A2_A3A4,
+            checksum: 0xA1A2_A3A4,
             raw_len: 0xB1B2,
         };
         let bytes = reference.encode();

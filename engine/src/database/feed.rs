@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::memtable::LayeredCursor;
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Snapshot;
 use crate::state::Shared;
 use crate::state::feed::{self, FEED};
 use crate::state::{Commit, decode_changes};
-use crate::tree::cursor::TreeCursor;
 use crate::tree::value;
 
 /// Follows the commits of a database, in order and without a gap.
@@ -117,9 +117,9 @@ impl Changes {
         &self,
         snapshot: &Snapshot,
         version: u64,
-        read: impl FnOnce(&mut TreeCursor, u32) -> Result<Option<T>>,
+        read: impl FnOnce(&mut LayeredCursor, u32) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let Some((owner, root)) = snapshot.hidden(FEED) else {
+        let Some(collection) = snapshot.hidden(FEED) else {
             return Ok(None);
         };
         let start = feed::chunk_key(version, 0);
@@ -127,9 +127,9 @@ impl Changes {
             lower: Bound::Included(&start),
             upper: Bound::Unbounded,
         };
-        let mut cursor = TreeCursor::new(root, owner, &range, Direction::Forward);
+        let mut cursor = collection.cursor(&range, Direction::Forward);
         if cursor.advance(&self.shared.pager)? {
-            read(&mut cursor, owner)
+            read(&mut cursor, collection.id)
         } else {
             Ok(None)
         }

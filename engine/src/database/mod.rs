@@ -4,12 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::pages::Draft;
 use crate::snapshot::{Cursor, Snapshot};
 use crate::state::{CollectionInfo, Shared, Writer, expiry};
 use crate::storage::Storage;
 use crate::sync::MutexGuard;
-use crate::transaction::{CommitInfo, Durability, Isolation, Transaction, WriteBatch, WriteTransaction, set_in_place};
+use crate::transaction::{CommitInfo, Durability, Isolation, Transaction, WriteBatch, WriteTransaction};
 
 mod beside;
 mod feed;
@@ -143,21 +142,14 @@ impl Database {
         }
     }
 
-    /// Stores one record as one commit, the quickest way there is without a wait for the disk: with [`Durability::Relaxed`] or
-    /// [`Durability::None`], and while no snapshot lives, it is changed in place. O(log n).
+    /// Stores one record as one commit, O(log n).
     ///
     /// # Errors
     /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`].
     pub fn set(&self, collection: &str, key: &[u8], value: &[u8], durability: Durability) -> Result<CommitInfo> {
         self.shared.check_record(collection, key, value.len(), None)?;
-        let mut writer = self.shared.writable()?;
-        let done = set_in_place(&self.shared, &mut writer, collection, key, value, durability)?;
-        if let Some(info) = done {
-            return Ok(info);
-        }
-        drop(writer);
         let mut transaction = self.begin()?;
-        transaction.set(collection, key, value)?;
+        transaction.put(collection, key, value)?;
         transaction.commit(durability)
     }
 
@@ -179,7 +171,7 @@ impl Database {
     pub fn flush(&self) -> Result<()> {
         let writer = self.shared.writable()?;
         let newest = self.shared.newest().version;
-        if writer.unlogged {
+        if writer.is_unlogged() {
             return self.checkpoint_by(writer);
         }
         drop(writer);
@@ -216,6 +208,16 @@ impl Database {
         Ok(due)
     }
 
+    /// Merges a few nodes' worth of what was committed into the trees, in time that the host does not need for anything else; tells whether there is more.
+    /// Reads of what is merged look into the tree only, and the memory goes back to the cache. What would be written many times over now is left for the
+    /// commits to come.
+    ///
+    /// # Errors
+    /// Storage errors and corruption: nothing is lost, and a later commit tries again.
+    pub fn merge_slice(&self) -> Result<bool> {
+        self.shared.writable()?.merge_idle(&self.shared)
+    }
+
     /// Writes everything committed so far to the data file, so that the log is not needed to recover it.
     ///
     /// # Errors
@@ -227,12 +229,10 @@ impl Database {
     }
 
     fn checkpoint_by(&self, mut writer: MutexGuard<'_, Writer>) -> Result<()> {
-        let mut state = (*self.shared.newest()).clone();
-        if writer.durable.version == state.version {
+        if writer.durable.version == self.shared.newest().version {
             return Ok(());
         }
-        let mut draft = Draft::new(state.version);
-        writer.checkpoint(&self.shared, &mut state, &mut draft)
+        writer.checkpoint_newest(&self.shared, false)
     }
 
     /// Commit sequence number of the newest commit, 0 for a new database.
@@ -244,7 +244,7 @@ impl Database {
     /// All collections in the order of their names.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {
-        self.shared.current().infos()
+        self.shared.current().infos(&self.shared.pager)
     }
 
     /// Checks what can be said about a record without looking at the database: the collection's name and the lengths of key and value. A

@@ -12,7 +12,7 @@ use crate::node::{Child, Limits};
 use crate::pages::DATA_FILE;
 use crate::pages::{Found, Pager, Space, Superblock, probe_root, read_all};
 use crate::range::{Direction, KeyRange};
-use crate::state::Collections;
+use crate::small_map::SmallMap;
 use crate::state::{Collection, Config, Shared, Version, Writer};
 use crate::storage::{Storage, StorageFile, Watch};
 use crate::transaction::apply_log;
@@ -298,8 +298,8 @@ fn continue_log(
     Ok(())
 }
 
-fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<Collections> {
-    let mut collections = Collections::default();
+fn read_catalog(pager: &Pager, root: Option<Child>) -> Result<SmallMap<String, Collection>> {
+    let mut collections = SmallMap::default();
     let mut cursor = TreeCursor::new(root, 0, &KeyRange::all(), Direction::Forward);
     let mut bytes = Vec::new();
     while cursor.advance(pager)? {

@@ -33,9 +33,9 @@ pub struct Stats {
     pub cache_hits: u64,
     /// Pages that had to be read.
     pub cache_misses: u64,
-    /// Clean pages in memory.
+    /// Pages in memory.
     pub cache_bytes: u64,
-    /// Changed pages in memory that no checkpoint has written yet.
+    /// Memory of changes that are not merged into the trees yet.
     pub dirty_bytes: u64,
     /// Living snapshots.
     pub snapshots: u64,
@@ -79,7 +79,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         version: current.version,
         durable_version: shared.flush.durable_version(),
         collections: visible().count() as u64,
-        entries: visible().map(|(_, collection)| collection.count()).sum(),
+        entries: visible().map(|(_, collection)| collection.count(&shared.pager)).sum(),
         file_bytes: writer.space.free.end() * unit_bytes,
         free_bytes: writer.space.free.free_units() * unit_bytes,
         kept_bytes: writer.space.kept().map(|extent| extent.units).sum::<u64>() * unit_bytes,
@@ -88,7 +88,7 @@ pub(super) fn collect(shared: &Shared) -> Stats {
         cache_hits: pager.hits.sum(),
         cache_misses: pager.misses.load(Ordering::Relaxed),
         cache_bytes: pager.clean_bytes() as u64,
-        dirty_bytes: pager.dirty_bytes() as u64,
+        dirty_bytes: current.memory_bytes() as u64,
         snapshots,
         oldest_snapshot,
         checkpoints: writer.checkpoints,

@@ -219,6 +219,15 @@ impl GroupFlush {
         }
     }
 
+    /// Returns when everything that was handed to the log is durable.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub(crate) fn flush_appended(&self, data: &dyn StorageFile) -> Result<()> {
+        let appended = self.lock().appended.version;
+        self.wait(appended, data)
+    }
+
     /// Flushes `file` while no other flush runs: of two at the same time a system may tell only one that writes were lost, and both may
     /// have needed them (I10). After a failure nothing is flushed any more.
     pub(crate) fn flush_alone(&self, file: &dyn StorageFile) -> Result<()> {

@@ -3,7 +3,7 @@
 //! ```text
 //! half h begins at byte h * half_bytes: two copies of its header, 512 bytes each, then records (see `record`)
 //!   0  [8]  magic "MANGRLOG"
-//!   8  u16  format version, 2
+//!   8  u16  format version, 3
 //!  10  u8   half; 11 u8 0
 //!  12  u32  offset in the other half at which its last record ended
 //!  16  u128 database id
@@ -42,7 +42,7 @@ use record::RecordInfo;
 /// Name of the log's file.
 pub(crate) const LOG_FILE: &str = "log";
 const MAGIC: [u8; 8] = *b"MANGRLOG";
-const FORMAT_VERSION: u16 = 2;
+const FORMAT_VERSION: u16 = 3;
 const COPY_BYTES: usize = 512;
 /// At most so many zeros are written behind a record.
 const MAX_AHEAD_BYTES: u64 = 1 << 20;
@@ -230,11 +230,14 @@ impl Log {
         self.at.offset as usize + record::record_len(len) <= self.half_bytes as usize
     }
 
-    /// Bytes until a checkpoint is due; `None` while less than half of what comes before that is used.
-    pub(crate) fn room_when_half_used(&self) -> Option<usize> {
-        let due = self.half_bytes as usize / 4 * 3;
-        let used = self.at.offset as usize;
-        (used > due / 2).then(|| due.saturating_sub(used))
+    /// How much of this half is used, in thousandths of where a record of any length may no longer fit.
+    pub(crate) fn fill(&self) -> usize {
+        let end = self.half_bytes as usize - record::record_len(self.max_payload());
+        if self.unbegun {
+            0
+        } else {
+            self.at.offset as usize * 1000 / end
+        }
     }
 
     fn start_of_half(&self) -> u64 {
@@ -337,19 +340,29 @@ impl Log {
         self.file.write_at(at, &self.buffer)
     }
 
-    /// A checkpoint whose superblock names [`position`](Self::position) is durable: goes to the other half if this one is half full and
-    /// the checkpoint before, which named `older`, needs no record of the other (invariant I16).
-    pub(crate) fn checkpointed(&mut self, generation: u64, older: &Position) {
+    /// A checkpoint is durable.
+    pub(crate) fn checkpointed(&mut self) {
         self.checkpoint_first = false;
         if self.allocated == u64::MAX {
             self.allocated = self.file.len().unwrap_or(0);
         }
-        let other_is_free = older.salt == self.at.salt || *older == self.came_from;
-        if other_is_free && self.at.offset > self.half_bytes / 2 {
-            self.came_from = self.at;
-            self.unbegun = true;
-            self.at = Position::first(1 - self.at.half, mix(self.at.salt, self.session, generation));
-        }
+    }
+
+    /// Whether so much of this half is used that the log should go on in the other one.
+    pub(crate) fn should_switch(&self) -> bool {
+        !self.unbegun && self.at.offset > self.half_bytes / 4
+    }
+
+    /// Whether a superblock that names `position` needs no record of the other half.
+    pub(crate) fn needs_only_this_half(&self, position: &Position) -> bool {
+        position.salt == self.at.salt || *position == self.came_from
+    }
+
+    /// Goes on in the other half, of which neither superblock needs a record (invariant I16). `generation` is that of the newest.
+    pub(crate) fn switch(&mut self, generation: u64) {
+        self.came_from = self.at;
+        self.unbegun = true;
+        self.at = Position::first(1 - self.at.half, mix(self.at.salt, self.session, generation));
     }
 
     /// The position that a superblock names when the log may be emptied: nothing written before counts from there on.
@@ -387,7 +400,7 @@ mod tests {
             base_version: 8,
         };
         let bytes = header.encode();
-        assert_eq!(&bytes[..16], b"MANGRLOG\x02\0\x01\0\0\x04\0\0");
+        assert_eq!(&bytes[..16], b"MANGRLOG\x03\0\x01\0\0\x04\0\0");
         assert_eq!(&bytes[32..36], [4, 3, 2, 1]);
         assert_eq!(HalfHeader::decode(&bytes), Some(header));
         for bit in 0..COPY_BYTES * 8 {

@@ -274,7 +274,7 @@ mod tests {
         let reference = BlockRef {
             unit: 9,
             units: 2,
-            crc: 3,
+            checksum: 3,
             raw_len: 4,
         };
         vec![

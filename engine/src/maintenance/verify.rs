@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::node::Child;
-use crate::pages::{Extent, Superblock, by_address};
+use crate::node::{Child, LeafCell};
+use crate::pages::{Extent, Pager, Superblock, by_address};
 use crate::snapshot::Snapshot;
-use crate::state::{Shared, Version, Writer, expiry};
-use crate::tree::read;
+use crate::state::{Merging, Shared, Version, Writer, expiry};
+use crate::tree::value;
 use crate::tree::walk::{Visit, Walk};
 
 /// What a node or a value counts at least.
@@ -57,7 +57,7 @@ pub(super) fn verify(
     let newest: Arc<Version> = shared.newest();
     let mut report = VerifyReport::default();
     let mut extents = bookkeeping(shared, &writer, &mut report);
-    let total_entries = total_entries(&newest);
+    let total_entries = total_entries(&shared.pager, &newest);
     for (name, root, id) in trees(&newest) {
         let mut walk = Walk::new(Visit::All, &root, id);
         while !walk.is_at_end() {
@@ -73,7 +73,8 @@ pub(super) fn verify(
         }
         add(&mut report, walk, &mut extents, &name);
     }
-    forget_hidden(&newest, &mut report);
+    add_memory(&shared.pager, &newest, &mut report, &mut extents);
+    forget_hidden(&shared.pager, &newest, &mut report);
     // Unreadable subtrees hide their blocks, so the sum only means something when all of them could be read.
     if report.problems.is_empty() {
         check_coverage(&writer, extents, &mut report.problems);
@@ -110,10 +111,10 @@ impl Snapshot {
     /// Verifies this state in slices. The space that it takes is kept until the verification is dropped.
     #[must_use]
     pub fn verification(self) -> Verification {
-        let (_, version) = self.parts();
+        let (shared, version) = self.parts();
         let mut trees = trees(version);
         trees.reverse();
-        let total_entries = total_entries(version);
+        let total_entries = total_entries(&shared.pager, version);
         Verification {
             snapshot: self,
             trees,
@@ -138,7 +139,8 @@ impl Verification {
         while done < bytes.max(1) {
             let Some(walk) = &mut self.walk else {
                 let Some((_, root, id)) = self.trees.last() else {
-                    forget_hidden(version, &mut self.report);
+                    add_memory(&shared.pager, version, &mut self.report, &mut Vec::new());
+                    forget_hidden(&shared.pager, version, &mut self.report);
                     if self.report.problems.is_empty() {
                         check_file(shared, &mut self.report);
                     }
@@ -203,10 +205,12 @@ fn check_file(shared: &Shared, report: &mut VerifyReport) {
     let mut extents = bookkeeping(shared, &writer, &mut found);
     report.blocks += found.blocks;
     report.nodes += found.nodes;
-    for (name, root, id) in trees(&shared.newest()) {
+    let newest = shared.newest();
+    for (name, root, id) in trees(&newest) {
         let walk = Walk::new(Visit::Extents, &root, id).run(&shared.pager, None);
         add(&mut found, walk, &mut extents, &name);
     }
+    add_memory(&shared.pager, &newest, &mut found, &mut extents);
     if found.problems.is_empty() {
         check_coverage(&writer, extents, &mut found.problems);
     }
@@ -216,6 +220,7 @@ fn check_file(shared: &Shared, report: &mut VerifyReport) {
 /// Extents of what no collection reaches: kept, free, and what says so. Checks the catalog.
 fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> Vec<Extent> {
     let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.iter()).collect();
+    extents.extend(writer.merging.iter().flat_map(Merging::taken));
     if let Some(root) = &writer.superblock.catalog {
         let walk = Walk::new(Visit::All, root, 0).run(&shared.pager, None);
         add(report, walk, &mut extents, "catalog");
@@ -231,6 +236,30 @@ fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> V
     extents
 }
 
+/// Takes the memtables into account: the records that they add, and the blocks of values that only they refer to.
+fn add_memory(pages: &Pager, version: &Version, report: &mut VerifyReport, extents: &mut Vec<Extent>) {
+    for (name, collection) in &version.collections {
+        let in_tree = collection.root.map_or(0, |root| root.count);
+        report.entries = (report.entries + collection.count(pages)).saturating_sub(in_tree);
+        let mut layers = collection.layers.clone();
+        layers.absorb();
+        for memtable in layers.all() {
+            for entry in memtable.entries() {
+                let Some(cell) = entry.payload.map(LeafCell::decode) else {
+                    continue;
+                };
+                match value::references(&pages.blocks, collection.id, &cell) {
+                    Ok(references) => extents.extend(references.iter().map(|reference| Extent {
+                        start: reference.unit,
+                        units: u64::from(reference.units),
+                    })),
+                    Err(error) => report.problems.push(error.in_collection(name)),
+                }
+            }
+        }
+    }
+}
+
 /// Name, root and id of every collection that has records.
 fn trees(version: &Version) -> Vec<(String, Child, u32)> {
     let collections = version.collections.iter();
@@ -238,24 +267,37 @@ fn trees(version: &Version) -> Vec<(String, Child, u32)> {
     filled.collect()
 }
 
-fn total_entries(version: &Version) -> u64 {
-    version.collections.values().map(crate::state::Collection::count).sum()
+fn total_entries(pages: &Pager, version: &Version) -> u64 {
+    version
+        .collections
+        .values()
+        .map(|collection| collection.count(pages))
+        .sum()
 }
 
 /// What is in the engine's own collections is no entry of the user's.
-fn forget_hidden(version: &Version, report: &mut VerifyReport) {
+fn forget_hidden(pages: &Pager, version: &Version, report: &mut VerifyReport) {
     for (name, collection) in &version.collections {
         if name.starts_with(expiry::HIDDEN) {
-            report.entries = report.entries.saturating_sub(collection.count());
+            report.entries = report.entries.saturating_sub(collection.count(pages));
         }
     }
 }
 
 fn step(shared: &Shared, version: &Version, id: u32, walk: &mut Walk) {
     let hints = version.collections.get(&expiry::hints_of(id));
+    let layers = version
+        .collections
+        .values()
+        .find(|collection| collection.id == id)
+        .map(|collection| &collection.layers);
     let has_hint = |expires, key: &[u8]| {
+        // A record that a memtable replaces or removes may have lost its hint.
+        if layers.is_some_and(|layers| layers.get(key).is_some()) {
+            return Ok(true);
+        }
         let hint = expiry::hint(expires, key);
-        let found = hints.map(|hints| read::find(&shared.pager, hints.root.as_ref(), hints.id, &hint));
+        let found = hints.map(|hints| hints.records(&shared.pager).find(&hint));
         Ok(found.transpose()?.flatten().is_some())
     };
     walk.step(&shared.pager, (hints.is_some()).then_some(&has_hint));

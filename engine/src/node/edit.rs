@@ -4,17 +4,6 @@ use super::{Child, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
 use crate::block::Pointer;
 
 impl Node {
-    /// Whether a cell can be put at `index`, in place of the one that is there or before it.
-    pub(crate) fn has_room(&self, index: usize, replace: bool, key: &[u8], payload: &[u8]) -> bool {
-        let room = self.gap() + self.garbage();
-        if !replace {
-            return room >= SLOT_BYTES + (key.len() - self.prefix_len()) + payload.len();
-        }
-        let old_len = self.payload(index).len();
-        let suffix_len = self.slot(index).suffix_len;
-        payload.len() <= old_len || room + suffix_len + old_len >= suffix_len + payload.len()
-    }
-
     /// Inserts a cell before position `index`; `false` if there is no room. `key` must lie inside the fences.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) -> bool {
         let is_first_child = index == 0 && !self.is_leaf();
@@ -73,14 +62,6 @@ impl Node {
         let moved = Slot { offset, ..slot };
         self.bytes[at..at + SLOT_BYTES].copy_from_slice(&moved.encode());
         true
-    }
-
-    /// Removes cell `index`.
-    pub(crate) fn remove(&mut self, index: usize) {
-        let stored_suffix = self.slot(index).suffix_len;
-        let dead = stored_suffix + self.payload(index).len();
-        self.remove_slot(HEADER_BYTES + index * SLOT_BYTES);
-        self.put_u16(6, self.garbage() + dead);
     }
 
     /// Points child `index` elsewhere.

@@ -34,7 +34,6 @@ mod edit;
 mod limits;
 mod links;
 mod search;
-pub(crate) mod split;
 mod validate;
 
 pub(crate) use cell::{Child, LeafCell, ValuePlace};
@@ -48,20 +47,18 @@ const HEAD_BYTES: usize = 4;
 const FLAG_UPPER: u8 = 1;
 const FLAG_OVERFLOW: u8 = 2;
 
-/// One page in memory. `stamp` is the version that created it; it is not stored.
+/// One page in memory.
 #[derive(Clone)]
 pub(crate) struct Node {
     bytes: Vec<u8>,
-    pub(crate) stamp: u64,
     links: Links,
 }
 
 impl Node {
     /// An empty node for the keys `lower <= key < upper`.
-    pub(crate) fn new(capacity: usize, level: u8, lower: &[u8], upper: Option<&[u8]>, stamp: u64) -> Self {
+    pub(crate) fn new(capacity: usize, level: u8, lower: &[u8], upper: Option<&[u8]>) -> Self {
         let mut node = Self {
             bytes: vec![0; capacity],
-            stamp,
             links: Links::default(),
         };
         node.bytes[0] = level;
@@ -80,13 +77,12 @@ impl Node {
     pub(crate) fn from_image(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
-            stamp: 0,
             links: Links::default(),
         }
     }
 
-    /// A copy with room up to `capacity` bytes, to be changed by the version `stamp`.
-    pub(crate) fn writable_copy(&self, capacity: usize, stamp: u64) -> Self {
+    /// A copy with room up to `capacity` bytes, to be changed.
+    pub(crate) fn writable_copy(&self, capacity: usize) -> Self {
         let mut bytes = vec![0; capacity.max(self.bytes.len())];
         let (front, heap) = self.image();
         bytes[..front.len()].copy_from_slice(front);
@@ -94,7 +90,6 @@ impl Node {
         bytes[heap_at..].copy_from_slice(heap);
         Self {
             bytes,
-            stamp,
             links: Links::default(),
         }
     }
@@ -237,6 +232,12 @@ impl Node {
     #[inline]
     pub(crate) fn inline_value(&self, index: usize) -> Option<(&[u8], u64)> {
         cell::inline_value(self.cell(index).1)
+    }
+
+    /// As [`inline_value`](Self::inline_value), of a payload by itself.
+    #[inline]
+    pub(crate) fn inline_value_of(payload: &[u8]) -> Option<&[u8]> {
+        Some(cell::inline_value(payload)?.0)
     }
 
     /// As [`inline_value`](Self::inline_value), where it is known where the payload begins.
@@ -390,7 +391,15 @@ fn head_of(suffix: &[u8]) -> u32 {
 
 /// Length of the longest common prefix.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    let mut len = 0;
+    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
+        if a != b {
+            break;
+        }
+        len += 8;
+    }
+    let rest = a[len..].iter().zip(&b[len..]);
+    len + rest.take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

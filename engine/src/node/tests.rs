@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use super::split::{Pattern, cells_of, distribute, merge, merged_bytes};
 use super::*;
 
 fn payload(value: &[u8]) -> Vec<u8> {
@@ -12,7 +11,7 @@ fn payload(value: &[u8]) -> Vec<u8> {
 }
 
 fn leaf(entries: &[(&[u8], &[u8])]) -> Node {
-    let mut node = Node::new(1024, 0, b"", None, 1);
+    let mut node = Node::new(1024, 0, b"", None);
     for (key, value) in entries {
         let (index, found) = node.lower_bound(key);
         assert!(!found);
@@ -23,7 +22,7 @@ fn leaf(entries: &[(&[u8], &[u8])]) -> Node {
 
 #[test]
 fn image_has_golden_bytes() {
-    let mut node = Node::new(64, 0, b"ab", Some(b"ac"), 1);
+    let mut node = Node::new(64, 0, b"ab", Some(b"ac"));
     assert!(node.insert(0, b"abX", &payload(b"v")));
     let (front, heap) = node.image();
     assert_eq!(
@@ -51,38 +50,29 @@ fn trimmed_images_read_back() {
     let read = Node::from_image([front, heap].concat());
     read.validate(&Limits::NONE).unwrap();
     assert_eq!(read.key(1), b"two");
-    let mut copy = read.writable_copy(1024, 7);
+    let mut copy = read.writable_copy(1024);
     assert!(copy.insert(2, b"x", &payload(&[9; 500])));
     copy.validate(&Limits::NONE).unwrap();
 }
 
 proptest! {
-    /// Inserts, replacements and removals keep the node equal to a sorted map and valid; a split and a merge keep all cells.
+    /// Inserts and replacements keep the node equal to a sorted map and valid.
     #[test]
     fn node_behaves_like_a_sorted_map(ops in prop::collection::vec(
-        (prop::collection::vec(0u8..4, 0..6), prop::option::weighted(0.7, prop::collection::vec(any::<u8>(), 0..24))), 1..80)
+        (prop::collection::vec(0u8..4, 0..6), prop::collection::vec(any::<u8>(), 0..24)), 1..80)
     ) {
-        let mut node = Node::new(512, 0, b"", None, 1);
+        let mut node = Node::new(512, 0, b"", None);
         let mut model = std::collections::BTreeMap::new();
         for (key, value) in ops {
             let (index, found) = node.lower_bound(&key);
             prop_assert_eq!(found, model.contains_key(&key));
-            match value {
-                Some(value) => {
-                    let stored = if found {
-                        node.replace_payload(index, &payload(&value))
-                    } else {
-                        node.insert(index, &key, &payload(&value))
-                    };
-                    if stored {
-                        model.insert(key, value);
-                    }
-                }
-                None if found => {
-                    node.remove(index);
-                    model.remove(&key);
-                }
-                None => {}
+            let stored = if found {
+                node.replace_payload(index, &payload(&value))
+            } else {
+                node.insert(index, &key, &payload(&value))
+            };
+            if stored {
+                model.insert(key, value);
             }
             prop_assert!(node.validate(&Limits::NONE).is_ok());
             prop_assert_eq!(node.len(), model.len());
@@ -90,22 +80,6 @@ proptest! {
         for (index, (key, value)) in model.iter().enumerate() {
             prop_assert_eq!(&node.key(index), key);
             prop_assert_eq!(node.record(index), LeafCell::inline(value));
-        }
-        if model.len() > 1 {
-            let parts = distribute(&cells_of(&node), &node, Pattern::Middle, 300, 2);
-            let mut total = 0;
-            for part in &parts {
-                prop_assert!(part.validate(&Limits::NONE).is_ok());
-                total += part.len();
-            }
-            prop_assert_eq!(total, model.len());
-            if parts.len() == 2 {
-                let bytes = merged_bytes(&parts[0], &parts[1]);
-                let merged = merge(&parts[0], &parts[1], bytes.max(HEADER_BYTES), 3);
-                prop_assert!(merged.validate(&Limits::NONE).is_ok());
-                prop_assert_eq!(merged.used_bytes(), bytes);
-                prop_assert_eq!(merged.len(), model.len());
-            }
         }
     }
 

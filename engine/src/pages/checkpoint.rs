@@ -19,10 +19,8 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// The file is cut when at least this many bytes and an eighth of it are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
 
-/// A dirty page that has its block now.
+/// A page of a draft that has its block now.
 pub(crate) struct Written {
-    pub number: u64,
-    pub stamp: u64,
     pub reference: BlockRef,
     pub node: Arc<Node>,
 }
@@ -102,28 +100,16 @@ impl<'a> BlockWriter<'a> {
         } else {
             self.write_block(info, &node.numbered_image(&block_number))?
         };
-        let stamp = node.stamp;
-        self.written.push(Written {
-            number,
-            stamp,
-            reference,
-            node,
-        });
+        self.written.push(Written { reference, node });
         Ok(Child {
             pointer: Pointer::Disk(reference),
             ..root
         })
     }
 
-    /// A page that is in the draft or dirty.
-    pub(crate) fn dirty(&self, number: u64) -> Option<Arc<Node>> {
-        let own = self.draft.get(number).cloned();
-        own.or_else(|| self.pager.dirty_page(number))
-    }
-
     fn dirty_page(&self, number: u64) -> Arc<Node> {
-        self.dirty(number)
-            .expect("I3: a dirty page lives until a checkpoint has written it")
+        let own = self.draft.get(number).cloned();
+        own.expect("I3: a page lives in its draft until a checkpoint has written it")
     }
 
     fn write_block(&mut self, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
@@ -139,20 +125,23 @@ impl<'a> BlockWriter<'a> {
         self.buffer.flush(&self.pager.blocks)
     }
 
-    /// Writes the free map: what is free once this checkpoint is durable, and `leaving`, which the checkpoint before it still reaches.
+    /// Writes the free map: what is free once this checkpoint is durable, with what only later versions reach, `coming`, and what the checkpoint
+    /// before it still reaches, `leaving`.
     pub(crate) fn write_free_map(
         &mut self,
         quarantine: &VecDeque<Quarantine>,
+        coming: &[Extent],
         leaving: &[Extent],
     ) -> Result<Option<BlockRef>> {
         let older = quarantine.iter().map(|group| group.extents.len()).sum::<usize>();
-        if self.free.len() + older + leaving.len() == 0 {
+        if self.free.len() + older + coming.len() + leaving.len() == 0 {
             return Ok(None);
         }
         let leaving = sorted(leaving.to_vec());
         let encode = |free: &FreeExtents| {
-            let groups = quarantine.iter().flat_map(|group| &group.extents).copied();
-            free_map::encode(&sorted(free.iter().chain(groups).collect()), &leaving)
+            let groups = quarantine.iter().flat_map(|group| &group.extents);
+            let unreached = groups.chain(coming).copied();
+            free_map::encode(&sorted(free.iter().chain(unreached).collect()), &leaving)
         };
         // The block's own extent is taken before the final list is made, so that the list does not change under it.
         let most = encode(self.free).len() + free_map::MAX_GROWTH;

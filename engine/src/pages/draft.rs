@@ -8,36 +8,15 @@ use rustc_hash::FxHashMap;
 use super::Extent;
 use crate::block::{BlockRef, Pointer};
 use crate::node::Node;
-use crate::node::split::PackedCells;
-
-/// One step of a descent: a page of the draft and the child that was taken.
-#[derive(Clone, Copy)]
-pub(crate) struct Step {
-    pub number: u64,
-    pub index: usize,
-}
-
-/// A page that a commit replaced: snapshots with versions `stamp..=last` may still need it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RetiredPage {
-    pub number: u64,
-    pub stamp: u64,
-}
 
 /// The private changes of a transaction. Dropping it forgets them; only `allocated` has to be given back.
 #[derive(Default)]
 pub(crate) struct Draft {
     pub pages: FxHashMap<u64, Arc<Node>>,
-    /// Version that the pages belong to.
-    pub stamp: u64,
-    /// Buffers that are kept from change to change.
-    pub path: Vec<Step>,
+    /// A buffer that is kept from change to change.
     pub payload: Vec<u8>,
-    pub cells: PackedCells,
     /// Version of the commit that its new records belong to.
     pub version: u64,
-    /// Published dirty pages that this transaction replaced.
-    pub retired_pages: Vec<RetiredPage>,
     /// Blocks that this transaction made unreachable.
     pub retired_extents: Vec<Extent>,
     /// Extents written for out-of-line values.
@@ -51,10 +30,9 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    pub(crate) fn new(stamp: u64) -> Self {
+    pub(crate) fn new(version: u64) -> Self {
         Self {
-            stamp,
-            version: stamp,
+            version,
             ..Self::default()
         }
     }
@@ -62,14 +40,6 @@ impl Draft {
     pub(crate) fn insert(&mut self, number: u64, node: Node) {
         self.bytes += node.memory_bytes();
         self.pages.insert(number, Arc::new(node));
-    }
-
-    /// Puts another node in place of a page of this draft.
-    pub(crate) fn replace(&mut self, number: u64, node: Node) {
-        self.bytes += node.memory_bytes();
-        if let Some(old) = self.pages.insert(number, Arc::new(node)) {
-            self.bytes -= old.memory_bytes();
-        }
     }
 
     pub(crate) fn get(&self, number: u64) -> Option<&Arc<Node>> {
@@ -94,6 +64,12 @@ impl Draft {
         }
     }
 
+    /// Extents that were taken for this draft.
+    pub(crate) fn unpublished(&self) -> impl Iterator<Item = Extent> + '_ {
+        let spilled = self.spilled.iter().map(|(&start, &units)| Extent { start, units });
+        self.allocated.iter().chain(&self.released).copied().chain(spilled)
+    }
+
     /// Extents that nothing refers to if this draft is dropped.
     pub(crate) fn take_unpublished(&mut self) -> Vec<Extent> {
         let mut extents = std::mem::take(&mut self.allocated);
@@ -103,18 +79,13 @@ impl Draft {
         extents
     }
 
-    /// Takes note that the tree no longer uses the page at `pointer`, whose content is `node`.
-    pub(crate) fn retire(&mut self, pointer: &Pointer, node: &Node) {
+    /// Takes note that the tree no longer uses the page at `pointer`.
+    pub(crate) fn retire(&mut self, pointer: &Pointer) {
         match pointer {
             Pointer::Disk(reference) => self.retire_block(reference),
             Pointer::Memory(number) => {
                 if let Some(own) = self.pages.remove(number) {
                     self.bytes -= own.memory_bytes();
-                } else {
-                    self.retired_pages.push(RetiredPage {
-                        number: *number,
-                        stamp: node.stamp,
-                    });
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::block::BlockRef;
 use crate::error::{Error, Result};
 
 /// A run of allocation units.
@@ -10,6 +11,16 @@ use crate::error::{Error, Result};
 pub(crate) struct Extent {
     pub start: u64,
     pub units: u64,
+}
+
+impl Extent {
+    /// The units of a block.
+    pub(crate) fn of(reference: &BlockRef) -> Self {
+        Self {
+            start: reference.unit,
+            units: u64::from(reference.units),
+        }
+    }
 }
 
 /// Free extents by address and by size class.

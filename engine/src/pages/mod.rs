@@ -16,7 +16,7 @@ pub(crate) use checkpoint::{
     BlockWriter, Failure, WRITE_BYTES, Written, by_address, cut_tail, cut_whole_tail, probe_root, seal,
 };
 pub(crate) use copies::{Copies, read_copies};
-pub(crate) use draft::{Draft, RetiredPage, Step};
+pub(crate) use draft::Draft;
 pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
 pub(crate) use space::{Age, Quarantine, Space};
 pub(crate) use superblock::{AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Found, SLOT_BYTES, Superblock, is_ours, read_all};

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use rustc_hash::FxHashSet;
-
 use super::{Extent, FreeExtents, Pager, Superblock, free_map};
 use crate::block::{self, Kind};
 use crate::error::{Error, Result};
@@ -31,12 +29,21 @@ pub(crate) struct Quarantine {
 pub(crate) struct Space {
     pub free: FreeExtents,
     pub quarantine: VecDeque<Quarantine>,
-    /// Made unreachable since the last checkpoint, which still reaches them.
+    /// Made unreachable since the last checkpoint, which still reaches them, or since the version that the next one writes was frozen.
     retired: Vec<Extent>,
-    /// Starts of the blocks of pages that were written since the last checkpoint: no superblock reaches them.
-    ahead: FxHashSet<u64>,
-    /// Those of them that the newest version does not reach either.
-    retired_ahead: Vec<Extent>,
+    /// While a frozen version waits for its checkpoint.
+    frozen: Option<FrozenSpace>,
+    /// Taken by the transaction that is running.
+    pub in_flight: Vec<Extent>,
+}
+
+/// What tells the space of a frozen version from that of the newest one.
+#[derive(Debug, Default)]
+struct FrozenSpace {
+    /// Made unreachable between the last checkpoint and the frozen version.
+    retired: Vec<Extent>,
+    /// Taken by later commits: the frozen version does not reach them.
+    taken: Vec<Extent>,
 }
 
 impl Space {
@@ -46,8 +53,8 @@ impl Space {
             free: FreeExtents::new(superblock.file_units),
             quarantine: VecDeque::new(),
             retired: Vec::new(),
-            ahead: FxHashSet::default(),
-            retired_ahead: Vec::new(),
+            frozen: None,
+            in_flight: Vec::new(),
         };
         if let Some(reference) = &superblock.free_map {
             let bytes = pager.blocks.read(reference, &[Kind::FreeMap], 0)?;
@@ -79,40 +86,55 @@ impl Space {
 
     /// Extents that were made unreachable since the last checkpoint.
     pub(crate) fn retired(&self) -> impl Iterator<Item = &Extent> {
-        self.retired.iter().chain(&self.retired_ahead)
+        let before = self.frozen.iter().flat_map(|frozen| &frozen.retired);
+        before.chain(&self.retired)
     }
 
-    /// Takes note of blocks of pages that were written before the checkpoint that needs them.
-    pub(crate) fn written_ahead(&mut self, extents: &[Extent]) {
-        self.ahead.extend(extents.iter().map(|extent| extent.start));
+    /// What the version of the next checkpoint no longer reaches, and what it does not reach yet. What a partial one reaches in place of the frozen
+    /// version stays.
+    pub(crate) fn around_checkpoint(&self, is_partial: bool) -> (Vec<Extent>, Vec<Extent>) {
+        let (left, taken) = match &self.frozen {
+            Some(frozen) if is_partial => ([].as_slice(), frozen.taken.as_slice()),
+            Some(frozen) => (frozen.retired.as_slice(), frozen.taken.as_slice()),
+            None => (self.retired.as_slice(), [].as_slice()),
+        };
+        (left.to_vec(), taken.iter().chain(&self.in_flight).copied().collect())
     }
 
-    /// Takes note of extents that the version that is about to be published no longer reaches.
-    pub(crate) fn retire(&mut self, extents: impl Iterator<Item = Extent>) {
-        for extent in extents {
-            if self.ahead.remove(&extent.start) {
-                self.retired_ahead.push(extent);
-            } else {
-                self.retired.push(extent);
-            }
+    /// Units that are neither free nor kept.
+    pub(crate) fn used_units(&self) -> u64 {
+        let kept: u64 = self.kept().map(|extent| extent.units).sum();
+        self.free.end() - self.free.free_units() - kept
+    }
+
+    /// The next checkpoint is of the newest version, which others follow before it is durable.
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = Some(FrozenSpace {
+            retired: std::mem::take(&mut self.retired),
+            taken: Vec::new(),
+        });
+    }
+
+    /// No version is frozen any more.
+    pub(crate) fn thaw(&mut self) {
+        if let Some(frozen) = self.frozen.take() {
+            self.retired.extend(frozen.retired);
         }
     }
 
-    /// Frees blocks that were written ahead and given up again before any superblock named them: without that, pages that change often would be
-    /// written to new places until the next checkpoint. Only while nobody can see another version than the newest.
-    pub(crate) fn release_ahead(&mut self, pager: &Pager) {
-        for extent in self.retired_ahead.drain(..) {
-            pager.remove(block::PageId::disk(extent.start));
-            let freed = self.free.free(extent);
-            debug_assert!(freed.is_ok(), "an extent that was allocated can be freed");
+    /// Takes note of extents that the version that is about to be published reaches first, and of those it no longer reaches.
+    pub(crate) fn commit(&mut self, taken: impl Iterator<Item = Extent>, retired: impl Iterator<Item = Extent>) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.taken.extend(taken);
         }
+        self.retired.extend(retired);
     }
 
     /// A checkpoint is durable; what was retired before it is in quarantine now.
-    pub(crate) fn checkpointed(&mut self, quarantine: Quarantine) {
-        self.retired.clear();
-        self.ahead.clear();
-        self.retired_ahead.clear();
+    pub(crate) fn checkpointed(&mut self, quarantine: Quarantine, is_partial: bool) {
+        if !is_partial && self.frozen.take().is_none() {
+            self.retired.clear();
+        }
         self.quarantine.push_back(quarantine);
     }
 

@@ -4,8 +4,7 @@ use super::Snapshot;
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
 use crate::state::CLIENTS;
-use crate::tree::cursor::TreeCursor;
-use crate::tree::{read, value};
+use crate::tree::value;
 
 impl Snapshot {
     /// What was stored last for a client by [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client). O(log n).
@@ -13,15 +12,15 @@ impl Snapshot {
     /// # Errors
     /// Storage errors and corruption.
     pub fn client(&self, client: &[u8]) -> Result<Option<Vec<u8>>> {
-        let Some((owner, root)) = self.hidden(CLIENTS) else {
+        let Some(collection) = self.hidden(CLIENTS) else {
             return Ok(None);
         };
         let (shared, _) = self.parts();
-        let Some(found) = read::find(&shared.pager, root.as_ref(), owner, client)? else {
+        let Some(found) = collection.records(&shared.pager).find(client)? else {
             return Ok(None);
         };
         let mut what = Vec::new();
-        value::read(&shared.pager.blocks, owner, &found.leaf.record(found.index), &mut what)?;
+        value::read(&shared.pager.blocks, collection.id, &found.record(), &mut what)?;
         Ok(Some(what))
     }
 
@@ -30,11 +29,11 @@ impl Snapshot {
     /// # Errors
     /// Storage errors and corruption.
     pub fn clients(&self) -> Result<Vec<Vec<u8>>> {
-        let Some((owner, root)) = self.hidden(CLIENTS) else {
+        let Some(collection) = self.hidden(CLIENTS) else {
             return Ok(Vec::new());
         };
         let (shared, _) = self.parts();
-        let mut cursor = TreeCursor::new(root, owner, &KeyRange::all(), Direction::Forward);
+        let mut cursor = collection.cursor(&KeyRange::all(), Direction::Forward);
         let mut clients = Vec::new();
         while cursor.advance(&shared.pager)? {
             clients.push(cursor.key().to_vec());

@@ -2,12 +2,12 @@
 
 use super::Tree;
 use crate::error::{Error, Result};
-use crate::tree::cursor::TreeCursor;
+use crate::memtable::LayeredCursor;
 use crate::tree::value;
 
 /// Moves over the records of a range of a snapshot.
 pub struct Cursor {
-    pub(super) inner: TreeCursor,
+    pub(super) inner: LayeredCursor,
     pub(super) tree: Tree,
     /// Expiry need not be looked at.
     pub(super) is_plain: bool,
@@ -127,7 +127,7 @@ impl Cursor {
             }
             return Ok(());
         }
-        let skipped = self.inner.skip(self.tree.pager(), count);
+        let skipped = self.inner.skip(&self.tree.records(), count);
         self.tree.named(skipped)
     }
 

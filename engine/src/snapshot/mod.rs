@@ -7,12 +7,13 @@ mod clients;
 mod cursor;
 
 use crate::error::{Error, Result};
+use crate::memtable::{Found, Records};
 use crate::node::{Child, Node};
 use crate::pages::Pager;
 use crate::range::{Direction, KeyRange};
-use crate::state::expiry::{self, Root};
-use crate::tree::cursor::TreeCursor;
-use crate::tree::read::{self, Found};
+use crate::state::Collection;
+use crate::state::expiry;
+use crate::tree::read;
 use crate::tree::{Pages, value};
 pub use cursor::Cursor;
 
@@ -48,10 +49,9 @@ impl Snapshot {
         }
     }
 
-    /// Owner and root of one of the engine's own collections.
-    pub(super) fn hidden(&self, name: &str) -> Option<(u32, Option<Child>)> {
-        let collection = self.pin.version.collections.get(name)?;
-        Some((collection.id, collection.root))
+    /// One of the engine's own collections.
+    pub(crate) fn hidden(&self, name: &str) -> Option<&Collection> {
+        self.pin.version.collections.get(name)
     }
 
     /// The database and the version.
@@ -91,11 +91,10 @@ impl Snapshot {
         Some(Tree {
             view: Arc::new(View {
                 snapshot: self.clone(),
-                root: collection.root,
+                collection: collection.clone(),
                 root_node: OnceLock::new(),
-                owner: collection.id,
                 name: name.as_str().into(),
-                hints: hints.flatten().map(|hints| (hints.id, hints.root)),
+                hints: hints.flatten().cloned(),
                 expired: OnceLock::new(),
             }),
         })
@@ -110,7 +109,7 @@ impl Snapshot {
     /// All collections in the order of their names.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {
-        self.pin.version.infos()
+        self.pin.version.infos(&self.pin.shared.pager)
     }
 }
 
@@ -122,13 +121,12 @@ pub struct Tree {
 
 struct View {
     snapshot: Snapshot,
-    root: Option<Child>,
+    collection: Collection,
     /// The root's page, once something needed it: so threads need not meet at the page table for it.
     root_node: OnceLock<Arc<Node>>,
-    owner: u32,
     name: Box<str>,
-    /// Owner and root of the tree of expiry hints.
-    hints: Option<(u32, Option<Child>)>,
+    /// The collection of expiry hints.
+    hints: Option<Collection>,
     /// Positions of the expired records, once something needed them.
     expired: OnceLock<Vec<u64>>,
 }
@@ -143,7 +141,11 @@ impl Tree {
     }
 
     fn root(&self) -> Option<&Child> {
-        self.view.root.as_ref()
+        self.view.collection.root.as_ref()
+    }
+
+    pub(super) fn records(&self) -> Records<'_, Pager> {
+        self.view.collection.records(self.pager())
     }
 
     /// The root's page if it is in memory.
@@ -166,24 +168,22 @@ impl Tree {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.view.owner
+        self.view.collection.id
     }
 
     /// The collection as it is stored: its cursors and counts include records that have expired but were not purged.
     pub(crate) fn with_expired(&self) -> Self {
         let View {
             snapshot,
-            root,
-            owner,
+            collection,
             name,
             ..
         } = &*self.view;
         Self {
             view: Arc::new(View {
                 snapshot: snapshot.clone(),
-                root: *root,
+                collection: collection.clone(),
                 root_node: OnceLock::new(),
-                owner: *owner,
                 name: name.clone(),
                 hints: None,
                 expired: OnceLock::new(),
@@ -196,37 +196,34 @@ impl Tree {
         result.map_err(|error: Error| self.shared().or_stale(error).in_collection(&self.view.name))
     }
 
-    fn find(&self, key: &[u8]) -> Result<Option<Found>> {
+    fn find(&self, key: &[u8]) -> Result<Option<Found<'_>>> {
+        if let Some(entry) = self.view.collection.layers.get(key) {
+            let found = entry.payload.map(Found::Memory);
+            return Ok(found.filter(|found| !found.record().is_expired(self.now())));
+        }
         // A key beyond the limit cannot be there; asking for it is no error.
         let Some(root) = self.root() else { return Ok(None) };
         let node = match self.root_node() {
             Some(node) => node,
-            None => &self.pager().root(root, self.view.owner)?,
+            None => &self.pager().root(root, self.id())?,
         };
-        let found = read::find_below(self.pager(), node, self.view.owner, key)?;
-        Ok(found.filter(|found| match found.leaf.inline_value(found.index) {
+        let found = read::find_below(self.pager(), node, self.id(), key)?;
+        let found = found.filter(|found| match found.leaf.inline_value(found.index) {
             Some((_, 0)) => true,
             _ => !found.leaf.record(found.index).is_expired(self.now()),
-        }))
+        });
+        Ok(found.map(Found::Leaf))
     }
 
     /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
     pub(super) fn expired(&self) -> Result<&[u64]> {
-        let Some((owner, root)) = &self.view.hints else {
+        let Some(hints) = &self.view.hints else {
             return Ok(&[]);
         };
         if let Some(positions) = self.view.expired.get() {
             return Ok(positions);
         }
-        let records = Root {
-            root: self.root(),
-            owner: self.view.owner,
-        };
-        let hints = Root {
-            root: root.as_ref(),
-            owner: *owner,
-        };
-        let positions = expiry::expired_positions(self.pager(), records, hints, self.now())?;
+        let positions = expiry::expired_positions(self.pager(), &self.view.collection, hints, self.now())?;
         Ok(self.view.expired.get_or_init(|| positions))
     }
 
@@ -247,19 +244,20 @@ impl Tree {
         Ok(position)
     }
 
-    fn value_of(&self, found: &Found, into: &mut Vec<u8>) -> Result<()> {
-        if let Some((value, _)) = found.leaf.inline_value(found.index) {
+    fn value_of(&self, found: &Found<'_>, into: &mut Vec<u8>) -> Result<()> {
+        if let Found::Leaf(found) = found
+            && let Some((value, _)) = found.leaf.inline_value(found.index)
+        {
             into.extend_from_slice(value);
             return Ok(());
         }
-        let record = found.leaf.record(found.index);
-        value::read(&self.pager().blocks, self.view.owner, &record, into)
+        value::read(&self.pager().blocks, self.id(), &found.record(), into)
     }
 
     /// Number of records, O(1), and O(log n) for each record that has expired and was not purged yet.
     #[must_use]
     pub fn len(&self) -> u64 {
-        let stored = self.view.root.map_or(0, |root| root.count);
+        let stored = self.view.collection.count(self.pager());
         // Where the hints cannot be read, the reads of the records will say so.
         stored - self.expired().map_or(0, |expired| expired.len() as u64)
     }
@@ -297,7 +295,7 @@ impl Tree {
     pub fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
         self.named(self.find(key).and_then(|found| {
             let Some(found) = found else { return Ok(None) };
-            let record = found.leaf.record(found.index);
+            let record = found.record();
             let mut value = Vec::new();
             self.value_of(&found, &mut value)?;
             Ok(Some(Entry {
@@ -330,7 +328,7 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
-        let stored = read::positions(self.pager(), self.root(), self.view.owner, range);
+        let stored = self.records().positions(range);
         let visible = stored.and_then(|(from, to)| Ok((self.visible_position(from)?, self.visible_position(to)?)));
         self.named(visible)
     }
@@ -340,8 +338,8 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn rank(&self, key: &[u8]) -> Result<u64> {
-        let rank = read::rank(self.pager(), self.root(), self.view.owner, key);
-        self.named(rank.and_then(|(below, _)| self.visible_position(below)))
+        let rank = self.records().rank(key);
+        self.named(rank.and_then(|below| self.visible_position(below)))
     }
 
     /// The record at position `index` in key order, O(log n); `None` past the end.
@@ -349,14 +347,12 @@ impl Tree {
     /// # Errors
     /// Storage errors and corruption.
     pub fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let found = self
-            .stored_position(index)
-            .and_then(|index| read::at(self.pager(), self.root(), self.view.owner, index));
+        let found = self.stored_position(index).and_then(|index| self.records().at(index));
         self.named(found.and_then(|found| {
-            let Some(found) = found else { return Ok(None) };
+            let Some((key, found)) = found else { return Ok(None) };
             let mut bytes = Vec::new();
             self.value_of(&found, &mut bytes)?;
-            Ok(Some((found.leaf.key(found.index), bytes)))
+            Ok(Some((key, bytes)))
         }))
     }
 
@@ -383,7 +379,11 @@ impl Tree {
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
         Cursor {
-            inner: TreeCursor::new(self.view.root, self.view.owner, &range, direction).with_root(self.root_node()),
+            inner: self
+                .view
+                .collection
+                .cursor(&range, direction)
+                .with_root(self.root_node()),
             tree: self.clone(),
             is_plain: !self.has_hints(),
         }

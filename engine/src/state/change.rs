@@ -1,12 +1,12 @@
 //! What a commit changed, as those who follow the commits get it.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::expiry::HIDDEN;
 use crate::error::{Error, Result};
 use crate::log::{Operation, Operations};
 use crate::node::cell::get_varint;
+use crate::small_map::SmallMap;
 
 /// One change of a commit. Names are those at the time of the change.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,21 +80,19 @@ pub struct Commit {
 /// Appends the changes of a chunk.
 pub(crate) fn decode_changes(bytes: &[u8], changes: &mut Vec<Change>) -> Result<()> {
     let malformed = || Error::corrupt("a chunk of the feed is malformed");
-    let mut names = BTreeMap::new();
+    let mut names = SmallMap::default();
     let mut rest = bytes;
     let (count, taken) = get_varint(rest).ok_or_else(malformed)?;
     rest = &rest[taken..];
-    let mut table = Vec::new();
     for _ in 0..count {
         let (id, taken) = get_varint(rest).ok_or_else(malformed)?;
         let (len, more) = get_varint(&rest[taken..]).ok_or_else(malformed)?;
         let start = taken + more;
         let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len));
         let name = end.and_then(|end| rest.get(start..end)).ok_or_else(malformed)?;
-        table.push((id, String::from_utf8(name.to_vec()).map_err(|_| malformed())?));
+        names.insert(id, String::from_utf8(name.to_vec()).map_err(|_| malformed())?);
         rest = &rest[start + name.len()..];
     }
-    names.extend(table);
     for operation in Operations::new(rest) {
         if let Some(change) = to_change(&operation?, &mut names) {
             changes.push(change);
@@ -103,8 +101,8 @@ pub(crate) fn decode_changes(bytes: &[u8], changes: &mut Vec<Change>) -> Result<
     Ok(())
 }
 
-fn to_change(operation: &Operation<'_>, names: &mut BTreeMap<u64, String>) -> Option<Change> {
-    let name = |names: &BTreeMap<u64, String>, id: u32| {
+fn to_change(operation: &Operation<'_>, names: &mut SmallMap<u64, String>) -> Option<Change> {
+    let name = |names: &SmallMap<u64, String>, id: u32| {
         let name = names.get(&u64::from(id)).cloned().unwrap_or_default();
         (!name.starts_with(HIDDEN)).then_some(name)
     };

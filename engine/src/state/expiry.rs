@@ -8,10 +8,10 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::Collection;
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
-use crate::tree::cursor::TreeCursor;
-use crate::tree::{Pages, read};
+use crate::tree::Pages;
 
 /// First character of the names that no user can give.
 pub(crate) const HIDDEN: char = '\0';
@@ -30,21 +30,14 @@ pub(crate) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
     hint
 }
 
-/// A tree as readers see it.
-#[derive(Clone, Copy)]
-pub(crate) struct Root<'a> {
-    pub root: Option<&'a crate::node::Child>,
-    pub owner: u32,
-}
-
 /// The first `limit` hints that are due.
-pub(crate) fn due_hints(pages: &impl Pages, hints: Root<'_>, now: u64, limit: usize) -> Result<Vec<Vec<u8>>> {
+pub(crate) fn due_hints(pages: &impl Pages, hints: &Collection, now: u64, limit: usize) -> Result<Vec<Vec<u8>>> {
     let end = now.saturating_add(1).to_be_bytes();
     let range = KeyRange {
         lower: Bound::Unbounded,
         upper: Bound::Excluded(&end),
     };
-    let mut cursor = TreeCursor::new(hints.root.copied(), hints.owner, &range, Direction::Forward);
+    let mut cursor = hints.cursor(&range, Direction::Forward);
     let mut list = Vec::new();
     while list.len() < limit && cursor.advance(pages)? {
         list.push(cursor.key().to_vec());
@@ -53,17 +46,21 @@ pub(crate) fn due_hints(pages: &impl Pages, hints: Root<'_>, now: u64, limit: us
 }
 
 /// Positions in key order of all records that have expired but were not removed yet.
-pub(crate) fn expired_positions(pages: &impl Pages, records: Root<'_>, hints: Root<'_>, now: u64) -> Result<Vec<u64>> {
+pub(crate) fn expired_positions(
+    pages: &impl Pages,
+    records: &Collection,
+    hints: &Collection,
+    now: u64,
+) -> Result<Vec<u64>> {
     // A map puts them in order: a general sort would be a fiftieth of the WebAssembly module.
     let mut positions: BTreeMap<u64, u64> = BTreeMap::new();
     for hint in due_hints(pages, hints, now, usize::MAX)? {
-        if let Some(found) = read::find(pages, records.root, records.owner, &hint[HINT_BYTES..])?
-            && found.leaf.record(found.index).is_expired(now)
+        let records = records.records(pages);
+        let key = &hint[HINT_BYTES..];
+        if let Some(found) = records.find(key)?
+            && found.record().is_expired(now)
         {
-            positions.insert(
-                read::rank(pages, records.root, records.owner, &hint[HINT_BYTES..])?.0,
-                0,
-            );
+            positions.insert(records.rank(key)?, 0);
         }
     }
     Ok(positions.into_keys().collect())

@@ -1,13 +1,14 @@
 //! State of an open database: versions and their collections, the versions that readers pin, and the writer.
 
 mod change;
-mod collections;
 mod entry;
 pub(crate) mod expiry;
 pub(crate) mod feed;
 mod history;
+mod merging;
 mod published;
 mod room;
+mod settle;
 mod shared;
 mod stale;
 mod version;
@@ -15,13 +16,13 @@ mod writer;
 
 pub(crate) use change::decode_changes;
 pub use change::{Change, Commit};
-pub(crate) use collections::Collections;
 pub use entry::Entry;
 pub(crate) use feed::Feed;
 pub(crate) use history::{History, Missed};
+pub(crate) use merging::Merging;
 pub(crate) use published::Published;
 pub(crate) use shared::{Config, Shared, check_name};
 pub(crate) use stale::{may_be_overtaken, newest_generation};
 pub use version::CollectionInfo;
 pub(crate) use version::{CLIENTS, Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};
-pub(crate) use writer::{Writer, write_roots};
+pub(crate) use writer::Writer;

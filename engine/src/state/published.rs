@@ -35,19 +35,32 @@ impl Published {
         self.staged.back().map_or(&self.current, |staged| &staged.version)
     }
 
-    /// Whether nobody can see the newest version's pages but the writer.
-    pub(crate) fn is_unwatched(&self) -> bool {
-        self.live.is_empty() && self.staged.is_empty()
+    /// Changes how the versions from `first` on are held, not what is in them.
+    pub(crate) fn relayout(&mut self, first: u64, change: impl Fn(&mut Version)) {
+        let staged = self.staged.iter_mut().map(|staged| &mut staged.version);
+        for version in std::iter::once(&mut self.current).chain(staged) {
+            if version.version >= first {
+                change(Arc::make_mut(version));
+            }
+        }
     }
 
     /// Adds a version; returns whether it is visible at once.
-    pub(crate) fn stage(&mut self, version: Arc<Version>, needs_flush: bool) -> bool {
+    pub(crate) fn stage(&mut self, version: Version, needs_flush: bool) -> bool {
+        let version = Arc::new(version);
         if self.staged.is_empty() && !needs_flush {
-            self.current = version;
+            self.show(version);
             return true;
         }
         self.staged.push_back(Staged { version, needs_flush });
         false
+    }
+
+    /// Makes a version the visible one. The one before goes first: what only the two of them share is changed in place then.
+    fn show(&mut self, mut version: Arc<Version>) {
+        self.current = Arc::default();
+        Arc::make_mut(&mut version).absorb();
+        self.current = version;
     }
 
     /// Makes a version visible that is newer than all others and durable.
@@ -63,7 +76,7 @@ impl Published {
                 break;
             }
             if let Some(next) = self.staged.pop_front() {
-                self.current = next.version;
+                self.show(next.version);
             }
         }
     }
@@ -99,9 +112,5 @@ impl Published {
 
     pub(crate) fn oldest(&self) -> Option<Age> {
         self.live.first().map(|(age, _)| *age)
-    }
-
-    pub(crate) fn any_between(&self, first: u64, last: u64) -> bool {
-        self.live.iter().any(|(age, _)| (first..=last).contains(&age.version))
     }
 }

@@ -6,12 +6,15 @@
 //! 28  varint length, key codec id; varint length, value codec id
 //! ```
 
-use super::collections::Collections;
 use super::expiry::HIDDEN;
 use crate::error::{Error, Result};
+use crate::memtable::{LayeredCursor, Layers, Records};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
 use crate::pages::Age;
+use crate::range::{Direction, KeyRange};
+use crate::small_map::SmallMap;
+use crate::tree::Pages;
 
 /// Name of the hidden collection: name of a client -> what was stored for it.
 pub(crate) const CLIENTS: &str = "\0clients";
@@ -21,10 +24,14 @@ pub(crate) const MAX_NAME_BYTES: usize = 255;
 pub(crate) const MAX_CODEC_BYTES: usize = 64;
 
 /// One collection of one version.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Collection {
     pub id: u32,
     pub root: Option<Child>,
+    /// What is not merged into the tree yet.
+    pub layers: Layers,
+    /// Version of the commit that last removed all its records at once, as far as known: 0 for one from before the database was opened.
+    pub emptied_at: u64,
     pub key_codec: String,
     pub value_codec: String,
 }
@@ -39,7 +46,7 @@ pub(crate) struct Version {
     pub version: u64,
     /// See [`Age`].
     pub moves: u64,
-    pub collections: Collections,
+    pub collections: SmallMap<String, Collection>,
 }
 
 /// What a collection is, for listings.
@@ -63,6 +70,26 @@ impl Version {
         first.into_iter().any(|name| name.starts_with(HIDDEN))
     }
 
+    /// Memory that the memtables take.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let layers = self.collections.values().map(|collection| &collection.layers);
+        layers.map(Layers::bytes).sum()
+    }
+
+    /// Makes the fresh memtables part of the active ones.
+    pub(crate) fn absorb(&mut self) {
+        for collection in self.collections.values_mut() {
+            collection.layers.absorb();
+        }
+    }
+
+    /// Memory that the active ones take, with the fresh ones.
+    pub(crate) fn active_bytes(&self) -> usize {
+        let collections = self.collections.values();
+        let layers = collections.map(|collection| &collection.layers);
+        layers.map(|layers| layers.fresh.bytes() + layers.active.bytes()).sum()
+    }
+
     pub(crate) fn age(&self) -> Age {
         Age {
             version: self.version,
@@ -70,10 +97,10 @@ impl Version {
         }
     }
 
-    pub(crate) fn infos(&self) -> Vec<CollectionInfo> {
+    pub(crate) fn infos(&self, pages: &impl Pages) -> Vec<CollectionInfo> {
         let info = |(name, collection): (&String, &Collection)| CollectionInfo {
             name: name.clone(),
-            count: collection.count(),
+            count: collection.count(pages),
             key_codec: collection.key_codec.clone(),
             value_codec: collection.value_codec.clone(),
         };
@@ -86,8 +113,36 @@ impl Version {
 }
 
 impl Collection {
-    pub(crate) fn count(&self) -> u64 {
-        self.root.map_or(0, |root| root.count)
+    /// A collection without records.
+    pub(crate) fn new(id: u32) -> Self {
+        Self {
+            id,
+            root: None,
+            layers: Layers::default(),
+            emptied_at: 0,
+            key_codec: String::new(),
+            value_codec: String::new(),
+        }
+    }
+
+    /// Its records, as the layers and the tree have them.
+    pub(crate) fn records<'a, P: Pages>(&'a self, pages: &'a P) -> Records<'a, P> {
+        Records {
+            pages,
+            root: self.root.as_ref(),
+            owner: self.id,
+            layers: &self.layers,
+        }
+    }
+
+    pub(crate) fn cursor(&self, range: &KeyRange<'_>, direction: Direction) -> LayeredCursor {
+        LayeredCursor::new(self.root, self.id, &self.layers, range, direction)
+    }
+
+    /// Number of records. Where it takes a look at pages that cannot be read, the reads of the records will say so.
+    pub(crate) fn count(&self, pages: &impl Pages) -> u64 {
+        let in_tree = self.root.map_or(0, |root| root.count);
+        self.records(pages).len().unwrap_or(in_tree)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -116,6 +171,8 @@ impl Collection {
             (at == bytes.len()).then_some(Self {
                 id,
                 root,
+                layers: Layers::default(),
+                emptied_at: 0,
                 key_codec,
                 value_codec,
             })
@@ -131,15 +188,14 @@ mod tests {
     #[test]
     fn entries_round_trip_with_golden_bytes() {
         let collection = Collection {
-            id: 3,
-            root: None,
             key_codec: "any".to_owned(),
             value_codec: "json".to_owned(),
+            ..Collection::new(3)
         };
         let bytes = collection.encode();
         assert_eq!(&bytes[..4], [3, 0, 0, 0]);
         assert_eq!(&bytes[28..], b"\x03any\x04json");
-        assert_eq!(Collection::decode(&bytes).unwrap(), collection);
+        assert_eq!(Collection::decode(&bytes).unwrap().encode(), bytes);
         for len in 0..bytes.len() {
             assert!(Collection::decode(&bytes[..len]).is_err());
         }

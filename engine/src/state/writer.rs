@@ -1,32 +1,17 @@
 //! The single writer: publishes versions and makes checkpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::{Collection, Published, Shared, Version};
+use super::{Collection, Merging, Shared, Version};
 use crate::block::{PageId, Pointer};
 use crate::error::{Error, Result};
-use crate::log::Log;
+use crate::log::{Log, Position};
+use crate::memtable::Layers;
 use crate::node::Child;
-use crate::pages::{
-    BlockWriter, Draft, Extent, Failure, Quarantine, RetiredPage, Space, Superblock, Written, cut_tail, seal,
-};
-use crate::tree::{Editor, ahead};
-
-/// A commit writes at least this much ahead of the next checkpoint, if anything.
-const MIN_AHEAD_BYTES: usize = 256 << 10;
-/// And at most this much.
-const MAX_AHEAD_BYTES: usize = 1 << 20;
-
-/// What was written ahead is flushed in pieces of this size: a checkpoint that had to flush all of it would take too long.
-const MAX_UNFLUSHED_BYTES: u64 = 4 << 20;
-
-/// A page or redirection that only snapshots with versions `first..=last` may still name.
-struct Kept {
-    id: PageId,
-    first: u64,
-    last: u64,
-}
+use crate::pages::{Age, BlockWriter, Draft, Extent, Failure, Quarantine, Space, Superblock, Written, cut_tail, seal};
+use crate::tree::Editor;
+use crate::tree::merge::{Change, Changes, Merge};
 
 /// State of the writer, behind the writer lock.
 pub(crate) struct Writer {
@@ -36,29 +21,19 @@ pub(crate) struct Writer {
     pub durable: Arc<Version>,
     pub space: Space,
     pub log: Option<Log>,
-    /// Commits since the checkpoint are missing from the log, so that only a checkpoint makes them durable.
+    /// Where the older superblock finds its log, if that is known.
+    pub older_log: Option<Position>,
+    /// The version that was frozen, until a checkpoint has it.
+    pub merging: Option<Merging>,
+    /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so that only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
-    /// Where writing ahead goes on: owner of a tree and a key in it.
-    ahead: ahead::Position,
-    /// Bytes of leaves that should have been written ahead and were not.
-    ahead_due: usize,
-    /// Bytes that are not written ahead after a failure, so that a full disk does not make every commit try.
-    ahead_pause: usize,
-    /// Bytes that were written ahead and not flushed since.
-    ahead_unflushed: u64,
-    /// Buffers that are kept between commits.
-    pub payload: Vec<u8>,
-    pub record: Vec<u8>,
     /// Collections whose catalog entries the next checkpoint writes again though they are as they were.
     pub rewritten_entries: BTreeSet<String>,
     /// The storage refused the room that a commit asked for.
     pub is_full: bool,
     /// Records were removed since what that gave up was made usable.
     pub has_removed: bool,
-    kept: Vec<Kept>,
-    /// Number of kept pages after they were last looked through.
-    kept_before: usize,
 }
 
 /// What a successful checkpoint leaves to do in memory.
@@ -68,6 +43,46 @@ struct Done {
     left: Vec<Extent>,
 }
 
+/// Entries of the catalog that change, by name.
+struct CatalogChanges<'c>(VecDeque<(&'c str, Option<Vec<u8>>)>);
+
+impl<'c> CatalogChanges<'c> {
+    fn insert(&mut self, name: &'c str, payload: Option<Vec<u8>>) {
+        let at = self.0.partition_point(|(other, _)| *other < name);
+        self.0.insert(at, (name, payload));
+    }
+}
+
+impl Changes for CatalogChanges<'_> {
+    fn peek(&self) -> Option<Change<'_>> {
+        let (name, payload) = self.0.front()?;
+        Some(Change {
+            key: name.as_bytes(),
+            payload: payload.as_deref(),
+            is_known: None,
+        })
+    }
+
+    fn step(&mut self) {
+        self.0.pop_front();
+    }
+}
+
+/// Gives a version what was merged.
+pub(super) type Install<'i> = &'i dyn Fn(&mut Version);
+
+/// What a checkpoint is to be.
+pub(super) struct Checkpoint<'c> {
+    /// Where it finds its log.
+    pub log: Position,
+    /// It leaves the log empty.
+    pub closing: bool,
+    /// Others of the same version follow: what the frozen version no longer reaches is still needed.
+    pub is_partial: bool,
+    /// The first version that gets the new trees, and how.
+    pub install: Option<(u64, Install<'c>)>,
+}
+
 impl Writer {
     pub(crate) fn new(superblock: Superblock, durable: Arc<Version>, space: Space, log: Option<Log>) -> Self {
         Self {
@@ -75,19 +90,13 @@ impl Writer {
             durable,
             space,
             log,
+            older_log: None,
+            merging: None,
             unlogged: false,
             checkpoints: 0,
-            ahead: None,
-            ahead_due: 0,
-            ahead_pause: 0,
-            ahead_unflushed: 0,
-            payload: Vec::new(),
-            record: Vec::new(),
             rewritten_entries: BTreeSet::new(),
             is_full: false,
             has_removed: false,
-            kept: Vec::new(),
-            kept_before: 0,
         }
     }
 
@@ -122,173 +131,46 @@ impl Writer {
     /// Makes a draft the newest version. It is visible at once unless `needs_flush` or a version before it has to be flushed first;
     /// returns whether it is visible.
     pub(crate) fn stage(&mut self, shared: &Shared, state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
-        for (number, node) in draft.pages.drain() {
-            shared.pager.insert_dirty(number, node);
-        }
-        draft.bytes = 0;
-        let mut published = shared.published();
-        if published.is_unwatched() {
-            self.space.release_ahead(&shared.pager);
-            if !needs_flush {
-                // Nobody is going to read these pages again.
-                for extent in &draft.retired_extents {
-                    shared.pager.remove(PageId::disk(extent.start));
-                }
-            }
-        }
-        self.space.retire(draft.retired_extents.drain(..));
-        draft.allocated.clear();
-        let last = published.newest().version;
-        let visible = published.stage(Arc::new(state), needs_flush);
-        self.keep(shared, &published, last, draft.retired_pages.drain(..));
-        drop(published);
+        debug_assert!(draft.pages.is_empty(), "only checkpoints publish pages");
+        self.space
+            .commit(draft.allocated.drain(..), draft.retired_extents.drain(..));
+        let visible = shared.published().stage(state, needs_flush);
         if visible {
             shared.notify();
         }
         visible
     }
 
-    /// Forgets pages that versions up to `last` used, as far as no version or snapshot can name them.
-    fn keep(&mut self, shared: &Shared, published: &Published, last: u64, retired: impl Iterator<Item = RetiredPage>) {
-        let oldest_visible = published.current.version;
-        let needed = |first, last| last >= oldest_visible || published.any_between(first, last);
-        for page in retired {
-            let id = PageId::memory(page.number);
-            if needed(page.stamp, last) {
-                self.kept.push(Kept {
-                    id,
-                    first: page.stamp,
-                    last,
-                });
-            } else {
-                shared.pager.remove(id);
-            }
-        }
-        // With a long-lived snapshot the list can be long; looking through it each time would make commits slow.
-        if self.kept.len() > 2 * self.kept_before + 32 || (published.snapshots() == 0 && !self.kept.is_empty()) {
-            self.kept.retain(|kept| {
-                let needed = needed(kept.first, kept.last);
-                if !needed {
-                    shared.pager.remove(kept.id);
-                }
-                needed
-            });
-            self.kept_before = self.kept.len();
-        }
-    }
-
-    /// Writes some dirty leaves ahead of the next checkpoint once they are many or the log is half used, in proportion to what the last commit
-    /// added, so that no commit has to write all of them. `record_bytes` is what it added to the log.
-    pub(crate) fn write_ahead_if_due(&mut self, shared: &Shared, dirty_before: usize, record_bytes: usize) {
-        let dirty = shared.pager.dirty_bytes();
-        let max_dirty = shared.config.max_dirty_bytes();
-        let mut due = 0;
-        // With more than the bound a commit has to be a checkpoint.
-        if dirty > max_dirty / 6 * 5 {
-            due = dirty.saturating_sub(dirty_before) / 4 * 5;
-        }
-        if let Some(room) = self.log.as_ref().and_then(Log::room_when_half_used) {
-            due = due.max(2 * dirty / (room / record_bytes.max(1)).max(1));
-        }
-        let pause = self.ahead_pause.min(due);
-        self.ahead_pause -= pause;
-        due -= pause;
-        // Each slice copies the inner nodes above its leaves, so it should have more than a few.
-        self.ahead_due += due;
-        if self.ahead_due > (max_dirty / 32).min(MIN_AHEAD_BYTES) && shared.flush.failure().is_none() {
-            let budget = std::mem::take(&mut self.ahead_due).min(MAX_AHEAD_BYTES);
-            self.write_ahead(shared, budget);
-        }
-    }
-
-    /// Writes up to about `budget` bytes of dirty leaves before the checkpoint that needs them, so that it has less to do. The newest version
-    /// gets pages of its own that refer to the blocks; to readers nothing changes. Failure is harmless: the checkpoint tries again.
-    fn write_ahead(&mut self, shared: &Shared, budget: usize) {
-        let mut state = (*shared.newest()).clone();
-        let mut draft = Draft::new(state.version);
-        let result = self.write_leaves(shared, &mut state, &mut draft, budget);
-        match result {
-            Ok(written) if !written.is_empty() => {
-                for page in &written {
-                    self.redirect(shared, page, state.version);
-                }
-                self.space.written_ahead(&draft.allocated);
-                let units: u64 = draft.allocated.iter().map(|extent| extent.units).sum();
-                self.ahead_unflushed += units << self.superblock.unit_shift;
-                if self.ahead_unflushed > MAX_UNFLUSHED_BYTES {
-                    self.ahead_unflushed = 0;
-                    // A failure is remembered, and reported by what needs a flush next.
-                    let _ = shared.flush.flush_alone(shared.pager.blocks.file());
-                }
-                self.stage(shared, state, &mut draft, false);
-            }
-            Ok(_) => {}
-            Err(_) => {
-                self.give_back(shared, draft.take_unpublished());
-                self.ahead_pause = MAX_AHEAD_BYTES;
-            }
-        }
-    }
-
-    fn write_leaves(
-        &mut self,
-        shared: &Shared,
-        state: &mut Version,
-        draft: &mut Draft,
-        budget: usize,
-    ) -> Result<Vec<Written>> {
-        let mut written = Vec::new();
-        let mut left = budget;
-        for entry in state.collections.values_mut() {
-            let mut editor = Editor {
-                pager: &shared.pager,
-                draft,
-                free: &mut self.space.free,
-                root: &mut entry.root,
-                owner: entry.id,
-                generation: self.superblock.generation + 1,
-                compression: shared.config.compression,
-                limits: shared.config.limits,
-            };
-            left = editor.write_ahead(left, &mut self.ahead, &mut written)?;
-            if left == 0 {
-                break;
-            }
-        }
-        Ok(written)
-    }
-
-    /// A dirty page has a block now; snapshots may still ask for it by its number.
-    fn redirect(&mut self, shared: &Shared, page: &Written, last: u64) {
-        if shared.pager.dirty_page(page.number).is_some() {
-            shared.pager.redirect(page.number, page.reference);
-            self.kept.push(Kept {
-                id: PageId::memory(page.number),
-                first: page.stamp,
-                last,
-            });
-        }
-        shared.pager.insert_clean(page.reference.unit, Arc::clone(&page.node));
-    }
-
-    /// Makes `state`, whose new pages are in `draft` or dirty, durable and visible. On failure nothing changes, except that the
-    /// writer may be poisoned.
+    /// Makes `state`, whose new pages are in `draft`, durable and visible. Nothing is in its memtables. On failure nothing changes, except
+    /// that the writer may be poisoned.
     pub(crate) fn checkpoint(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
-        self.checkpoint_as(shared, state, draft, false)
+        debug_assert!(self.merging.is_none(), "what is frozen comes first");
+        let log = self.log.as_ref().map_or(self.superblock.log, Log::position);
+        let unlogged = self.unlogged;
+        let checkpoint = Checkpoint {
+            log,
+            closing: false,
+            is_partial: false,
+            install: None,
+        };
+        self.write(shared, state, draft, &checkpoint)?;
+        self.unlogged = false;
+        self.continue_log(shared, unlogged);
+        Ok(())
     }
 
-    /// As [`checkpoint`](Self::checkpoint); `closing` leaves both superblocks with the newest state and the log empty.
-    pub(crate) fn checkpoint_as(
+    /// Writes a checkpoint of `state`.
+    pub(super) fn write(
         &mut self,
         shared: &Shared,
         state: &mut Version,
         draft: &mut Draft,
-        closing: bool,
+        checkpoint: &Checkpoint<'_>,
     ) -> Result<()> {
         let mut allocated = Vec::new();
-        match self.write_checkpoint(shared, state, draft, &mut allocated, closing) {
+        match self.write_checkpoint(shared, state, draft, &mut allocated, checkpoint) {
             Ok(done) => {
-                self.adopt(shared, state, draft, done);
+                self.adopt(shared, state, draft, done, checkpoint);
                 Ok(())
             }
             Err(Failure::Undone(error)) => {
@@ -308,7 +190,7 @@ impl Writer {
         state: &mut Version,
         draft: &Draft,
         allocated: &mut Vec<Extent>,
-        closing: bool,
+        checkpoint: &Checkpoint<'_>,
     ) -> std::result::Result<Done, Failure> {
         let generation = self.superblock.generation + 1;
         let mut catalog = self.superblock.catalog;
@@ -326,9 +208,9 @@ impl Writer {
             state.collections.get_mut(&name).expect("it was listed just now").root = Some(root);
         }
         let edited = self.edit_catalog(shared, state, &mut catalog, &mut catalog_draft);
-        allocated.append(&mut catalog_draft.allocated);
+        allocated.extend(catalog_draft.unpublished());
         edited?;
-        let mut left: Vec<Extent> = self.space.retired().copied().collect();
+        let (mut left, coming) = self.space.around_checkpoint(checkpoint.is_partial);
         left.extend(&draft.retired_extents);
         left.extend(&catalog_draft.retired_extents);
         left.extend(self.superblock.free_map.map(|reference| Extent {
@@ -337,17 +219,7 @@ impl Writer {
         }));
         let free = &mut self.space.free;
         let mut writer = BlockWriter::new(&shared.pager, &catalog_draft, free, generation, compression);
-        let mut result = Ok(None);
-        if let Some(root) = catalog {
-            match writer.write_tree(root, 0) {
-                Ok(root) => catalog = Some(root),
-                Err(error) => result = Err(error),
-            }
-        }
-        if result.is_ok() {
-            result = writer.write_free_map(&self.space.quarantine, &left);
-        }
-        let result = result.and_then(|free_map| writer.finish().map(|()| free_map));
+        let result = writer.write_free_map(&self.space.quarantine, &coming, &left);
         allocated.append(&mut writer.allocated);
         let mut all_written = written;
         all_written.append(&mut writer.written);
@@ -357,14 +229,11 @@ impl Writer {
             catalog,
             free_map: result?,
             file_units: self.space.free.end(),
-            log: self.log.as_ref().map_or(self.superblock.log, |log| {
-                if closing {
-                    log.fresh_position(generation)
-                } else {
-                    log.position()
-                }
-            }),
-            closed: closing,
+            log: match &self.log {
+                Some(log) if checkpoint.closing => log.fresh_position(generation),
+                _ => checkpoint.log,
+            },
+            closed: checkpoint.closing,
             ..self.superblock.clone()
         };
         seal(shared.pager.blocks.file(), &shared.flush, &superblock)?;
@@ -393,76 +262,98 @@ impl Writer {
             compression: shared.config.compression,
             limits: shared.config.limits,
         };
+        // By name; those that are gone have no entry.
+        let mut changes = CatalogChanges(VecDeque::new());
         for name in self.durable.collections.keys() {
             if !state.collections.contains_key(name) {
-                editor.delete(name.as_bytes())?;
+                changes.insert(name, None);
             }
         }
         for (name, collection) in &state.collections {
-            if self.durable.collections.get(name) != Some(collection) || self.rewritten_entries.contains(name) {
-                editor.set(name.as_bytes(), &collection.encode())?;
+            let durable = self.durable.collections.get(name).map(Collection::encode);
+            let entry = collection.encode();
+            if durable.as_ref() != Some(&entry) || self.rewritten_entries.contains(name) {
+                changes.insert(name, Some(editor.payload_of(name.as_bytes(), &entry)?));
             }
         }
-        Ok(())
+        if changes.0.is_empty() {
+            return Ok(());
+        }
+        Merge::new(*editor.root, changes.0.len()).run(&mut editor, &mut changes)
     }
 
     /// Takes over a checkpoint that is durable. What fails here ends writing, but is no failure of the commits in it: they are visible.
-    fn adopt(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft, done: Done) {
+    fn adopt(&mut self, shared: &Shared, state: &Version, draft: &mut Draft, done: Done, checkpoint: &Checkpoint<'_>) {
         let generation = done.superblock.generation;
-        let older = std::mem::replace(&mut self.superblock, done.superblock);
+        self.older_log = Some(self.superblock.log);
+        self.superblock = done.superblock;
         self.checkpoints += 1;
-        self.ahead_due = 0;
-        self.ahead_unflushed = 0;
         draft.allocated.clear();
         draft.spilled.clear();
-        draft.retired_extents.clear();
         draft.pages.clear();
-        self.space.checkpointed(Quarantine {
+        // Only snapshots may ask for these again.
+        for extent in draft.retired_extents.drain(..) {
+            shared.pager.remove(PageId::disk(extent.start));
+        }
+        // Snapshots of all versions until now may have the old places.
+        let newest = shared.newest().version.max(state.version);
+        let quarantine = Quarantine {
             generation,
-            age: state.age(),
+            age: Age {
+                version: newest,
+                moves: state.moves,
+            },
             extents: done.left,
-        });
-        self.durable = Arc::new(state.clone());
-        for page in &done.written {
-            self.redirect(shared, page, state.version);
+        };
+        self.space.checkpointed(quarantine, checkpoint.is_partial);
+        let mut durable = state.clone();
+        for collection in durable.collections.values_mut() {
+            collection.layers = Layers::default();
+        }
+        self.durable = Arc::new(durable);
+        for page in done.written {
+            shared.pager.insert_clean(page.reference.unit, page.node);
         }
         let oldest = {
             let mut published = shared.published();
-            let last = published.newest().version;
-            published.install(Arc::clone(&self.durable));
-            self.keep(shared, &published, last, draft.retired_pages.drain(..));
+            match checkpoint.install {
+                None => published.install(Arc::clone(&self.durable)),
+                Some((first, install)) => {
+                    published.publish(state.version);
+                    published.relayout(first, install);
+                }
+            }
+            shared.pager.reserve(published.newest().memory_bytes());
             published.oldest()
         };
         shared.notify();
         shared.flush.checkpointed(state.version);
         let released = self.space.release(&shared.pager, generation, oldest);
+        if let Err(error) = released {
+            shared.flush.fail(&error.to_string());
+        }
         cut_tail(
             shared.pager.blocks.file(),
             &self.superblock,
             shared.config.reserve_bytes,
         );
-        if let Err(error) = released.and_then(|()| self.continue_log(generation, &older)) {
-            shared.flush.fail(&error.to_string());
-        }
     }
 
-    /// The superblock that names the log's position is durable.
-    fn continue_log(&mut self, generation: u64, older: &Superblock) -> Result<()> {
-        let unlogged = std::mem::take(&mut self.unlogged);
+    /// The log goes on behind a checkpoint. What fails here ends writing.
+    pub(super) fn continue_log(&mut self, shared: &Shared, unlogged: bool) {
         let version = self.superblock.version;
         let Some(log) = self.log.as_mut().filter(|_| !self.superblock.closed) else {
-            return Ok(());
+            return;
         };
-        log.checkpointed(generation, &older.log);
+        log.checkpointed();
         // Should this superblock be lost later, a record of a version that no record leads to shows the gap. It is not flushed:
         // without it, the older state is what a crash before this checkpoint leaves.
         if unlogged && log.has_room(0) {
             match log.append(&[], version, version, 0) {
-                Err(Error::StorageFull { .. }) => {}
-                result => result?,
+                Ok(()) | Err(Error::StorageFull { .. }) => {}
+                Err(error) => shared.flush.fail(&error.to_string()),
             }
         }
-        Ok(())
     }
 
     /// The log of a closed database may be missing; once it has a record it may not. This reaches the disk with the record, before it is
@@ -484,6 +375,7 @@ impl Writer {
             return Err(error);
         }
         shared.flush.data_written();
+        self.older_log = Some(self.superblock.log);
         self.superblock = begun;
         Ok(())
     }
@@ -493,21 +385,13 @@ impl Writer {
         if self.superblock.closed && self.superblock.version == shared.newest().version {
             return Ok(());
         }
-        let mut state = (*shared.newest()).clone();
-        let mut draft = Draft::new(state.version);
-        self.checkpoint_as(shared, &mut state, &mut draft, true)?;
+        self.checkpoint_newest(shared, true)?;
         if let Some(cause) = shared.flush.failure() {
             return Err(Error::Poisoned { cause });
         }
         // Once the log is empty the older superblock would be an older state.
-        let twin = Superblock {
-            generation: self.superblock.generation + 1,
-            ..self.superblock.clone()
-        };
-        let file = shared.pager.blocks.file();
-        let written = twin.write(file).and_then(|()| shared.flush.flush_alone(file));
-        written.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
-        self.superblock = twin;
+        self.write_twin(shared)
+            .inspect_err(|error| shared.flush.fail(&error.to_string()))?;
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }
@@ -516,7 +400,7 @@ impl Writer {
 }
 
 /// Writes the dirty trees of all collections; returns their new roots.
-pub(crate) fn write_roots(writer: &mut BlockWriter<'_>, state: &Version) -> Result<Vec<(String, Child)>> {
+fn write_roots(writer: &mut BlockWriter<'_>, state: &Version) -> Result<Vec<(String, Child)>> {
     let mut roots = Vec::new();
     for (name, Collection { id, root, .. }) in &state.collections {
         if let Some(root) = root

@@ -4,25 +4,25 @@
 //! in log records but with all values in place. A commit is one or more chunks; the last one ends with the kind "end". Where a feed
 //! is kept, its chunks are records of a hidden collection: key u64 version, u32 number of the chunk, both big-endian.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::WriteTransaction;
 use crate::error::Result;
 use crate::log::Operation;
+use crate::memtable::Found;
 use crate::node::ValuePlace;
 use crate::node::cell::put_varint;
 use crate::range::KeyRange;
+use crate::small_map::SmallMap;
 use crate::state::expiry::HIDDEN;
 use crate::state::feed::{Chunk, FEED, RETENTION, chunk_key};
-use crate::tree::read;
 
 const CHUNK_BYTES: usize = 256 << 10;
 
 /// The changes of a running transaction, as far as no chunk holds them.
 #[derive(Default)]
 pub(crate) struct Capture {
-    names: BTreeMap<u32, String>,
+    names: SmallMap<u32, String>,
     operations: Vec<u8>,
     number: u32,
     done: Vec<Chunk>,
@@ -43,7 +43,7 @@ impl Capture {
         if name.starts_with(HIDDEN) {
             return;
         }
-        self.names.entry(id).or_insert_with(|| name.to_owned());
+        self.names.get_or_insert_with(id, || name.to_owned());
         operation.encode(&mut self.operations);
         if self.operations.len() > CHUNK_BYTES {
             self.cut(version);
@@ -105,7 +105,7 @@ impl WriteTransaction<'_> {
         let Some(found) = self.find(FEED, RETENTION)? else {
             return Ok(());
         };
-        let record = found.leaf.record(found.index);
+        let record = found.record();
         let ValuePlace::Inline(bytes) = record.place else {
             return Ok(());
         };
@@ -122,7 +122,7 @@ impl WriteTransaction<'_> {
     /// Keeps a feed of the last `commits` commits from now on.
     pub(crate) fn keep_feed(&mut self, commits: u64) -> Result<()> {
         let kept = self.find(FEED, RETENTION)?;
-        let is_kept = |found: read::Found| match found.leaf.record(found.index).place {
+        let is_kept = |found: Found<'_>| match found.record().place {
             ValuePlace::Inline(bytes) => bytes == commits.to_le_bytes(),
             ValuePlace::OutOfLine(_) => false,
         };

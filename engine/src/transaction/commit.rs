@@ -4,7 +4,6 @@ use super::capture::Capture;
 use super::{CommitInfo, Durability, Submission, WriteTransaction};
 use crate::error::{Error, Result};
 use crate::log::Log;
-use crate::pages::Draft;
 use crate::state::{Shared, Writer};
 
 /// How a commit becomes what it should be.
@@ -55,13 +54,11 @@ impl WriteTransaction<'_> {
         }
         self.write_chunks()?;
         self.trim_feed()?;
-        let admitted = self.writer.admit(shared, self.draft.bytes);
+        let admitted = self.writer.admit(shared, &self.state);
         if self.stores {
             admitted?;
         }
         self.writer.has_removed |= !self.stores;
-        let dirty_before = shared.pager.dirty_bytes();
-        let record_bytes = self.record.as_ref().map_or(0, Vec::len);
         let chunks = self
             .capture
             .as_mut()
@@ -70,6 +67,12 @@ impl WriteTransaction<'_> {
         if durability == Durability::Strict {
             shared.pager.blocks.file().check_owner()?;
         }
+        if self.writer.must_merge(shared) {
+            self.finish_merging()?;
+        }
+        if self.is_short() || (durability != Durability::None && !self.can_log()) {
+            self.rebase()?;
+        }
         let mut route = self.route(durability);
         if matches!(route, Route::Log)
             && let Err(error) = self.append()
@@ -77,12 +80,14 @@ impl WriteTransaction<'_> {
             if !self.can_pass_log(&error) {
                 return Err(error);
             }
+            self.rebase()?;
             route = Route::Checkpoint;
         }
         let visible = match route {
             Route::Checkpoint => {
-                let mut state = std::mem::take(&mut self.state);
+                self.settle()?;
                 self.release_spilled()?;
+                let mut state = std::mem::take(&mut self.state);
                 // The log will lack this commit.
                 let unlogged = std::mem::replace(&mut self.writer.unlogged, true);
                 if let Err(error) = self.writer.checkpoint(shared, &mut state, &mut self.draft) {
@@ -93,15 +98,15 @@ impl WriteTransaction<'_> {
             }
             Route::Log => {
                 let visible = self.stage(durability == Durability::Strict);
-                visible | self.checkpoint_if_log_is_full(visible)?
+                self.pace(visible, info.version)?
             }
             Route::Memory => {
                 self.writer.unlogged = true;
-                self.stage(false)
+                let visible = self.stage(false);
+                self.pace(visible, info.version)?
             }
         };
         self.finished = true;
-        self.writer.write_ahead_if_due(shared, dirty_before, record_bytes);
         shared.feed().push(info.version, chunks);
         let record = if self.is_purge {
             Some(Vec::new())
@@ -121,35 +126,59 @@ impl WriteTransaction<'_> {
         if durability == Durability::None || shared.flush.durable_version() >= self.base {
             return Ok(false);
         }
-        if self.writer.unlogged || self.writer.log.is_none() {
-            let mut state = std::mem::take(&mut self.state);
-            return self
-                .writer
-                .checkpoint(shared, &mut state, &mut self.draft)
-                .map(|()| false);
+        if self.writer.is_unlogged() || self.writer.log.is_none() {
+            return self.writer.checkpoint_newest(shared, false).map(|()| false);
         }
         Ok(durability == Durability::Strict)
     }
 
     fn route(&self, durability: Durability) -> Route {
-        let dirty = self.draft.bytes + self.shared.pager.dirty_bytes();
         // Released extents have to be given back, which only a checkpoint does.
-        let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty());
-        let is_short = !self.stores && !self.writer.has_room(self.shared, self.draft.bytes);
-        if spilled || is_short || dirty > self.shared.config.max_dirty_bytes() {
+        let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty() && self.draft.pages.is_empty());
+        if spilled || self.is_short() {
             return Route::Checkpoint;
         }
         if durability == Durability::None {
             return Route::Memory;
         }
-        match (&self.record, &self.writer.log) {
-            (Some(record), Some(log))
-                if !self.writer.unlogged && !log.checkpoint_first && log.has_room(record.len()) =>
-            {
-                Route::Log
-            }
-            _ => Route::Checkpoint,
+        if self.record.is_some() && self.can_log() {
+            Route::Log
+        } else {
+            Route::Checkpoint
         }
+    }
+
+    /// Whether a removal has to make room at once.
+    fn is_short(&self) -> bool {
+        !self.stores && !self.writer.has_room(self.shared, &self.state)
+    }
+
+    /// Whether a record that is not too long can be appended to the log.
+    fn can_log(&self) -> bool {
+        let len = self.record.as_ref().map_or(0, Vec::len);
+        let can_append = |log: &Log| !log.checkpoint_first && log.has_room(len);
+        !self.writer.is_unlogged() && self.writer.log.as_ref().is_some_and(can_append)
+    }
+
+    /// Makes a checkpoint of all that came before, and the changes once more on top of that, so that the log can take them.
+    #[inline(never)]
+    fn rebase(&mut self) -> Result<()> {
+        let has_checkpoint = self.writer.durable.version == self.base;
+        if has_checkpoint || self.writer.log.is_none() || !self.draft.spilled.is_empty() || !self.draft.pages.is_empty()
+        {
+            return Ok(());
+        }
+        let Some(record) = self.record.take() else {
+            return Ok(());
+        };
+        self.before_checkpoint(|writer, shared| writer.checkpoint_newest(shared, false))?;
+        self.state = (*self.shared.newest()).clone();
+        self.state.absorb();
+        self.draft.retired_extents.clear();
+        let repeated = self.repeat_record(&record);
+        self.record = Some(record);
+        self.memory_bytes = self.state.memory_bytes();
+        repeated.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
     /// Whether a commit that the log refused can be a checkpoint, because only the log has no room: then nothing of it is there.
@@ -169,20 +198,17 @@ impl WriteTransaction<'_> {
         append(self.shared, log, record, self.base, self.state.version, refers_to_data)
     }
 
-    /// Makes a checkpoint while the next record, however long, still fits: then every commit is in the log, and the older superblock leads to
-    /// the newest state. Returns whether it did. A commit that is visible already is not refused for it: the next one reports the failure.
-    fn checkpoint_if_log_is_full(&mut self, is_visible: bool) -> Result<bool> {
-        let full = |log: &Log| !log.has_room(log.max_payload());
-        if !self.writer.log.as_ref().is_some_and(full) {
-            return Ok(false);
+    /// Merges in step with this commit; tells whether it is visible. One that is visible or in the log is not refused for a failure: who has to
+    /// wait for the merge learns of it.
+    #[inline(never)]
+    fn pace(&mut self, is_visible: bool, version: u64) -> Result<bool> {
+        let shared = self.shared;
+        match self.writer.pace(shared) {
+            Err(error) if !is_visible && shared.flush.failure().is_some() => return Err(error),
+            Err(Error::StorageFull { .. }) => self.writer.is_full = true,
+            _ => {}
         }
-        let mut state = (*self.shared.newest()).clone();
-        let mut draft = Draft::new(state.version);
-        // The commit is in the log already. A full disk only keeps the log from being shortened; the next commit tries again.
-        match self.writer.checkpoint(self.shared, &mut state, &mut draft) {
-            Err(error) if !is_visible && self.shared.flush.failure().is_some() => Err(error),
-            result => Ok(result.is_ok()),
-        }
+        Ok(is_visible || shared.current().version >= version)
     }
 
     fn stage(&mut self, needs_flush: bool) -> bool {

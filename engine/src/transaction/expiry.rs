@@ -1,9 +1,10 @@
 //! Hints about records that expire, and the removal of those that have.
 
-use crate::state::expiry::{HINT_BYTES, Root, due_hints, hint, hints_of};
+use crate::state::expiry::{HINT_BYTES, due_hints, hint, hints_of};
 
 use super::WriteTransaction;
 use crate::error::Result;
+use crate::node::{LeafCell, ValuePlace};
 
 impl WriteTransaction<'_> {
     /// Name of the collection with the hints about another, which is created if need be.
@@ -15,8 +16,11 @@ impl WriteTransaction<'_> {
     }
 
     pub(super) fn add_hint(&mut self, hints: &str, key: &[u8], expires: u64) -> Result<()> {
-        self.edit(hints, |editor| editor.set(&hint(expires, key), &[]))?;
-        Ok(())
+        let cell = LeafCell {
+            version: self.state.version + 1,
+            ..LeafCell::new(0, ValuePlace::Inline(&[]))
+        };
+        self.put_cell(hints, &hint(expires, key), &cell, None)
     }
 
     /// Removes up to `limit` expired records of all collections; returns how many were due, removed or not. The transaction may have no other
@@ -35,15 +39,12 @@ impl WriteTransaction<'_> {
             let Some(entry) = self.state.collections.get(&hints) else {
                 continue;
             };
-            let root = Root {
-                root: entry.root.as_ref(),
-                owner: entry.id,
-            };
-            for hint in due_hints(&self.pages(), root, self.now, limit - due)? {
+            let entry = entry.clone();
+            for hint in due_hints(&self.shared.pager, &entry, self.now, limit - due)? {
                 due += 1;
                 let key = &hint[HINT_BYTES..];
                 if let Some(found) = self.find(&name, key)?
-                    && found.leaf.record(found.index).is_expired(self.now)
+                    && found.record().is_expired(self.now)
                 {
                     self.delete(&name, key)?;
                 }

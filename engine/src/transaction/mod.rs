@@ -4,9 +4,7 @@
 //! that, makes a checkpoint.
 
 mod batch;
-mod bulk_load;
 pub(crate) mod capture;
-mod change_many;
 pub(crate) mod clients;
 mod commit;
 pub(crate) mod expiry;
@@ -14,16 +12,12 @@ mod optimistic;
 mod records;
 mod replay;
 mod restore;
-mod single;
 mod write;
 
 pub use batch::{BatchOperation, WriteBatch};
-pub use bulk_load::{BulkLoad, BulkPhase, BulkProgress, BulkReport};
-pub use change_many::ChangeMany;
-pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan, Write};
+pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan};
 pub use records::{ReadWrite, Update};
 pub(crate) use replay::apply_log;
-pub(crate) use single::set_in_place;
 pub use write::WriteTransaction;
 
 /// When a commit survives what. Whatever is lost, it is the newest commits: each commit is there only if all before it are.

@@ -1,5 +1,6 @@
 //! What is done with single records, in any kind of transaction.
 
+use super::write::stored_expiry;
 use crate::error::Result;
 use crate::state::Entry;
 
@@ -106,8 +107,7 @@ impl ReadWrite for super::WriteTransaction<'_> {
     }
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
-        // An expiry of 0 stands for none, and 1970 is past either way.
-        self.put(collection, key, value, expires_at.map_or(0, |expires| expires.max(1)))
+        self.replace(collection, key, value, stored_expiry(expires_at))
     }
 
     fn remove(&mut self, collection: &str, key: &[u8]) -> Result<bool> {

@@ -1,13 +1,14 @@
 //! Applying the log: every record is one or more commits that were made before.
 
 use super::WriteTransaction;
+use crate::block::Kind;
 use crate::error::{Error, Result};
 use crate::log::{Operation, Operations, Replay};
 use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Extent;
 use crate::range::KeyRange;
 use crate::state::Shared;
-use crate::tree::value;
+use crate::tree::{read, value};
 
 /// Brings a database that was just opened to the state at the end of its log. Nothing is written.
 pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
@@ -20,7 +21,7 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
         if !record.confirmed && !transaction.blocks_are_there(&record.payload)? {
             break;
         }
-        transaction.apply_record(&record.payload)?;
+        transaction.apply_record(&record.payload, true)?;
         if transaction.state.version != record.version {
             return Err(Error::corrupt(format!(
                 "the log lacks commits before version {}, which a checkpoint that is lost contained; files that were copied while \
@@ -64,11 +65,17 @@ impl<'a> WriteTransaction<'a> {
         Ok(true)
     }
 
-    fn apply_record(&mut self, payload: &[u8]) -> Result<()> {
+    /// Makes the changes of a record. `reserves`: the blocks of values that it names are to be taken out of the free space.
+    fn apply_record(&mut self, payload: &[u8], reserves: bool) -> Result<()> {
         for operation in Operations::new(payload) {
-            self.apply_operation(&operation?)?;
+            self.apply_operation(&operation?, reserves)?;
         }
         Ok(())
+    }
+
+    /// Makes the changes of this transaction once more.
+    pub(super) fn repeat_record(&mut self, record: &[u8]) -> Result<()> {
+        self.apply_record(record, false)
     }
 
     fn name_of(&self, collection: u32) -> Result<String> {
@@ -79,7 +86,7 @@ impl<'a> WriteTransaction<'a> {
             .ok_or_else(|| Error::corrupt(format!("the log names collection {collection}, which does not exist")))
     }
 
-    fn apply_operation(&mut self, operation: &Operation<'_>) -> Result<()> {
+    fn apply_operation(&mut self, operation: &Operation<'_>, reserves: bool) -> Result<()> {
         match *operation {
             Operation::Set {
                 collection,
@@ -102,12 +109,14 @@ impl<'a> WriteTransaction<'a> {
             } => {
                 let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
                 let cell = LeafCell::new(value_len, ValuePlace::OutOfLine(reference));
-                self.reserve_value(collection, &cell)?;
+                if reserves && !self.reserve_value(collection, &cell)? && self.is_merged(collection, key, &cell)? {
+                    return Ok(());
+                }
                 self.put_again(collection, key, cell, expires)?;
             }
             Operation::Delete { collection, key } => {
                 let name = self.name_of(collection)?;
-                self.edit(&name, |editor| editor.delete(key))?;
+                self.change(&name, key, None, None)?;
             }
             Operation::Clear {
                 collection,
@@ -115,7 +124,12 @@ impl<'a> WriteTransaction<'a> {
                 upper,
             } => {
                 let name = self.name_of(collection)?;
-                self.edit(&name, |editor| editor.clear(&KeyRange { lower, upper }))?;
+                let range = KeyRange { lower, upper };
+                if range.is_all() {
+                    self.empty(&name)?;
+                } else {
+                    self.remove_one_by_one(&name, &range)?;
+                }
             }
             Operation::Create { collection, name } => {
                 self.writer.reserve_collection_id(collection);
@@ -134,7 +148,7 @@ impl<'a> WriteTransaction<'a> {
             }
             Operation::Drop { collection } => {
                 let name = self.name_of(collection)?;
-                self.edit(&name, |editor| editor.clear(&KeyRange::all()))?;
+                self.empty(&name)?;
                 self.remove_collection(&name)?;
             }
             Operation::Rename { collection, name } => {
@@ -156,7 +170,7 @@ impl<'a> WriteTransaction<'a> {
             expires,
             ..cell
         };
-        self.edit(&name, |editor| editor.put(key, &cell))?;
+        self.put_cell(&name, key, &cell, None)?;
         if expires != 0 {
             let hints = self.create_hints(&name)?;
             self.add_hint(&hints, key, expires)?;
@@ -164,23 +178,46 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Takes the extents of a value that was written before out of the free space.
-    fn reserve_value(&mut self, owner: u32, cell: &LeafCell<'_>) -> Result<()> {
-        for reference in value::references(&self.shared.pager.blocks, owner, cell)? {
+    /// Takes the extents of a value that was written before out of the free space. `false`: they are in use, by this value. A partial checkpoint has it
+    /// then, or keeps its place.
+    fn reserve_value(&mut self, owner: u32, cell: &LeafCell<'_>) -> Result<bool> {
+        let blocks = &self.shared.pager.blocks;
+        let mut is_free = true;
+        for reference in value::references(blocks, owner, cell)? {
             let extent = Extent {
                 start: reference.unit,
                 units: u64::from(reference.units),
             };
             let space = &mut self.writer.space;
             // A log that uses what the checkpoint before this one reached was written after the checkpoint that follows.
-            let reserved = space.free.reserve(extent) || (space.release_all()? && space.free.reserve(extent));
-            if !reserved {
+            if space.free.reserve(extent) || (space.release_all()? && space.free.reserve(extent)) {
+                continue;
+            }
+            is_free = false;
+            if blocks
+                .read(&reference, &[Kind::ValueChunk, Kind::ValueIndex], owner)
+                .is_err()
+            {
                 return Err(Error::corrupt_at(
                     extent.start,
                     "the log refers to a block that is in use",
                 ));
             }
         }
-        Ok(())
+        Ok(is_free)
+    }
+
+    /// Whether the tree has this very value, so that nothing is left to do but to forget what came between.
+    fn is_merged(&mut self, collection: u32, key: &[u8], cell: &LeafCell<'_>) -> Result<bool> {
+        let name = self.name_of(collection)?;
+        let Some(entry) = self.state.collections.get(&name) else {
+            return Ok(false);
+        };
+        let found = read::find(&self.shared.pager, entry.root.as_ref(), collection, key)?;
+        if found.is_none_or(|found| found.leaf.record(found.index).place != cell.place) {
+            return Ok(false);
+        }
+        self.forget(&name, key)?;
+        Ok(true)
     }
 }

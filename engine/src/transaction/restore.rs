@@ -25,23 +25,22 @@ impl WriteTransaction<'_> {
             return self.set_until(collection, key, &value, expires_at).map(drop);
         }
         self.create(collection)?;
-        let version = self.state.version + 1;
         // The log does not learn of it: a restoration ends with a checkpoint.
         self.record = None;
-        self.edit(collection, |editor| {
-            let reference = editor.write_long_value(value_len, fill)?;
-            let cell = LeafCell {
-                version,
-                expires,
-                ..LeafCell::new(value_len, ValuePlace::OutOfLine(reference))
-            };
-            editor.put(key, &cell)
-        })?;
+        let Some(reference) = self.edit(collection, |editor| editor.write_long_value(value_len, fill))? else {
+            return Ok(());
+        };
+        let cell = LeafCell {
+            version: self.state.version + 1,
+            expires,
+            ..LeafCell::new(value_len, ValuePlace::OutOfLine(reference))
+        };
+        self.put_cell(collection, key, &cell, None)?;
         if expires != 0 {
             let hints = self.create_hints(collection)?;
             self.add_hint(&hints, key, expires)?;
         }
-        self.spill_if_large()
+        self.settle_if_large()
     }
 
     /// Makes the commit one with this version, which is beyond the one the transaction builds on, instead of the next one, even if it changes

@@ -4,15 +4,17 @@ use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
 use crate::error::{Error, Result};
 use crate::log::{Log, Operation};
+use crate::memtable::{Found, Layers, Memtable};
 use crate::node::cell::MAX_VALUE_BYTES;
 use crate::node::{LeafCell, ValuePlace};
-use crate::pages::{BlockWriter, Draft, RetiredPage};
-use crate::range::KeyRange;
+use crate::pages::{Draft, Extent};
+
+use crate::range::{Direction, KeyRange};
 use crate::state::check_name;
 use crate::state::feed::FEED;
-use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, expiry, write_roots};
+use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, expiry};
 use crate::sync::MutexGuard;
-use crate::tree::{DraftPages, Editor, read, value};
+use crate::tree::{Editor, value};
 
 /// A place for the changes, if somebody is to learn of them.
 fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
@@ -22,8 +24,19 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
     shared.feed().is_wanted().then(Capture::volatile)
 }
 
+/// A range with more records is cut out of the tree instead of removing them one by one.
+const MAX_SINGLE_REMOVALS: u64 = 1000;
+
+/// The log names the range instead of its keys if they are longer in all.
+const MAX_LOGGED_KEY_BYTES: usize = 1 << 10;
+
 /// Longest list of changes that is kept for other transactions where there is no log.
 const MAX_RECORD_BYTES: usize = 4 << 20;
+
+/// An expiry of 0 stands for none, and 1970 is past either way.
+pub(super) fn stored_expiry(expires_at: Option<u64>) -> u64 {
+    expires_at.map_or(0, |expires| expires.max(1))
+}
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
 #[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
@@ -49,8 +62,8 @@ pub struct WriteTransaction<'a> {
     pub(super) is_purge: bool,
     /// It stores something, so that it may not use the reserve.
     pub(super) stores: bool,
-    /// Bytes of records that are on their way into a tree.
-    pub(super) collected_bytes: usize,
+    /// Memory that the memtables of all collections take.
+    pub(super) memory_bytes: usize,
 }
 
 impl<'a> WriteTransaction<'a> {
@@ -60,7 +73,9 @@ impl<'a> WriteTransaction<'a> {
 
     pub(super) fn on(shared: &'a Shared, mut writer: MutexGuard<'a, Writer>) -> Self {
         writer.reclaim_much(shared);
-        let state = (*shared.newest()).clone();
+        let mut state = (*shared.newest()).clone();
+        state.absorb();
+        let state_bytes = state.memory_bytes();
         Self {
             shared,
             draft: Draft::new(state.version + 1),
@@ -75,7 +90,7 @@ impl<'a> WriteTransaction<'a> {
             finished: false,
             is_purge: false,
             stores: false,
-            collected_bytes: 0,
+            memory_bytes: state_bytes,
         }
     }
 
@@ -85,43 +100,80 @@ impl<'a> WriteTransaction<'a> {
     /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
     /// end it.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.put(collection, key, value, 0)
+        self.replace(collection, key, value, 0)
     }
 
-    /// As [`set`](Self::set), with an expiry; 0 is none.
-    pub(super) fn put(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+    /// Stores a record without looking whether the key is there, so that no page is read. Creates the collection if need be.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set).
+    pub fn put(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_until(collection, key, value, None)
+    }
+
+    /// As [`put`](Self::put), for a record that expires at `expires_at` milliseconds since 1970, or never.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set). The key may have 8 bytes less if the record expires.
+    pub fn put_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
+        let expires = stored_expiry(expires_at);
+        self.check_lengths(key, value.len(), expires)?;
+        self.create(collection)?;
+        self.store(collection, key, value, expires, None)
+    }
+
+    /// Stores a record, and tells whether the key was there before.
+    pub(super) fn replace(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         // What can be refused is refused before the collection is there.
         self.check_lengths(key, value.len(), expires)?;
         self.create(collection)?;
         self.put_record(collection, key, value, expires)
     }
 
-    /// Stores a record in a collection that is there. The lengths were checked.
+    /// Stores a record in a collection that is there, and tells whether the key was there before. The lengths were checked.
     pub(super) fn put_record(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        let found = self.find(collection, key)?;
+        let below = self.is_below(collection, key, found.is_some());
+        let is_visible = found.is_some_and(|found| !found.record().is_expired(self.now));
+        self.store(collection, key, value, expires, below)?;
+        Ok(is_visible)
+    }
+
+    /// What a search that looked for a key has learned about the layers below the active memtable.
+    fn is_below(&self, collection: &str, key: &[u8], is_found: bool) -> Option<bool> {
+        let entry = self.state.collections.get(collection)?;
+        entry.layers.fresh.get(key).is_none().then_some(is_found)
+    }
+
+    /// Stores a record in a collection that is there, without looking. `below` is what is known of the layers below the active memtable.
+    #[inline(never)]
+    pub(super) fn store(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        value: &[u8],
+        expires: u64,
+        below: Option<bool>,
+    ) -> Result<()> {
         self.stores = true;
         // Before the change is logged, so that replaying finds it.
         let hints = match expires {
             0 => None,
             _ => Some(self.create_hints(collection)?),
         };
-        let hidden = self.is_hidden(collection, key)?;
-        let mut reference = None;
-        let version = self.state.version + 1;
-        let found = self.edit(collection, |editor| {
-            let place = if editor.limits.is_inline(key.len(), value.len()) {
-                ValuePlace::Inline(value)
-            } else {
-                let written = editor.write_value(value)?;
-                reference = Some(written);
-                ValuePlace::OutOfLine(written)
-            };
-            let cell = LeafCell {
-                version,
-                expires,
-                ..LeafCell::new(value.len(), place)
-            };
-            editor.put(key, &cell)
-        })?;
+        let is_inline = self.shared.config.limits.is_inline(key.len(), value.len());
+        let reference = if is_inline {
+            None
+        } else {
+            self.edit(collection, |editor| editor.write_value(value))?
+        };
+        let place = reference.map_or(ValuePlace::Inline(value), ValuePlace::OutOfLine);
+        let cell = LeafCell {
+            version: self.state.version + 1,
+            expires,
+            ..LeafCell::new(value.len(), place)
+        };
+        self.put_cell(collection, key, &cell, below)?;
         self.log(collection, |collection| match reference {
             None => Operation::Set {
                 collection,
@@ -150,8 +202,62 @@ impl<'a> WriteTransaction<'a> {
         if let Some(hints) = hints {
             self.add_hint(&hints, key, expires)?;
         }
-        self.spill_if_large()?;
-        Ok(found.unwrap_or(false) && !hidden)
+        self.settle_if_large()
+    }
+
+    /// Puts a record into the active memtable.
+    pub(super) fn put_cell(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        cell: &LeafCell<'_>,
+        below: Option<bool>,
+    ) -> Result<()> {
+        let mut payload = std::mem::take(&mut self.draft.payload);
+        cell.encode_into(&mut payload);
+        let changed = self.change(collection, key, Some(&payload), below);
+        self.draft.payload = payload;
+        changed
+    }
+
+    /// Changes the active memtable. A value that only it referred to is given up.
+    pub(super) fn change(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        payload: Option<&[u8]>,
+        below: Option<bool>,
+    ) -> Result<()> {
+        self.check_usable()?;
+        let Some(entry) = self.state.collections.get_mut(collection) else {
+            return Ok(());
+        };
+        let Layers { fresh, active, .. } = &mut entry.layers;
+        let bytes = fresh.bytes();
+        // What the active memtable has was given up with the first change of the key.
+        let former = match fresh.put(key, payload, below) {
+            Some(former) => former.reference,
+            None => active.reference(key).map(<[u8]>::to_vec),
+        };
+        self.memory_bytes += fresh.bytes();
+        self.memory_bytes -= bytes;
+        if let Some(former) = former {
+            self.edit(collection, |editor| editor.retire_value(&LeafCell::decode(&former)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes a key out of the active memtable, and gives up a value that only it referred to.
+    pub(super) fn forget(&mut self, collection: &str, key: &[u8]) -> Result<()> {
+        // The entry says what to give up; without a payload it refers to nothing.
+        self.change(collection, key, None, None)?;
+        if let Some(entry) = self.state.collections.get_mut(collection) {
+            let fresh = &mut entry.layers.fresh;
+            let bytes = fresh.bytes();
+            fresh.remove(key);
+            self.memory_bytes -= bytes - fresh.bytes();
+        }
+        Ok(())
     }
 
     pub(super) fn check_lengths(&self, key: &[u8], value_len: usize, expires: u64) -> Result<()> {
@@ -169,37 +275,13 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Whether records of a collection may expire.
-    pub(super) fn has_hints(&self, collection: &str) -> bool {
-        let collections = &self.state.collections;
-        let has_hints = |entry: &Collection| collections.contains_key(&expiry::hints_of(entry.id));
-        self.state.has_hidden() && collections.get(collection).is_some_and(has_hints)
-    }
-
-    /// Whether a record is there but has expired.
-    fn is_hidden(&self, collection: &str, key: &[u8]) -> Result<bool> {
-        if !self.has_hints(collection) {
-            return Ok(false);
-        }
-        Ok(self
-            .find(collection, key)?
-            .is_some_and(|found| found.leaf.record(found.index).is_expired(self.now)))
-    }
-
-    pub(super) fn find(&self, collection: &str, key: &[u8]) -> Result<Option<read::Found>> {
+    pub(super) fn find(&self, collection: &str, key: &[u8]) -> Result<Option<Found<'_>>> {
         self.check_usable()?;
         let Some(entry) = self.state.collections.get(collection) else {
             return Ok(None);
         };
-        let found = read::find(&self.pages(), entry.root.as_ref(), entry.id, key);
+        let found = entry.records(&self.shared.pager).find(key);
         found.map_err(|error| error.in_collection(collection))
-    }
-
-    pub(super) fn pages(&self) -> DraftPages<'_> {
-        DraftPages {
-            draft: &self.draft,
-            pager: &self.shared.pager,
-        }
     }
 
     /// Removes a record; returns whether it was there. O(log n).
@@ -207,13 +289,15 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
-        let hidden = self.is_hidden(collection, key)?;
-        let found = self.edit(collection, |editor| editor.delete(key))?.unwrap_or(false);
-        if found {
-            self.log(collection, |collection| Operation::Delete { collection, key });
-            self.spill_if_large()?;
-        }
-        Ok(found && !hidden)
+        let Some(found) = self.find(collection, key)? else {
+            return Ok(false);
+        };
+        let is_visible = !found.record().is_expired(self.now);
+        let below = self.is_below(collection, key, true);
+        self.change(collection, key, None, below)?;
+        self.log(collection, |collection| Operation::Delete { collection, key });
+        self.settle_if_large()?;
+        Ok(is_visible)
     }
 
     /// Removes all records of a range; returns how many there were, expired ones included. Copies O(log n) pages; of what it frees it reads
@@ -222,16 +306,94 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
-        let removed = self.edit(collection, |editor| editor.clear(&range))?.unwrap_or(0);
-        if removed > 0 {
-            self.log(collection, |collection| Operation::Clear {
-                collection,
-                lower: range.lower,
-                upper: range.upper,
-            });
-            self.spill_if_large()?;
+        self.check_usable()?;
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(0);
+        };
+        let (from, to) = entry.records(&self.shared.pager).positions(&range)?;
+        let removed = to - from;
+        if removed == 0 {
+            return Ok(0);
         }
+        let (id, bounds) = (entry.id, range);
+        let operation = Operation::Clear {
+            collection: id,
+            lower: bounds.lower,
+            upper: bounds.upper,
+        };
+        if range.is_all() {
+            self.empty(collection)?;
+            self.log(collection, |_| operation);
+            return Ok(removed);
+        }
+        if removed <= MAX_SINGLE_REMOVALS {
+            let keys = self.remove_one_by_one(collection, &range)?;
+            if keys.iter().map(|key| key.len() + 8).sum::<usize>() > MAX_LOGGED_KEY_BYTES {
+                self.record(&operation);
+            } else {
+                // Read back, they need no look at the tree.
+                for key in &keys {
+                    self.record(&Operation::Delete { collection: id, key });
+                }
+            }
+            self.changed = true;
+            self.capture(id, collection, &operation);
+            self.settle_if_large()?;
+            return Ok(removed);
+        }
+        // The range is cut out of the tree, as a checkpoint.
+        self.settle()?;
+        self.edit(collection, |editor| editor.cut(&range))?;
+        self.log(collection, |_| operation);
+        self.record = None;
+        self.settle_if_large()?;
         Ok(removed)
+    }
+
+    /// Removes the records of a range from the active memtable's point of view; gives their keys.
+    #[inline(never)]
+    pub(super) fn remove_one_by_one(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        if let Some(entry) = self.state.collections.get(collection) {
+            let mut cursor = entry.cursor(range, Direction::Forward);
+            while cursor.advance(&self.shared.pager)? {
+                keys.push(cursor.key().to_vec());
+            }
+        }
+        for key in &keys {
+            self.change(collection, key, None, None)?;
+        }
+        Ok(keys)
+    }
+
+    /// Gives up all records of a collection.
+    #[inline(never)]
+    pub(super) fn empty(&mut self, collection: &str) -> Result<()> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(());
+        };
+        if !entry.layers.frozen.is_empty() {
+            // The tree that it is merged into would have to be given up as well.
+            self.thaw()?;
+        }
+        let Some(entry) = self.state.collections.get_mut(collection) else {
+            return Ok(());
+        };
+        let layers = std::mem::take(&mut entry.layers);
+        entry.emptied_at = self.state.version + 1;
+        self.memory_bytes -= layers.bytes();
+        self.edit(collection, |editor| {
+            let nothing = Memtable::default();
+            for (memtable, above) in [(&layers.fresh, &nothing), (&layers.active, &layers.fresh)] {
+                for entry in memtable.entries() {
+                    if let Some(reference) = entry.reference().filter(|_| above.get(entry.key).is_none()) {
+                        editor.retire_value(&LeafCell::decode(reference))?;
+                    }
+                }
+            }
+            editor.clear_all()
+        })?;
+        Ok(())
     }
 
     /// Gives a collection another name; returns whether it was there.
@@ -303,8 +465,10 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
-        let dropped = self.edit(name, |editor| editor.clear(&KeyRange::all()))?.is_some();
+        self.check_usable()?;
+        let dropped = self.state.collections.contains_key(name);
         if dropped {
+            self.empty(name)?;
             self.log(name, |collection| Operation::Drop { collection });
             self.remove_collection(name)?;
         }
@@ -315,9 +479,8 @@ impl<'a> WriteTransaction<'a> {
     pub(super) fn remove_collection(&mut self, name: &str) -> Result<()> {
         if let Some(entry) = self.state.collections.remove(name) {
             let hints = expiry::hints_of(entry.id);
-            if self.edit(&hints, |editor| editor.clear(&KeyRange::all()))?.is_some() {
-                self.state.collections.remove(&hints);
-            }
+            self.empty(&hints)?;
+            self.state.collections.remove(&hints);
         }
         Ok(())
     }
@@ -338,7 +501,7 @@ impl<'a> WriteTransaction<'a> {
         let Some(found) = self.find(collection, key)? else {
             return Ok(None);
         };
-        let record = found.leaf.record(found.index);
+        let record = found.record();
         if record.is_expired(self.now) {
             return Ok(None);
         }
@@ -369,22 +532,14 @@ impl<'a> WriteTransaction<'a> {
 
     fn apply_checked(&mut self, batch: &WriteBatch) -> Result<u64> {
         let mut removed = 0;
-        for operations in batch.operations().chunk_by(|a, b| a.collection == b.collection) {
-            let [first, ..] = operations else { continue };
-            if operations.iter().all(|operation| operation.value.is_none())
-                && !self.state.collections.contains_key(&first.collection)
-            {
-                // Removing what is not there does not make the collection.
-                continue;
-            }
-            let mut many = self.change_many(&first.collection)?;
-            for operation in operations {
-                match &operation.value {
-                    Some(value) => many.set(&operation.key, value)?,
-                    None => many.delete(&operation.key)?,
+        for operation in batch.operations() {
+            match &operation.value {
+                Some(value) => {
+                    self.create(&operation.collection)?;
+                    self.store(&operation.collection, &operation.key, value, 0, None)?;
                 }
+                None => removed += u64::from(self.delete(&operation.collection, &operation.key)?),
             }
-            removed += many.finish()?;
         }
         Ok(removed)
     }
@@ -447,13 +602,7 @@ impl<'a> WriteTransaction<'a> {
     }
 
     pub(super) fn add_collection(&mut self, id: u32, name: &str) {
-        let collection = Collection {
-            id,
-            root: None,
-            key_codec: String::new(),
-            value_codec: String::new(),
-        };
-        self.state.collections.insert(name.to_owned(), collection);
+        self.state.collections.insert(name.to_owned(), Collection::new(id));
     }
 
     /// Takes note of a change that was made.
@@ -478,20 +627,7 @@ impl<'a> WriteTransaction<'a> {
         self.record(&operation);
     }
 
-    /// Takes note of a record that is stored with its value in place.
-    pub(super) fn log_set(&mut self, name: &str, id: u32, operation: &Operation<'_>) {
-        self.changed = true;
-        self.stores = true;
-        self.capture(id, name, operation);
-        self.record(operation);
-    }
-
-    /// Takes note of the removal of a record that may not be there.
-    pub(super) fn log_delete(&mut self, collection: u32, key: &[u8]) {
-        self.record(&Operation::Delete { collection, key });
-    }
-
-    fn record(&mut self, operation: &Operation<'_>) {
+    pub(super) fn record(&mut self, operation: &Operation<'_>) {
         let Some(record) = &mut self.record else { return };
         operation.encode(record);
         let max = self.writer.log.as_ref().map_or(MAX_RECORD_BYTES, Log::max_payload);
@@ -500,55 +636,72 @@ impl<'a> WriteTransaction<'a> {
         }
     }
 
-    /// Writes the draft's pages to fresh extents once they take most of the cache. Nothing refers to those extents but the draft, so
-    /// dropping it is still enough to undo everything. The log could not tell of such extents, so the commit will be a checkpoint.
-    pub(super) fn spill_if_large(&mut self) -> Result<()> {
+    /// Brings the memtables into the trees once they take most of the cache. Nothing refers to the blocks that this writes but the draft, so dropping it is
+    /// still enough to undo everything. The log could not tell of them, so the commit will be a checkpoint.
+    pub(super) fn settle_if_large(&mut self) -> Result<()> {
         self.write_chunks()?;
-        let bytes = self.draft.bytes + self.collected_bytes;
+        let bytes = self.draft.bytes + self.memory_bytes;
         self.shared.pager.reserve(bytes);
         if bytes <= self.shared.config.max_dirty_bytes() {
             return Ok(());
         }
         self.record = None;
-        let result = self.spill();
-        if let Err(error) = &result {
-            self.failed = Some(error.clone());
-        }
+        self.settle()
+    }
+
+    #[inline(never)]
+    pub(super) fn settle(&mut self) -> Result<()> {
+        self.record = None;
+        self.finish_merging()?;
+        self.release_spilled()?;
+        let result = self.writer.settle(self.shared, &mut self.state, &mut self.draft);
+        self.memory_bytes = 0;
+        self.shared.pager.reserve(self.draft.bytes);
+        result.inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    /// Makes a checkpoint of what was committed before; the extents that this transaction has taken are free in it.
+    pub(super) fn before_checkpoint(
+        &mut self,
+        checkpoint: impl FnOnce(&mut Writer, &Shared) -> Result<()>,
+    ) -> Result<()> {
+        self.writer.space.in_flight = self.draft.unpublished().collect();
+        let result = checkpoint(&mut self.writer, self.shared);
+        self.writer.space.in_flight.clear();
         result
     }
 
-    pub(super) fn spill(&mut self) -> Result<()> {
-        self.release_spilled()?;
-        let generation = self.writer.superblock.generation + 1;
-        let compression = self.shared.config.compression;
-        let pager = &self.shared.pager;
-        let space = &mut self.writer.space;
-        let mut writer = BlockWriter::new(pager, &self.draft, &mut space.free, generation, compression);
-        let roots = write_roots(&mut writer, &self.state);
-        let finished = writer.finish();
-        let (allocated, written) = (
-            std::mem::take(&mut writer.allocated),
-            std::mem::take(&mut writer.written),
-        );
-        let spilled = &mut self.draft.spilled;
-        spilled.extend(allocated.iter().map(|extent| (extent.start, extent.units)));
-        finished?;
-        let roots = roots?;
-        for page in written {
-            match self.draft.pages.remove(&page.number) {
-                Some(own) => self.draft.bytes -= own.memory_bytes(),
-                None => self.draft.retired_pages.push(RetiredPage {
-                    number: page.number,
-                    stamp: page.stamp,
-                }),
-            }
-            pager.insert_clean(page.reference.unit, page.node);
-        }
-        for (name, root) in roots {
-            if let Some(collection) = self.state.collections.get_mut(&name) {
-                collection.root = Some(root);
+    /// Gives up the merge that is under way.
+    #[inline(never)]
+    fn thaw(&mut self) -> Result<()> {
+        for (name, collection) in &self.state.collections {
+            let layers = &collection.layers;
+            for entry in layers.fresh.entries() {
+                let frozen = layers.frozen.reference(entry.key);
+                // What a commit replaced before was given up by that.
+                let is_replaced = layers.active.get(entry.key).is_some();
+                if let Some(reference) = frozen.filter(|_| !is_replaced) {
+                    let cell = LeafCell::decode(reference);
+                    let references = value::references(&self.shared.pager.blocks, collection.id, &cell);
+                    let references = references.map_err(|error| error.in_collection(name))?;
+                    self.draft.retired_extents.extend(references.iter().map(Extent::of));
+                }
             }
         }
+        self.writer.thaw(self.shared)?;
+        for collection in self.state.collections.values_mut() {
+            collection.layers.thaw();
+        }
+        self.memory_bytes = self.state.memory_bytes();
+        Ok(())
+    }
+
+    /// Ends the merge that is under way.
+    #[inline(never)]
+    pub(super) fn finish_merging(&mut self) -> Result<()> {
+        self.before_checkpoint(Writer::finish_merging)?;
+        Writer::catch_up(self.shared, &mut self.state);
+        self.memory_bytes = self.state.memory_bytes();
         Ok(())
     }
 
@@ -587,7 +740,7 @@ impl<'a> WriteTransaction<'a> {
 
 impl Drop for WriteTransaction<'_> {
     fn drop(&mut self) {
-        self.shared.pager.reserve(0);
+        self.shared.pager.reserve(self.shared.newest().memory_bytes());
         if !self.finished {
             let unpublished = self.draft.take_unpublished();
             self.writer.give_back(self.shared, unpublished);

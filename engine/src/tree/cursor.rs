@@ -82,6 +82,14 @@ impl TreeCursor {
         }
     }
 
+    /// The range that it moves over.
+    pub(crate) fn range(&self) -> KeyRange<'_> {
+        KeyRange {
+            lower: borrowed(&self.lower),
+            upper: borrowed(&self.upper),
+        }
+    }
+
     /// Key of the current record.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
@@ -122,6 +130,18 @@ impl TreeCursor {
         *index = next;
         self.payload = payload;
         true
+    }
+
+    /// How many records follow in the leaf before the first one at or past `key` in the cursor's direction; 0 if the leaf may not lie inside the range.
+    pub(crate) fn steps_before(&self, key: &[u8]) -> usize {
+        let Some((leaf, index)) = self.path.last().filter(|_| self.inside && self.state == State::On) else {
+            return 0;
+        };
+        let (at, is_there) = leaf.lower_bound(key);
+        match self.direction {
+            Direction::Forward => at.saturating_sub(index + 1),
+            Direction::Reverse => index.saturating_sub(at + usize::from(is_there)),
+        }
     }
 
     /// Moves to the next record of the range; `false` at its end.

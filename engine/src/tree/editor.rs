@@ -6,7 +6,7 @@ use super::{DraftPages, Pages};
 use crate::block::{Compression, Pointer};
 use crate::error::Result;
 use crate::node::{Child, Limits, Node};
-use crate::pages::{Access, Draft, FreeExtents, Pager, Step};
+use crate::pages::{Access, Draft, FreeExtents, Pager};
 
 /// Changes one tree. After an error the draft is half-changed and must be dropped.
 pub(crate) struct Editor<'a> {
@@ -46,8 +46,8 @@ impl Editor<'_> {
         {
             return *number;
         }
-        let copy = node.writable_copy(self.limits.node_capacity, self.draft.stamp);
-        self.draft.retire(pointer, node);
+        let copy = node.writable_copy(self.limits.node_capacity);
+        self.draft.retire(pointer);
         self.add(copy)
     }
 
@@ -81,39 +81,5 @@ impl Editor<'_> {
         let number = self.adopt(&pointer, &node);
         self.draft.node_mut(parent).set_pointer(index, Pointer::Memory(number));
         Ok(number)
-    }
-
-    /// Descends to the leaf that covers `key`, copying the path. Returns the inner steps and the leaf.
-    pub(super) fn own_path(&mut self, root: Child, key: &[u8]) -> Result<(Vec<Step>, u64)> {
-        let mut path = std::mem::take(&mut self.draft.path);
-        path.clear();
-        let mut number = self.own_root(root)?;
-        while !self.node(number).is_leaf() {
-            let index = self.node(number).child_index(key);
-            let child = self.own_child(number, index)?;
-            path.push(Step { number, index });
-            number = child;
-        }
-        Ok((path, number))
-    }
-
-    /// Adds to the record counts along a path and makes out-of-line values known to its nodes.
-    pub(super) fn update_counts(&mut self, path: &[Step], delta: i64, has_overflow: bool) {
-        for step in path {
-            let node = self.draft.node_mut(step.number);
-            let child = node.child(step.index);
-            node.set_child(
-                step.index,
-                Child {
-                    count: child.count.wrapping_add_signed(delta),
-                    has_overflow: child.has_overflow || has_overflow,
-                    ..child
-                },
-            );
-        }
-        if let Some(root) = self.root.as_mut() {
-            root.count = root.count.wrapping_add_signed(delta);
-            root.has_overflow |= has_overflow;
-        }
     }
 }

@@ -10,18 +10,12 @@ use crate::error::{Error, Result};
 use crate::node::{Child, Node};
 use crate::pages::{Access, Draft, Expected, Pager};
 
-pub(crate) mod ahead;
-mod ascending;
-mod bulk;
 pub(crate) mod cursor;
-mod cut;
-mod delete;
 pub(crate) mod editor;
-mod insert;
-pub(crate) mod load;
+pub(crate) mod merge;
 pub(crate) mod read;
 pub(crate) mod relocate;
-mod runs;
+mod retire;
 pub(crate) mod value;
 pub(crate) mod walk;
 

@@ -1,13 +1,11 @@
 //! Point reads, positions and counts, each in one descent.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use super::Pages;
 use crate::error::Result;
 use crate::node::{Child, Node};
 use crate::pages::Access;
-use crate::range::KeyRange;
 
 /// A record in its leaf.
 pub(crate) struct Found {
@@ -48,31 +46,6 @@ pub(crate) fn rank(pages: &impl Pages, root: Option<&Child>, owner: u32, key: &[
     }
     let (index, found) = node.lower_bound(key);
     Ok((below + index as u64, found))
-}
-
-/// Positions of the first record of the range and of the first one after it.
-pub(crate) fn positions(
-    pages: &impl Pages,
-    root: Option<&Child>,
-    owner: u32,
-    range: &KeyRange<'_>,
-) -> Result<(u64, u64)> {
-    let total = root.map_or(0, |root| root.count);
-    let position = |key: &[u8], after_equal: bool| -> Result<u64> {
-        let (below, found) = rank(pages, root, owner, key)?;
-        Ok(below + u64::from(after_equal && found))
-    };
-    let from = match range.lower {
-        Bound::Unbounded => 0,
-        Bound::Included(key) => position(key, false)?,
-        Bound::Excluded(key) => position(key, true)?,
-    };
-    let to = match range.upper {
-        Bound::Unbounded => total,
-        Bound::Included(key) => position(key, true)?,
-        Bound::Excluded(key) => position(key, false)?,
-    };
-    Ok((from, to.max(from)))
 }
 
 /// The record at position `index` in key order.

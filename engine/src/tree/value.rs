@@ -119,7 +119,20 @@ fn are_chunks_of(list: &[BlockRef], value_len: usize) -> bool {
 }
 
 impl Editor<'_> {
+    /// Payload of a leaf's cell with this value, which is written to fresh extents if it is too long for a leaf.
+    pub(crate) fn payload_of(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
+        let place = if self.limits.is_inline(key.len(), value.len()) {
+            ValuePlace::Inline(value)
+        } else {
+            ValuePlace::OutOfLine(self.write_value(value)?)
+        };
+        let mut payload = Vec::new();
+        LeafCell::new(value.len(), place).encode_into(&mut payload);
+        Ok(payload)
+    }
+
     /// Writes a value to fresh extents.
+    #[inline(never)]
     pub(crate) fn write_value(&mut self, value: &[u8]) -> Result<BlockRef> {
         if value.len() <= CHUNK_BYTES {
             return self.write_value_block(Kind::ValueChunk, value);
@@ -168,7 +181,8 @@ impl Editor<'_> {
     }
 
     /// Takes note that a record's value is no longer needed.
-    pub(super) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
+    #[inline(never)]
+    pub(crate) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
         for reference in references(&self.pager.blocks, self.owner, cell)? {
             self.draft.retire_block(&reference);
         }

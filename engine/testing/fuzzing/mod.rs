@@ -110,7 +110,7 @@ pub fn block(bytes: &[u8]) -> bool {
     let reference = BlockRef {
         unit: 16,
         units: (image.len() / UNIT_BYTES) as u16,
-        crc: word(28),
+        checksum: word(28),
         raw_len: word(12),
     };
     let kinds = [
@@ -179,7 +179,8 @@ pub fn catalog(bytes: &[u8]) -> bool {
     };
     let root = collection.root.map(|root| root.pointer);
     assert!(!matches!(root, Some(Pointer::Memory(_))));
-    assert_eq!(Collection::decode(&collection.encode()), Ok(collection));
+    let again = Collection::decode(&collection.encode()).map(|again| again.encode());
+    assert_eq!(again, Ok(collection.encode()));
     true
 }
 

@@ -1,7 +1,7 @@
 //! Makes the checksums of a mutated file right, so that what lies behind them gets tested too.
 
 use super::{RECORD_BYTES, put_checksum};
-use crate::block::{BlockRef, HEADER_BYTES, REF_BYTES, checksum};
+use crate::block::{BlockRef, HEADER_BYTES, REF_BYTES, block_checksum};
 use crate::node::cell::get_varint;
 
 /// Place of the only superblock slot that is filled.
@@ -16,11 +16,8 @@ pub(super) fn block(image: &mut [u8]) {
     if stored_len > image.len().saturating_sub(HEADER_BYTES) {
         return;
     }
-    let mut hasher = checksum::Hasher::new();
-    hasher.update(&image[..28]);
-    hasher.update(&image[HEADER_BYTES..HEADER_BYTES + stored_len]);
-    let crc = hasher.finalize();
-    image[28..32].copy_from_slice(&crc.to_le_bytes());
+    let checksum = block_checksum(&image[..HEADER_BYTES + stored_len]);
+    image[28..32].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// Makes all checksums right that can be reached from the superblock, from the leaves up.

@@ -17,7 +17,7 @@ use crate::transaction::Durability;
 const REFERENCE: BlockRef = BlockRef {
     unit: 20,
     units: 2,
-    crc: 0xABCD_0123,
+    checksum: 0xABCD_0123,
     raw_len: 800,
 };
 const CHILD: Child = Child {
@@ -35,10 +35,10 @@ pub fn seeds() -> Result<Vec<(&'static str, &'static str, Vec<u8>)>> {
     let mut random = |len: usize| (0..len).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
     let extents = [Extent { start: 30, units: 4 }, Extent { start: 40, units: 200 }];
     let catalog = Collection {
-        id: 3,
         root: Some(CHILD),
         key_codec: "any".to_owned(),
         value_codec: "structured".to_owned(),
+        ..Collection::new(3)
     };
     let mut recipe = Vec::new();
     while !super::node(&recipe) {
@@ -130,7 +130,7 @@ fn page(node: &Node) -> Vec<u8> {
 }
 
 fn leaf(lower: &[u8], upper: Option<&[u8]>) -> Node {
-    let mut node = Node::new(512, 0, lower, upper, 0);
+    let mut node = Node::new(512, 0, lower, upper);
     node.mark_overflow();
     let mut payload = Vec::new();
     for number in 0..8_usize {
@@ -147,7 +147,7 @@ fn leaf(lower: &[u8], upper: Option<&[u8]>) -> Node {
 }
 
 fn inner() -> Node {
-    let mut node = Node::new(512, 1, b"", None, 0);
+    let mut node = Node::new(512, 1, b"", None);
     for (index, key) in ["", "g", "key", "key 5", "z"].iter().enumerate() {
         node.insert(index, key.as_bytes(), &CHILD.encode());
     }

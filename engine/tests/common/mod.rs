@@ -60,6 +60,8 @@ pub(crate) enum Flavour {
     Unlogged,
     /// Transactions that are larger than memory.
     Huge,
+    /// Memtables that go to most leaves of their trees, so that a merge takes several partial checkpoints; values of blocks among them.
+    Merging,
 }
 
 impl Flavour {
@@ -74,7 +76,11 @@ pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
         unit_bytes: 512,
         node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
         cache_bytes: 64 << 10,
-        log_bytes: if flavour == Flavour::Unlogged { 0 } else { 16 << 10 },
+        log_bytes: match flavour {
+            Flavour::Unlogged => 0,
+            Flavour::Merging => 256 << 10,
+            _ => 16 << 10,
+        },
         reserve_bytes: if matches!(flavour, Flavour::Batches | Flavour::Huge) {
             8 << 10
         } else {
@@ -97,11 +103,19 @@ pub(crate) fn key(rng: &mut SimRng) -> Vec<u8> {
     (0..len).map(|_| rng.below(span) as u8).collect()
 }
 
+fn key_of(rng: &mut SimRng, flavour: Flavour) -> Vec<u8> {
+    match flavour {
+        Flavour::Merging => (rng.below(1500) * 40_503 % 65_536).to_be_bytes()[5..].to_vec(),
+        _ => key(rng),
+    }
+}
+
 fn value(rng: &mut SimRng, flavour: Flavour) -> Vec<u8> {
     let len = match (flavour, rng.below(8)) {
         (Flavour::Large, _) => rng.below(6000),
         (_, 0) => 0,
         (_, 1) => rng.below(1200),
+        (Flavour::Merging, 2) => 600 + rng.below(600),
         _ => rng.below(60),
     };
     let byte = rng.below(256) as u8;
@@ -115,10 +129,19 @@ fn change(
     rng: &mut SimRng,
     flavour: Flavour,
 ) -> Result<(), Error> {
-    let name = ["a", "b", ""][rng.below(3) as usize];
-    match rng.below(20) {
+    let name = match flavour {
+        // One tree that a memtable does not go to all at once.
+        Flavour::Merging => ["a", "a", "a", "b"][rng.below(4) as usize],
+        _ => ["a", "b", ""][rng.below(3) as usize],
+    };
+    let kind = match rng.below(20) {
+        // The trees are to grow.
+        12..=18 if flavour == Flavour::Merging && rng.below(4) > 0 => 0,
+        kind => kind,
+    };
+    match kind {
         0..=11 => {
-            let (key, value) = (key(rng), value(rng, flavour));
+            let (key, value) = (key_of(rng, flavour), value(rng, flavour));
             transaction.set(name, &key, &value)?;
             state.entry(name.to_owned()).or_default().insert(key, value);
         }
@@ -133,7 +156,11 @@ fn change(
             assert_eq!(existed, removed);
         }
         17 => {
-            let (mut lower, mut upper) = (key(rng), key(rng));
+            let (mut lower, mut upper) = (key_of(rng, flavour), key_of(rng, flavour));
+            if flavour == Flavour::Merging && rng.below(8) > 0 {
+                // Most of the tree is to stay.
+                upper = [lower.as_slice(), b"\xff"].concat();
+            }
             if lower > upper {
                 std::mem::swap(&mut lower, &mut upper);
             }
@@ -146,20 +173,27 @@ fn change(
                 records.retain(|key, _| *key < lower || *key >= upper);
             }
         }
-        18 if rng.below(4) == 0 => {
+        18 if rng.below(4) == 0 && (flavour != Flavour::Merging || name == "b") => {
             transaction.drop_collection(name)?;
             state.remove(name);
         }
+        19 if flavour == Flavour::Merging && rng.below(10) == 0 => {
+            // Emptied and filled again, so that the log has changes of the same keys on both sides.
+            transaction.clear(name, KeyRange::all())?;
+            let mut records = BTreeMap::new();
+            for _ in 0..120 {
+                let (key, value) = (key_of(rng, flavour), value(rng, flavour));
+                transaction.set(name, &key, &value)?;
+                records.insert(key, value);
+            }
+            state.insert(name.to_owned(), records);
+        }
         19 if flavour == Flavour::Huge => {
-            let mut many = transaction.change_many(name)?;
             let records = state.entry(name.to_owned()).or_default();
             for _ in 0..rng.below(40) {
                 let (key, value) = (key(rng), value(rng, flavour));
-                many.set(&key, &value)?;
+                transaction.set(name, &key, &value)?;
                 records.insert(key, value);
-            }
-            if rng.below(4) > 0 {
-                many.finish()?;
             }
         }
         _ => {}
@@ -187,6 +221,12 @@ pub(crate) fn run(
         commit(open, history, &mut rng, flavour)?;
         if flavour == Flavour::Tiny && rng.below(8) == 0 {
             open.checkpoint()?;
+        }
+        if matches!(flavour, Flavour::Mixed | Flavour::Merging) {
+            // Idle time, now and then more than a merge needs.
+            for _ in 0..[400, 0, 3, 0][open.version() as usize % 4] {
+                open.merge_slice()?;
+            }
         }
         if !flavour.is_mixed() {
             continue;
@@ -228,6 +268,11 @@ pub(crate) fn run(
     Ok(())
 }
 
+/// Whether the commit on top of this version is followed by all the idle time that its merge takes, and by no flush before that.
+fn is_merged_at_once(base: u64) -> bool {
+    base % 4 == 3
+}
+
 fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour: Flavour) -> Result<(), Error> {
     let base = database.version();
     history.states.truncate(base as usize + 1);
@@ -238,10 +283,15 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
         Flavour::Large => 1 + rng.below(3),
         Flavour::Mixed | Flavour::Unlogged => 1 + rng.below(12),
         Flavour::Huge => 200 + rng.below(400),
+        // A tree that is larger than a memtable comes first.
+        Flavour::Merging if base == 0 => 1500,
+        Flavour::Merging if is_merged_at_once(base) => 300,
+        Flavour::Merging => 10 + rng.below(60),
     };
     let durability = match rng.below(5) {
         0 if flavour.is_mixed() => Durability::None,
-        1 | 2 if flavour.is_mixed() => Durability::Relaxed,
+        1 | 2 if flavour.is_mixed() || flavour == Flavour::Merging => Durability::Relaxed,
+        _ if flavour == Flavour::Merging && is_merged_at_once(base) => Durability::Relaxed,
         _ => Durability::Strict,
     };
     let mut transaction = database.begin()?;

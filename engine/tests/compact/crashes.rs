@@ -105,6 +105,6 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
 fn no_cut_loses_anything() {
     crash_everywhere(Flavour::Batches, 5, 40);
     crash_everywhere(Flavour::Large, 3, 30);
-    crash_everywhere(Flavour::Mixed, 4, 60);
+    crash_everywhere(Flavour::Mixed, 9, 120);
     crash_everywhere(Flavour::Unlogged, 5, 60);
 }

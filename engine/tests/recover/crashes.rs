@@ -61,8 +61,8 @@ fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
 
 /// Images of all flavours, with names for messages.
 fn images() -> impl Iterator<Item = (Crashed, Flavour, String)> {
-    (0..800).map(|number| {
-        let (seed, last) = (number / 20, number % 20 * 2);
+    (0..1600).map(|number| {
+        let (seed, last) = (number / 40, number % 40);
         let flavour = FLAVOURS[seed as usize % 4];
         (
             crashed(flavour, seed, last),
@@ -94,7 +94,7 @@ fn a_crash_alone_is_no_damage() {
             assert!(image.recent.contains(&state), "{context}");
         }
     }
-    assert!(exact > 700 && finished > 3, "{exact} {finished}");
+    assert!(exact > 1500 && finished > 3, "{exact} {finished}");
 }
 
 /// Blocks of unfinished checkpoints are newer than what counts, but the free map tells that they lie in free space.
@@ -139,5 +139,5 @@ fn without_the_newest_superblock_there_is_one_state_or_it_is_said() {
         let can_tell = flavour != Flavour::Mixed || matches!(report.root, RecoveredRoot::Superblock { .. });
         assert!(!can_tell || image.all.contains(&state), "{context}");
     }
-    assert!(newest > 700 && older > 20, "{newest} {older}");
+    assert!(newest > 1500 && older > 20, "{newest} {older}");
 }

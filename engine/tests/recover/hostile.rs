@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use mangrove_engine::Completeness;
 use mangrove_engine::testing::sim::SimRng;
+use twox_hash::XxHash64;
 
 use crate::common::State;
 use crate::{FLAVOURS, UNIT, blocks, grown, recovered};
@@ -11,10 +12,10 @@ use crate::{FLAVOURS, UNIT, blocks, grown, recovered};
 /// Writes the right checksum into the block at `at`.
 fn sign(block: &mut [u8]) {
     let stored = u32::from_le_bytes(*block[8..].first_chunk().expect("a header")) as usize;
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&block[..28]);
-    hasher.update(&block[32..(32 + stored).min(block.len())]);
-    block[28..32].copy_from_slice(&hasher.finalize().to_le_bytes());
+    let seed = XxHash64::oneshot(0, &block[..28]);
+    let end = (32 + stored).min(block.len());
+    let checksum = XxHash64::oneshot(seed, &block[32..end]) as u32;
+    block[28..32].copy_from_slice(&checksum.to_le_bytes());
 }
 
 /// A leaf with one record that covers all keys.

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use fastrand::Rng;
 use mangrove_engine::Direction;
-use mangrove_engine::index::{BTree, OrderedIndex};
 use mangrove_memory::CritBit;
+use mangrove_memory::index::{BTree, OrderedIndex};
 
 #[derive(Parser)]
 #[command(about = "Ordered indexes in memory")]

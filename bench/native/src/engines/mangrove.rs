@@ -54,18 +54,17 @@ impl Engine for Mangrove {
             return self.set(records, durability);
         }
         let mut transaction = self.database.begin().expect("it can be written");
-        let mut many = transaction.change_many("").expect("it can be written");
-        records.each(|key, value| many.set(key, value).expect("it can be written"));
-        many.finish().expect("it can be written");
+        records.each(|key, value| {
+            transaction.put("", key, value).expect("it can be written");
+        });
         transaction.commit(durability).expect("it can be written");
     }
 
     fn remove(&self, records: &Records<'_>) {
         let mut transaction = self.database.begin().expect("it can be written");
-        let mut many = transaction.change_many("").expect("it can be written");
-        records.each_key(|key| many.delete(key).expect("it can be written"));
-        let removed = many.finish().expect("it can be written");
-        assert_eq!(removed, records.len() as u64);
+        records.each_key(|key| {
+            assert!(transaction.delete("", key).expect("it can be written"));
+        });
         transaction.commit(Durability::Strict).expect("it can be written");
     }
 

@@ -2,8 +2,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::index::OrderedIndex;
 use mangrove_engine::{Direction, KeyRange, ReadWrite as _};
+use mangrove_memory::index::OrderedIndex;
 use mangrove_memory::{MemoryCursor, MemoryDatabase, MemoryTree, Record};
 
 use super::{Engine, Reader, Setup, copy};

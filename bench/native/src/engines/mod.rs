@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::Clock;
-use mangrove_engine::index::BTree;
 use mangrove_memory::CritBit;
 use mangrove_memory::Record;
+use mangrove_memory::index::BTree;
 
 use crate::measure::Written;
 use crate::records::Records;

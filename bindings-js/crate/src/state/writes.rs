@@ -1,6 +1,6 @@
 //! Commits of the database itself.
 
-use mangrove_engine::{ConflictReason, Durability, Entry, Error, ReadWrite as _, Result, WriteTransaction};
+use mangrove_engine::{ConflictReason, Durability, Entry, Error, Result, WriteTransaction};
 
 use super::{Codecs, Slot, State, compare};
 use crate::protocol::{BatchOp, Reader, View, Writer};
@@ -70,7 +70,7 @@ impl State {
         let (index, is_fresh) = self.prepare_record(writes, collection, key, value, None)?;
         let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
         self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
-            transaction.set(&slots[index].name, key, value).map(u64::from)
+            transaction.put(&slots[index].name, key, value).map(|()| 0)
         })?;
         Ok(())
     }
@@ -142,7 +142,7 @@ impl State {
                         value,
                         expires_at,
                     } => {
-                        transaction.set_until(&slots[to_index(collection)].name, key, value, expires_at)?;
+                        transaction.put_until(&slots[to_index(collection)].name, key, value, expires_at)?;
                     }
                     BatchOp::Delete { collection, key } => {
                         existed += u64::from(transaction.delete(&slots[to_index(collection)].name, key)?);
@@ -175,7 +175,7 @@ impl State {
         let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
         self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
             let name = &slots[index].name;
-            transaction.set_until(name, key, value, expires_at).map(u64::from)
+            transaction.put_until(name, key, value, expires_at).map(|()| 0)
         })?;
         out.flag(false);
         Ok(())

@@ -109,7 +109,7 @@ impl Loader<'_> {
             } => {
                 let codecs = self.codecs_of(transaction, name)?;
                 let encoded = codecs.key(key.get())?;
-                transaction.set(name, &encoded, &codecs.value(value.get())?)?;
+                transaction.put(name, &encoded, &codecs.value(value.get())?)?;
                 Ok(Some(key))
             }
             Line {

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::index::OrderedIndex;
 use mangrove_engine::KeyRange;
 use mangrove_engine::Result;
-use mangrove_engine::index::OrderedIndex;
 
 use super::{Footprint, OwnedRange, borrowed, owned};
 use crate::draft::Draft;

@@ -3,8 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::Direction;
-use mangrove_engine::index::{BTree, OrderedIndex};
 
 use super::MemoryTransaction;
 use crate::MemoryCursor;

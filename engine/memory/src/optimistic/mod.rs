@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mangrove_engine::index::{BTree, OrderedIndex};
+use crate::index::{BTree, OrderedIndex};
 use mangrove_engine::{CommitInfo, Direction, Entry, Isolation, KeyRange, ReadWrite, Result};
 
 use super::draft::Draft;

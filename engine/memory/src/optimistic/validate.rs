@@ -1,7 +1,7 @@
 //! Whether what a transaction saw is still there.
 
+use crate::index::OrderedIndex;
 use mangrove_engine::Direction;
-use mangrove_engine::index::OrderedIndex;
 use mangrove_engine::{ConflictReason, Error, Result};
 
 use super::{Footprint, borrowed};

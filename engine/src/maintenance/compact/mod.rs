@@ -90,8 +90,9 @@ pub struct CompactReport {
 }
 
 impl Database {
-    /// Gives the free space inside the data file back to the file system, in place and without growing the file. Other threads read and
-    /// write in between; `progress` is called between two slices, with no lock held, and can break the compaction off.
+    /// Gives the free space inside the data file back to the file system, in place. Memtables are merged first; the file grows only
+    /// where that needs room. Other threads read and write in between; `progress` is called between two slices, with no lock held, and can break
+    /// the compaction off.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Poisoned`], [`Error::Corrupt`] if a block that has to move is damaged, [`Error::StorageFull`] and
@@ -146,10 +147,10 @@ impl<'a> Compaction<'a> {
     }
 
     fn run(&mut self, progress: &mut dyn FnMut(CompactProgress) -> ControlFlow<()>) -> Result<CompactEnd> {
-        if self.goal()?.is_none() {
+        if !self.merge()? && self.goal()?.is_none() {
             return Ok(CompactEnd::Done);
         }
-        // What earlier checkpoints left behind may be all that there is to gain.
+        // What the merge and earlier checkpoints left behind may be all that there is to gain.
         let mut end = self.settle()?;
         let mut step = None;
         let mut dense = 0;
@@ -199,10 +200,23 @@ impl<'a> Compaction<'a> {
         self.held > HELD_SLICES * self.slice_units
     }
 
+    /// Merges the memtables: what they remove or replace is free only then. The file grows where that lacks room; where it cannot, they stay.
+    /// Says whether there was anything to merge.
+    fn merge(&self) -> Result<bool> {
+        let mut writer = self.shared.writable()?;
+        if writer.durable.version == self.shared.newest().version {
+            return Ok(false);
+        }
+        match slice::checkpoint(self.shared, &mut writer) {
+            Err(Error::StorageFull { .. }) => Ok(true),
+            made => made.map(|()| true),
+        }
+    }
+
     /// The unit at which the file should end; `None` if that is near enough.
     fn goal(&self) -> Result<Option<u64>> {
         let writer = self.shared.writable()?;
-        let used = used_units(&writer);
+        let used = writer.space.used_units();
         let reserve_bytes = u64::from(self.shared.config.reserve_bytes);
         let file_bytes = self.shared.pager.blocks.file().len()?.saturating_sub(reserve_bytes);
         let file_units = file_bytes / self.unit_bytes;
@@ -247,7 +261,7 @@ impl<'a> Compaction<'a> {
         Ok(CompactProgress {
             moved_bytes: self.moved * self.unit_bytes,
             file_bytes: self.shared.pager.blocks.file().len()?,
-            used_bytes: used_units(&self.shared.lock_writer()) * self.unit_bytes,
+            used_bytes: self.shared.lock_writer().space.used_units() * self.unit_bytes,
         })
     }
 
@@ -301,12 +315,6 @@ impl<'a> Compaction<'a> {
         }
         Ok(best)
     }
-}
-
-/// Units that the newest state needs, superblocks included.
-fn used_units(writer: &Writer) -> u64 {
-    let kept: u64 = writer.space.kept().map(|extent| extent.units).sum();
-    writer.space.free.end() - writer.space.free.free_units() - kept
 }
 
 /// Units that would be free but for snapshots.

@@ -25,9 +25,7 @@ pub(super) struct Slice {
 
 /// Makes a checkpoint, whether something changed or not.
 pub(super) fn checkpoint(shared: &Shared, writer: &mut Writer) -> Result<()> {
-    let mut state = (*shared.newest()).clone();
-    let mut draft = Draft::new(state.version);
-    writer.checkpoint(shared, &mut state, &mut draft)
+    writer.checkpoint_newest(shared, false)
 }
 
 /// Moves some blocks, from `place` on, and makes a checkpoint if there were any. On failure the draft says what to give back.
@@ -41,7 +39,6 @@ pub(super) fn run(
 ) -> Result<Slice> {
     let mut state = (*shared.newest()).clone();
     state.moves += 1;
-    draft.stamp = state.version;
     let mut relocation = Relocation::new(*aim, units);
     let next = if place.is_in_catalog {
         choose_entries(shared, writer, &state, aim, place)

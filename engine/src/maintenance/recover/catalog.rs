@@ -132,12 +132,7 @@ fn add_unnamed(salvage: &mut Salvage<'_>, unnamed: &[(u32, u64)], list: &mut Vec
         if past.is_some_and(|(_, past)| past.absent > past.present && past.absent >= *newest) {
             continue;
         }
-        let lost = Collection {
-            id: *id,
-            root: None,
-            key_codec: String::new(),
-            value_codec: String::new(),
-        };
+        let lost = Collection::new(*id);
         list.push(Entry {
             name: past.and_then(|(name, _)| String::from_utf8((*name).clone()).ok()),
             collection: past.map_or(lost, |(_, past)| Collection {

@@ -26,7 +26,7 @@ pub(super) struct Found {
     place: u64,
     pub(super) generation: u64,
     pub(super) owner: u32,
-    pub(super) crc: u32,
+    pub(super) checksum: u32,
     /// Its number among the blocks of its generation.
     number: u32,
 }
@@ -109,19 +109,24 @@ impl Samples {
                 None
             };
             if let Some(Pointer::Disk(reference)) = pointer {
-                self.0.push((reference.unit, reference.crc));
+                self.0.push((reference.unit, reference.checksum));
             }
         }
     }
 
     /// The unit with which most references lead to the block they name. `nodes` are in the order of their places.
     fn unit_shift(&self, nodes: &[Found]) -> u32 {
-        let leads = |unit: u64, crc: u32, shift: u32| {
+        let leads = |unit: u64, checksum: u32, shift: u32| {
             let sector = unit.checked_shl(shift - *UNIT_SHIFTS.start()).unwrap_or(u64::MAX);
             let found = nodes.binary_search_by_key(&sector, Found::sector);
-            found.is_ok_and(|index| nodes[index].crc == crc)
+            found.is_ok_and(|index| nodes[index].checksum == checksum)
         };
-        let hits = |shift: u32| self.0.iter().filter(|(unit, crc)| leads(*unit, *crc, shift)).count();
+        let hits = |shift: u32| {
+            self.0
+                .iter()
+                .filter(|(unit, checksum)| leads(*unit, *checksum, shift))
+                .count()
+        };
         let aligned = nodes
             .iter()
             .fold(u64::MAX, |all, found| all.min((found.sector()).trailing_zeros().into()));
@@ -213,7 +218,7 @@ impl Scan {
             place: ((offset / SECTOR_BYTES) << 9) | u64::from(is_root) << 8 | u64::from(node.level()),
             generation: header.generation,
             owner: header.owner,
-            crc: header.crc,
+            checksum: header.checksum,
             number: node.block_number(),
         });
         self.samples.take(header.owner, node);

@@ -78,7 +78,7 @@ impl Source {
     /// A node that a scan found.
     pub(super) fn node(&mut self, found: &Found) -> Result<Node> {
         let (header, node) = self.node_at(found.offset())?;
-        if header.crc == found.crc {
+        if header.checksum == found.checksum {
             Ok(node)
         } else {
             Err(Error::corrupt("a block changed while it was read"))

@@ -1,8 +1,6 @@
-//! The page table: a byte-bounded cache of clean pages together with the set of dirty ones.
+//! The page table: a byte-bounded cache of pages.
 //!
-//! A published page never changes (invariant I3); a writer works on copies and publishes those. Clean pages leave by
-//! second chance in insertion order; dirty pages stay until a checkpoint has written them. After a checkpoint, snapshots that still name a page by
-//! its memory number find its block through a redirection.
+//! A page here never changes (invariant I3); a writer works on copies in a draft of its own. Pages leave by second chance in insertion order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -59,15 +57,9 @@ fn shard_of(id: PageId) -> usize {
     mixed as usize % SHARDS
 }
 
-enum Entry {
-    Clean(Arc<Node>),
-    Dirty(Arc<Node>),
-    Redirected(BlockRef),
-}
-
 #[derive(Default)]
 struct Shard {
-    entries: FxHashMap<PageId, Entry>,
+    entries: FxHashMap<PageId, Arc<Node>>,
     queue: VecDeque<PageId>,
 }
 
@@ -79,9 +71,8 @@ impl Shard {
             // A map because the allocator has one of this type already.
             let mut seen = BTreeMap::new();
             let entries = &self.entries;
-            self.queue.retain(|id| {
-                matches!(entries.get(id), Some(Entry::Clean(_))) && seen.insert(id.word(), 0_u64).is_none()
-            });
+            self.queue
+                .retain(|id| entries.contains_key(id) && seen.insert(id.word(), 0_u64).is_none());
         }
         self.queue.push_back(id);
     }
@@ -93,8 +84,7 @@ pub(crate) struct Pager {
     shards: Vec<Mutex<Shard>>,
     cache_bytes: usize,
     clean_bytes: AtomicUsize,
-    dirty_bytes: AtomicUsize,
-    /// Bytes of the running transaction.
+    /// Bytes of the memtables, and of the running transaction.
     reserved_bytes: AtomicUsize,
     next_number: AtomicU64,
     block_number: AtomicU32,
@@ -112,7 +102,6 @@ impl Pager {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             cache_bytes,
             clean_bytes: AtomicUsize::new(0),
-            dirty_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
             next_number: AtomicU64::new(1),
             block_number: AtomicU32::new(1),
@@ -126,12 +115,8 @@ impl Pager {
         self.clean_bytes.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn dirty_bytes(&self) -> usize {
-        self.dirty_bytes.load(Ordering::Relaxed)
-    }
-
     fn used_bytes(&self) -> usize {
-        self.clean_bytes() + self.dirty_bytes() + self.reserved_bytes.load(Ordering::Relaxed)
+        self.clean_bytes() + self.reserved_bytes.load(Ordering::Relaxed)
     }
 
     /// Leaves room for a transaction, by giving up clean pages.
@@ -165,20 +150,19 @@ impl Pager {
 
     /// The page if it is in memory, else the block that holds it.
     pub(crate) fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
+        let reference = match pointer {
+            Pointer::Disk(reference) => reference,
+            Pointer::Memory(number) => unreachable!("I3: only the draft that has page {number} names it"),
+        };
         let id = pointer.page_id();
-        let redirected = match self.shard(id).entries.get(&id) {
-            Some(Entry::Clean(node) | Entry::Dirty(node)) => {
+        match self.shard(id).entries.get(&id) {
+            Some(node) => {
                 node.mark_used();
                 self.hits.add_one();
-                return Ok(Arc::clone(node));
+                Ok(Arc::clone(node))
             }
-            Some(Entry::Redirected(reference)) => *reference,
-            None => match pointer {
-                Pointer::Disk(reference) => return Err(*reference),
-                Pointer::Memory(number) => unreachable!("I3: page {number} lives as long as anything names it"),
-            },
-        };
-        self.lookup(&Pointer::Disk(redirected))
+            None => Err(*reference),
+        }
     }
 
     /// Child `index` of a published node, if it is in memory and a descent went there before.
@@ -229,15 +213,21 @@ impl Pager {
         self.clean_bytes.fetch_add(node.memory_bytes(), Ordering::Relaxed);
         node.take_used();
         let mut shard = self.shard(id);
-        let old = shard.entries.insert(id, Entry::Clean(node));
-        match old {
-            Some(Entry::Clean(node)) => {
-                self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
+        match shard.entries.insert(id, node) {
+            Some(old) => {
+                self.clean_bytes.fetch_sub(old.memory_bytes(), Ordering::Relaxed);
             }
-            _ => shard.enqueue(id),
+            None => shard.enqueue(id),
         }
         drop(shard);
         self.evict();
+    }
+
+    /// Keeps a page that was just written: an inner node in any case, a leaf while there is free room.
+    pub(crate) fn insert_if_room(&self, unit: u64, node: Node) {
+        if !node.is_leaf() || self.used_bytes() + node.memory_bytes() <= self.cache_bytes {
+            self.insert_clean(unit, Arc::new(node));
+        }
     }
 
     /// Second chance in one shard after the other, so that all of them lose alike.
@@ -259,60 +249,22 @@ impl Pager {
                 return false;
             };
             match shard.entries.get(&id) {
-                Some(Entry::Clean(node)) if node.take_used() => shard.queue.push_back(id),
-                Some(Entry::Clean(node)) => {
+                Some(node) if node.take_used() => shard.queue.push_back(id),
+                Some(node) => {
                     self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
                     shard.entries.remove(&id);
                     return true;
                 }
-                _ => {}
+                None => {}
             }
         }
         false
     }
 
-    pub(crate) fn insert_dirty(&self, number: u64, node: Arc<Node>) {
-        self.dirty_bytes.fetch_add(node.memory_bytes(), Ordering::Relaxed);
-        let id = PageId::memory(number);
-        self.shard(id).entries.insert(id, Entry::Dirty(node));
-    }
-
     /// Forgets a page that nothing names any more.
     pub(crate) fn remove(&self, id: PageId) {
-        match self.shard(id).entries.remove(&id) {
-            Some(Entry::Clean(node)) => {
-                self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
-            }
-            Some(Entry::Dirty(node)) => {
-                self.dirty_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
-            }
-            Some(Entry::Redirected(_)) | None => {}
-        }
-    }
-
-    /// A checkpoint wrote page `number` to `reference`, and a snapshot may still ask for it by number.
-    pub(crate) fn redirect(&self, number: u64, reference: BlockRef) {
-        let id = PageId::memory(number);
-        let old = self.shard(id).entries.insert(id, Entry::Redirected(reference));
-        if let Some(Entry::Dirty(node)) = old {
-            self.dirty_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
-        }
-    }
-
-    /// Changes dirty page `number` where it is. Only for a writer that knows that nobody sees the page (see `transaction::single`).
-    pub(crate) fn change_dirty(&self, number: u64, change: impl FnOnce(&mut Node)) {
-        let id = PageId::memory(number);
-        if let Some(Entry::Dirty(node)) = self.shard(id).entries.get_mut(&id) {
-            change(Arc::make_mut(node));
-        }
-    }
-
-    /// Page `number` if it is dirty and in memory.
-    pub(crate) fn dirty_page(&self, number: u64) -> Option<Arc<Node>> {
-        let id = PageId::memory(number);
-        match self.shard(id).entries.get(&id) {
-            Some(Entry::Dirty(node)) => Some(Arc::clone(node)),
-            _ => None,
+        if let Some(node) = self.shard(id).entries.remove(&id) {
+            self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::ops::Bound;
 
-use super::overlay::{NewRecord, Overlay};
-use super::{OwnedRange, Transaction, Write};
+use super::overlay::{Overlay, record};
+use super::{OwnedRange, Transaction};
 use crate::error::Result;
-use crate::index::OrderedIndex;
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::{Cursor, Tree};
 
@@ -98,7 +97,7 @@ impl TransactionScan {
     pub fn value(&self) -> Result<Vec<u8>> {
         match (self.source, &self.base) {
             (Source::Base, Some(cursor)) => cursor.value(),
-            _ => Ok(self.own().map_or_else(Vec::new, |record| record.value.to_vec())),
+            _ => Ok(self.own().map_or_else(Vec::new, |(value, _)| value.to_vec())),
         }
     }
 
@@ -116,17 +115,16 @@ impl TransactionScan {
     pub fn expires_at(&self) -> Option<u64> {
         match (self.source, &self.base) {
             (Source::Base, Some(cursor)) => cursor.expires_at(),
-            _ => self.own()?.expires,
+            _ => self.own()?.1,
         }
     }
 
     /// The current record, if the transaction wrote it.
-    fn own(&self) -> Option<&NewRecord> {
+    fn own(&self) -> Option<(&[u8], Option<u64>)> {
         if self.source != Source::Own {
             return None;
         }
-        let Write(record) = self.overlay.as_ref()?.writes.get(&self.key)?;
-        record.as_ref()
+        record(self.overlay.as_ref()?.writes.get(&self.key)?)
     }
 
     /// Goes to the next record; `false` at the end of the range. What it passes counts as read by `transaction`, which has to be the one
@@ -195,24 +193,25 @@ impl TransactionScan {
                     Source::Nowhere => own_start(&self.range, self.is_sought.then_some(&self.key), self.direction),
                     Source::Base | Source::Own => Bound::Excluded(self.key.as_slice()),
                 };
-                let (key, write) = overlay.writes.seek(start, self.direction)?;
-                self.range.contains(key).then_some((key, write))
+                let write = overlay.writes.seek(start, self.direction)?;
+                self.range.contains(write.key).then_some(write)
             });
             let own_first = match (own, base_key) {
                 (None, None) => return Ok(false),
                 (Some(_), None) => true,
                 (None, Some(_)) => false,
-                (Some((own, _)), Some(base)) => match self.direction {
-                    Direction::Forward => own <= base,
-                    Direction::Reverse => own >= base,
+                (Some(own), Some(base)) => match self.direction {
+                    Direction::Forward => own.key <= base,
+                    Direction::Reverse => own.key >= base,
                 },
             };
-            if own_first && let Some((key, Write(write))) = own {
-                if base_key == Some(key) {
+            if own_first && let Some(written) = own {
+                if base_key == Some(written.key) {
                     self.base_is_ahead = false;
                 }
-                let is_there = write.is_some();
-                key.clone_into(&mut self.key);
+                let is_there = written.payload.is_some();
+                let key = written.key.to_vec();
+                self.key = key;
                 self.source = Source::Own;
                 if is_there {
                     return Ok(true);

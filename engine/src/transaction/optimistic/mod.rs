@@ -1,13 +1,12 @@
 //! Optimistic transactions: they lock nothing, read a snapshot and their own writes, and find out at commit whether a later commit changed
 //! what they saw (Kung and Robinson, "On Optimistic Methods for Concurrency Control", 1981).
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CommitInfo, Durability, ReadWrite, Submission, WriteTransaction};
 use crate::error::{ConflictReason, Error, Result};
-use crate::index::OrderedIndex;
 use crate::range::KeyRange;
+use crate::small_map::SmallMap;
 use crate::snapshot::{Snapshot, Tree};
 use crate::state::{Entry, Shared};
 
@@ -16,9 +15,8 @@ mod overlay;
 mod reads;
 
 pub use cursor::{TransactionCursor, TransactionScan};
-pub use overlay::Write;
 
-use overlay::{NewRecord, Overlay, OwnedRange};
+use overlay::{Overlay, OwnedRange, record};
 use reads::{Footprint, Footprints};
 
 /// What an optimistic transaction is protected from.
@@ -42,7 +40,7 @@ enum Structure {
 /// A state to come back to. Costs the same whatever was written.
 #[derive(Clone)]
 pub struct Savepoint {
-    overlays: BTreeMap<String, Overlay>,
+    overlays: SmallMap<String, Overlay>,
     structure: Vec<Structure>,
 }
 
@@ -52,7 +50,7 @@ pub struct Transaction {
     shared: Arc<Shared>,
     snapshot: Snapshot,
     isolation: Isolation,
-    overlays: BTreeMap<String, Overlay>,
+    overlays: SmallMap<String, Overlay>,
     structure: Vec<Structure>,
     reads: Mutex<Reads>,
 }
@@ -62,7 +60,7 @@ pub struct Transaction {
 struct Reads {
     footprints: Footprints,
     /// Collections that were used by name, with their ids in the snapshot.
-    names: BTreeMap<String, Option<u32>>,
+    names: SmallMap<String, Option<u32>>,
 }
 
 impl Transaction {
@@ -75,7 +73,7 @@ impl Transaction {
             shared: Arc::clone(shared),
             snapshot,
             isolation,
-            overlays: BTreeMap::new(),
+            overlays: SmallMap::default(),
             structure: Vec::new(),
             reads: Mutex::default(),
         })
@@ -103,7 +101,10 @@ impl Transaction {
     /// Takes note of a read, if reads count.
     fn note(&self, tree: &Tree, add: impl FnOnce(&mut Footprint)) {
         if self.isolation == Isolation::Serializable {
-            add(self.reads().footprints.entry(tree.id()).or_default());
+            add(self
+                .reads()
+                .footprints
+                .get_or_insert_with(tree.id(), Footprint::default));
         }
     }
 
@@ -138,11 +139,11 @@ impl Transaction {
     pub fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>> {
         let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
-            if let Some(Write(write)) = overlay.writes.get(key) {
-                return Ok(write.as_ref().map(|record| Entry {
-                    value: record.value.to_vec(),
+            if let Some(written) = overlay.writes.get(key) {
+                return Ok(record(written).map(|(value, expires_at)| Entry {
+                    value: value.to_vec(),
                     version: 0,
-                    expires_at: record.expires,
+                    expires_at,
                 }));
             }
             if overlay.is_cleared(key) {
@@ -245,8 +246,7 @@ impl Transaction {
         self.shared.check_record(collection, key, value.len(), expires)?;
         let overlay = self.overlay(collection);
         overlay.exists = true;
-        let value = value.into();
-        overlay.writes.insert(key, Write(Some(NewRecord { value, expires })));
+        overlay.set(key, value, expires);
         Ok(())
     }
 
@@ -257,7 +257,7 @@ impl Transaction {
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let found = self.entry(collection, key)?.is_some();
         if found {
-            self.overlay(collection).writes.insert(key, Write(None));
+            self.overlay(collection).remove(key);
         }
         Ok(found)
     }
@@ -428,13 +428,13 @@ impl Transaction {
 
     /// What this transaction writes to collections of its snapshot.
     fn written(&self) -> Footprints {
-        let mut footprints = Footprints::new();
+        let mut footprints = Footprints::default();
         for (name, overlay) in &self.overlays {
             let base = overlay.base.clone().or_else(|| self.snapshot.collection(name));
             let Some(base) = base else { continue };
-            let footprint = footprints.entry(base.id()).or_default();
-            for (key, _) in overlay.writes.iter(crate::range::Direction::Forward) {
-                footprint.add_key(key);
+            let footprint = footprints.get_or_insert_with(base.id(), Footprint::default);
+            for written in overlay.writes.entries() {
+                footprint.add_key(written.key);
             }
             for range in &overlay.cleared {
                 footprint.add_range(&range.borrow());
@@ -467,16 +467,10 @@ impl Transaction {
             if let Some((key_codec, value_codec)) = &overlay.codecs {
                 transaction.set_codecs(name, key_codec, value_codec)?;
             }
-            for (key, Write(write)) in overlay.writes.iter(crate::range::Direction::Forward) {
-                match write {
-                    Some(record) => {
-                        transaction.put(
-                            name,
-                            key,
-                            &record.value,
-                            record.expires.map_or(0, |expires| expires.max(1)),
-                        )?;
-                    }
+            for written in overlay.writes.entries() {
+                let key = written.key;
+                match record(written) {
+                    Some((value, expires_at)) => transaction.put_until(name, key, value, expires_at)?,
                     None => {
                         transaction.delete(name, key)?;
                     }

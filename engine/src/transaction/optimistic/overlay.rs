@@ -2,22 +2,12 @@
 
 use std::cmp::Ordering;
 use std::ops::Bound;
-use std::sync::Arc;
 
-use crate::index::{BTree, OrderedIndex};
+use crate::memtable::{Entry, Memtable, MemtableCursor};
+use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Tree;
-
-/// What a transaction will do with a key.
-#[derive(Clone, Debug)]
-pub struct Write(pub(super) Option<NewRecord>);
-
-/// A record that is to be stored.
-#[derive(Clone, Debug)]
-pub(super) struct NewRecord {
-    pub value: Arc<[u8]>,
-    pub expires: Option<u64>,
-}
+use crate::transaction::write::stored_expiry;
 
 /// Keys between two bounds, owned.
 #[derive(Clone, Debug)]
@@ -89,7 +79,8 @@ pub(super) struct Overlay {
     pub base: Option<Tree>,
     /// Ranges of the base that were emptied.
     pub cleared: Vec<OwnedRange>,
-    pub writes: BTree<Write>,
+    /// What becomes of the keys that were written.
+    pub writes: Memtable,
     /// It exists at the end.
     pub exists: bool,
     /// All that was in it before is gone.
@@ -103,10 +94,26 @@ impl Overlay {
             exists: base.is_some(),
             base,
             cleared: Vec::new(),
-            writes: BTree::default(),
+            writes: Memtable::default(),
             emptied: false,
             codecs: None,
         }
+    }
+
+    /// Stores a record.
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<u64>) {
+        let cell = LeafCell {
+            expires: stored_expiry(expires_at),
+            ..LeafCell::new(value.len(), ValuePlace::Inline(value))
+        };
+        let mut payload = Vec::new();
+        cell.encode_into(&mut payload);
+        self.writes.put(key, Some(&payload), None);
+    }
+
+    /// Removes a record.
+    pub(super) fn remove(&mut self, key: &[u8]) {
+        self.writes.put(key, None, None);
     }
 
     /// Whether the base's record of this key is hidden by an emptied range.
@@ -118,18 +125,24 @@ impl Overlay {
         if range.is_all() {
             self.base = None;
             self.cleared.clear();
-            self.writes = BTree::default();
+            self.writes = Memtable::default();
             self.emptied = true;
             return;
         }
-        let hidden: Vec<Vec<u8>> = self
-            .writes
-            .range(range.lower, range.upper, Direction::Forward)
-            .map(|(key, _)| key.to_vec())
-            .collect();
-        for key in hidden {
-            self.writes.remove(&key);
+        let mut hidden = MemtableCursor::new(&self.writes, range, Direction::Forward);
+        while let Some(entry) = hidden.entry() {
+            self.writes.remove(entry.key);
+            hidden.step();
         }
         self.cleared.push(OwnedRange::new(range));
     }
+}
+
+/// A record that was written, as readers get it: value and expiry.
+pub(super) fn record(entry: Entry<'_>) -> Option<(&[u8], Option<u64>)> {
+    let cell = LeafCell::decode(entry.payload?);
+    let ValuePlace::Inline(value) = cell.place else {
+        return None;
+    };
+    Some((value, (cell.expires != 0).then_some(cell.expires)))
 }

@@ -1,12 +1,13 @@
 //! What an optimistic transaction has seen, and whether later commits changed it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::overlay::OwnedRange;
 use crate::error::{ConflictReason, Error, Result};
 use crate::log::{Operation, Operations};
 use crate::range::{Direction, KeyRange};
+use crate::small_map::SmallMap;
 use crate::state::Missed;
 
 /// Keys and ranges of one collection.
@@ -90,7 +91,7 @@ fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
 }
 
 /// Footprints by collection id.
-pub(super) type Footprints = BTreeMap<u32, Footprint>;
+pub(super) type Footprints = SmallMap<u32, Footprint>;
 
 /// Fails if any of `later` touches what the footprints name.
 pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(u32) -> String) -> Result<()> {
@@ -103,7 +104,7 @@ pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(
     };
     for changes in later {
         let Some(record) = &changes.record else {
-            return conflict(footprints.first_key_value().map_or(0, |(id, _)| *id), None);
+            return conflict(footprints.keys().next().copied().unwrap_or(0), None);
         };
         for operation in Operations::new(record) {
             let (collection, key, range) = match operation? {

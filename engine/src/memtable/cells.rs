@@ -1,0 +1,221 @@
+//! The sorted cells of a node: their bytes one behind the other in one buffer, found by the heads of their keys.
+
+use std::cmp::Ordering;
+
+use super::{Below, Entry};
+use crate::node::common_prefix;
+
+/// Most cells of a node.
+pub(super) const SLOTS: usize = 64;
+
+/// Shorter common prefixes are not worth a look at the first key.
+const MIN_SKIP: usize = 4;
+
+/// Bytes that belong to no cell any more are given back once there are so many, and more than of those that do.
+const MIN_DEAD: usize = 1 << 10;
+
+/// Larger buffers grow by so much, so that little of them is empty.
+const GROWTH_BYTES: usize = 2 << 10;
+
+/// Stands for the length of a payload that is not there.
+const REMOVED: u32 = u32::MAX;
+
+/// Where a cell is: its key, then its payload.
+#[derive(Clone)]
+struct Slot {
+    start: u32,
+    key_len: u32,
+    payload_len: u32,
+    below: Below,
+}
+
+/// Cells in the order of their keys. A search compares *heads*, eight bytes of each key after a prefix common to all, side by side in memory; then, as a
+/// rule, one whole key.
+#[derive(Clone, Default)]
+pub(super) struct Cells {
+    heads: Vec<u64>,
+    /// Length of a prefix that all keys have.
+    skip: usize,
+    slots: Vec<Slot>,
+    bytes: Vec<u8>,
+    /// Bytes of no cell.
+    dead: usize,
+}
+
+impl Cells {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes of the cells.
+    pub(super) fn cell_bytes(&self) -> usize {
+        self.bytes.len() - self.dead
+    }
+
+    /// Memory that they take, whether there are copies or not.
+    pub(super) fn memory_bytes(&self) -> usize {
+        capacity(self.bytes.len()) + self.len().next_power_of_two() * (size_of::<u64>() + size_of::<Slot>())
+    }
+
+    pub(super) fn key(&self, index: usize) -> &[u8] {
+        let slot = &self.slots[index];
+        &self.bytes[slot.start as usize..][..slot.key_len as usize]
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<Entry<'_>> {
+        let slot = self.slots.get(index)?;
+        let (key, rest) = self.bytes[slot.start as usize..].split_at(slot.key_len as usize);
+        Some(Entry {
+            key,
+            payload: (slot.payload_len != REMOVED).then(|| &rest[..slot.payload_len as usize]),
+            below: &slot.below,
+        })
+    }
+
+    /// Index of the key, or where it belongs.
+    pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
+        if self.skip > 0 {
+            let prefix = &self.key(0)[..self.skip];
+            match key[..key.len().min(self.skip)].cmp(prefix) {
+                Ordering::Less => return Err(0),
+                Ordering::Greater => return Err(self.len()),
+                Ordering::Equal => (),
+            }
+        }
+        let head = head(key, self.skip);
+        let mut index = self.heads.partition_point(|other| *other < head);
+        while self.heads.get(index) == Some(&head) {
+            match self.key(index).cmp(key) {
+                Ordering::Less => index += 1,
+                Ordering::Equal => return Ok(index),
+                Ordering::Greater => break,
+            }
+        }
+        Err(index)
+    }
+
+    /// Appends the bytes of a cell.
+    fn append(&mut self, key: &[u8], payload: Option<&[u8]>, below: Below) -> Slot {
+        let slot = Slot {
+            start: self.bytes.len() as u32,
+            key_len: key.len() as u32,
+            payload_len: payload.map_or(REMOVED, |payload| payload.len() as u32),
+            below,
+        };
+        let payload = payload.unwrap_or_default();
+        let len = self.bytes.len() + key.len() + payload.len();
+        if len > self.bytes.capacity() {
+            self.bytes.reserve_exact(capacity(len) - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(payload);
+        slot
+    }
+
+    pub(super) fn insert(&mut self, index: usize, key: &[u8], payload: Option<&[u8]>, below: Below) {
+        let len = self.len();
+        let fits = len == 0 || key.len() >= self.skip && key[..self.skip] == self.key(0)[..self.skip];
+        let slot = self.append(key, payload, below);
+        self.slots.insert(index, slot);
+        self.heads.insert(index, head(key, self.skip));
+        // Now and then the prefix is looked for anew.
+        if !fits || len.is_power_of_two() {
+            self.update_skip();
+        }
+    }
+
+    /// Changes the payload of a cell. What lies below it is the same as before.
+    pub(super) fn replace(&mut self, index: usize, payload: Option<&[u8]>) {
+        let slot = &mut self.slots[index];
+        let start = (slot.start + slot.key_len) as usize;
+        let had = if slot.payload_len == REMOVED {
+            0
+        } else {
+            slot.payload_len as usize
+        };
+        let new = payload.unwrap_or_default();
+        if new.len() <= had {
+            self.bytes[start..start + new.len()].copy_from_slice(new);
+            slot.payload_len = payload.map_or(REMOVED, |payload| payload.len() as u32);
+            self.dead += had - new.len();
+        } else {
+            let (key, below) = (self.key(index).to_vec(), self.slots[index].below.clone());
+            self.dead += key.len() + had;
+            self.slots[index] = self.append(&key, payload, below);
+        }
+        if self.dead > MIN_DEAD && self.dead > self.bytes.len() / 2 {
+            *self = self.copy(0, self.len());
+        }
+    }
+
+    pub(super) fn remove(&mut self, index: usize) {
+        self.heads.remove(index);
+        let slot = self.slots.remove(index);
+        self.dead += slot.key_len as usize;
+        if slot.payload_len != REMOVED {
+            self.dead += slot.payload_len as usize;
+        }
+        if self.slots.is_empty() {
+            *self = Self::default();
+        }
+    }
+
+    /// Copies some of the cells, without anything between them.
+    pub(super) fn copy(&self, from: usize, to: usize) -> Self {
+        let slots = &self.slots[from..to];
+        let len = |slot: &Slot| {
+            slot.key_len as usize
+                + if slot.payload_len == REMOVED {
+                    0
+                } else {
+                    slot.payload_len as usize
+                }
+        };
+        let mut cells = Self {
+            heads: self.heads[from..to].to_vec(),
+            skip: self.skip,
+            slots: Vec::with_capacity(slots.len()),
+            bytes: Vec::with_capacity(slots.iter().map(len).sum()),
+            dead: 0,
+        };
+        for slot in slots {
+            let start = cells.bytes.len() as u32;
+            let bytes = &self.bytes[slot.start as usize..][..len(slot)];
+            cells.bytes.extend_from_slice(bytes);
+            cells.slots.push(Slot { start, ..slot.clone() });
+        }
+        cells.update_skip();
+        cells
+    }
+
+    /// Looks for a longer prefix of all keys. Heads are left alone if they can be: to make them, each key has to be visited.
+    fn update_skip(&mut self) {
+        let len = match self.len() {
+            0 | 1 => 0,
+            len => common_prefix(self.key(0), self.key(len - 1)),
+        };
+        let skip = if len < MIN_SKIP { 0 } else { len };
+        if skip != self.skip {
+            self.skip = skip;
+            self.heads = (0..self.len()).map(|index| head(self.key(index), skip)).collect();
+        }
+    }
+}
+
+/// Size of a buffer for so many bytes.
+fn capacity(len: usize) -> usize {
+    if len < GROWTH_BYTES {
+        len.next_power_of_two()
+    } else {
+        len.next_multiple_of(GROWTH_BYTES)
+    }
+}
+
+/// Eight bytes after the first `skip`, padded with zeros: a key with a smaller head is smaller.
+fn head(key: &[u8], skip: usize) -> u64 {
+    let rest = key.get(skip..).unwrap_or_default();
+    match rest.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => rest.iter().rfold(0, |head, byte| head >> 8 | u64::from(*byte) << 56),
+    }
+}

@@ -1,0 +1,259 @@
+//! A cursor over a collection's layers: three ordered sequences, merged.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use super::{Layers, MemtableCursor, Records};
+use crate::error::Result;
+use crate::node::{Child, LeafCell, Node};
+use crate::range::{Direction, KeyRange};
+use crate::tree::Pages;
+use crate::tree::cursor::TreeCursor;
+
+/// Where the current record is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Current {
+    /// Before the first step, or after the last.
+    Nowhere,
+    Tree,
+    /// In one of the memtables.
+    Memory(usize),
+}
+
+/// The least key of the memtables, seen in the cursor's direction.
+#[derive(Clone, Copy)]
+struct Least {
+    /// The newest memtable that has it.
+    index: usize,
+    /// A bit for each that has it.
+    all: u8,
+}
+
+/// Moves over the records of a range as a version has them. Its pages, root and layers must be the same in every call.
+pub(crate) struct LayeredCursor {
+    tree: TreeCursor,
+    /// The tree's cursor stands on a record that was not given yet.
+    is_ahead: bool,
+    is_tree_done: bool,
+    /// So many records that follow in the tree's leaf come before the least key of the memtables.
+    run: usize,
+    /// The memtables that have entries, the newest one first. Those with the current key stand on it.
+    memory: Vec<MemtableCursor>,
+    least: Option<Least>,
+    /// A bit for each memtable whose entry was given or is hidden by that.
+    passed: u8,
+    direction: Direction,
+    current: Current,
+}
+
+impl LayeredCursor {
+    pub(crate) fn new(
+        root: Option<Child>,
+        owner: u32,
+        layers: &Layers,
+        range: &KeyRange<'_>,
+        direction: Direction,
+    ) -> Self {
+        let memtables = layers.all().into_iter();
+        let mut cursor = Self {
+            tree: TreeCursor::new(root, owner, range, direction),
+            is_ahead: false,
+            is_tree_done: false,
+            run: 0,
+            memory: memtables
+                .filter(|memtable| !memtable.is_empty())
+                .map(|memtable| MemtableCursor::new(memtable, range, direction))
+                .collect(),
+            least: None,
+            passed: 0,
+            direction,
+            current: Current::Nowhere,
+        };
+        cursor.find_least();
+        cursor
+    }
+
+    /// Spares the cursor the page table for the root.
+    pub(crate) fn with_root(mut self, node: Option<&Arc<Node>>) -> Self {
+        self.tree = self.tree.with_root(node);
+        self
+    }
+
+    /// Payload of the current record, if it is in memory.
+    fn payload(&self) -> Option<&[u8]> {
+        match self.current {
+            Current::Memory(index) => self.memory[index].entry()?.payload,
+            _ => None,
+        }
+    }
+
+    /// Key of the current record; of the tree's last one after the end.
+    #[inline]
+    pub(crate) fn key(&self) -> &[u8] {
+        match self.current {
+            Current::Memory(index) => self.memory[index].entry().map_or(&[], |entry| entry.key),
+            _ => self.tree.key(),
+        }
+    }
+
+    /// The current record; `None` before the first step and after the last.
+    pub(crate) fn record(&self) -> Option<LeafCell<'_>> {
+        match self.current {
+            Current::Nowhere => None,
+            Current::Tree => self.tree.record(),
+            Current::Memory(_) => self.payload().map(LeafCell::decode),
+        }
+    }
+
+    /// Value of the current record; `None` if it is out of line or there is no record.
+    #[inline]
+    pub(crate) fn inline_value(&self) -> Option<&[u8]> {
+        match self.current {
+            Current::Nowhere => None,
+            Current::Tree => self.tree.inline_value(),
+            Current::Memory(_) => Node::inline_value_of(self.payload()?),
+        }
+    }
+
+    /// The step that most are: from one record of a leaf to another, with nothing in memory between them. `false`, with nothing changed: the step is another
+    /// one.
+    #[inline]
+    pub(crate) fn step_inside(&mut self) -> bool {
+        if self.least.is_none() {
+            // The last entry of the memtables may be the current record.
+            return self.passed == 0 && !self.is_ahead && self.tree.step_inside();
+        }
+        if self.run > 0 && self.tree.step_inside() {
+            self.run -= 1;
+            return true;
+        }
+        false
+    }
+
+    /// Moves to the next record of the range; `false` at its end.
+    pub(crate) fn advance(&mut self, pages: &impl Pages) -> Result<bool> {
+        self.run = 0;
+        loop {
+            if self.passed != 0 {
+                self.step_memory();
+            }
+            if !self.is_ahead && !self.is_tree_done {
+                self.is_ahead = self.tree.advance(pages)?;
+                self.is_tree_done = !self.is_ahead;
+            }
+            let Some(least) = self.least else {
+                let was_ahead = std::mem::take(&mut self.is_ahead);
+                self.current = if was_ahead { Current::Tree } else { Current::Nowhere };
+                return Ok(was_ahead);
+            };
+            let Some(entry) = self.memory[least.index].entry() else {
+                return Ok(false);
+            };
+            if self.is_ahead {
+                match in_direction(self.direction, self.tree.key(), entry.key) {
+                    Ordering::Less => {
+                        if self.current == Current::Tree {
+                            self.run = self.tree.steps_before(entry.key);
+                        }
+                        self.current = Current::Tree;
+                        self.is_ahead = false;
+                        return Ok(true);
+                    }
+                    Ordering::Equal => self.is_ahead = false,
+                    Ordering::Greater => {}
+                }
+            }
+            self.passed = least.all;
+            if entry.payload.is_some() {
+                self.current = Current::Memory(least.index);
+                return Ok(true);
+            }
+        }
+    }
+
+    /// Steps over the entries that were passed.
+    fn step_memory(&mut self) {
+        let passed = std::mem::take(&mut self.passed);
+        for (index, cursor) in self.memory.iter_mut().enumerate() {
+            if passed & (1 << index) != 0 {
+                cursor.step();
+            }
+        }
+        self.find_least();
+    }
+
+    fn find_least(&mut self) {
+        let mut least: Option<(Least, &[u8])> = None;
+        for (index, cursor) in self.memory.iter().enumerate() {
+            let Some(entry) = cursor.entry() else { continue };
+            let bit = 1 << index;
+            match &mut least {
+                Some((found, key)) => match in_direction(self.direction, entry.key, key) {
+                    Ordering::Less => least = Some((Least { index, all: bit }, entry.key)),
+                    Ordering::Equal => found.all |= bit,
+                    Ordering::Greater => {}
+                },
+                None => least = Some((Least { index, all: bit }, entry.key)),
+            }
+        }
+        self.least = least.map(|(least, _)| least);
+    }
+
+    /// The next step returns the first record at or past `key` in the cursor's direction, inside the range.
+    pub(crate) fn seek(&mut self, pages: &impl Pages, key: &[u8]) -> Result<()> {
+        self.tree.seek(pages, key)?;
+        for cursor in &mut self.memory {
+            cursor.seek(key);
+        }
+        self.restart(false);
+        Ok(())
+    }
+
+    /// All parts of the cursor were moved.
+    fn restart(&mut self, is_tree_done: bool) {
+        self.is_ahead = false;
+        self.is_tree_done = is_tree_done;
+        self.run = 0;
+        self.passed = 0;
+        self.current = Current::Nowhere;
+        self.find_least();
+    }
+
+    /// Passes over the next `count` records. O(log n) where nothing is in memory, else O(log n log m).
+    pub(crate) fn skip<P: Pages>(&mut self, records: &Records<'_, P>, count: u64) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        if self.memory.is_empty() {
+            return self.tree.skip(records.pages, count);
+        }
+        let (from, to) = records.positions(&self.tree.range())?;
+        let here = match self.current {
+            Current::Nowhere => None,
+            _ => Some(records.rank(self.key())?),
+        };
+        let next = match self.direction {
+            Direction::Forward => here
+                .map_or(from, |here| here + 1)
+                .checked_add(count)
+                .filter(|next| *next < to),
+            Direction::Reverse => here.unwrap_or(to).checked_sub(count + 1).filter(|next| *next >= from),
+        };
+        let target = next.map(|next| records.at(next)).transpose()?.flatten();
+        match target {
+            Some((key, _)) => self.seek(records.pages, &key),
+            None => {
+                self.memory.iter_mut().for_each(MemtableCursor::finish);
+                self.restart(true);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn in_direction(direction: Direction, a: &[u8], b: &[u8]) -> Ordering {
+    match direction {
+        Direction::Forward => a.cmp(b),
+        Direction::Reverse => b.cmp(a),
+    }
+}

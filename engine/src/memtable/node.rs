@@ -1,0 +1,309 @@
+//! Nodes of a memtable and their changes: a counted B-tree whose nodes are copied when they are shared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use super::cells::{Cells, SLOTS};
+use super::{Below, Cut, Entry, Former};
+use crate::error::Result;
+use crate::node::common_prefix;
+
+/// A leaf with more bytes is split, if it has two entries.
+const LEAF_BYTES: usize = 8 << 10;
+
+const UNKNOWN: i64 = i64::MIN;
+
+/// How many records the entries below a node add to what lies below the memtable, once somebody has asked. A node does not change while it is shared, so
+/// what one owner has learned is true for all.
+struct Delta(AtomicI64);
+
+impl Default for Delta {
+    fn default() -> Self {
+        Self(AtomicI64::new(UNKNOWN))
+    }
+}
+
+impl Clone for Delta {
+    fn clone(&self) -> Self {
+        Self(AtomicI64::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+#[derive(Clone, Default)]
+pub(super) struct Node {
+    /// Of a leaf, its entries. Of an inner node, the separators: child `i` has the keys from separator `i - 1`, included, to separator `i`, excluded.
+    cells: Cells,
+    /// None in a leaf, else one more than there are separators.
+    children: Vec<Arc<Node>>,
+    /// How many entries each child has below it.
+    counts: Vec<usize>,
+    delta: Delta,
+}
+
+/// What a change left.
+pub(super) struct Changed {
+    pub former: Option<Former>,
+    /// By how much the memory of the leaves grew.
+    pub grown: isize,
+    /// The new right neighbour of a node that had to be split, and the key that separates them.
+    pub split: Option<(Vec<u8>, Node)>,
+}
+
+impl Node {
+    /// A root above the two halves of the former one.
+    pub(super) fn root(left: Arc<Self>, separator: &[u8], right: Self) -> Self {
+        let mut cells = Cells::default();
+        cells.insert(0, separator, None, Below::unknown());
+        Self {
+            cells,
+            counts: vec![left.count(), right.count()],
+            children: vec![left, Arc::new(right)],
+            delta: Delta::default(),
+        }
+    }
+
+    /// How many entries the node has below it.
+    pub(super) fn count(&self) -> usize {
+        match self.children[..] {
+            [] => self.cells.len(),
+            _ => self.counts.iter().sum(),
+        }
+    }
+
+    /// Number of entries of a leaf.
+    pub(super) fn len(&self) -> usize {
+        self.cells.len()
+    }
+
+    /// An entry of a leaf.
+    pub(super) fn entry(&self, index: usize) -> Option<Entry<'_>> {
+        self.cells.get(index)
+    }
+
+    /// The only child.
+    pub(super) fn only_child(&self) -> Option<&Arc<Self>> {
+        match &self.children[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Memory that a leaf takes.
+    fn leaf_bytes(&self) -> usize {
+        size_of::<Self>() + self.cells.memory_bytes()
+    }
+
+    /// Memory that the leaves below it take.
+    pub(super) fn memory_bytes(&self) -> usize {
+        match &self.children[..] {
+            [] => self.leaf_bytes(),
+            children => children.iter().map(|child| child.memory_bytes()).sum(),
+        }
+    }
+
+    /// Which child has this key.
+    fn child_of(&self, key: &[u8]) -> usize {
+        self.cells.search(key).map_or_else(|index| index, |index| index + 1)
+    }
+
+    pub(super) fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
+        let mut node = self;
+        while !node.children.is_empty() {
+            node = &node.children[node.child_of(key)];
+        }
+        node.entry(node.cells.search(key).ok()?)
+    }
+
+    /// The leaf with the entry at `position`, which there is, and its index in the leaf.
+    pub(super) fn leaf_at(mut node: &Arc<Self>, mut position: usize) -> (&Arc<Self>, usize) {
+        while !node.children.is_empty() {
+            let mut index = 0;
+            while position >= node.counts[index] {
+                position -= node.counts[index];
+                index += 1;
+            }
+            node = &node.children[index];
+        }
+        (node, position)
+    }
+
+    /// How many entries are before the cut; the leaf where it is, and how many entries of that are before it.
+    pub(super) fn locate<'n>(mut node: &'n Arc<Self>, cut: Cut<'_>) -> (usize, &'n Arc<Self>, usize) {
+        let mut position = 0;
+        while !node.children.is_empty() {
+            let index = node.child_of(cut.key);
+            position += node.counts[..index].iter().sum::<usize>();
+            node = &node.children[index];
+        }
+        let before = node.before(cut);
+        (position + before, node, before)
+    }
+
+    /// How many entries of a leaf are before the cut.
+    fn before(&self, cut: Cut<'_>) -> usize {
+        let found = self.cells.search(cut.key);
+        found.map_or_else(|index| index, |index| index + usize::from(cut.after))
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], payload: Option<&[u8]>, below: Option<bool>) -> Changed {
+        self.delta = Delta::default();
+        if self.children.is_empty() {
+            return self.put_entry(key, payload, below);
+        }
+        let index = self.child_of(key);
+        let child = Arc::make_mut(&mut self.children[index]);
+        let mut changed = child.put(key, payload, below);
+        self.counts[index] += usize::from(changed.former.is_none());
+        if let Some((separator, right)) = changed.split.take() {
+            self.counts[index] = child.count();
+            self.counts.insert(index + 1, right.count());
+            self.children.insert(index + 1, Arc::new(right));
+            self.cells.insert(index, &separator, None, Below::unknown());
+            if self.cells.len() == SLOTS {
+                changed.split = Some(self.split(index));
+            }
+        }
+        changed
+    }
+
+    fn put_entry(&mut self, key: &[u8], payload: Option<&[u8]>, below: Option<bool>) -> Changed {
+        let before = self.leaf_bytes();
+        let mut changed = Changed {
+            former: None,
+            grown: 0,
+            split: None,
+        };
+        match self.cells.search(key) {
+            Ok(index) => {
+                changed.former = self.entry(index).map(Former::of);
+                self.cells.replace(index, payload);
+            }
+            Err(index) => {
+                let below = below.map_or_else(Below::unknown, Below::known);
+                self.cells.insert(index, key, payload, below);
+                let len = self.cells.len();
+                if len == SLOTS || (len > 1 && self.cells.cell_bytes() > LEAF_BYTES) {
+                    let (separator, right) = self.split(index);
+                    changed.grown = right.leaf_bytes().cast_signed();
+                    changed.split = Some((separator, right));
+                }
+            }
+        }
+        changed.grown += self.leaf_bytes().cast_signed() - before.cast_signed();
+        changed
+    }
+
+    /// Splits off the right part. Runs of ascending or of descending keys fill most of the node they leave behind; the rest is in case they were none.
+    fn split(&mut self, inserted: usize) -> (Vec<u8>, Self) {
+        let len = self.cells.len();
+        let at = match inserted {
+            0 => len / 8,
+            last if last == len - 1 => len - len / 8,
+            _ => len / 2,
+        };
+        let at = at.clamp(1, len - 1);
+        let mut right = Self {
+            cells: self.cells.copy(at, len),
+            ..Self::default()
+        };
+        let separator;
+        if self.children.is_empty() {
+            let (left, first) = (self.cells.key(at - 1), self.cells.key(at));
+            separator = first[..(common_prefix(left, first) + 1).min(first.len())].to_vec();
+        } else {
+            // The first separator goes up.
+            separator = right.cells.key(0).to_vec();
+            right.cells.remove(0);
+            right.children = self.children.split_off(at + 1);
+            right.counts = self.counts.split_off(at + 1);
+        }
+        self.cells = self.cells.copy(0, at);
+        (separator, right)
+    }
+
+    /// Removes an entry; gives by how much the memory of the leaves shrank, `None` if there is none. Nodes may be left with few entries.
+    pub(super) fn remove(&mut self, key: &[u8]) -> Option<usize> {
+        self.delta = Delta::default();
+        if self.children.is_empty() {
+            let before = self.leaf_bytes();
+            self.cells.remove(self.cells.search(key).ok()?);
+            return Some(before - if self.cells.len() == 0 { 0 } else { self.leaf_bytes() });
+        }
+        let index = self.child_of(key);
+        let shrunk = Arc::make_mut(&mut self.children[index]).remove(key)?;
+        self.counts[index] -= 1;
+        if self.counts[index] == 0 {
+            self.remove_child(index);
+        }
+        Some(shrunk)
+    }
+
+    fn remove_child(&mut self, index: usize) {
+        self.children.remove(index);
+        self.counts.remove(index);
+        if self.cells.len() > 0 {
+            self.cells.remove(index.saturating_sub(1));
+        }
+    }
+
+    /// Removes the first `count` entries of more; gives by how much the memory of the leaves shrank.
+    pub(super) fn drop_first(&mut self, mut count: usize) -> usize {
+        self.delta = Delta::default();
+        if self.children.is_empty() {
+            let before = self.leaf_bytes();
+            self.cells = self.cells.copy(count, self.cells.len());
+            return before - self.leaf_bytes().min(before);
+        }
+        let mut shrunk = 0;
+        while self.counts[0] <= count {
+            count -= self.counts[0];
+            shrunk += self.children[0].memory_bytes();
+            self.remove_child(0);
+        }
+        if count > 0 {
+            self.counts[0] -= count;
+            shrunk += Arc::make_mut(&mut self.children[0]).drop_first(count);
+        }
+        shrunk
+    }
+
+    /// The sum of the weights of all entries below the node. An entry's weight does not change, so each is weighed once for all that share it.
+    pub(super) fn delta(&self, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
+        let known = self.delta.0.load(Ordering::Relaxed);
+        if known != UNKNOWN {
+            return Ok(known);
+        }
+        let mut sum = 0;
+        if self.children.is_empty() {
+            sum = self.weigh(self.cells.len(), weigh)?;
+        }
+        for child in &self.children {
+            sum += child.delta(weigh)?;
+        }
+        self.delta.0.store(sum, Ordering::Relaxed);
+        Ok(sum)
+    }
+
+    /// The sum of the weights of a leaf's first entries.
+    fn weigh(&self, count: usize, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
+        let mut sum = 0;
+        for entry in (0..count).filter_map(|index| self.entry(index)) {
+            sum += weigh(entry)?;
+        }
+        Ok(sum)
+    }
+
+    /// As [`delta`](Self::delta), of the entries before the cut. O(log n) once they were weighed.
+    pub(super) fn delta_before(&self, cut: Cut<'_>, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
+        let mut node = self;
+        let mut sum = 0;
+        while !node.children.is_empty() {
+            let index = node.child_of(cut.key);
+            for child in &node.children[..index] {
+                sum += child.delta(weigh)?;
+            }
+            node = &node.children[index];
+        }
+        Ok(sum + node.weigh(node.before(cut), weigh)?)
+    }
+}

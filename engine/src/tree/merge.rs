@@ -1,0 +1,640 @@
+//! Merging sorted changes into a tree, in one pass and in slices.
+//!
+//! Leaves that a change goes to are read once, merged with all their changes, and written once, packed; subtrees without changes are taken over as they are.
+//! Each level keeps cells of the last few nodes back: where a run of rewritten nodes ends and its last one would be left nearly empty, the cells are
+//! spread evenly over the run, and a run that is too short for that takes in the neighbours that follow (after the B*-tree of Knuth, "Sorting and
+//! Searching", 1973, which keeps nodes two thirds full by the same means; with nine neighbours it is nine tenths).
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use super::{Editor, Pages};
+use crate::block::{BlockInfo, BlockRef, Kind, Pointer};
+use crate::error::{Error, Result};
+use crate::node::{Child, HEADER_BYTES, LeafCell, Node, SLOT_BYTES, ValuePlace, common_prefix};
+use crate::pages::{Access, BlockBuffer, Extent, WRITE_BYTES};
+use crate::range::KeyRange;
+
+/// A run that is at least so many nodes long can be spread over one more and leaves all of them nine tenths full.
+const RUN_NODES: usize = 9;
+
+/// With less than one change in so many records most leaves are rewritten for themselves. Packing them with their neighbours would write many times as
+/// much; then they are only kept from being nearly empty.
+const SPARSE: u64 = 100;
+/// Percentages to which the nodes of a run are filled.
+const DENSE_FILL: usize = 90;
+const SPARSE_FILL: usize = 50;
+
+/// A change of one record, in the order of the keys.
+pub(crate) struct Change<'c> {
+    pub key: &'c [u8],
+    /// The new payload of the leaf's cell; `None`: the record goes.
+    pub payload: Option<&'c [u8]>,
+    /// Whether the tree has the key, as far as somebody looked.
+    pub is_known: Option<bool>,
+}
+
+/// Changes, each with a greater key than the one before.
+pub(crate) trait Changes {
+    fn peek(&self) -> Option<Change<'_>>;
+    /// Passes over the change that `peek` gives.
+    fn step(&mut self);
+}
+
+/// Cells one after the other.
+#[derive(Default)]
+struct Cells {
+    bytes: Vec<u8>,
+    /// Start of key, start of payload and end of each cell. The cells lie side by side.
+    spans: Vec<[usize; 3]>,
+}
+
+impl Cells {
+    fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    fn push(&mut self, key: &[u8], payload: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        self.bytes.extend_from_slice(payload);
+        self.spans.push([start, middle, self.bytes.len()]);
+    }
+
+    fn key(&self, index: usize) -> &[u8] {
+        let [start, middle, _] = self.spans[index];
+        &self.bytes[start..middle]
+    }
+
+    fn payload(&self, index: usize) -> &[u8] {
+        let [_, middle, end] = self.spans[index];
+        &self.bytes[middle..end]
+    }
+
+    /// Bytes of cells `from..to` in a node without a common prefix, slots included.
+    fn bytes(&self, from: usize, to: usize) -> usize {
+        if from == to {
+            return 0;
+        }
+        self.spans[to - 1][2] - self.spans[from][0] + (to - from) * SLOT_BYTES
+    }
+
+    fn drop_front(&mut self, count: usize) {
+        let end = self.spans.get(count).map_or(self.bytes.len(), |span| span[0]);
+        self.bytes.drain(..end);
+        self.spans.drain(..count);
+        for span in self.spans.iter_mut().flatten() {
+            *span -= end;
+        }
+    }
+}
+
+/// The fence between two cells. Leaves take the shortest key that separates them; an inner node's separators are its children's fences and
+/// stay as they are.
+fn separator<'a>(level: u8, left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    if level > 0 {
+        return right;
+    }
+    let shared = common_prefix(left, right);
+    &right[..(shared + 1).min(right.len())]
+}
+
+/// One level of the new tree, as far as it is not written.
+#[derive(Default)]
+struct Level {
+    number: u8,
+    /// Lower fence of the next node.
+    lower: Vec<u8>,
+    cells: Cells,
+}
+
+impl Level {
+    fn fence(&self, at: usize) -> &[u8] {
+        if at == 0 {
+            &self.lower
+        } else {
+            separator(self.number, self.cells.key(at - 1), self.cells.key(at))
+        }
+    }
+
+    /// Upper fence of a node that ends before cell `at`, where the last one ends at `end`.
+    fn upper<'a>(&'a self, at: usize, end: Option<&'a [u8]>) -> Option<&'a [u8]> {
+        if at == self.cells.len() {
+            end
+        } else {
+            Some(self.fence(at))
+        }
+    }
+
+    fn node_bytes(&self, from: usize, to: usize, end: Option<&[u8]>) -> usize {
+        let (lower, upper) = (self.fence(from), self.upper(to, end));
+        let prefix = upper.map_or(0, |upper| common_prefix(lower, upper));
+        let mut bytes = HEADER_BYTES + lower.len() + upper.map_or(0, <[u8]>::len);
+        bytes += self.cells.bytes(from, to) - (to - from) * prefix;
+        if self.number > 0 && from < to {
+            // The first child's key is the lower fence.
+            bytes -= self.cells.key(from).len() - prefix;
+        }
+        bytes
+    }
+
+    /// Where a full node that begins with cell `from` ends.
+    fn full_end(&self, from: usize, end: Option<&[u8]>, capacity: usize) -> usize {
+        let len = self.cells.len();
+        let mut to = from + 1;
+        // Without a prefix this much fits in any case.
+        while to < len && self.cells.bytes(from, to + 1) + HEADER_BYTES + self.lower.len() < capacity / 2 {
+            to += 1;
+        }
+        let mut last_fit = from + 1;
+        while to <= len {
+            if self.node_bytes(from, to, end) <= capacity {
+                last_fit = to;
+            } else if to > last_fit + 8 {
+                // A shorter separator may make room again, but not far from here.
+                break;
+            }
+            to += 1;
+        }
+        last_fit
+    }
+
+    /// Ends of the nodes that the cells fill, one after the other.
+    fn packed(&self, end: Option<&[u8]>, capacity: usize) -> Vec<usize> {
+        let mut ends = Vec::new();
+        let mut from = 0;
+        while from < self.cells.len() {
+            from = self.full_end(from, end, capacity);
+            ends.push(from);
+        }
+        ends
+    }
+
+    /// Ends of as many nodes as `packed` gives, with the cells spread evenly; `None` if some would not fit.
+    fn spread(&self, count: usize, end: Option<&[u8]>, capacity: usize) -> Option<Vec<usize>> {
+        let len = self.cells.len();
+        let total = self.cells.bytes(0, len);
+        let mut ends = Vec::with_capacity(count);
+        let mut from = 0;
+        for node in 1..=count {
+            let to = if node == count {
+                len
+            } else {
+                let target = total * node / count;
+                let mut to = from + 1;
+                while to < len && self.cells.bytes(0, to) < target {
+                    to += 1;
+                }
+                to
+            };
+            if from >= to || self.node_bytes(from, to, end) > capacity {
+                return None;
+            }
+            ends.push(to);
+            from = to;
+        }
+        Some(ends)
+    }
+
+    /// Whether the nodes here may end at `boundary`: there are none and none is needed, or they are full enough.
+    fn may_end(&self, boundary: &[u8], capacity: usize, least_fill: usize) -> bool {
+        if self.cells.len() == 0 {
+            return self.lower == boundary;
+        }
+        let ends = self.packed(Some(boundary), capacity);
+        let full = ends.len() - 1;
+        let last = self.node_bytes(
+            full.checked_sub(1).map_or(0, |before| ends[before]),
+            self.cells.len(),
+            Some(boundary),
+        );
+        full >= RUN_NODES || (full * capacity + last) * 100 >= ends.len() * capacity * least_fill
+    }
+
+    fn build(&self, from: usize, to: usize, end: Option<&[u8]>, capacity: usize) -> Node {
+        let mut node = Node::new(capacity, self.number, self.fence(from), self.upper(to, end));
+        for index in from..to {
+            let payload = self.cells.payload(index);
+            if has_overflow(self.number, payload) {
+                node.mark_overflow();
+            }
+            let inserted = node.insert(index - from, self.cells.key(index), payload);
+            assert!(inserted, "cells that fit by their sums fit in a node");
+        }
+        node
+    }
+}
+
+fn has_overflow(level: u8, payload: &[u8]) -> bool {
+    if level == 0 {
+        matches!(LeafCell::decode(payload).place, ValuePlace::OutOfLine(_))
+    } else {
+        Child::decode(payload).is_some_and(|child| child.has_overflow)
+    }
+}
+
+/// An inner node of the old tree and its next child.
+struct Frame {
+    node: Arc<Node>,
+    next: usize,
+}
+
+/// A merge that is under way. The old tree does not change meanwhile; its nodes are retired in the editor's draft, the new ones are the draft's spilled
+/// blocks.
+pub(crate) struct Merge {
+    levels: Vec<Level>,
+    /// The way to the next part of the old tree.
+    path: Vec<Frame>,
+    /// The old root, until it is visited.
+    root: Option<Child>,
+    /// What was visited last reaches to the end of the keys.
+    is_at_end: bool,
+    buffer: BlockBuffer,
+    /// Percentage of a run's nodes that is full at least, unless it reaches the end of the keys.
+    least_fill: usize,
+    written: usize,
+    /// The records of this range go.
+    cut: Option<Cut>,
+}
+
+/// A range of keys.
+struct Cut {
+    lower: Bound<Vec<u8>>,
+    upper: Bound<Vec<u8>>,
+}
+
+impl Cut {
+    fn has(&self, key: &[u8]) -> bool {
+        let lower = self.lower.as_ref().map(Vec::as_slice);
+        (lower, self.upper.as_ref().map(Vec::as_slice)).contains(key)
+    }
+
+    /// Whether all keys from `lower` to before `upper` are in the range.
+    fn covers(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        let begins_before = match &self.lower {
+            Bound::Unbounded => true,
+            Bound::Included(key) => lower >= key.as_slice(),
+            Bound::Excluded(key) => lower > key.as_slice(),
+        };
+        let ends_behind = match &self.upper {
+            Bound::Unbounded => true,
+            Bound::Included(key) | Bound::Excluded(key) => upper.is_some_and(|upper| upper <= key.as_slice()),
+        };
+        begins_before && ends_behind
+    }
+
+    /// Whether some key from `lower` to before `upper` may be in the range.
+    fn touches(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        let ends_before = match (&self.lower, upper) {
+            (Bound::Included(key) | Bound::Excluded(key), Some(upper)) => upper <= key.as_slice(),
+            _ => false,
+        };
+        let begins_behind = match &self.upper {
+            Bound::Unbounded => false,
+            Bound::Included(key) => lower > key.as_slice(),
+            Bound::Excluded(key) => lower >= key.as_slice(),
+        };
+        !(ends_before || begins_behind)
+    }
+}
+
+/// Nothing to merge.
+struct NoChanges;
+
+impl Changes for NoChanges {
+    fn peek(&self) -> Option<Change<'_>> {
+        None
+    }
+
+    fn step(&mut self) {}
+}
+
+impl Editor<'_> {
+    /// Removes the records of a range. Subtrees inside it are given up as they are; the nodes at its two ends are joined.
+    pub(crate) fn cut(&mut self, range: &KeyRange<'_>) -> Result<()> {
+        let mut merge = Merge::new(*self.root, 0);
+        merge.cut = Some(Cut {
+            lower: range.lower.map(<[u8]>::to_vec),
+            upper: range.upper.map(<[u8]>::to_vec),
+        });
+        merge.run(self, &mut NoChanges)
+    }
+}
+
+impl Merge {
+    /// Merges everything at once.
+    #[inline(never)]
+    pub(crate) fn run(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
+        while self.advance(editor, changes, usize::MAX)? {}
+        self.finish(editor, changes)
+    }
+
+    /// The merge of about so many changes into a tree.
+    pub(crate) fn new(root: Option<Child>, changes: usize) -> Self {
+        let records = root.map_or(0, |root| root.count);
+        let is_dense = changes as u64 >= records / SPARSE;
+        Self {
+            least_fill: if is_dense { DENSE_FILL } else { SPARSE_FILL },
+            written: 0,
+            cut: None,
+            levels: vec![Level::default()],
+            path: Vec::new(),
+            root,
+            is_at_end: false,
+            buffer: BlockBuffer::new(WRITE_BYTES),
+        }
+    }
+
+    /// Bytes of the nodes that were written, with those that are held back.
+    pub(crate) fn written_bytes(&self) -> usize {
+        let held = self.levels.iter().map(|level| level.cells.bytes(0, level.cells.len()));
+        self.written + held.sum::<usize>()
+    }
+
+    /// Goes on until about `budget` bytes of nodes were read; `false` when everything is merged, for [`finish`](Self::finish).
+    #[inline(never)]
+    pub(crate) fn advance(
+        &mut self,
+        editor: &mut Editor<'_>,
+        changes: &mut dyn Changes,
+        budget: usize,
+    ) -> Result<bool> {
+        let mut left = budget;
+        while left > 0 {
+            let Some(bytes) = self.visit_next(editor, changes)? else {
+                return Ok(false);
+            };
+            left = left.saturating_sub(bytes);
+        }
+        Ok(true)
+    }
+
+    /// Takes in the next part of the old tree; gives the bytes that were read. `None`: there are no more.
+    fn visit_next(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<Option<usize>> {
+        if let Some(root) = self.root.take() {
+            let node = editor.pager.root(&root, editor.owner)?;
+            return self.enter(editor, changes, &root.pointer, node).map(Some);
+        }
+        let Some(frame) = self.path.last_mut() else {
+            return Ok(None);
+        };
+        if frame.next == frame.node.len() {
+            self.path.pop();
+            return Ok(Some(0));
+        }
+        let node = Arc::clone(&frame.node);
+        let index = frame.next;
+        frame.next += 1;
+        let (lower, upper) = node.child_fences(index);
+        let is_cut = self
+            .cut
+            .as_ref()
+            .is_some_and(|cut| cut.covers(&lower, upper.as_deref()));
+        if is_cut {
+            // What follows covers its keys.
+            editor.retire_child(&node, index)?;
+            self.is_at_end = false;
+            return Ok(Some(0));
+        }
+        let is_changed = changes
+            .peek()
+            .is_some_and(|change| upper.as_deref().is_none_or(|upper| change.key < upper))
+            || self
+                .cut
+                .as_ref()
+                .is_some_and(|cut| cut.touches(&lower, upper.as_deref()));
+        let level = usize::from(node.level()) - 1;
+        if !is_changed && self.end_levels(editor, level, &lower)? {
+            self.push(editor, level + 1, &lower, node.payload(index))?;
+            for below in &mut self.levels[..=level] {
+                below.lower = upper.clone().unwrap_or_default();
+            }
+            self.is_at_end = upper.is_none();
+            return Ok(Some(0));
+        }
+        let child = editor.pager.child(&node, index, editor.owner, Access::Scan)?;
+        let pointer = node.child(index).pointer;
+        self.enter(editor, changes, &pointer, child).map(Some)
+    }
+
+    /// Gives up a node of the old tree and takes what it holds.
+    fn enter(
+        &mut self,
+        editor: &mut Editor<'_>,
+        changes: &mut dyn Changes,
+        pointer: &Pointer,
+        node: Arc<Node>,
+    ) -> Result<usize> {
+        editor.draft.retire(pointer);
+        let bytes = node.used_bytes();
+        if node.is_leaf() {
+            self.take_leaf(editor, changes, &node)?;
+        } else {
+            self.path.push(Frame { node, next: 0 });
+        }
+        Ok(bytes)
+    }
+
+    fn take_leaf(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes, leaf: &Node) -> Result<()> {
+        let mut key = Vec::new();
+        for index in 0..leaf.len() {
+            leaf.key_into(index, &mut key);
+            self.take_changes(editor, changes, Some(&key))?;
+            if self.cut.as_ref().is_some_and(|cut| cut.has(&key)) {
+                editor.retire_value(&leaf.record(index))?;
+                continue;
+            }
+            let change = changes.peek().filter(|change| change.key == key);
+            let Some(change) = change else {
+                self.levels[0].cells.push(&key, leaf.payload(index));
+                continue;
+            };
+            check_known(&change, true)?;
+            editor.retire_value(&leaf.record(index))?;
+            if let Some(payload) = change.payload {
+                self.levels[0].cells.push(&key, payload);
+            }
+            changes.step();
+        }
+        self.take_changes(editor, changes, leaf.upper_fence())?;
+        self.is_at_end = leaf.upper_fence().is_none();
+        self.write_full(editor, 0)
+    }
+
+    /// Takes the changes before `end`, of records that the tree does not have.
+    fn take_changes(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes, end: Option<&[u8]>) -> Result<()> {
+        let capacity = editor.limits.node_capacity;
+        while let Some(change) = changes.peek().filter(|change| end.is_none_or(|end| change.key < end)) {
+            check_known(&change, false)?;
+            if let Some(payload) = change.payload {
+                self.levels[0].cells.push(change.key, payload);
+            }
+            changes.step();
+            if self.levels[0].cells.bytes.len() > 2 * RUN_NODES * capacity {
+                self.write_full(editor, 0)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the levels up to `level` at `boundary`; `false` if one of them would be left with nodes that are far from full.
+    fn end_levels(&mut self, editor: &mut Editor<'_>, level: usize, boundary: &[u8]) -> Result<bool> {
+        for level in 0..=level {
+            let least_fill = self.least_fill;
+            if !self
+                .level(level)
+                .may_end(boundary, editor.limits.node_capacity, least_fill)
+            {
+                return Ok(false);
+            }
+            self.end_level(editor, level, Some(boundary))?;
+        }
+        Ok(true)
+    }
+
+    fn level(&mut self, level: usize) -> &mut Level {
+        while self.levels.len() <= level {
+            let number = self.levels.len() as u8;
+            self.levels.push(Level {
+                number,
+                ..Level::default()
+            });
+        }
+        &mut self.levels[level]
+    }
+
+    /// Writes all that a level has, up to `end`.
+    fn end_level(&mut self, editor: &mut Editor<'_>, level: usize, end: Option<&[u8]>) -> Result<()> {
+        let capacity = editor.limits.node_capacity;
+        let ends = {
+            let level = self.level(level);
+            let packed = level.packed(end, capacity);
+            // At the right edge more may follow: full nodes stay full.
+            let spread = end.and_then(|_| level.spread(packed.len(), end, capacity));
+            spread.unwrap_or(packed)
+        };
+        self.write(editor, level, &ends, end)?;
+        if let Some(end) = end {
+            end.clone_into(&mut self.levels[level].lower);
+        }
+        Ok(())
+    }
+
+    /// Writes full nodes until no more are held back than a run needs.
+    fn write_full(&mut self, editor: &mut Editor<'_>, level: usize) -> Result<()> {
+        let capacity = editor.limits.node_capacity;
+        let held = self.level(level);
+        let len = held.cells.len();
+        // Several at once: what is held back is moved each time.
+        if held.cells.bytes(0, len) <= 2 * RUN_NODES * capacity {
+            return Ok(());
+        }
+        let mut ends = Vec::new();
+        let mut from = 0;
+        while held.cells.bytes(from, len) > (RUN_NODES + 1) * capacity {
+            from = held.full_end(from, None, capacity);
+            ends.push(from);
+        }
+        self.write(editor, level, &ends, None)
+    }
+
+    /// Writes the nodes that end with these cells and refers to them in the level above.
+    fn write(&mut self, editor: &mut Editor<'_>, level: usize, ends: &[usize], end: Option<&[u8]>) -> Result<()> {
+        let Some(last) = ends.last().copied() else {
+            return Ok(());
+        };
+        let capacity = editor.limits.node_capacity;
+        let mut from = 0;
+        for to in ends {
+            let node = self.levels[level].build(from, *to, end, capacity);
+            let lower = node.lower_fence().to_vec();
+            let child = self.write_node(editor, node)?;
+            self.level(level + 1).cells.push(&lower, &child.encode());
+            from = *to;
+        }
+        let written = &mut self.levels[level];
+        if last < written.cells.len() {
+            written.lower = written.fence(last).to_vec();
+        }
+        written.cells.drop_front(last);
+        self.write_full(editor, level + 1)
+    }
+
+    fn push(&mut self, editor: &mut Editor<'_>, level: usize, key: &[u8], payload: &[u8]) -> Result<()> {
+        self.level(level).cells.push(key, payload);
+        self.write_full(editor, level)
+    }
+
+    fn write_node(&mut self, editor: &mut Editor<'_>, node: Node) -> Result<Child> {
+        let info = BlockInfo {
+            kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
+            level: node.level(),
+            owner: editor.owner,
+            generation: editor.generation,
+        };
+        self.written += editor.limits.node_capacity;
+        let number = editor.pager.next_block_number();
+        let reference = editor.put_spilled(&mut self.buffer, info, &node.numbered_image(&number))?;
+        let child = node.as_child(Pointer::Disk(reference));
+        editor.pager.insert_if_room(reference.unit, node);
+        Ok(child)
+    }
+
+    /// Takes the changes behind the old tree, writes the rest, and makes the tree the editor's.
+    #[inline(never)]
+    pub(crate) fn finish(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
+        self.take_changes(editor, changes, None)?;
+        let is_open = |level: &Level| level.cells.len() > 0;
+        if !is_open(&self.levels[0]) && self.levels.iter().any(is_open) && !self.is_closed_at_end() {
+            // All records behind the last subtree that was taken over are gone: an empty leaf covers their keys until the next merge.
+            let node = Node::new(editor.limits.node_capacity, 0, &self.levels[0].lower, None);
+            let child = self.write_node(editor, node)?;
+            let lower = self.levels[0].lower.clone();
+            self.push(editor, 1, &lower, &child.encode())?;
+        }
+        let mut level = 0;
+        let root = loop {
+            let is_top = !self.levels[level + 1..].iter().any(is_open);
+            let cells = &self.levels[level].cells;
+            if is_top && level > 0 && cells.len() == 1 {
+                break Child::decode(cells.payload(0));
+            }
+            if is_top && cells.len() == 0 {
+                break None;
+            }
+            self.end_level(editor, level, None)?;
+            level += 1;
+        };
+        self.buffer.flush(&editor.pager.blocks)?;
+        *editor.root = root;
+        Ok(())
+    }
+
+    /// Whether the last thing that was taken over as it was reaches to the end of the keys.
+    fn is_closed_at_end(&self) -> bool {
+        self.is_at_end && self.levels[0].lower.is_empty()
+    }
+}
+
+impl Editor<'_> {
+    /// Gives a block an extent that is known only to the draft.
+    fn put_spilled(&mut self, buffer: &mut BlockBuffer, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
+        let spilled = &mut self.draft.spilled;
+        let note = |extent: Extent| {
+            spilled.insert(extent.start, extent.units);
+        };
+        let blocks = &self.pager.blocks;
+        buffer.put(blocks, self.free, note, self.compression, info, payload)
+    }
+}
+
+fn check_known(change: &Change<'_>, is_there: bool) -> Result<()> {
+    if change.is_known.is_some_and(|known| known != is_there) {
+        return Err(Error::corrupt("a memtable and its tree disagree about a record"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,49 @@
+//! Giving up trees and parts of them.
+
+use super::{Editor, Pages};
+use crate::block::Pointer;
+use crate::error::Result;
+use crate::node::{Child, Node};
+use crate::pages::Access;
+
+impl Editor<'_> {
+    /// Gives up the whole tree. Leaves are read only where they may hold out-of-line values.
+    #[inline(never)]
+    pub(crate) fn clear_all(&mut self) -> Result<u64> {
+        let Some(root) = self.root.take() else { return Ok(0) };
+        let node = self.pager.root(&root, self.owner)?;
+        self.retire_subtree(&root, &node)?;
+        Ok(root.count)
+    }
+
+    /// Gives up a subtree.
+    fn retire_subtree(&mut self, child: &Child, node: &Node) -> Result<()> {
+        if node.is_leaf() {
+            for index in 0..node.len() {
+                self.retire_value(&node.record(index))?;
+            }
+        } else {
+            for index in 0..node.len() {
+                self.retire_child(node, index)?;
+            }
+        }
+        self.draft.retire(&child.pointer);
+        Ok(())
+    }
+
+    /// Gives up a subtree below an inner node.
+    #[inline(never)]
+    pub(super) fn retire_child(&mut self, node: &Node, index: usize) -> Result<()> {
+        let child = node.child(index);
+        match child.pointer {
+            Pointer::Disk(reference) if node.level() == 1 && !child.has_overflow => {
+                self.draft.retire_block(&reference);
+                Ok(())
+            }
+            _ => {
+                let page = self.pager.child(node, index, self.owner, Access::Scan)?;
+                self.retire_subtree(&child, &page)
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Merging in idle time: what is worth it is merged slice by slice beside commits, the rest is left alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options};
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open() -> Database {
+    let options = Options {
+        cache_bytes: 1 << 20,
+        ..Options::default()
+    };
+    Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works")
+}
+
+fn key(number: u64) -> Vec<u8> {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()
+}
+
+/// Stores records in one commit.
+fn store(database: &Database, model: &mut Model, numbers: std::ops::Range<u64>, fill: u8) {
+    let mut transaction = database.begin().expect("it is open");
+    for number in numbers {
+        let value = vec![fill; 80 + number as usize % 40];
+        transaction.put("c", &key(number), &value).expect("memory works");
+        model.insert(key(number), value);
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+}
+
+fn check(database: &Database, model: &Model) {
+    let tree = database.snapshot().collection("c").expect("it is there");
+    assert_eq!(tree.len(), model.len() as u64);
+    let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+    for (key, value) in model {
+        assert!(cursor.advance().expect("memory works"));
+        assert_eq!(
+            (cursor.key(), &cursor.value().expect("memory works")),
+            (key.as_slice(), value)
+        );
+    }
+    assert!(!cursor.advance().expect("memory works"));
+    assert!(database.verify().expect("memory works").is_ok());
+}
+
+#[test]
+fn what_is_worth_it_is_merged_in_slices() {
+    let (database, mut model) = (open(), Model::new());
+    store(&database, &mut model, 0..1000, 1);
+    let before = database.stats();
+    assert!(before.dirty_bytes > 0);
+    let mut slices = 0;
+    while database.merge_slice().expect("memory works") {
+        slices += 1;
+    }
+    assert!(slices > 1);
+    let after = database.stats();
+    assert_eq!((after.dirty_bytes, after.durable_version), (0, database.version()));
+    assert!(after.checkpoints > before.checkpoints);
+    check(&database, &model);
+    assert_eq!(database.merge_slice(), Ok(false));
+}
+
+#[test]
+fn what_would_be_written_many_times_over_is_left_alone() {
+    let (database, mut model) = (open(), Model::new());
+    for part in 0..40 {
+        store(&database, &mut model, part * 1000..(part + 1) * 1000, 1);
+    }
+    database.checkpoint().expect("memory works");
+    store(&database, &mut model, 0..200, 2);
+    let before = database.stats();
+    assert!(before.dirty_bytes > 16 << 10);
+    assert_eq!(database.merge_slice(), Ok(false));
+    assert_eq!(database.stats().bytes_written, before.bytes_written);
+    check(&database, &model);
+}
+
+#[test]
+fn commits_come_between_two_slices() {
+    let (database, mut model) = (open(), Model::new());
+    for round in 0..60 {
+        let from = round * 37 % 900;
+        store(&database, &mut model, from..from + 30 + round % 5 * 40, round as u8);
+        for _ in 0..round % 4 {
+            database.merge_slice().expect("memory works");
+        }
+        if round % 20 == 0 {
+            database
+                .begin()
+                .and_then(|mut transaction| {
+                    transaction.clear("c", KeyRange::all())?;
+                    transaction.commit(Durability::Strict)
+                })
+                .expect("memory works");
+            model.clear();
+            store(&database, &mut model, 0..50, 7);
+        }
+        check(&database, &model);
+    }
+}
+
+#[test]
+fn a_background_thread_merges_while_nobody_writes() {
+    let (database, mut model) = (Arc::new(open()), Model::new());
+    let background = Background::start(Arc::clone(&database), Duration::from_millis(1));
+    store(&database, &mut model, 0..1000, 1);
+    while database.stats().dirty_bytes > 0 {
+        std::thread::yield_now();
+    }
+    drop(background);
+    check(&database, &model);
+}
