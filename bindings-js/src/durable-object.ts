@@ -73,7 +73,7 @@ export async function open<K = Key, V = unknown, I = V>(
     throw error;
   }
   // A timer would keep the object from being put to sleep.
-  const engine = { ...checked.engine, sweep: false };
+  const engine = { ...checked.engine, worksInBackground: false };
   const transport = new LocalTransport(wasm, new WatchedStorage(files), engine, release);
   // A turn is waited for by all databases of the isolate, and the platform lets no object wait for a promise of another.
   transport.takesTurns = false;

@@ -7,6 +7,8 @@ import type { LookupEngine } from './client/lookup.ts';
 import type { TransportEvents } from './client/transport.ts';
 import { Op, ReplyReader } from './client/protocol.ts';
 import { KvError } from './errors.ts';
+import { IdleMerge } from './idle-merge.ts';
+import type { Merged } from './idle-merge.ts';
 import { fromPlain } from './plain-error.ts';
 import type { PlainError } from './plain-error.ts';
 import { Sweep } from './sweep.ts';
@@ -69,7 +71,7 @@ const FLUSH_WITHIN_MS = 100;
 /** Told of what happens without a message: as the events of a transport. */
 export type Background = Pick<TransportEvents, 'news' | 'trouble' | 'fail'>;
 
-export class EngineHost implements LookupEngine, Swept {
+export class EngineHost implements LookupEngine, Swept, Merged {
   readonly keyBytes: number;
   readonly keyAt: number;
   /** Let go of at the end: a browser has room for about a hundred, and a closed database may be kept for long. */
@@ -84,6 +86,7 @@ export class EngineHost implements LookupEngine, Swept {
   /** Flushes what relaxed commits left. */
   flush = (): void => this.#engine?.flush();
   readonly #sweep: Sweep | undefined;
+  readonly #merge: IdleMerge | undefined;
   background: Background | undefined;
   #isWaiting = false;
   #isFlushing = false;
@@ -92,7 +95,10 @@ export class EngineHost implements LookupEngine, Swept {
     this.#instance = instance;
     this.#storage = storage;
     this.#engine = engine;
-    this.#sweep = options.readOnly || options.sweep === false ? undefined : new Sweep(this);
+    if (!options.readOnly && options.worksInBackground !== false) {
+      this.#sweep = new Sweep(this);
+      this.#merge = new IdleMerge(this);
+    }
     this.keyBytes = engine.key_bytes();
     this.keyAt = engine.key_ptr();
   }
@@ -200,6 +206,7 @@ export class EngineHost implements LookupEngine, Swept {
 
   #reply(engine: Engine, length: number): Uint8Array<ArrayBuffer> {
     if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
+    this.#merge?.touched();
     const reply = engine.reply_ptr();
     return this.#bytes().slice(reply, reply + length);
   }
@@ -238,6 +245,7 @@ export class EngineHost implements LookupEngine, Swept {
     this.#engine = undefined;
     clearTimeout(this.#flushTimer);
     this.#sweep?.stop();
+    this.#merge?.stop();
     this.#storage.closeAll();
     const failure = crashed(this.#instance, error);
     this.#forget();
@@ -266,6 +274,16 @@ export class EngineHost implements LookupEngine, Swept {
     } catch (error) {
       this.background?.fail(error as KvError);
       return undefined;
+    }
+  }
+
+  mergeSlice(): boolean {
+    try {
+      return this.#engine?.merge_slice() ?? false;
+    } catch (error) {
+      this.#fail(error);
+      this.background?.fail(this.#failure as KvError);
+      return false;
     }
   }
 
@@ -352,6 +370,7 @@ export class EngineHost implements LookupEngine, Swept {
     this.#engine = undefined;
     clearTimeout(this.#flushTimer);
     this.#sweep?.stop();
+    this.#merge?.stop();
     try {
       engine?.free();
     } finally {

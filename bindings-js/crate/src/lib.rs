@@ -228,6 +228,11 @@ impl Engine {
         self.session.flush();
     }
 
+    /// Merges a slice of the memtables, if they are worth it; tells whether there is more to merge. Should it fail, a later commit tries again.
+    pub fn merge_slice(&self) -> bool {
+        self.session.merge_slice()
+    }
+
     /// From now on several clients are served. Those that were served elsewhere before can go on from the state in which the
     /// database is now, until `end_inheritance`.
     pub fn begin_inheritance(&mut self) {

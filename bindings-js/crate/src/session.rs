@@ -191,6 +191,13 @@ impl Session {
         self.database.as_ref().is_some_and(Database::needs_flush)
     }
 
+    /// Merges a slice of the memtables, if they are worth it; tells whether there is more to merge.
+    #[must_use]
+    pub fn merge_slice(&self) -> bool {
+        let database = self.database.as_ref();
+        database.is_some_and(|database| database.merge_slice().unwrap_or(false))
+    }
+
     /// Whether there are commits for those who follow the commits and had taken all before; true once for each.
     pub fn has_news(&mut self) -> bool {
         self.database

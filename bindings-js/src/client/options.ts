@@ -29,8 +29,8 @@ export interface EngineOptions {
   readonly nodeBytes: number | undefined;
   /** Commits that are kept for those who follow; 0 changes nothing. */
   readonly feedCommits: number;
-  /** Whether expired entries are removed in the background. Default true. */
-  readonly sweep?: boolean;
+  /** Whether timers remove expired entries and merge memtables. Default true. */
+  readonly worksInBackground?: boolean;
   /** Random; what tells a database that is created from others. */
   readonly databaseId: Uint8Array;
 }

@@ -57,13 +57,13 @@ export class FiguresView implements View {
       ])),
       card(
         'Cache',
-        bar(`${formatBytes(stats.cacheSize)} unchanged, ${formatBytes(stats.dirtySize)} changed`, [
+        bar(`${formatBytes(stats.cacheSize)} of nodes, ${formatBytes(stats.dirtySize)} of changes`, [
           ['part-clean', inMemory === 0 ? 0 : stats.cacheSize / inMemory],
           ['part-dirty', inMemory === 0 ? 0 : stats.dirtySize / inMemory],
         ]),
         figures([
-          ['unchanged nodes', formatBytes(stats.cacheSize)],
-          ['changed nodes', formatBytes(stats.dirtySize)],
+          ['nodes', formatBytes(stats.cacheSize)],
+          ['changes to be merged', formatBytes(stats.dirtySize)],
           ['found in memory', formatPercent(stats.cacheHits, lookups)],
           ['lookups', formatCount(lookups)],
           ['per second', this.#rate(({ cacheHits, cacheMisses }) => cacheHits + cacheMisses)],

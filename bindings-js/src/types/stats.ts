@@ -31,9 +31,9 @@ export interface Stats {
   readonly cacheHits: number;
   /** Nodes that had to be read. */
   readonly cacheMisses: number;
-  /** Unchanged nodes in memory. */
+  /** Memory of the nodes that are cached. */
   readonly cacheSize: number;
-  /** Changed nodes in memory that are not written yet. */
+  /** Memory of changes that are not merged into the trees yet. */
   readonly dirtySize: number;
   /** Snapshots and iterators that are open. */
   readonly openSnapshots: number;
