@@ -1,6 +1,42 @@
 //! A map of few entries.
 
 use std::borrow::Borrow;
+use std::cmp::Ordering;
+
+/// A key, with its order.
+pub(crate) trait Key {
+    fn order(&self, other: &Self) -> Ordering;
+}
+
+impl Key for str {
+    /// The default collection has an empty name. `memcmp` takes a few hundred cycles for an empty string where vector instructions with masks are given
+    /// its dangling address.
+    fn order(&self, other: &Self) -> Ordering {
+        if self.is_empty() || other.is_empty() {
+            self.len().cmp(&other.len())
+        } else {
+            self.cmp(other)
+        }
+    }
+}
+
+impl Key for String {
+    fn order(&self, other: &Self) -> Ordering {
+        self.as_str().order(other)
+    }
+}
+
+impl Key for u32 {
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
+
+impl Key for u64 {
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+}
 
 /// A sorted list. In WebAssembly a tree for each type of entries would be several times the code.
 #[derive(Clone, Debug)]
@@ -14,12 +50,12 @@ impl<K, V> Default for SmallMap<K, V> {
     }
 }
 
-impl<K: Ord, V> SmallMap<K, V> {
-    fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Result<usize, usize>
+impl<K: Key, V> SmallMap<K, V> {
+    fn find<Q: Key + ?Sized>(&self, key: &Q) -> Result<usize, usize>
     where
         K: Borrow<Q>,
     {
-        self.entries.binary_search_by(|entry| entry.0.borrow().cmp(key))
+        self.entries.binary_search_by(|entry| entry.0.borrow().order(key))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -30,21 +66,21 @@ impl<K: Ord, V> SmallMap<K, V> {
         self.entries.is_empty()
     }
 
-    pub(crate) fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    pub(crate) fn contains_key<Q: Key + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
     {
         self.find(key).is_ok()
     }
 
-    pub(crate) fn get<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&V>
+    pub(crate) fn get<Q: Key + ?Sized>(&self, key: &Q) -> Option<&V>
     where
         K: Borrow<Q>,
     {
         self.get_key_value(key).map(|(_, value)| value)
     }
 
-    pub(crate) fn get_key_value<Q: Ord + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
+    pub(crate) fn get_key_value<Q: Key + ?Sized>(&self, key: &Q) -> Option<(&K, &V)>
     where
         K: Borrow<Q>,
     {
@@ -52,7 +88,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         Some((key, value))
     }
 
-    pub(crate) fn get_mut<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
+    pub(crate) fn get_mut<Q: Key + ?Sized>(&mut self, key: &Q) -> Option<&mut V>
     where
         K: Borrow<Q>,
     {
@@ -80,7 +116,7 @@ impl<K: Ord, V> SmallMap<K, V> {
         &mut self.entries[index].1
     }
 
-    pub(crate) fn remove<Q: Ord + ?Sized>(&mut self, key: &Q) -> Option<V>
+    pub(crate) fn remove<Q: Key + ?Sized>(&mut self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
     {
@@ -99,7 +135,7 @@ impl<K: Ord, V> SmallMap<K, V> {
     }
 
     /// From the first key that is not before `start`.
-    pub(crate) fn iter_from<Q: Ord + ?Sized>(&self, start: &Q) -> impl Iterator<Item = (&K, &V)>
+    pub(crate) fn iter_from<Q: Key + ?Sized>(&self, start: &Q) -> impl Iterator<Item = (&K, &V)>
     where
         K: Borrow<Q>,
     {
@@ -108,7 +144,7 @@ impl<K: Ord, V> SmallMap<K, V> {
     }
 
     /// As [`iter_from`](Self::iter_from), to change them.
-    pub(crate) fn iter_mut_from<Q: Ord + ?Sized>(&mut self, start: &Q) -> impl Iterator<Item = (&K, &mut V)>
+    pub(crate) fn iter_mut_from<Q: Key + ?Sized>(&mut self, start: &Q) -> impl Iterator<Item = (&K, &mut V)>
     where
         K: Borrow<Q>,
     {
@@ -131,7 +167,7 @@ impl<K: Ord, V> SmallMap<K, V> {
 
 type Iter<'a, K, V> = std::iter::Map<std::slice::Iter<'a, (K, V)>, fn(&'a (K, V)) -> (&'a K, &'a V)>;
 
-impl<'a, K: Ord, V> IntoIterator for &'a SmallMap<K, V> {
+impl<'a, K: Key, V> IntoIterator for &'a SmallMap<K, V> {
     type Item = (&'a K, &'a V);
     type IntoIter = Iter<'a, K, V>;
 

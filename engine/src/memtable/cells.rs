@@ -114,7 +114,8 @@ impl Cells {
 
     pub(super) fn insert(&mut self, index: usize, key: &[u8], payload: Option<&[u8]>, below: Below) {
         let len = self.len();
-        let fits = len == 0 || key.len() >= self.skip && key[..self.skip] == self.key(0)[..self.skip];
+        let has_prefix = || key.get(..self.skip) == self.key(0).get(..self.skip);
+        let fits = len == 0 || self.skip == 0 || has_prefix();
         let slot = self.append(key, payload, below);
         self.slots.insert(index, slot);
         self.heads.insert(index, head(key, self.skip));

@@ -2,14 +2,20 @@ use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Compression, Cursor, Database, Direction, Durability, KeyRange, Options, ReadWrite as _, Tree};
+use mangrove_engine::{
+    Background, Compression, Cursor, Database, Direction, Durability, KeyRange, Options, ReadWrite as _, Tree,
+};
 
 use super::counting::{Counters, CountingStorage};
 use super::{Engine, Reader, Setup};
 use crate::measure::Written;
 use crate::records::Records;
+
+/// How often the thread beside the database looks after it.
+const INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
     let now = Arc::default();
@@ -24,8 +30,11 @@ pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
         inner: FsStorage::new(directory),
         counters: Arc::clone(&counters),
     };
-    let database = Database::open(Arc::new(storage), options).expect("a new database");
+    let database = Arc::new(Database::open(Arc::new(storage), options).expect("a new database"));
+    // Where records expire, removing them is measured.
+    let background = (!setup.expiring).then(|| Background::start(Arc::clone(&database), INTERVAL));
     Mangrove {
+        _background: background,
         database,
         counters,
         now,
@@ -33,7 +42,8 @@ pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
 }
 
 pub(crate) struct Mangrove {
-    database: Database,
+    _background: Option<Background>,
+    database: Arc<Database>,
     counters: Arc<Counters>,
     now: Arc<AtomicU64>,
 }
