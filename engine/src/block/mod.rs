@@ -140,11 +140,23 @@ pub(crate) fn encode(
     unit_bytes: usize,
     out: &mut Vec<u8>,
 ) -> BlockRef {
+    encode_measured(info, payload, compression, unit_bytes, out).0
+}
+
+/// As [`encode`]; also tells the payload's length after compression, whether it is stored in that form or not.
+pub(crate) fn encode_measured(
+    info: BlockInfo,
+    payload: &[&[u8]],
+    compression: Compression,
+    unit_bytes: usize,
+    out: &mut Vec<u8>,
+) -> (BlockRef, usize) {
     let start = out.len();
     let raw_len: usize = payload.iter().map(|part| part.len()).sum();
     out.resize(start + HEADER_BYTES, 0);
     let units = |len: usize| (HEADER_BYTES + len).div_ceil(unit_bytes);
     let mut codec = CODEC_RAW;
+    let mut packed_len = raw_len;
     if compression == Compression::Lz4 && units(raw_len) > 1 {
         let joined;
         let input = if let [single] = payload {
@@ -155,6 +167,7 @@ pub(crate) fn encode(
         };
         if !lz4::is_incompressible(input) {
             let written = lz4::compress(input, out);
+            packed_len = written.min(raw_len);
             if written < raw_len && units(written) < units(raw_len) {
                 codec = CODEC_LZ4;
             } else {
@@ -179,12 +192,13 @@ pub(crate) fn encode(
     out[start + 28..start + 32].copy_from_slice(&checksum.to_le_bytes());
     let units = units(stored_len);
     out.resize(start + units * unit_bytes, 0);
-    BlockRef {
+    let reference = BlockRef {
         unit: 0,
         units: units as u16,
         checksum,
         raw_len: raw_len as u32,
-    }
+    };
+    (reference, packed_len)
 }
 
 /// The low half of XXH64 of the payload, whose seed is XXH64 of the header without the checksum's own field. A block is read as a whole for one record,

@@ -11,6 +11,8 @@ pub(crate) struct BlockBuffer {
     at: u64,
     /// They are written when they have this many bytes.
     limit: usize,
+    /// Length of the last block's payload after compression, whether it is stored in that form or not.
+    pub packed_len: usize,
 }
 
 impl BlockBuffer {
@@ -19,6 +21,7 @@ impl BlockBuffer {
             bytes: Vec::new(),
             at: 0,
             limit,
+            packed_len: 0,
         }
     }
 
@@ -34,7 +37,9 @@ impl BlockBuffer {
         payload: &[&[u8]],
     ) -> Result<BlockRef> {
         let start = self.bytes.len();
-        let mut reference = block::encode(info, payload, compression, blocks.unit_bytes(), &mut self.bytes);
+        let (mut reference, packed_len) =
+            block::encode_measured(info, payload, compression, blocks.unit_bytes(), &mut self.bytes);
+        self.packed_len = packed_len;
         let placed = self.place(blocks, free, allocated, start, u64::from(reference.units));
         // The block lies behind others that it may have nothing to do with: written there it would destroy what is in use.
         reference.unit = placed.inspect_err(|_| self.bytes.clear())?;

@@ -8,12 +8,16 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
+use packing::Packing;
+
 use super::{Editor, Pages};
 use crate::block::{BlockInfo, BlockRef, Kind, Pointer};
 use crate::error::{Error, Result};
 use crate::node::{Child, HEADER_BYTES, LeafCell, Node, SLOT_BYTES, ValuePlace, common_prefix};
 use crate::pages::{Access, BlockBuffer, Extent, WRITE_BYTES};
 use crate::range::KeyRange;
+
+mod packing;
 
 /// A run that is at least so many nodes long can be spread over one more and leaves all of them nine tenths full.
 const RUN_NODES: usize = 9;
@@ -213,6 +217,7 @@ impl Level {
     }
 
     fn build(&self, from: usize, to: usize, end: Option<&[u8]>, capacity: usize) -> Node {
+        let capacity = capacity.max(self.node_bytes(from, to, end));
         let mut node = Node::new(capacity, self.number, self.fence(from), self.upper(to, end));
         for index in from..to {
             let payload = self.cells.payload(index);
@@ -254,6 +259,7 @@ pub(crate) struct Merge {
     /// Percentage of a run's nodes that is full at least, unless it reaches the end of the keys.
     least_fill: usize,
     written: usize,
+    packing: Option<Packing>,
     /// The records of this range go.
     cut: Option<Cut>,
 }
@@ -337,6 +343,7 @@ impl Merge {
         Self {
             least_fill: if is_dense { DENSE_FILL } else { SPARSE_FILL },
             written: 0,
+            packing: None,
             cut: None,
             levels: vec![Level::default()],
             path: Vec::new(),
@@ -350,6 +357,23 @@ impl Merge {
     pub(crate) fn written_bytes(&self) -> usize {
         let held = self.levels.iter().map(|level| level.cells.bytes(0, level.cells.len()));
         self.written + held.sum::<usize>()
+    }
+
+    /// Bytes to which the nodes of a level are filled.
+    fn capacity(&mut self, editor: &Editor<'_>, level: usize) -> usize {
+        match level {
+            0 => {
+                let cells = &self.levels[0].cells;
+                let cell_bytes = cells.bytes(0, cells.len()) / cells.len().max(1);
+                self.packing(editor).capacity(editor.limits, cell_bytes)
+            }
+            _ => editor.limits.node_capacity,
+        }
+    }
+
+    fn packing(&mut self, editor: &Editor<'_>) -> &mut Packing {
+        let unit_bytes = editor.pager.blocks.unit_bytes();
+        self.packing.get_or_insert_with(|| Packing::new(unit_bytes))
     }
 
     /// Goes on until about `budget` bytes of nodes were read; `false` when everything is merged, for [`finish`](Self::finish).
@@ -429,6 +453,9 @@ impl Merge {
         editor.draft.retire(pointer);
         let bytes = node.used_bytes();
         if node.is_leaf() {
+            if let Pointer::Disk(reference) = pointer {
+                self.packing(editor).read(*reference);
+            }
             self.take_leaf(editor, changes, &node)?;
         } else {
             self.path.push(Frame { node, next: 0 });
@@ -464,7 +491,7 @@ impl Merge {
 
     /// Takes the changes before `end`, of records that the tree does not have.
     fn take_changes(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes, end: Option<&[u8]>) -> Result<()> {
-        let capacity = editor.limits.node_capacity;
+        let capacity = self.capacity(editor, 0);
         while let Some(change) = changes.peek().filter(|change| end.is_none_or(|end| change.key < end)) {
             check_known(&change, false)?;
             if let Some(payload) = change.payload {
@@ -482,10 +509,8 @@ impl Merge {
     fn end_levels(&mut self, editor: &mut Editor<'_>, level: usize, boundary: &[u8]) -> Result<bool> {
         for level in 0..=level {
             let least_fill = self.least_fill;
-            if !self
-                .level(level)
-                .may_end(boundary, editor.limits.node_capacity, least_fill)
-            {
+            let capacity = self.capacity(editor, level);
+            if !self.level(level).may_end(boundary, capacity, least_fill) {
                 return Ok(false);
             }
             self.end_level(editor, level, Some(boundary))?;
@@ -506,7 +531,7 @@ impl Merge {
 
     /// Writes all that a level has, up to `end`.
     fn end_level(&mut self, editor: &mut Editor<'_>, level: usize, end: Option<&[u8]>) -> Result<()> {
-        let capacity = editor.limits.node_capacity;
+        let capacity = self.capacity(editor, level);
         let ends = {
             let level = self.level(level);
             let packed = level.packed(end, capacity);
@@ -523,7 +548,7 @@ impl Merge {
 
     /// Writes full nodes until no more are held back than a run needs.
     fn write_full(&mut self, editor: &mut Editor<'_>, level: usize) -> Result<()> {
-        let capacity = editor.limits.node_capacity;
+        let capacity = self.capacity(editor, level);
         let held = self.level(level);
         let len = held.cells.len();
         // Several at once: what is held back is moved each time.
@@ -544,7 +569,7 @@ impl Merge {
         let Some(last) = ends.last().copied() else {
             return Ok(());
         };
-        let capacity = editor.limits.node_capacity;
+        let capacity = self.capacity(editor, level);
         let mut from = 0;
         for to in ends {
             let node = self.levels[level].build(from, *to, end, capacity);
@@ -573,9 +598,13 @@ impl Merge {
             owner: editor.owner,
             generation: editor.generation,
         };
-        self.written += editor.limits.node_capacity;
+        self.written += node.used_bytes();
         let number = editor.pager.next_block_number();
         let reference = editor.put_spilled(&mut self.buffer, info, &node.numbered_image(&number))?;
+        if node.is_leaf() {
+            let packed_len = self.buffer.packed_len;
+            self.packing(editor).wrote(reference.raw_len as usize, packed_len);
+        }
         let child = node.as_child(Pointer::Disk(reference));
         editor.pager.insert_if_room(reference.unit, node);
         Ok(child)

@@ -1,0 +1,119 @@
+//! How large leaves are made.
+//!
+//! A leaf is read, checked and expanded as a whole for one of its records, and written as a whole for one change; so leaves are small. They take whole
+//! units of the file, so they are as large as fills their units once they are compressed, as far as the leaves before them tell.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "lengths of a few thousand bytes"
+)]
+
+use crate::block::{BlockRef, HEADER_BYTES};
+use crate::node::Limits;
+
+/// A leaf has so many bytes at least, before it is compressed. With less scans become slower, and the nodes above them more.
+const LEAST_BYTES: f32 = 6144.0;
+/// With fewer cells the space behind the last one counts.
+const LEAST_CELLS: usize = 8;
+/// Less is not worth the time that expanding takes.
+const LEAST_RATIO: f32 = 1.1;
+/// How much the newest leaf counts.
+const WEIGHT: f32 = 0.125;
+
+/// What is known of how leaves compress: mean and mean deviation of their length before by their length after.
+#[derive(Clone, Copy)]
+pub(super) struct Packing {
+    unit_bytes: f32,
+    ratio: f32,
+    deviation: f32,
+    is_known: bool,
+}
+
+impl Packing {
+    pub(super) fn new(unit_bytes: usize) -> Self {
+        Self {
+            unit_bytes: unit_bytes as f32,
+            ratio: 1.0,
+            deviation: 0.0,
+            is_known: false,
+        }
+    }
+
+    /// Takes note of a leaf that was written.
+    pub(super) fn wrote(&mut self, raw_len: usize, packed_len: usize) {
+        let ratio = raw_len as f32 / packed_len.max(1) as f32;
+        if !self.is_known {
+            (self.ratio, self.is_known) = (ratio, true);
+        }
+        self.deviation += WEIGHT * ((ratio - self.ratio).abs() - self.deviation);
+        self.ratio += WEIGHT * (ratio - self.ratio);
+    }
+
+    /// Takes note of a leaf of the old tree, while nothing else is known. A compressed one fills its units, but for a few percent.
+    pub(super) fn read(&mut self, leaf: BlockRef) {
+        let stored = f32::from(leaf.units) * self.unit_bytes;
+        if !self.is_known && leaf.raw_len as f32 > stored {
+            self.ratio = leaf.raw_len as f32 / (stored * 0.95);
+            self.deviation = 0.0;
+        }
+    }
+
+    /// Bytes to which a leaf is filled, without the block's header, if its cells have about `cell_bytes`.
+    pub(super) fn capacity(&self, limits: Limits, cell_bytes: usize) -> usize {
+        // Two mean deviations: one leaf in twenty needs another unit.
+        let ratio = self.ratio - 2.0 * self.deviation;
+        let ratio = if ratio < LEAST_RATIO { 1.0 } else { ratio };
+        let units = (LEAST_BYTES / (self.unit_bytes * ratio)).ceil();
+        let capacity = (units * self.unit_bytes - HEADER_BYTES as f32) * ratio;
+        if capacity < (LEAST_CELLS * cell_bytes) as f32 {
+            return limits.node_capacity;
+        }
+        (capacity as usize).min(limits.node_capacity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capacity_after(leaves: &[(usize, usize)]) -> usize {
+        let mut packing = Packing::new(4096);
+        for (raw, packed) in leaves {
+            packing.wrote(*raw, *packed);
+        }
+        packing.capacity(Limits::new(16 << 10), 100)
+    }
+
+    #[test]
+    fn leaves_fill_their_units() {
+        let two = 8192 - HEADER_BYTES;
+        assert_eq!(capacity_after(&[]), two);
+        // Compressed a little they are stored as they are.
+        assert_eq!(capacity_after(&[(8000, 8030), (8000, 7700)]), two);
+        // What compresses a little fills two units, what compresses well one.
+        assert_eq!(capacity_after(&[(8000, 6400)]), two * 5 / 4);
+        let one = 4096 - HEADER_BYTES;
+        assert_eq!(capacity_after(&[(8000, 4000)]), one * 2);
+        assert_eq!(capacity_after(&[(8000, 1000)]), Limits::new(16 << 10).node_capacity);
+    }
+
+    #[test]
+    fn long_records_have_leaves_of_full_size() {
+        let limits = Limits::new(16 << 10);
+        assert_eq!(Packing::new(4096).capacity(limits, 1020), 8192 - HEADER_BYTES);
+        assert_eq!(Packing::new(4096).capacity(limits, 1021), limits.node_capacity);
+    }
+
+    #[test]
+    fn the_more_they_vary_the_smaller_they_are() {
+        let alike = capacity_after(&[(8000, 4000); 20]);
+        let varied: Vec<_> = (0..20).map(|leaf| (8000, 3800 + leaf % 2 * 400)).collect();
+        let varied = capacity_after(&varied);
+        assert!(
+            (alike * 85 / 100..alike * 97 / 100).contains(&varied),
+            "{varied} of {alike}"
+        );
+    }
+}
