@@ -32,14 +32,15 @@ function widthOf(nodes: number, most: number, all: number): number {
   return least + (all - least) * (Math.log(nodes) / Math.log(most));
 }
 
-function fillOf({ usedSize, nodes }: LevelLayout, nodeSize: number): number {
-  return nodes === 0 ? 0 : usedSize / (nodes * nodeSize);
+/** How much of its space in the file a level uses. What was compressed uses all of it. */
+function fillOf({ usedSize, fileSize }: LevelLayout): number {
+  return fileSize === 0 ? 0 : Math.min(1, usedSize / fileSize);
 }
 
-function picture({ levels, name }: CollectionLayout, nodeSize: number, all: number): SVGElement {
+function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
   const height = levels.length * ROW;
   const label = `The tree of ${nameOf(name)} has ${plural(levels.length, 'level')}. ${levels.map((level, index) =>
-    `${levelName(index, levels.length)}: ${plural(level.nodes, 'node')}, ${formatPercent(fillOf(level, nodeSize), 1)} full.`).reverse().join(' ')}`;
+    `${levelName(index, levels.length)}: ${plural(level.nodes, 'node')}, ${formatPercent(fillOf(level), 1)} full.`).reverse().join(' ')}`;
   const image = svg('svg', { viewBox: `0 0 ${all} ${height}`, width: all, height, role: 'img', 'aria-label': label, class: 'picture' });
   const most = Math.max(...levels.map(({ nodes }) => nodes));
   const place = (index: number): { x: number; y: number; width: number } => {
@@ -57,7 +58,7 @@ function picture({ levels, name }: CollectionLayout, nodeSize: number, all: numb
     const gap = cells > 24 ? 1.5 : 3;
     const cell = (width - gap * (cells - 1)) / cells;
     // So that something is seen of it.
-    const filled = Math.max(BAR * fillOf(level, nodeSize), 2);
+    const filled = Math.max(BAR * fillOf(level), 2);
     for (let at = 0; at < cells; at++) {
       const left = x + at * (cell + gap);
       image.append(svg('rect', { class: 'node', x: left, y, width: cell, height: BAR, rx: 2 }));
@@ -69,14 +70,14 @@ function picture({ levels, name }: CollectionLayout, nodeSize: number, all: numb
   return image;
 }
 
-function table({ levels }: CollectionLayout, nodeSize: number): HTMLElement {
+function table({ levels }: CollectionLayout): HTMLElement {
   const head = ['Level', 'Nodes', 'Fill', 'Used', 'In the file', 'Changed'];
   const rows = levels.map((level, index) => h(
     'tr',
     {},
     h('th', { scope: 'row' }, levelName(index, levels.length)),
     ...[
-      formatCount(level.nodes), formatPercent(fillOf(level, nodeSize), 1), formatBytes(level.usedSize), formatBytes(level.fileSize),
+      formatCount(level.nodes), formatPercent(fillOf(level), 1), formatBytes(level.usedSize), formatBytes(level.fileSize),
       formatCount(level.dirtyNodes),
     ].map((text) => h('td', {}, text)),
   )).reverse();
@@ -130,9 +131,9 @@ export class TreeView implements View {
         ['large values', collection.valueBlocks === 0 ? 'none' : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`],
         ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
       ]),
-      picture(collection, layout.nodeSize, width),
-      h('p', { class: 'soft small' }, `Not all nodes are drawn; the filled part of each is how full the level is on average. A node holds ${formatBytes(layout.nodeSize)} before compression.`),
-      table(collection, layout.nodeSize),
+      picture(collection, width),
+      h('p', { class: 'soft small' }, `Not all nodes are drawn; the filled part of each is how much of its space in the file the level uses. A node holds up to ${formatBytes(layout.nodeSize)} before compression.`),
+      table(collection),
     );
   }
 }

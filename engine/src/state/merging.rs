@@ -290,8 +290,9 @@ impl Writer {
         let layers = newest.collections.values().map(|collection| &collection.layers);
         let entries: usize = layers.map(|layers| layers.fresh.len() + layers.active.len()).sum();
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
-        let nodes = entries as u64 * u64::from(self.superblock.node_bytes);
-        let written = nodes.min(self.space.used_units() * unit_bytes + bytes);
+        // As a rule a leaf has no more than half of what an inner node may have.
+        let leaves = entries as u64 * u64::from(self.superblock.node_bytes / 2);
+        let written = leaves.min(self.space.used_units() * unit_bytes + bytes);
         let least = MIN_IDLE_BYTES.min((shared.config.cache_bytes / SHARE / 16) as u64);
         bytes >= least && written <= bytes * IDLE_AMPLIFICATION
     }
