@@ -47,7 +47,7 @@ fn fault_everywhere(flavour: Flavour, kind: FaultKind, forever: bool) {
 
 #[test]
 fn every_operation_may_fail_once() {
-    for flavour in [Flavour::Tiny, Flavour::Mixed] {
+    for flavour in [Flavour::Tiny, Flavour::Mixed, Flavour::Merging] {
         fault_everywhere(flavour, FaultKind::Io, false);
     }
 }
@@ -61,9 +61,91 @@ fn every_operation_may_fail_for_ever() {
 
 #[test]
 fn the_disk_may_be_full_at_every_operation() {
-    for flavour in [Flavour::Batches, Flavour::Large] {
+    for flavour in [Flavour::Batches, Flavour::Large, Flavour::Merging] {
         fault_everywhere(flavour, FaultKind::StorageFull, true);
     }
+}
+
+/// Commits that are merged in parts, with a storage that refuses one operation; returns how many were refused, and how many operations there were.
+fn merge_with_a_refusal(at: u64) -> (u32, u64) {
+    let storage = SimStorage::new();
+    let merging = || options(Flavour::Merging, 1);
+    let database = Database::open(shared(&storage), merging()).expect("nothing fails yet");
+    let mut rng = SimRng::new(7);
+    let begin = storage.counters().operations;
+    storage.set_fault(Some(Fault::once(begin.saturating_add(at), FaultKind::StorageFull)));
+    let mut expected = BTreeMap::new();
+    let mut refused = 0;
+    let (mut is_poisoned, mut doubtful) = (false, None);
+    let mut commit = |expected: &mut BTreeMap<Vec<u8>, Vec<u8>>, count: u64, durability: Durability| {
+        let mut after = expected.clone();
+        let done = database.begin().and_then(|mut transaction| {
+            for _ in 0..count {
+                let key = rng.below(2000).wrapping_mul(40_503).to_be_bytes().to_vec();
+                if rng.below(4) == 0 {
+                    transaction.delete("c", &key)?;
+                    after.remove(&key);
+                } else {
+                    let value = vec![rng.below(256) as u8; 20 + rng.below(60) as usize];
+                    transaction.set("c", &key, &value)?;
+                    after.insert(key, value);
+                }
+            }
+            transaction.commit(durability)
+        });
+        match done {
+            Ok(_) => *expected = after,
+            Err(Error::StorageFull { .. }) => {
+                refused += 1;
+                doubtful = Some(after);
+            }
+            // Of a superblock that was refused nobody knows whether it is there: nothing is written until the database is opened again.
+            Err(Error::Poisoned { .. }) => is_poisoned = true,
+            Err(other) => panic!("at {at}: {other}"),
+        }
+    };
+    commit(&mut expected, 1500, Durability::Strict);
+    for number in 0..60 {
+        let durability = [Durability::Strict, Durability::Relaxed][number % 2];
+        commit(&mut expected, 40, durability);
+        if number % 20 == 19 {
+            // What fails here is done by a later commit.
+            while database.merge_slice().unwrap_or(false) {}
+        }
+    }
+    let found = |database: &Database| {
+        let state = read_state(&database.snapshot()).expect("reads go on");
+        state.get("c").cloned().unwrap_or_default()
+    };
+    assert!(found(&database) == expected, "at {at}");
+    if is_poisoned || at.is_multiple_of(4) {
+        let report = database.verify().expect("it can be read");
+        assert!(report.is_ok(), "at {at}: {:?}", report.problems);
+    }
+    let operations = storage.counters().operations - begin;
+    // As if the process died here.
+    drop(database);
+    let database = Database::open(shared(&storage), merging()).expect("it opens");
+    let found = found(&database);
+    assert!(
+        found == expected || is_poisoned && doubtful == Some(found),
+        "opened again, at {at}"
+    );
+    assert!(
+        database.verify().expect("it can be read").is_ok(),
+        "opened again, at {at}"
+    );
+    (refused, operations)
+}
+
+#[test]
+fn merges_go_on_after_a_refusal_at_any_of_their_writes() {
+    let (refused, operations) = merge_with_a_refusal(u64::MAX);
+    assert_eq!(refused, 0);
+    assert!(operations > 300, "{operations}");
+    let refused: u32 = (0..operations).map(|at| merge_with_a_refusal(at).0).sum();
+    println!("{operations} operations, {refused} commits were refused");
+    assert!(refused > 30, "{refused} commits were refused");
 }
 
 /// Commits of one record each, some by the way that changes records in place; returns how many were refused.
