@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::{Flavour, History, run};
 use mangrove_engine::storage::Storage;
-use mangrove_engine::testing::sim::SimStorage;
+use mangrove_engine::testing::sim::{SimRng, SimStorage};
 use mangrove_engine::{Database, Durability, Options};
 
 /// Small commits that are measured.
@@ -44,6 +44,86 @@ fn without_a_log_a_small_durable_commit_costs_two_flushes_and_its_path() {
     assert_eq!(flushes, 2 * COMMITS);
     // A leaf, an inner node, the catalog and the free map of one unit or four each, and the superblock.
     assert!(bytes <= 11 * 4096, "{bytes} bytes a commit");
+}
+
+/// Keys in no order.
+fn key(number: u64) -> [u8; 24] {
+    let mut key = [0; 24];
+    for (part, bytes) in key.chunks_mut(8).enumerate() {
+        let word = (number * 3 + part as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        bytes.copy_from_slice(&(word ^ word >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9).to_be_bytes());
+    }
+    key
+}
+
+/// Bytes that do not compress, or text that does.
+fn value(rng: &mut SimRng, is_text: bool) -> Vec<u8> {
+    if is_text {
+        let words = [
+            "name",
+            "street",
+            "number",
+            "active",
+            "true",
+            "false",
+            "description",
+            "email",
+        ];
+        let pairs = (0..20).map(|_| format!("\"{}\":{},", words[rng.below(8) as usize], rng.below(1000)));
+        return pairs.collect::<String>().into_bytes()[..150].to_vec();
+    }
+    (0..150).map(|_| rng.next_u64() as u8).collect()
+}
+
+/// Commits of 1,000 random overwrites each, in a tree that is eight times the cache; bytes written for each, of its 174, with the log's, and percent of the
+/// records' length that the trees take in the end.
+fn cost_of_overwrites(is_text: bool) -> (u64, u64) {
+    const RECORDS: u64 = 48_000;
+    const BATCHES: u64 = 50;
+    let storage = SimStorage::new();
+    let options = Options {
+        cache_bytes: 1 << 20,
+        log_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");
+    let mut rng = SimRng::new(3);
+    let mut put = |count: u64, next: &mut dyn FnMut(&mut SimRng) -> u64| {
+        let mut transaction = database.begin().expect("it can be written");
+        for _ in 0..count {
+            let number = next(&mut rng);
+            let value = value(&mut rng, is_text);
+            transaction.put("c", &key(number), &value).expect("the storage works");
+        }
+        transaction.commit(Durability::Strict).expect("the storage works");
+    };
+    let mut number = 0;
+    for _ in 0..RECORDS / 1000 {
+        put(1000, &mut |_| {
+            number += 1;
+            number
+        });
+    }
+    let before = storage.counters().bytes_written;
+    for _ in 0..BATCHES {
+        put(1000, &mut |rng| rng.below(RECORDS));
+    }
+    let written = storage.counters().bytes_written - before;
+    database.checkpoint().expect("the storage works");
+    let stats = database.stats();
+    let used = stats.file_bytes - stats.free_bytes - stats.kept_bytes;
+    (written / (BATCHES * 1000), used * 100 / (stats.entries * 174))
+}
+
+#[test]
+fn random_overwrites_write_so_much_for_each_record() {
+    for (is_text, most_written, most_percent) in [(false, 5600, 112), (true, 3100, 70)] {
+        let (written, percent) = cost_of_overwrites(is_text);
+        assert!(
+            written <= most_written && percent <= most_percent,
+            "text: {is_text}, {written} bytes written for a record, {percent} % of the records' length"
+        );
+    }
 }
 
 /// Bytes written for a commit of one record, and flushes for all of them.
