@@ -29,7 +29,7 @@ pub(crate) mod lz4;
 pub(crate) mod reference;
 
 pub(crate) use found::Header;
-pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, Pointer, REF_BYTES};
+pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, REF_BYTES};
 
 pub(crate) const HEADER_BYTES: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"MGBK");

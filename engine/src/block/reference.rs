@@ -6,18 +6,14 @@
 //!  8  u32  CRC32 of the block, as in its header
 //! 12  u32  length of the payload before compression, in bytes
 //! ```
-//! Unit 0 holds the superblock, so a first unit of 0 is no reference. In memory the same 16 bytes may name a dirty
-//! page instead: bit 63 of the first word is set and the rest of the word is the page's number. Such a pointer is never
-//! written to storage (invariant I4).
+//! Unit 0 holds the superblock, so a first unit of 0 is no reference.
 
 use crate::error::{Error, Result};
 
 /// Bytes of an encoded reference.
 pub(crate) const REF_BYTES: usize = 16;
-/// Set in the first word of a pointer to a page that has no block yet.
-const MEMORY_BIT: u64 = 1 << 63;
 const UNIT_MASK: u64 = (1 << 48) - 1;
-/// Longest block in units, kept below the memory bit.
+/// Longest block in units.
 pub(crate) const MAX_BLOCK_UNITS: u64 = 0x7FFF;
 
 /// Address, length and checksum of a block.
@@ -27,15 +23,6 @@ pub(crate) struct BlockRef {
     pub units: u16,
     pub checksum: u32,
     pub raw_len: u32,
-}
-
-/// A child reference as it stands in an inner node.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Pointer {
-    /// A page that was changed since the last checkpoint.
-    Memory(u64),
-    /// A block in the file.
-    Disk(BlockRef),
 }
 
 /// Key of a page in the page table.
@@ -60,47 +47,22 @@ impl BlockRef {
         }
     }
 
-    /// `None` for the null reference and for a memory pointer.
-    pub(crate) fn decode(bytes: &[u8; REF_BYTES]) -> Option<Self> {
-        match Pointer::decode(bytes) {
-            Some(Pointer::Disk(reference)) => Some(reference),
-            _ => None,
-        }
-    }
-}
-
-impl Pointer {
-    pub(crate) fn encode(&self) -> [u8; REF_BYTES] {
-        match self {
-            Self::Disk(reference) => reference.encode(),
-            Self::Memory(number) => {
-                let mut bytes = [0; REF_BYTES];
-                bytes[..8].copy_from_slice(&(number | MEMORY_BIT).to_le_bytes());
-                bytes
-            }
-        }
-    }
-
+    /// `None` for the null reference and for what is none.
     pub(crate) fn decode(bytes: &[u8; REF_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let first = u64::from(word(0)) | u64::from(word(4)) << 32;
-        if first & MEMORY_BIT != 0 {
-            return Some(Self::Memory(first & !MEMORY_BIT));
-        }
-        let reference = BlockRef {
+        let reference = Self {
             unit: first & UNIT_MASK,
             units: (first >> 48) as u16,
             checksum: word(8),
             raw_len: word(12),
         };
-        (reference.unit != 0 && reference.units != 0).then_some(Self::Disk(reference))
+        let is_length = (1..=MAX_BLOCK_UNITS).contains(&u64::from(reference.units));
+        (reference.unit != 0 && is_length).then_some(reference)
     }
 
     pub(crate) fn page_id(&self) -> PageId {
-        match self {
-            Self::Memory(number) => PageId(number | MEMORY_BIT),
-            Self::Disk(reference) => PageId(reference.unit),
-        }
+        PageId(self.unit)
     }
 }
 
@@ -132,9 +94,9 @@ mod tests {
             [6, 5, 4, 3, 2, 1, 8, 7, 0xA4, 0xA3, 0xA2, 0xA1, 0xB2, 0xB1, 0, 0]
         );
         assert_eq!(BlockRef::decode(&bytes), Some(reference));
-        let memory = Pointer::Memory(77);
-        assert_eq!(Pointer::decode(&memory.encode()), Some(memory));
-        assert_eq!(BlockRef::decode(&memory.encode()), None);
-        assert_eq!(Pointer::decode(&[0; REF_BYTES]), None);
+        assert_eq!(BlockRef::decode(&[0; REF_BYTES]), None);
+        let mut too_long = bytes;
+        too_long[7] |= 0x80;
+        assert_eq!(BlockRef::decode(&too_long), None);
     }
 }

@@ -8,7 +8,7 @@
 //! inner:  16 bytes pointer to the child, u56 records below it, u8 flags: 1 out-of-line values below it
 //! ```
 
-use crate::block::{BlockRef, Pointer, REF_BYTES};
+use crate::block::{BlockRef, REF_BYTES};
 use crate::error::{Error, Result};
 
 const FLAG_OUT_OF_LINE: u64 = 1;
@@ -195,7 +195,7 @@ fn check_any_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
 /// A child as its parent sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Child {
-    pub pointer: Pointer,
+    pub pointer: BlockRef,
     pub count: u64,
     pub has_overflow: bool,
 }
@@ -215,16 +215,16 @@ impl Child {
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let tail = bytes.get(REF_BYTES..)?;
         Some(Self {
-            pointer: Pointer::decode(bytes.first_chunk()?)?,
+            pointer: BlockRef::decode(bytes.first_chunk()?)?,
             count: Self::decode_count(tail),
             has_overflow: *tail.get(7)? & 1 != 0,
         })
     }
 
-    /// A root from storage, where all zeros mean an empty tree and a pointer to a page in memory is damage.
+    /// A root from storage, where all zeros mean an empty tree.
     pub(crate) fn decode_root(bytes: &[u8]) -> Result<Option<Self>> {
         match Self::decode(bytes) {
-            Some(child) if matches!(child.pointer, Pointer::Disk(_)) => Ok(Some(child)),
+            Some(child) => Ok(Some(child)),
             None if bytes.iter().all(|byte| *byte == 0) => Ok(None),
             _ => Err(Error::corrupt("the reference to a tree's root is malformed")),
         }

@@ -1,7 +1,6 @@
 //! Changes inside one page.
 
 use super::{Child, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
-use crate::block::Pointer;
 
 impl Node {
     /// Inserts a cell before position `index`; `false` if there is no room. `key` must lie inside the fences.
@@ -64,14 +63,7 @@ impl Node {
         true
     }
 
-    /// Points child `index` elsewhere.
-    pub(crate) fn set_pointer(&mut self, index: usize, pointer: Pointer) {
-        let child = self.child(index);
-        self.set_child(index, Child { pointer, ..child });
-        self.unlink();
-    }
-
-    /// Replaces the reference to child `index`; its key stays.
+    /// Replaces the reference to child `index` in a node that nobody descends through yet; its key stays.
     pub(crate) fn set_child(&mut self, index: usize, child: Child) {
         let slot = self.slot(index);
         let start = self.bytes.len() - slot.offset + slot.suffix_len;
@@ -94,18 +86,6 @@ impl Node {
         self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
         self.put_u16(4, heap);
         heap
-    }
-
-    /// Whether more than an eighth of the bytes that would be stored are dead.
-    pub(crate) fn is_wasteful(&self) -> bool {
-        self.garbage() > self.heap_bytes() / 8
-    }
-
-    /// The same cells without dead bytes.
-    pub(crate) fn packed(&self) -> Self {
-        let mut copy = self.clone();
-        copy.compact();
-        copy
     }
 
     /// Moves the living cells together so that the dead bytes become part of the gap.

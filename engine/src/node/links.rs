@@ -68,12 +68,6 @@ impl Node {
 }
 
 impl Node {
-    /// Forgets the shortcuts, which a child that went elsewhere makes wrong.
-    pub(super) fn unlink(&mut self) {
-        #[cfg(not(target_family = "wasm"))]
-        self.links.slots.take();
-    }
-
     /// Gives the page a second chance at the next eviction.
     #[inline]
     pub(crate) fn mark_used(&self) {

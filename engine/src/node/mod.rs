@@ -27,7 +27,7 @@
 
 use links::Links;
 
-use crate::block::{Pointer, REF_BYTES};
+use crate::block::{BlockRef, REF_BYTES};
 
 pub(crate) mod cell;
 mod edit;
@@ -280,8 +280,8 @@ impl Node {
         }
     }
 
-    /// How a parent refers to this node when it stands at `pointer`.
-    pub(crate) fn as_child(&self, pointer: Pointer) -> Child {
+    /// How a parent refers to this node whose block is `pointer`.
+    pub(crate) fn as_child(&self, pointer: BlockRef) -> Child {
         Child {
             pointer,
             count: self.total(),

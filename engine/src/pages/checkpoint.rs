@@ -1,29 +1,22 @@
-//! Checkpoints: dirty nodes go bottom-up to fresh extents, then a superblock makes them the database.
+//! Checkpoints: merges have written new nodes to free extents, and a superblock makes them the database.
 //!
-//! Order of a checkpoint: blocks of all dirty nodes and the free map, flush, superblock into the slot of the older one, flush. Until the second
+//! Order of a checkpoint: the catalog's nodes and the free map, flush, superblock into the slot of the older one, flush. Until the second
 //! flush returns, everything the previous superblock can reach is untouched (invariant I1).
 
 use std::collections::{BinaryHeap, VecDeque};
-use std::sync::Arc;
 
 use super::{Access, Expected, Pager};
-use super::{BlockBuffer, Draft, Extent, FreeExtents, Quarantine, Superblock, free_map};
-use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind, Pointer};
+use super::{Extent, FreeExtents, Quarantine, Superblock, free_map};
+use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind};
 use crate::error::{Error, Result};
 use crate::log::GroupFlush;
-use crate::node::{Child, Node};
+use crate::node::Child;
 use crate::storage::StorageFile;
 
 /// Blocks that lie side by side are written together up to this many bytes.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// The file is cut when at least this many bytes and an eighth of it are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
-
-/// A page of a draft that has its block now.
-pub(crate) struct Written {
-    pub reference: BlockRef,
-    pub node: Arc<Node>,
-}
 
 /// Why a checkpoint failed.
 pub(crate) enum Failure {
@@ -39,95 +32,19 @@ impl From<Error> for Failure {
     }
 }
 
-/// Writes blocks for one checkpoint.
-pub(crate) struct BlockWriter<'a> {
-    pager: &'a Pager,
-    draft: &'a Draft,
+/// Where a checkpoint writes its free map.
+pub(crate) struct FreeMapWriter<'a> {
+    pub pager: &'a Pager,
     pub free: &'a mut FreeExtents,
-    generation: u64,
-    compression: Compression,
-    pub allocated: Vec<Extent>,
-    pub written: Vec<Written>,
-    buffer: BlockBuffer,
+    pub generation: u64,
+    /// What was taken for it.
+    pub allocated: &'a mut Vec<Extent>,
 }
 
-impl<'a> BlockWriter<'a> {
-    pub(crate) fn new(
-        pager: &'a Pager,
-        draft: &'a Draft,
-        free: &'a mut FreeExtents,
-        generation: u64,
-        compression: Compression,
-    ) -> Self {
-        Self {
-            pager,
-            draft,
-            free,
-            generation,
-            compression,
-            allocated: Vec::new(),
-            written: Vec::new(),
-            buffer: BlockBuffer::new(WRITE_BYTES),
-        }
-    }
-
-    /// Writes the dirty part of a tree, children before parents; returns the reference to its root on disk.
-    pub(crate) fn write_tree(&mut self, root: Child, owner: u32) -> Result<Child> {
-        let Pointer::Memory(number) = root.pointer else {
-            return Ok(root);
-        };
-        let mut node = self.dirty_page(number);
-        if !node.is_leaf() {
-            let mut copy = (*node).clone();
-            for index in 0..copy.len() {
-                let child = copy.child(index);
-                if matches!(child.pointer, Pointer::Memory(_)) {
-                    copy.set_child(index, self.write_tree(child, owner)?);
-                }
-            }
-            node = Arc::new(copy);
-        }
-        let info = BlockInfo {
-            kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
-            level: node.level(),
-            owner,
-            generation: self.generation,
-        };
-        let block_number = self.pager.next_block_number();
-        let reference = if node.is_wasteful() {
-            // Not kept: the page is in memory as it is, and so may be all others that are written now.
-            self.write_block(info, &node.packed().numbered_image(&block_number))?
-        } else {
-            self.write_block(info, &node.numbered_image(&block_number))?
-        };
-        self.written.push(Written { reference, node });
-        Ok(Child {
-            pointer: Pointer::Disk(reference),
-            ..root
-        })
-    }
-
-    fn dirty_page(&self, number: u64) -> Arc<Node> {
-        let own = self.draft.get(number).cloned();
-        own.expect("I3: a page lives in its draft until a checkpoint has written it")
-    }
-
-    fn write_block(&mut self, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
-        let allocated = &mut self.allocated;
-        let note = |extent| allocated.push(extent);
-        let blocks = &self.pager.blocks;
-        self.buffer
-            .put(blocks, self.free, note, self.compression, info, payload)
-    }
-
-    /// Writes what is still pending.
-    pub(crate) fn finish(&mut self) -> Result<()> {
-        self.buffer.flush(&self.pager.blocks)
-    }
-
+impl FreeMapWriter<'_> {
     /// Writes the free map: what is free once this checkpoint is durable, with what only later versions reach, `coming`, and what the checkpoint
     /// before it still reaches, `leaving`.
-    pub(crate) fn write_free_map(
+    pub(crate) fn write(
         &mut self,
         quarantine: &VecDeque<Quarantine>,
         coming: &[Extent],
@@ -224,9 +141,6 @@ fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes:
 
 /// Checks that a root's block and the blocks of its first level can be read, without keeping anything.
 pub(crate) fn probe_root(pager: &Pager, root: &Child, owner: u32) -> Result<()> {
-    if let Pointer::Disk(reference) = &root.pointer {
-        let expected = Expected::root(owner, root.count);
-        pager.load(reference, &expected, Access::Point)?;
-    }
-    Ok(())
+    let expected = Expected::root(owner, root.count);
+    pager.load(&root.pointer, &expected, Access::Point).map(|_| ())
 }

@@ -245,7 +245,6 @@ pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::Pointer;
     use crate::storage::{MemoryStorage, Storage};
 
     fn sample() -> Superblock {
@@ -257,12 +256,12 @@ mod tests {
             generation: 3,
             version: 9,
             catalog: Some(Child {
-                pointer: Pointer::Disk(BlockRef {
+                pointer: BlockRef {
                     unit: 5,
                     units: 2,
                     checksum: 1,
                     raw_len: 99,
-                }),
+                },
                 count: 2,
                 has_overflow: false,
             }),

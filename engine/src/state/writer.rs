@@ -4,12 +4,12 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::{Collection, Merging, Shared, Version};
-use crate::block::{PageId, Pointer};
+use crate::block::PageId;
 use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::Layers;
 use crate::node::Child;
-use crate::pages::{Age, BlockWriter, Draft, Extent, Failure, Quarantine, Space, Superblock, Written, cut_tail, seal};
+use crate::pages::{Age, Draft, Extent, Failure, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, seal};
 use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
 
@@ -39,7 +39,6 @@ pub(crate) struct Writer {
 /// What a successful checkpoint leaves to do in memory.
 struct Done {
     superblock: Superblock,
-    written: Vec<Written>,
     left: Vec<Extent>,
 }
 
@@ -131,7 +130,6 @@ impl Writer {
     /// Makes a draft the newest version. It is visible at once unless `needs_flush` or a version before it has to be flushed first;
     /// returns whether it is visible.
     pub(crate) fn stage(&mut self, shared: &Shared, state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
-        debug_assert!(draft.pages.is_empty(), "only checkpoints publish pages");
         self.space
             .commit(draft.allocated.drain(..), draft.retired_extents.drain(..));
         let visible = shared.published().stage(state, needs_flush);
@@ -195,18 +193,6 @@ impl Writer {
         let generation = self.superblock.generation + 1;
         let mut catalog = self.superblock.catalog;
         let mut catalog_draft = Draft::new(state.version);
-        let compression = shared.config.compression;
-        let (written, roots) = {
-            let free = &mut self.space.free;
-            let mut writer = BlockWriter::new(&shared.pager, draft, free, generation, compression);
-            let roots = write_roots(&mut writer, state);
-            let finished = roots.and_then(|roots| writer.finish().map(|()| roots));
-            allocated.append(&mut writer.allocated);
-            (std::mem::take(&mut writer.written), finished?)
-        };
-        for (name, root) in roots {
-            state.collections.get_mut(&name).expect("it was listed just now").root = Some(root);
-        }
         let edited = self.edit_catalog(shared, state, &mut catalog, &mut catalog_draft);
         allocated.extend(catalog_draft.unpublished());
         edited?;
@@ -217,12 +203,13 @@ impl Writer {
             start: reference.unit,
             units: u64::from(reference.units),
         }));
-        let free = &mut self.space.free;
-        let mut writer = BlockWriter::new(&shared.pager, &catalog_draft, free, generation, compression);
-        let result = writer.write_free_map(&self.space.quarantine, &coming, &left);
-        allocated.append(&mut writer.allocated);
-        let mut all_written = written;
-        all_written.append(&mut writer.written);
+        let mut writer = FreeMapWriter {
+            pager: &shared.pager,
+            free: &mut self.space.free,
+            generation,
+            allocated,
+        };
+        let result = writer.write(&self.space.quarantine, &coming, &left);
         let superblock = Superblock {
             generation,
             version: state.version,
@@ -237,11 +224,7 @@ impl Writer {
             ..self.superblock.clone()
         };
         seal(shared.pager.blocks.file(), &shared.flush, &superblock)?;
-        Ok(Done {
-            superblock,
-            written: all_written,
-            left,
-        })
+        Ok(Done { superblock, left })
     }
 
     /// Brings the catalog's tree in line with the collections of `state`.
@@ -290,7 +273,6 @@ impl Writer {
         self.checkpoints += 1;
         draft.allocated.clear();
         draft.spilled.clear();
-        draft.pages.clear();
         // Only snapshots may ask for these again.
         for extent in draft.retired_extents.drain(..) {
             shared.pager.remove(PageId::disk(extent.start));
@@ -311,9 +293,6 @@ impl Writer {
             collection.layers = Layers::default();
         }
         self.durable = Arc::new(durable);
-        for page in done.written {
-            shared.pager.insert_clean(page.reference.unit, page.node);
-        }
         let oldest = {
             let mut published = shared.published();
             match checkpoint.install {
@@ -397,17 +376,4 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// Writes the dirty trees of all collections; returns their new roots.
-fn write_roots(writer: &mut BlockWriter<'_>, state: &Version) -> Result<Vec<(String, Child)>> {
-    let mut roots = Vec::new();
-    for (name, Collection { id, root, .. }) in &state.collections {
-        if let Some(root) = root
-            && matches!(root.pointer, Pointer::Memory(_))
-        {
-            roots.push((name.clone(), writer.write_tree(*root, *id)?));
-        }
-    }
-    Ok(roots)
 }

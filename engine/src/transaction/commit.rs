@@ -134,7 +134,7 @@ impl WriteTransaction<'_> {
 
     fn route(&self, durability: Durability) -> Route {
         // Released extents have to be given back, which only a checkpoint does.
-        let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty() && self.draft.pages.is_empty());
+        let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty());
         if spilled || self.is_short() {
             return Route::Checkpoint;
         }
@@ -164,8 +164,7 @@ impl WriteTransaction<'_> {
     #[inline(never)]
     fn rebase(&mut self) -> Result<()> {
         let has_checkpoint = self.writer.durable.version == self.base;
-        if has_checkpoint || self.writer.log.is_none() || !self.draft.spilled.is_empty() || !self.draft.pages.is_empty()
-        {
+        if has_checkpoint || self.writer.log.is_none() || !self.draft.spilled.is_empty() {
             return Ok(());
         }
         let Some(record) = self.record.take() else {

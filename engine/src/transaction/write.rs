@@ -640,7 +640,7 @@ impl<'a> WriteTransaction<'a> {
     /// still enough to undo everything. The log could not tell of them, so the commit will be a checkpoint.
     pub(super) fn settle_if_large(&mut self) -> Result<()> {
         self.write_chunks()?;
-        let bytes = self.draft.bytes + self.memory_bytes;
+        let bytes = self.memory_bytes;
         self.shared.pager.reserve(bytes);
         if bytes <= self.shared.config.max_dirty_bytes() {
             return Ok(());
@@ -656,7 +656,7 @@ impl<'a> WriteTransaction<'a> {
         self.release_spilled()?;
         let result = self.writer.settle(self.shared, &mut self.state, &mut self.draft);
         self.memory_bytes = 0;
-        self.shared.pager.reserve(self.draft.bytes);
+        self.shared.pager.reserve(0);
         result.inspect_err(|error| self.failed = Some(error.clone()))
     }
 

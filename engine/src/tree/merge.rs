@@ -11,7 +11,7 @@ use std::sync::Arc;
 use packing::Packing;
 
 use super::{Editor, Pages};
-use crate::block::{BlockInfo, BlockRef, Kind, Pointer};
+use crate::block::{BlockInfo, BlockRef, Kind};
 use crate::error::{Error, Result};
 use crate::node::{Child, HEADER_BYTES, LeafCell, Node, SLOT_BYTES, ValuePlace, common_prefix};
 use crate::pages::{Access, BlockBuffer, Extent, WRITE_BYTES};
@@ -447,15 +447,13 @@ impl Merge {
         &mut self,
         editor: &mut Editor<'_>,
         changes: &mut dyn Changes,
-        pointer: &Pointer,
+        pointer: &BlockRef,
         node: Arc<Node>,
     ) -> Result<usize> {
-        editor.draft.retire(pointer);
+        editor.draft.retire_block(pointer);
         let bytes = node.used_bytes();
         if node.is_leaf() {
-            if let Pointer::Disk(reference) = pointer {
-                self.packing(editor).read(*reference);
-            }
+            self.packing(editor).read(*pointer);
             self.take_leaf(editor, changes, &node)?;
         } else {
             self.path.push(Frame { node, next: 0 });
@@ -605,7 +603,7 @@ impl Merge {
             let packed_len = self.buffer.packed_len;
             self.packing(editor).wrote(reference.raw_len as usize, packed_len);
         }
-        let child = node.as_child(Pointer::Disk(reference));
+        let child = node.as_child(reference);
         editor.pager.insert_if_room(reference.unit, node);
         Ok(child)
     }

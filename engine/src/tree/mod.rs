@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use crate::block::{BlockRef, Pointer};
+use crate::block::BlockRef;
 use crate::error::{Error, Result};
 use crate::node::{Child, Node};
-use crate::pages::{Access, Draft, Expected, Pager};
+use crate::pages::{Access, Expected, Pager};
 
 pub(crate) mod cursor;
 pub(crate) mod editor;
@@ -24,7 +24,7 @@ pub(crate) use editor::Editor;
 /// Where a tree's pages are found.
 pub(crate) trait Pages {
     /// The page if it is in memory, else its block.
-    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef>;
+    fn lookup(&self, reference: &BlockRef) -> std::result::Result<Arc<Node>, BlockRef>;
 
     fn pager(&self) -> &Pager;
 
@@ -69,8 +69,8 @@ fn seek_child<P: Pages + ?Sized>(
 }
 
 impl Pages for Pager {
-    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
-        Pager::lookup(self, pointer)
+    fn lookup(&self, reference: &BlockRef) -> std::result::Result<Arc<Node>, BlockRef> {
+        Pager::lookup(self, reference)
     }
 
     fn pager(&self) -> &Pager {
@@ -89,26 +89,5 @@ impl Pages for Pager {
             parent.link(index, &node);
         }
         Ok(node)
-    }
-}
-
-/// A transaction's view: its own pages before the published ones.
-pub(crate) struct DraftPages<'a> {
-    pub draft: &'a Draft,
-    pub pager: &'a Pager,
-}
-
-impl Pages for DraftPages<'_> {
-    fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
-        if let Pointer::Memory(number) = pointer
-            && let Some(node) = self.draft.get(*number)
-        {
-            return Ok(Arc::clone(node));
-        }
-        self.pager.lookup(pointer)
-    }
-
-    fn pager(&self) -> &Pager {
-        self.pager
     }
 }

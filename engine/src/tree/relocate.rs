@@ -1,14 +1,14 @@
 //! Moving blocks of one tree to lower addresses, a bounded part at a time. Nothing that a reader can see changes: keys, counts and the shape of
 //! the tree stay, only references differ.
 //!
-//! The walk reads the tree as it was before the changes, which go to the draft. A node is moved by adopting it, so that the checkpoint writes
-//! it again; what the checkpoint will need is reserved below the bound beforehand. Blocks of values are copied as they are.
+//! The walk reads the tree as it was. A node that lies too high, or has a child or value that was moved, is written again when what is below it is done;
+//! room for the nodes on the way to a block is reserved before that is moved. Blocks of values are copied as they are.
 
 use std::sync::Arc;
 
 use super::value::{self, CHUNK_BYTES};
 use super::{Editor, Pages};
-use crate::block::{BlockRef, HEADER_BYTES, Kind, Pointer};
+use crate::block::{self, BlockInfo, BlockRef, HEADER_BYTES, Kind};
 use crate::error::Result;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::pages::{Access, Extent, FreeExtents, Pager};
@@ -44,7 +44,7 @@ pub(crate) struct Relocation {
     reads: u64,
     /// Units of the blocks that were moved.
     pub moved: u64,
-    /// Where the nodes of the draft are expected to go. To be freed before the checkpoint.
+    /// Room for the nodes of the path that have to be written again, from the root on.
     pub reserved: Vec<Extent>,
     /// Key at which the next part begins; `None`: the tree is done.
     pub next: Option<Vec<u8>>,
@@ -112,56 +112,64 @@ fn is_above(reference: &BlockRef, bound: u64) -> bool {
     reference.unit + u64::from(reference.units) > bound
 }
 
-fn units_of(pointer: &Pointer) -> u64 {
-    match pointer {
-        Pointer::Disk(reference) => u64::from(reference.units),
-        Pointer::Memory(_) => 0,
-    }
-}
-
-fn reference_of(pointer: &Pointer) -> Option<&BlockRef> {
-    match pointer {
-        Pointer::Disk(reference) => Some(reference),
-        Pointer::Memory(_) => None,
-    }
-}
-
 impl Editor<'_> {
-    /// Moves blocks from the one that covers key `from` on. The tree must have no page that only memory has.
+    /// Moves blocks from the one that covers key `from` on.
     pub(crate) fn relocate(&mut self, from: &[u8], relocation: &mut Relocation) -> Result<()> {
         let Some(root) = *self.root else { return Ok(()) };
         relocation.reads = relocation.reads.saturating_sub(1);
         let node = self.pager.root(&root, self.owner)?;
-        self.relocate_node(&root.pointer, &node, from, &mut Vec::new(), relocation)?;
+        let (moved, _) = self.relocate_node(&root, &node, from, &mut Vec::new(), relocation)?;
+        if moved.is_some() {
+            *self.root = moved;
+        }
         Ok(())
     }
 
-    /// Returns whether to go on behind this node.
+    /// Gives the new reference to a node that was written again, and whether to go on behind it.
     fn relocate_node(
         &mut self,
-        pointer: &Pointer,
+        child: &Child,
         node: &Node,
         from: &[u8],
         path: &mut Vec<Step>,
         relocation: &mut Relocation,
-    ) -> Result<bool> {
+    ) -> Result<(Option<Child>, bool)> {
         path.push(Step {
-            units: units_of(pointer),
+            units: u64::from(child.pointer.units),
             is_moved: false,
         });
-        let go_on = self.relocate_here(pointer, node.lower_fence(), node.level(), path, relocation)?
-            && if node.is_leaf() {
-                self.relocate_values(node, from, path, relocation)?
+        let mut copy = None;
+        let mut go_on = true;
+        if relocation.is_above(&child.pointer) {
+            go_on = !relocation.is_spent(|| node.lower_fence().to_vec());
+            if go_on {
+                relocation.claim(self.free, path, relocation.aim.ceiling(&child.pointer))?;
+            }
+        }
+        if go_on {
+            go_on = if node.is_leaf() {
+                self.relocate_values(node, &mut copy, from, path, relocation)?
             } else {
-                self.relocate_children(node, from, path, relocation)?
+                self.relocate_children(node, &mut copy, from, path, relocation)?
             };
-        path.pop();
-        Ok(go_on)
+        }
+        let mut moved = None;
+        if path.pop().is_some_and(|step| step.is_moved) {
+            if let Some(reserved) = relocation.reserved.pop() {
+                self.free.free(reserved)?;
+            }
+            let node = copy.unwrap_or_else(|| node.writable_copy(0));
+            let (block, reference) = self.encode_node(&node);
+            let extent = self.free.allocate(u64::from(reference.units))?;
+            moved = Some(self.place(child, node, &block, reference, extent)?);
+        }
+        Ok((moved, go_on))
     }
 
     fn relocate_children(
         &mut self,
         node: &Node,
+        copy: &mut Option<Node>,
         from: &[u8],
         path: &mut Vec<Step>,
         relocation: &mut Relocation,
@@ -173,17 +181,25 @@ impl Editor<'_> {
         };
         for index in first..node.len() {
             let child = node.child(index);
-            let go_on = if node.level() == 1 && !child.has_overflow {
-                self.relocate_plain_leaf(node, index, &child, path, relocation)?
+            let is_plain = node.level() == 1 && !child.has_overflow;
+            if is_plain && !relocation.is_above(&child.pointer) {
+                continue;
+            }
+            // The path itself is read in any case, so that each part gets further than the one before.
+            if (is_plain || index > first) && relocation.is_spent(|| node.key(index)) {
+                return Ok(false);
+            }
+            let below = self.pager.child(node, index, self.owner, Access::Scan)?;
+            relocation.reads = relocation.reads.saturating_sub(1);
+            let (moved, go_on) = if is_plain {
+                (self.relocate_leaf(&child, &below, path, relocation)?, true)
             } else {
-                // The path itself is read in any case, so that each part gets further than the one before.
-                if index > first && relocation.is_spent(|| node.key(index)) {
-                    return Ok(false);
-                }
-                let below = self.pager.child(node, index, self.owner, Access::Scan)?;
-                relocation.reads = relocation.reads.saturating_sub(1);
-                self.relocate_node(&child.pointer, &below, from, path, relocation)?
+                self.relocate_node(&child, &below, from, path, relocation)?
             };
+            if let Some(moved) = moved {
+                copy.get_or_insert_with(|| node.writable_copy(0))
+                    .set_child(index, moved);
+            }
             if !go_on {
                 return Ok(false);
             }
@@ -191,63 +207,69 @@ impl Editor<'_> {
         Ok(true)
     }
 
-    /// A leaf whose reference says enough.
-    fn relocate_plain_leaf(
+    /// Moves a leaf without values of their own, if there is room for it and for the path to it.
+    fn relocate_leaf(
         &mut self,
-        parent: &Node,
-        index: usize,
         child: &Child,
-        path: &mut Vec<Step>,
-        relocation: &mut Relocation,
-    ) -> Result<bool> {
-        if !reference_of(&child.pointer).is_some_and(|reference| relocation.is_above(reference)) {
-            return Ok(true);
-        }
-        path.push(Step {
-            units: units_of(&child.pointer),
-            is_moved: false,
-        });
-        let go_on = self.relocate_here(&child.pointer, &parent.key(index), 0, path, relocation)?;
-        path.pop();
-        Ok(go_on)
-    }
-
-    /// Moves the node at the end of the path if it lies too high; returns whether to go on.
-    fn relocate_here(
-        &mut self,
-        pointer: &Pointer,
-        key: &[u8],
-        level: u8,
+        leaf: &Node,
         path: &mut [Step],
         relocation: &mut Relocation,
-    ) -> Result<bool> {
-        let Some(reference) = reference_of(pointer).filter(|reference| relocation.is_above(reference)) else {
-            return Ok(true);
+    ) -> Result<Option<Child>> {
+        let leaf = leaf.writable_copy(0);
+        let (block, reference) = self.encode_node(&leaf);
+        let ceiling = relocation.aim.ceiling(&child.pointer);
+        let units = u64::from(reference.units);
+        let Some(extent) = self.free.allocate_below(units, ceiling) else {
+            return Ok(None);
         };
-        if relocation.is_spent(|| key.to_vec()) {
-            return Ok(false);
+        if !relocation.claim(self.free, path, ceiling)? {
+            self.free.free(extent)?;
+            return Ok(None);
         }
-        let ceiling = relocation.aim.ceiling(reference);
-        if relocation.claim(self.free, path, ceiling)? {
-            self.own_node(key, level)?;
-        }
-        Ok(true)
+        relocation.count(units);
+        self.place(child, leaf, &block, reference, extent).map(Some)
     }
 
-    /// The node on `level` that covers `key`, as a page of the draft.
-    fn own_node(&mut self, key: &[u8], level: u8) -> Result<u64> {
-        let root = self.root.expect("a tree with nodes has a root");
-        let mut number = self.own_root(root)?;
-        while self.node(number).level() > level {
-            let index = self.node(number).child_index(key);
-            number = self.own_child(number, index)?;
-        }
-        Ok(number)
+    /// The block of a node; the reference lacks its place.
+    fn encode_node(&self, node: &Node) -> (Vec<u8>, BlockRef) {
+        let info = BlockInfo {
+            kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
+            level: node.level(),
+            owner: self.owner,
+            generation: self.generation,
+        };
+        let number = self.pager.next_block_number();
+        let unit_bytes = self.pager.blocks.unit_bytes();
+        let mut block = Vec::new();
+        let reference = block::encode(
+            info,
+            &node.numbered_image(&number),
+            self.compression,
+            unit_bytes,
+            &mut block,
+        );
+        (block, reference)
+    }
+
+    /// Writes a node's block to its new extent, in the place of `child`.
+    fn place(&mut self, child: &Child, node: Node, block: &[u8], reference: BlockRef, extent: Extent) -> Result<Child> {
+        self.draft.spilled.insert(extent.start, extent.units);
+        self.pager.blocks.write_units(extent.start, block)?;
+        self.draft.retire_block(&child.pointer);
+        self.pager.insert_if_room(extent.start, node);
+        Ok(Child {
+            pointer: BlockRef {
+                unit: extent.start,
+                ..reference
+            },
+            ..*child
+        })
     }
 
     fn relocate_values(
         &mut self,
         leaf: &Node,
+        copy: &mut Option<Node>,
         from: &[u8],
         path: &mut [Step],
         relocation: &mut Relocation,
@@ -275,14 +297,14 @@ impl Editor<'_> {
                 self.move_block(&reference, path, relocation)?
             };
             if let Some(moved) = moved {
-                let leaf = self.own_node(&key, 0)?;
                 let mut payload = Vec::new();
                 let cell = LeafCell {
                     place: ValuePlace::OutOfLine(moved),
                     ..record
                 };
                 cell.encode_into(&mut payload);
-                let fits = self.draft.node_mut(leaf).replace_payload(index, &payload);
+                let copy = copy.get_or_insert_with(|| leaf.writable_copy(0));
+                let fits = copy.replace_payload(index, &payload);
                 debug_assert!(fits, "the references are equally long");
             }
             // Chunks of the value may be left.
@@ -366,17 +388,17 @@ impl Editor<'_> {
 /// Whether a block on the way to a record, or one of its value, reaches beyond a unit.
 pub(crate) fn reaches_above(pager: &Pager, root: Option<&Child>, owner: u32, key: &[u8], bound: u64) -> Result<bool> {
     let Some(root) = root else { return Ok(false) };
-    let mut pointer = root.pointer;
+    let mut reference = root.pointer;
     let mut node: Arc<Node> = pager.root(root, owner)?;
     loop {
-        if reference_of(&pointer).is_some_and(|reference| is_above(reference, bound)) {
+        if is_above(&reference, bound) {
             return Ok(true);
         }
         if node.is_leaf() {
             break;
         }
         let index = node.child_index(key);
-        pointer = node.child(index).pointer;
+        reference = node.child(index).pointer;
         node = pager.child(&node, index, owner, Access::Point)?;
     }
     let (index, found) = node.lower_bound(key);

@@ -1,7 +1,6 @@
 //! Giving up trees and parts of them.
 
 use super::{Editor, Pages};
-use crate::block::Pointer;
 use crate::error::Result;
 use crate::node::{Child, Node};
 use crate::pages::Access;
@@ -27,7 +26,7 @@ impl Editor<'_> {
                 self.retire_child(node, index)?;
             }
         }
-        self.draft.retire(&child.pointer);
+        self.draft.retire_block(&child.pointer);
         Ok(())
     }
 
@@ -35,15 +34,11 @@ impl Editor<'_> {
     #[inline(never)]
     pub(super) fn retire_child(&mut self, node: &Node, index: usize) -> Result<()> {
         let child = node.child(index);
-        match child.pointer {
-            Pointer::Disk(reference) if node.level() == 1 && !child.has_overflow => {
-                self.draft.retire_block(&reference);
-                Ok(())
-            }
-            _ => {
-                let page = self.pager.child(node, index, self.owner, Access::Scan)?;
-                self.retire_subtree(&child, &page)
-            }
+        if node.level() == 1 && !child.has_overflow {
+            self.draft.retire_block(&child.pointer);
+            return Ok(());
         }
+        let page = self.pager.child(node, index, self.owner, Access::Scan)?;
+        self.retire_subtree(&child, &page)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Pages, value};
-use crate::block::{BlockRef, Pointer};
+use crate::block::BlockRef;
 use crate::error::{Error, Result};
 use crate::node::{Child, Node, ValuePlace};
 use crate::pages::{Access, Expected};
@@ -124,10 +124,8 @@ impl Walk {
     }
 
     fn node(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>, has_hint: Option<HasHint<'_>>) {
-        if let (Visit::Extents, Some(0), false, Pointer::Disk(reference)) =
-            (self.visit, expected.level, child.has_overflow, child.pointer)
-        {
-            self.blocks.push((reference, Part::Node(0)));
+        if let (Visit::Extents, Some(0), false) = (self.visit, expected.level, child.has_overflow) {
+            self.blocks.push((child.pointer, Part::Node(0)));
             self.records += child.count;
             return;
         }
@@ -140,9 +138,8 @@ impl Walk {
             }
         };
         self.nodes += 1;
-        match self.blocks.get_mut(reached) {
-            Some((_, part)) => *part = Part::Node(node.level()),
-            None => self.pages.push((node.level(), node.used_bytes())),
+        if let Some((_, part)) = self.blocks.get_mut(reached) {
+            *part = Part::Node(node.level());
         }
         if node.total() != child.count {
             self.problems.push(
@@ -161,16 +158,10 @@ impl Walk {
         }
     }
 
-    /// The node as storage has it; a dirty page as memory has it.
+    /// The node as storage has it.
     fn fresh(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) -> Result<Arc<Node>> {
-        let mut load = |reference: BlockRef| {
-            self.blocks.push((reference, Part::Node(0)));
-            pages.pager().load(&reference, expected, Access::Scan)
-        };
-        match child.pointer {
-            Pointer::Disk(reference) => load(reference),
-            Pointer::Memory(_) => pages.lookup(&child.pointer).or_else(load),
-        }
+        self.blocks.push((child.pointer, Part::Node(0)));
+        pages.pager().load(&child.pointer, expected, Access::Scan)
     }
 
     /// Every record that expires has a hint, or it would never be purged.

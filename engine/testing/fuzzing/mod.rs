@@ -10,7 +10,7 @@ mod seeds;
 
 use std::sync::Arc;
 
-use crate::block::{self, BlockInfo, BlockRef, Compression, Kind, Pointer, REF_BYTES, checksum};
+use crate::block::{self, BlockInfo, BlockRef, Compression, Kind, REF_BYTES, checksum};
 use crate::node::Child;
 use crate::node::cell::{get_varint, put_varint};
 use crate::pages::{Found, FreeExtents, Superblock, free_map as free_map_block, read_all};
@@ -177,8 +177,6 @@ pub fn catalog(bytes: &[u8]) -> bool {
     let Ok(collection) = Collection::decode(bytes) else {
         return false;
     };
-    let root = collection.root.map(|root| root.pointer);
-    assert!(!matches!(root, Some(Pointer::Memory(_))));
     let again = Collection::decode(&collection.encode()).map(|again| again.encode());
     assert_eq!(again, Ok(collection.encode()));
     true
@@ -196,23 +194,14 @@ pub fn reference(bytes: &[u8]) -> bool {
     let Some(first) = bytes.first_chunk::<REF_BYTES>() else {
         return false;
     };
-    let pointer = Pointer::decode(first);
+    let reference = BlockRef::decode(first);
     if let Some(child) = Child::decode(bytes) {
-        assert_eq!(Some(child.pointer), pointer);
+        assert_eq!(Some(child.pointer), reference);
         assert_eq!(Child::decode(&child.encode()), Some(child));
     }
-    let on_disk = BlockRef::decode(first);
-    match pointer {
-        Some(Pointer::Disk(reference)) => {
-            assert_eq!(reference.encode(), *first);
-            assert_eq!(on_disk, Some(reference));
-            assert!(reference.unit > 0 && (1..=block::MAX_BLOCK_UNITS).contains(&u64::from(reference.units)));
-        }
-        Some(memory) => {
-            assert_eq!(Pointer::decode(&memory.encode()), Some(memory));
-            assert_eq!(on_disk, None);
-        }
-        None => assert_eq!(on_disk, None),
+    if let Some(reference) = reference {
+        assert_eq!(reference.encode(), *first);
+        assert!(reference.unit > 0 && (1..=block::MAX_BLOCK_UNITS).contains(&u64::from(reference.units)));
     }
-    on_disk.is_some()
+    reference.is_some()
 }

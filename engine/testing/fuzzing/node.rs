@@ -5,7 +5,7 @@ use std::ops::Bound;
 use arbitrary::{Arbitrary, Unstructured};
 
 use super::{UNIT_BYTES, memory_file};
-use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression, Kind, Pointer};
+use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression, Kind};
 use crate::node::{Child, LeafCell, Limits, Node, ValuePlace};
 use crate::pages::Pager;
 use crate::range::{Direction, KeyRange};
@@ -101,9 +101,15 @@ impl RecipeCell<'_> {
     fn payload(&self, level: u8) -> Vec<u8> {
         let reference = BlockRef::decode(&self.reference);
         if level > 0 {
-            let pointer = Pointer::decode(&self.reference).unwrap_or(Pointer::Memory(1));
+            // Where there is none, one that no file has.
+            let none = BlockRef {
+                unit: u64::from(u32::MAX),
+                units: 1,
+                checksum: 0,
+                raw_len: 0,
+            };
             let child = Child {
-                pointer,
+                pointer: reference.unwrap_or(none),
                 count: self.count >> 8,
                 has_overflow: self.is_out_of_line,
             };
@@ -172,7 +178,7 @@ fn search(node: &Node, probe: &[u8]) {
             assert_eq!(node.child_index(key), index);
             let (lower, upper) = node.child_fences(index);
             assert!(lower == *key && upper.is_none_or(|upper| upper > lower));
-            assert!(matches!(node.child(index).pointer, Pointer::Disk(_)));
+            assert!(node.child(index).pointer.unit > 0);
             total += node.child(index).count;
         }
     }
@@ -226,7 +232,7 @@ fn cursors(node: &Node, probe: &[u8]) {
     let (front, heap) = node.image();
     let mut reference = block::encode(info, &[front, heap], Compression::None, UNIT_BYTES, &mut file);
     reference.unit = UNIT as u64;
-    let root = node.as_child(Pointer::Disk(reference));
+    let root = node.as_child(reference);
     let pager = Pager::new(
         BlockFile::new(memory_file(&file), UNIT_BYTES.ilog2()),
         Limits::new(65536),

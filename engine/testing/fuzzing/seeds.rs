@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::open::shorten;
-use crate::block::{self, BlockInfo, BlockRef, Compression, Kind, Pointer};
+use crate::block::{self, BlockInfo, BlockRef, Compression, Kind};
 use crate::database::{Database, Options};
 use crate::error::Result;
 use crate::log::Position;
@@ -21,7 +21,7 @@ const REFERENCE: BlockRef = BlockRef {
     raw_len: 800,
 };
 const CHILD: Child = Child {
-    pointer: Pointer::Disk(REFERENCE),
+    pointer: REFERENCE,
     count: 12,
     has_overflow: false,
 };

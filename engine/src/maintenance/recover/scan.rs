@@ -6,7 +6,7 @@
 
 use super::control::{Control, Flow};
 use super::source::Source;
-use crate::block::{Header, Kind, Pointer};
+use crate::block::{Header, Kind};
 use crate::node::{Node, ValuePlace};
 use crate::state::Collection;
 use crate::state::expiry::HINT_BYTES;
@@ -108,7 +108,7 @@ impl Samples {
             } else {
                 None
             };
-            if let Some(Pointer::Disk(reference)) = pointer {
+            if let Some(reference) = pointer {
                 self.0.push((reference.unit, reference.checksum));
             }
         }

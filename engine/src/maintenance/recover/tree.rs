@@ -6,7 +6,7 @@ use super::holes::{Hole, Holes, Range};
 use super::report::{RecoverPhase, RecoverReport};
 use super::scan::{Found, Index, newest_root, scan};
 use super::source::Source;
-use crate::block::{BlockFile, Pointer};
+use crate::block::BlockFile;
 use crate::error::Error;
 use crate::node::{Child, Limits, Node};
 use crate::pages::{Access, Expected, Extent, Pager};
@@ -83,7 +83,7 @@ impl<'a> Salvage<'a> {
     pub(super) fn found_root(&mut self, found: Found) -> Option<Child> {
         let (header, node) = self.source.node_at(found.offset()).ok()?;
         let reference = header.reference(found.offset(), self.unit_shift)?;
-        Some(node.as_child(Pointer::Disk(reference)))
+        Some(node.as_child(reference))
     }
 
     /// Gives the records of a tree to `sink`. `root` is its root as of the checkpoint `as_of`, unless the scan found a newer one. Where
@@ -134,10 +134,7 @@ impl<'a> Salvage<'a> {
         sink: &mut dyn Sink,
         holes: &mut Holes,
     ) -> Flow<()> {
-        let loaded = match &child.pointer {
-            Pointer::Disk(reference) => self.pager.load(reference, expected, Access::Scan),
-            Pointer::Memory(_) => Err(Error::corrupt("a root is no reference to a block")),
-        };
+        let loaded = self.pager.load(&child.pointer, expected, Access::Scan);
         let node = match loaded {
             Ok(node) => node,
             Err(error) => {

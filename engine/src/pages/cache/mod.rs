@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use counter::Counter;
 
-use crate::block::{BlockFile, BlockRef, Kind, PageId, Pointer};
+use crate::block::{BlockFile, BlockRef, Kind, PageId};
 use crate::error::Result;
 use crate::node::{Limits, Node};
 use crate::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -86,7 +86,6 @@ pub(crate) struct Pager {
     clean_bytes: AtomicUsize,
     /// Bytes of the memtables, and of the running transaction.
     reserved_bytes: AtomicUsize,
-    next_number: AtomicU64,
     block_number: AtomicU32,
     /// Where the next eviction begins.
     next_shard: AtomicUsize,
@@ -103,7 +102,6 @@ impl Pager {
             cache_bytes,
             clean_bytes: AtomicUsize::new(0),
             reserved_bytes: AtomicUsize::new(0),
-            next_number: AtomicU64::new(1),
             block_number: AtomicU32::new(1),
             next_shard: AtomicUsize::new(0),
             hits: Counter::new(),
@@ -132,11 +130,6 @@ impl Pager {
         self.block_number.fetch_add(1, Ordering::Relaxed).to_le_bytes()
     }
 
-    /// A number that no page of this process had before.
-    pub(crate) fn new_number(&self) -> u64 {
-        self.next_number.fetch_add(1, Ordering::Relaxed)
-    }
-
     fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
         self.nth_shard(shard_of(id))
     }
@@ -149,12 +142,8 @@ impl Pager {
     }
 
     /// The page if it is in memory, else the block that holds it.
-    pub(crate) fn lookup(&self, pointer: &Pointer) -> std::result::Result<Arc<Node>, BlockRef> {
-        let reference = match pointer {
-            Pointer::Disk(reference) => reference,
-            Pointer::Memory(number) => unreachable!("I3: only the draft that has page {number} names it"),
-        };
-        let id = pointer.page_id();
+    pub(crate) fn lookup(&self, reference: &BlockRef) -> std::result::Result<Arc<Node>, BlockRef> {
+        let id = reference.page_id();
         match self.shard(id).entries.get(&id) {
             Some(node) => {
                 node.mark_used();

@@ -152,10 +152,7 @@ impl Bed {
 }
 
 fn unit(child: &Child) -> u64 {
-    match child.pointer {
-        Pointer::Disk(reference) => reference.unit,
-        Pointer::Memory(_) => panic!("a page in memory"),
-    }
+    child.pointer.unit
 }
 
 fn apply(model: &mut Model, list: &List) {
