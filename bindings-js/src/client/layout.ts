@@ -43,7 +43,7 @@ class Parts {
     const units = reader.uv();
     const kind = KINDS[code] ?? (code === KINDS.length ? 'leaf' : 'inner');
     const collection = code < VALUE ? -1 : reader.uv();
-    if (units > 0) this.list.push({ start, end: start + units, kind, collection });
+    this.list.push({ start, end: start + units, kind, collection });
     if (collection < 0) return;
     const usedSize = reader.uv();
     const tree = this.#tree(collection);
@@ -52,12 +52,11 @@ class Parts {
       tree.valueUnits += units;
       return;
     }
-    const level = tree.levels[code - KINDS.length] ??= { nodes: 0, dirtyNodes: 0, usedSize: 0, fileSize: 0 };
+    const level = tree.levels[code - KINDS.length] ??= { nodes: 0, usedSize: 0, fileSize: 0 };
     level.nodes++;
     level.usedSize += usedSize;
     // In units until their size is known.
     level.fileSize += units;
-    if (units === 0) level.dirtyNodes++;
   }
 
   #tree(collection: number): Trees {

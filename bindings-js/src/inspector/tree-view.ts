@@ -71,14 +71,13 @@ function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
 }
 
 function table({ levels }: CollectionLayout): HTMLElement {
-  const head = ['Level', 'Nodes', 'Fill', 'Used', 'In the file', 'Changed'];
+  const head = ['Level', 'Nodes', 'Fill', 'Used', 'In the file'];
   const rows = levels.map((level, index) => h(
     'tr',
     {},
     h('th', { scope: 'row' }, levelName(index, levels.length)),
     ...[
       formatCount(level.nodes), formatPercent(fillOf(level), 1), formatBytes(level.usedSize), formatBytes(level.fileSize),
-      formatCount(level.dirtyNodes),
     ].map((text) => h('td', {}, text)),
   )).reverse();
   return h(
@@ -116,18 +115,18 @@ export class TreeView implements View {
     if (now === this.#drawn) return;
     this.#drawn = now;
     if (collection === undefined || collection.levels.length === 0) {
-      this.element.replaceChildren(h('p', { class: 'note' }, 'No entries, so no tree.'));
+      const note = (collection?.entries ?? 0) === 0 ? 'No entries, so no tree.' : 'All entries are in memory and in the log: there is no tree yet.';
+      this.element.replaceChildren(h('p', { class: 'note' }, note));
       return;
     }
     const inNodes = collection.levels.reduce((sum, level) => sum + level.fileSize, 0);
     const used = collection.levels.reduce((sum, level) => sum + level.usedSize, 0);
-    const written = collection.levels.every(({ dirtyNodes }) => dirtyNodes === 0);
     this.element.replaceChildren(
       figures([
         ['entries', formatCount(collection.entries)],
         ['levels', String(collection.levels.length)],
         ['nodes in the file', formatBytes(inNodes)],
-        ['of their size in memory', written ? formatPercent(inNodes, used) : '–'],
+        ['of their size in memory', formatPercent(inNodes, used)],
         ['large values', collection.valueBlocks === 0 ? 'none' : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`],
         ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
       ]),

@@ -31,8 +31,6 @@ export interface LayoutExtent {
 export interface LevelLayout {
   /** Nodes. */
   readonly nodes: number;
-  /** Those of them that were changed in memory and are not written yet. */
-  readonly dirtyNodes: number;
   /** In use in all of them, before compression: at most `nodes` times `Layout.nodeSize`. */
   readonly usedSize: number;
   /** What they take of the file. */

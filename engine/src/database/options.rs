@@ -12,7 +12,7 @@ pub struct Options {
     pub exclusive: bool,
     /// Refuse all writes. Default `false`.
     pub read_only: bool,
-    /// Bound of clean and dirty pages in memory, in bytes. Default 32 MiB, at least 64 KiB.
+    /// Bound of cached nodes and memtables, in bytes. Default 32 MiB, at least 64 KiB.
     pub cache_bytes: usize,
     /// Allocation unit: a power of two from 512 to 65,536 bytes. Default 4,096.
     pub unit_bytes: u32,

@@ -36,13 +36,13 @@ pub enum ExtentKind {
     Free,
 }
 
-/// A part of the data file, or a node that has no place in it yet.
+/// A part of the data file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayoutPart {
     /// Where it begins, in units.
     pub start_unit: u64,
-    /// Its length in units; 0 for a node that was changed and has no block yet.
+    /// Its length in units.
     pub units: u64,
     /// What it holds.
     pub kind: ExtentKind,
@@ -149,10 +149,6 @@ impl LayoutScan {
                     u64::from(block.units),
                     u64::from(block.raw_len),
                 ));
-            }
-            for (level, used_bytes) in walk.pages.drain(..) {
-                self.parts
-                    .push(part_of(*index, Part::Node(level), 0, 0, used_bytes as u64));
             }
             if walk.is_at_end() {
                 self.records += walk.records;

@@ -157,8 +157,6 @@ impl Verification {
             self.report.blocks += walk.blocks.len() as u64;
             // Nobody needs their places: others may have been given back meanwhile.
             let units: u64 = walk.blocks.drain(..).map(|(block, _)| u64::from(block.units)).sum();
-            // Nodes that are only in memory take time too.
-            walk.pages.clear();
             done += (units * unit_bytes).max(MIN_STEP_BYTES);
             if walk.is_at_end() {
                 if let Some(walk) = self.walk.take() {

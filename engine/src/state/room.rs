@@ -2,7 +2,7 @@
 //!
 //! Removing a record takes room before it gives any: pages are copied, and what they replace is free after the second checkpoint. So the data file
 //! is kept longer than its content, by [`Options::reserve_bytes`](crate::Options::reserve_bytes). A commit that stores something is admitted only while a
-//! checkpoint of everything that is dirty finds room in the file as it is, and the reserve is left; else the file is made longer, and if the
+//! merge of all memtables finds room in the file as it is, and the reserve is left; else the file is made longer, and if the
 //! storage refuses that, the commit fails before anything of it is in the log. A commit that only removes may use the reserve, and goes past the
 //! log where that has no room.
 

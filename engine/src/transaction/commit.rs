@@ -10,7 +10,7 @@ use crate::state::{Shared, Writer};
 enum Route {
     /// One record in the log.
     Log,
-    /// Everything dirty goes to the data file.
+    /// Everything goes to the data file.
     Checkpoint,
     /// It stays in memory.
     Memory,

@@ -45,8 +45,6 @@ pub(crate) struct Walk {
     path: Vec<Frame>,
     /// Blocks reached, in no particular order.
     pub blocks: Vec<(BlockRef, Part)>,
-    /// Level and used bytes of pages reached that have no block.
-    pub pages: Vec<(u8, usize)>,
     pub nodes: u64,
     /// Records of the leaves reached, read or not.
     pub records: u64,
@@ -63,7 +61,6 @@ impl Walk {
             has_begun: false,
             path: Vec::new(),
             blocks: Vec::new(),
-            pages: Vec::new(),
             nodes: 0,
             records: 0,
             problems: Vec::new(),

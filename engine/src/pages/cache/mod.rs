@@ -1,6 +1,6 @@
 //! The page table: a byte-bounded cache of pages.
 //!
-//! A page here never changes (invariant I3); a writer works on copies in a draft of its own. Pages leave by second chance in insertion order.
+//! A page here never changes (invariant I3); a writer makes new ones. Pages leave by second chance in insertion order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
