@@ -67,6 +67,13 @@ async function opened() {
 
 const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
+/** On a busy machine a message waits for more than one turn. */
+async function until(isTrue: () => boolean): Promise<void> {
+  for (const begun = performance.now(); !isTrue(); await turn()) {
+    assert.ok(performance.now() - begun < 60_000, 'what was waited for never happens');
+  }
+}
+
 function outcome(promise: Promise<unknown>): { value?: unknown; isPending: boolean } {
   const state: { value?: unknown; isPending: boolean } = { isPending: true };
   promise.then((value) => Object.assign(state, { value, isPending: false }), () => Object.assign(state, { isPending: false }));
@@ -76,13 +83,13 @@ function outcome(promise: Promise<unknown>): { value?: unknown; isPending: boole
 test('a write is done when its flush is, and what is called meanwhile takes effect after it', async () => {
   const { db, storage } = await opened();
   const write = outcome(db.set('a', 1));
-  await turn();
+  await until(() => storage.running.length === 1);
   const read = outcome(db.get('a'));
   const count = outcome(db.count());
   await turn();
   assert.deepEqual([write.isPending, read.isPending, count.isPending], [true, true, true]);
   assert.equal(storage.end(), 'log');
-  await turn();
+  await until(() => !write.isPending && !read.isPending && !count.isPending);
   assert.deepEqual([write.isPending, read.value, count.value], [false, 1, 1]);
   assert.equal(storage.running.length, 0);
   await db.close();
@@ -91,7 +98,7 @@ test('a write is done when its flush is, and what is called meanwhile takes effe
 test('all that is called during a flush shares the next one', async () => {
   const { db, storage } = await opened();
   const first = db.set('first', 1);
-  await turn();
+  await until(() => storage.running.length === 1);
   const others = [];
   for (let index = 0; index < 20; index++) {
     others.push(db.set(`key ${index}`, index));
@@ -99,20 +106,18 @@ test('all that is called during a flush shares the next one', async () => {
   }
   storage.end();
   await first;
-  await turn();
-  assert.equal(storage.running.length, 1);
+  await until(() => storage.running.length === 1);
   storage.end();
   await Promise.all(others);
   assert.equal(await db.count(), 22);
   await db.close();
 });
 
-test('blocks are flushed before the log', { timeout: 60_000 }, async () => {
+test('blocks are flushed before the log', async () => {
   const { db, storage } = await opened();
   const large = db.collection<string, Uint8Array>('large');
   const write = large.set('a', crypto.getRandomValues(new Uint8Array(60_000)));
-  // On a busy machine encoding so much takes more than one turn.
-  while (storage.running.length === 0) await turn();
+  await until(() => storage.running.length === 1);
   assert.equal(storage.end(), 'data');
   assert.equal(storage.end(), 'log');
   await write;
@@ -126,13 +131,13 @@ test('transactions wait, and a message goes on behind each commit', async () => 
   const commit = outcome(tx.commit());
   const count = outcome(db.count());
   const write = outcome(db.set('b', 1));
-  await turn();
+  await until(() => storage.running.length === 1);
   assert.deepEqual([commit.isPending, count.isPending, write.isPending], [true, true, true]);
   storage.end();
-  await turn();
-  assert.equal(storage.running.length, 1, 'the write needs another');
+  // The write needs another.
+  await until(() => storage.running.length === 1);
   storage.end();
-  await turn();
+  await until(() => !commit.isPending && !count.isPending && !write.isPending);
   assert.deepEqual([commit.isPending, count.value, write.isPending], [false, 1, false]);
   await db.close();
 });
@@ -140,7 +145,7 @@ test('transactions wait, and a message goes on behind each commit', async () => 
 test('a synchronous call ends the wait, and the flush that it did not wait for still counts', async () => {
   const { db, storage } = await opened();
   const write = db.set('a', 1);
-  await turn();
+  await until(() => storage.running.length === 1);
   const later = db.set('b', 2);
   const before = storage.flushes;
   assert.equal(db.sync.get('b'), 2);
@@ -151,13 +156,13 @@ test('a synchronous call ends the wait, and the flush that it did not wait for s
   assert.equal(storage.running.length, 1);
   storage.end();
   const next = db.set('d', 4);
-  await turn();
-  assert.equal(storage.running.length, 1, 'from now on in the other thread again');
+  // From now on in the other thread again.
+  await until(() => storage.running.length === 1);
   storage.end();
   await next;
 
   const last = db.set('e', 5);
-  await turn();
+  await until(() => storage.running.length === 1);
   assert.equal(db.sync.get('e'), 5);
   await last;
   storage.end(new Error('writes were lost'));
@@ -170,7 +175,7 @@ test('a failed flush rejects what waited for it, and nothing shows it', async ()
   const { db, storage } = await opened();
   const write = db.set('a', 1);
   const removed = db.delete('a');
-  await turn();
+  await until(() => storage.running.length === 1);
   const queued = db.set('b', 1);
   const read = db.get('a');
   storage.end(Object.assign(new Error('the disk is gone'), { code: 'EIO' }));
@@ -187,13 +192,13 @@ test('relaxed writes are not held up by a flush, which comes later', async () =>
   const { db, storage } = await opened();
   const before = storage.flushes;
   await db.set('a', 1, { durability: 'relaxed' });
-  while (storage.running.length === 0) await turn();
+  await until(() => storage.running.length === 1);
   assert.equal(storage.flushes, before);
   const meanwhile = outcome(db.set('b', 2, { durability: 'relaxed' }));
   await turn();
   assert.equal(meanwhile.isPending, true);
   storage.end();
-  await turn();
+  await until(() => !meanwhile.isPending);
   assert.equal(meanwhile.isPending, false);
   await db.close();
 });
@@ -248,12 +253,12 @@ test('relaxed writes are flushed in time beside a flush that was not waited for'
 test('closing waits for the flush, and gives everything back once', async () => {
   const { db, storage, releases } = await opened();
   const write = outcome(db.set('a', 1));
-  await turn();
+  await until(() => storage.running.length === 1);
   const closing = outcome(db.close());
   await turn();
   assert.deepEqual([write.isPending, closing.isPending, releases()], [true, true, 0]);
   storage.end();
-  await turn();
+  await until(() => !write.isPending && !closing.isPending);
   assert.deepEqual([write.isPending, closing.isPending, releases()], [false, false, 1]);
   const again = open(storage).db;
   assert.deepEqual(await again.entries().toArray(), [['a', 1]]);
@@ -261,9 +266,9 @@ test('closing waits for the flush, and gives everything back once', async () => 
 
   const last = open(storage);
   const lost = outcome(last.db.set('a', 2));
-  await turn();
+  await until(() => last.storage.running.length === 1);
   last.db.sync.close();
-  await turn();
+  await until(() => !lost.isPending);
   assert.deepEqual([lost.isPending, last.releases()], [false, 1]);
   storage.end();
   assert.deepEqual(open(storage).db.sync.get('a'), 2);
