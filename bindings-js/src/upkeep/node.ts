@@ -11,7 +11,7 @@ import type { StorageFile } from '../types.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import type { LoadModule } from '../wasm.ts';
 import { RenamedStorage, UnchangedStorage } from './files.ts';
-import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf } from './options.ts';
+import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf, watchRestore } from './options.ts';
 import type { PieceReader } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
@@ -182,6 +182,10 @@ export async function restoreFully(
   };
   try {
     return await restoreInto(module, target, spool, watch, watcher.reason);
+  } catch (error) {
+    // It may have been ended before it was read.
+    reader?.cancel(error).catch(() => undefined);
+    throw error;
   } finally {
     file?.close();
   }
@@ -215,19 +219,20 @@ export async function recoverFully(
   return recoverInto(module, source, () => Directory.open(to, {}, false), watch, watcher.reason);
 }
 
-function check(call: 'restore' | 'recover', options: RestoreOptions): Watcher {
-  checkUpkeepOptions(call, options);
-  if (options.storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
-  return new Watcher(options);
+function checkStorage({ storage }: RecoverOptions): void {
+  if (storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
 }
 
 export async function restoreWith(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
-  const watcher = check('restore', options);
+  const watcher = watchRestore(options, backup);
+  checkStorage(options);
   await restoreFully(load, name, backup, options, watcher);
 }
 
 export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
-  const watcher = check('recover', options);
+  checkUpkeepOptions('recover', options);
+  checkStorage(options);
+  const watcher = new Watcher(options);
   const report = toRecoverReport(await recoverFully(load, name, into, options, watcher));
   watcher.done(report.entries);
   return report;

@@ -86,6 +86,23 @@ export function readerOf(backup: unknown): PieceReader {
   };
 }
 
+/** Checks the options of a restore. As with a pipe, a stream that is not going to be read because the signal came first is told. */
+export function watchRestore(options: RestoreOptions, backup: unknown): Watcher {
+  try {
+    checkUpkeepOptions('restore', options);
+    return new Watcher(options);
+  } catch (error) {
+    const { signal } = ((options as unknown) ?? {}) as RestoreOptions;
+    if (signal?.aborted !== true) throw error;
+    const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<ReadableStream & AsyncIterable<unknown>>;
+    const isLocked = (backup as Partial<ReadableStream> | undefined)?.locked === true;
+    if (!isLocked && (typeof getReader === 'function' || typeof iterate === 'function')) {
+      readerOf(backup).cancel(error).catch(() => undefined);
+    }
+    throw error;
+  }
+}
+
 /** Hands over a stream piece by piece; cancels it if that, or the signal, ends it. */
 export async function pour(
   reader: PieceReader,

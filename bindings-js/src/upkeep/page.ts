@@ -8,7 +8,7 @@ import { directoryName, rootDirectory } from '../storage/opfs.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 import type { LoadModule } from '../wasm.ts';
 import { MADE_FILES } from './opfs.ts';
-import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf } from './options.ts';
+import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf, watchRestore } from './options.ts';
 import { toRecoverReport } from './report.ts';
 import type { FullRecoverReport } from './report.ts';
 import type { UpkeepJob, UpkeepMessage, UpkeepPiece, UpkeepRequest } from './worker-protocol.ts';
@@ -94,8 +94,7 @@ async function upkeep(
 }
 
 export async function restoreIn(loadModule: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
-  checkUpkeepOptions('restore', options);
-  const watcher = new Watcher(options);
+  const watcher = watchRestore(options, backup);
   const path = String(name);
   const bytes = toBytes(backup);
   // What comes later may change them.
