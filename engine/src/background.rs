@@ -1,10 +1,11 @@
-//! The duties of a host, done by a thread: flushing relaxed commits within a bounded time, purging what has expired, and merging memtables while
-//! nobody writes.
+//! The duties of a host, done by threads: flushing relaxed commits within a bounded time, purging what has expired, and merging memtables beside commits
+//! and while nobody writes.
 //!
 //! The engine itself starts no threads. A native program that wants the bound of [`Durability::Relaxed`](crate::Durability::Relaxed) kept for it
 //! starts a [`Background`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::database::Database;
 /// Expired records that one step removes.
 const PURGE_RECORDS: usize = 1000;
 
-/// A thread that looks after a database until this is dropped.
+/// Two threads that look after a database until this is dropped: one does what is due, the other one merges beside commits.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -31,16 +32,45 @@ const PURGE_RECORDS: usize = 1000;
 #[derive(Debug)]
 pub struct Background {
     stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    merger: Arc<Merger>,
+}
+
+/// The thread that merges, as the one that stops it sees it.
+#[derive(Debug)]
+struct Merger {
+    database: Arc<Database>,
+    is_stopped: AtomicBool,
+}
+
+/// How long the thread that merges sleeps at most.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+impl Merger {
+    fn run(&self) {
+        while !self.is_stopped.load(Ordering::Relaxed) {
+            // What fails is tried again by a commit.
+            if self.database.merge_beside() != Ok(true) {
+                self.database.await_merge(PATIENCE);
+            }
+        }
+    }
 }
 
 impl Background {
-    /// Flushes relaxed commits and purges expired records of `database` every `interval`; after one without a commit it merges memtables. An error of the
+    /// Flushes relaxed commits and purges expired records of `database` every `interval`; memtables are merged beside commits, and after an interval without one. An error of the
     /// first two ends up in the next write, which is refused as [`Error::Poisoned`](crate::Error::Poisoned).
     #[must_use]
     pub fn start(database: Arc<Database>, interval: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
-        let thread = std::thread::spawn(move || {
+        let merger = Arc::new(Merger {
+            database: Arc::clone(&database),
+            is_stopped: AtomicBool::new(false),
+        });
+        let merging = Arc::clone(&merger);
+        database.count_merger(true);
+        let merging = std::thread::spawn(move || merging.run());
+        let tending = std::thread::spawn(move || {
             let mut version = None;
             loop {
                 let waited = stopped.recv_timeout(interval);
@@ -60,7 +90,8 @@ impl Background {
         });
         Self {
             stop: Some(stop),
-            thread: Some(thread),
+            threads: vec![tending, merging],
+            merger,
         }
     }
 }
@@ -76,7 +107,10 @@ fn tend(database: &Database) {
 impl Drop for Background {
     fn drop(&mut self) {
         self.stop = None;
-        if let Some(thread) = self.thread.take() {
+        self.merger.is_stopped.store(true, Ordering::Relaxed);
+        // Wakes it.
+        self.merger.database.count_merger(false);
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use mangrove_engine::storage::MemoryStorage;
+use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options};
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -65,6 +66,25 @@ fn what_is_worth_it_is_merged_in_slices() {
     assert_eq!(database.merge_slice(), Ok(false));
 }
 
+/// Ascending keys all go behind the last leaf.
+#[test]
+fn ascending_records_are_merged_in_slices() {
+    let (database, mut model) = (open(), Model::new());
+    let mut transaction = database.begin().expect("it is open");
+    for number in 0..2000_u64 {
+        let (key, value) = (number.to_be_bytes().to_vec(), vec![1; 90]);
+        transaction.put("c", &key, &value).expect("memory works");
+        model.insert(key, value);
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    let mut slices = 0;
+    while database.merge_slice().expect("memory works") {
+        slices += 1;
+    }
+    assert!(slices > 2000 * 98 / (64 << 10), "{slices} slices");
+    check(&database, &model);
+}
+
 #[test]
 fn what_would_be_written_many_times_over_is_left_alone() {
     let (database, mut model) = (open(), Model::new());
@@ -114,4 +134,74 @@ fn a_background_thread_merges_while_nobody_writes() {
     }
     drop(background);
     check(&database, &model);
+}
+
+/// Merges beside whatever the test does until that is over; gives how often there was something.
+fn merge_until(database: &Database, is_over: &AtomicBool) -> u64 {
+    let mut merged = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        if database.merge_beside().expect("memory works") {
+            merged += 1;
+        } else {
+            database.await_merge(Duration::from_millis(5));
+        }
+    }
+    merged
+}
+
+#[test]
+fn a_thread_merges_beside_commits() {
+    let storage = Arc::new(MemoryStorage::new());
+    let options = Options {
+        cache_bytes: 1 << 20,
+        ..Options::default()
+    };
+    let database = Database::open(Arc::clone(&storage) as Arc<dyn Storage>, options.clone()).expect("memory works");
+    let mut model = Model::new();
+    let is_over = AtomicBool::new(false);
+    let merged = std::thread::scope(|scope| {
+        let merger = scope.spawn(|| merge_until(&database, &is_over));
+        let mut held = Vec::new();
+        for round in 0..400_u64 {
+            let from = round * 131 % 6000;
+            store(&database, &mut model, from..from + 150, round as u8);
+            match round % 50 {
+                7 => database.checkpoint().expect("memory works"),
+                19 => held.push((database.snapshot(), model.clone())),
+                31 => check(&database, &model),
+                43 => {
+                    let mut transaction = database.begin().expect("memory works");
+                    let cleared = transaction.clear("c", KeyRange::all()).expect("memory works");
+                    assert_eq!(cleared, model.len() as u64);
+                    transaction.commit(Durability::Strict).expect("memory works");
+                    model.clear();
+                }
+                _ => {}
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for (snapshot, model) in held {
+            let tree = snapshot.collection("c").expect("it was there");
+            assert_eq!(tree.len(), model.len() as u64);
+            for (key, value) in &model {
+                assert_eq!(tree.get(key).expect("memory works").as_ref(), Some(value));
+            }
+        }
+        merger.join().expect("it merges without a panic")
+    });
+    assert!(merged > 0, "nothing was merged beside commits");
+    check(&database, &model);
+    drop(database);
+    // The log leads from the last checkpoint, a partial one perhaps, to the newest commit.
+    let database = Database::open(storage, options).expect("memory works");
+    check(&database, &model);
+}
+
+/// A background thread ends at once, whatever it waits for.
+#[test]
+fn a_background_thread_that_sleeps_can_be_stopped() {
+    let database = Arc::new(open());
+    for _ in 0..20 {
+        drop(Background::start(Arc::clone(&database), Duration::from_hours(1)));
+    }
 }

@@ -18,7 +18,11 @@ const NAMES: [&str; 2] = ["", "other"];
 #[derive(Clone, Debug)]
 enum Change {
     Set(usize, Key, usize),
+    Put(usize, Key, usize),
     Delete(usize, Key),
+    Discard(usize, Key),
+    /// So many changes without a look in between, of keys that follow from a number.
+    Burst(usize, u32, u32),
     Clear(usize, Bound<Key>, Bound<Key>),
     Drop(usize),
 }
@@ -54,7 +58,10 @@ fn change() -> impl Strategy<Value = Change> {
     let name = 0..NAMES.len();
     let len = prop_oneof![8 => 0_usize..60, 1 => 0_usize..3000];
     prop_oneof![
-        12 => (name.clone(), key(), len).prop_map(|(name, key, len)| Change::Set(name, key, len)),
+        8 => (name.clone(), key(), len.clone()).prop_map(|(name, key, len)| Change::Set(name, key, len)),
+        5 => (name.clone(), key(), len).prop_map(|(name, key, len)| Change::Put(name, key, len)),
+        2 => (name.clone(), key()).prop_map(|(name, key)| Change::Discard(name, key)),
+        1 => (name.clone(), any::<u32>(), 1_u32..400).prop_map(|(name, seed, count)| Change::Burst(name, seed, count)),
         5 => (name.clone(), key()).prop_map(|(name, key)| Change::Delete(name, key)),
         1 => (name.clone(), bound(), bound()).prop_map(|(name, lower, upper)| Change::Clear(name, lower, upper)),
         1 => name.prop_map(Change::Drop),
@@ -110,6 +117,32 @@ fn apply(database: &Database, model: &mut Model, changes: &[Change], end: Option
                     .insert(key.clone(), value);
                 assert_eq!(existed, old.is_some());
             }
+            Change::Put(name, key, len) => {
+                let value = vec![*len as u8; *len];
+                transaction.put(NAMES[*name], key, &value).expect("memory works");
+                let records = next.entry(NAMES[*name].to_owned()).or_default();
+                records.insert(key.clone(), value);
+            }
+            Change::Discard(name, key) => {
+                transaction.discard(NAMES[*name], key).expect("memory works");
+                next.get_mut(NAMES[*name]).map(|records| records.remove(key));
+            }
+            Change::Burst(name, seed, count) => {
+                for number in 0..*count {
+                    let random = (number ^ seed).wrapping_mul(0x9E37_79B1).rotate_left(11);
+                    let key = ((random % 400) as u16).to_be_bytes();
+                    let value = vec![random as u8; (random >> 8) as usize % 40];
+                    let records = next.entry(NAMES[*name].to_owned()).or_default();
+                    // The collection is there after the first one.
+                    if random.is_multiple_of(4) && number > 0 {
+                        transaction.discard(NAMES[*name], &key).expect("memory works");
+                        records.remove(&key[..]);
+                    } else {
+                        transaction.put(NAMES[*name], &key, &value).expect("memory works");
+                        records.insert(key.to_vec(), value);
+                    }
+                }
+            }
             Change::Delete(name, key) => {
                 let existed = transaction.delete(NAMES[*name], key).expect("memory works");
                 let old = next.get_mut(NAMES[*name]).and_then(|records| records.remove(key));
@@ -133,7 +166,9 @@ fn apply(database: &Database, model: &mut Model, changes: &[Change], end: Option
             }
         }
     }
-    for (name, records) in &next {
+    // A commit that nothing was read in takes another way.
+    let is_read = changes.len().is_multiple_of(2);
+    for (name, records) in next.iter().filter(|_| is_read) {
         for key in records.keys().take(3) {
             assert_eq!(
                 transaction.get(name, key).expect("memory works").as_ref(),

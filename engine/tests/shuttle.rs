@@ -455,3 +455,104 @@ fn failures_under_contention() {
         });
     }
 }
+
+/// Fills the memtables with records that a merge takes several slices for.
+fn prefill(world: &World) {
+    let mut transaction = world.database.begin().expect("nothing fails");
+    let count = transaction.get("c", b"count").expect("nothing fails");
+    let count = count.map_or(0, |bytes| number(&bytes)) + 1;
+    for key in 0..24 {
+        let value = count.to_be_bytes().repeat(30);
+        transaction.put("c", &[100, key], &value).expect("nothing fails");
+    }
+    transaction
+        .set("c", b"count", &count.to_be_bytes())
+        .expect("nothing fails");
+    transaction.commit(Durability::Relaxed).expect("nothing fails");
+}
+
+/// Merges what others commit, as the thread of a host does. Tells how often there was something.
+fn merge(world: &World, times: u32) -> u64 {
+    let mut merged = 0;
+    for _ in 0..times {
+        // Freezes, where that is worth it.
+        let _ = world.database.merge_slice();
+        merged += u64::from(world.database.merge_beside() == Ok(true));
+        world.crash(any_policy(), 0);
+    }
+    merged
+}
+
+/// A thread merges while others commit, make checkpoints that need what it has, verify and read.
+#[test]
+fn a_merge_beside_commits() {
+    static FILES: OnceLock<Files> = OnceLock::new();
+    static MERGED: Figure = Figure::new(0);
+    let files = files(64 << 10, 24, &FILES);
+    explore(move || {
+        let world = Arc::new(World::open(files));
+        prefill(&world);
+        let mut threads = Vec::new();
+        for writer in 0..2 {
+            threads.push(spawn(&world, move |world| {
+                for _ in 0..2 {
+                    world.commit(writer, any_durability()).expect("nothing fails");
+                }
+            }));
+        }
+        threads.push(spawn(&world, |world| {
+            MERGED.fetch_add(merge(world, 3), Relaxed);
+        }));
+        threads.push(spawn(&world, |world| read(world, 2)));
+        threads.push(spawn(&world, |world| {
+            if thread_rng().gen_bool(0.5) {
+                let report = world.database.verify().expect("it can be read");
+                assert!(report.is_ok(), "{:?}", report.problems);
+            } else {
+                keep_up(world, 1).expect("nothing fails");
+            }
+        }));
+        join(threads);
+        finish(world, 5);
+    });
+    assert!(MERGED.load(Relaxed) > 0, "no schedule merged beside commits");
+}
+
+/// As above, and one operation of the storage fails.
+#[test]
+fn a_merge_beside_commits_fails() {
+    static FILES: OnceLock<Files> = OnceLock::new();
+    let files = files(64 << 10, 24, &FILES);
+    for kind in [FaultKind::Io, FaultKind::StorageFull] {
+        explore(move || {
+            let world = Arc::new(World::open(files));
+            prefill(&world);
+            let at = world.storage.counters().operations + thread_rng().gen_range(0..40);
+            world.storage.set_fault(Some(Fault {
+                forgets: true,
+                ..Fault::once(at, kind)
+            }));
+            let threads = vec![
+                spawn(&world, |world| {
+                    for _ in 0..3 {
+                        match world.commit(0, any_durability()) {
+                            Ok(_) | Err(Error::Poisoned { .. } | Error::Io { .. } | Error::StorageFull { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                }),
+                spawn(&world, |world| {
+                    merge(world, 3);
+                }),
+                spawn(&world, |world| {
+                    let _ = keep_up(world, 1);
+                }),
+            ];
+            join(threads);
+            check(&world.database.snapshot());
+            for policy in CrashPolicy::ALL {
+                world.crash(policy, 0);
+            }
+        });
+    }
+}

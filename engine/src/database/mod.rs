@@ -218,6 +218,29 @@ impl Database {
         self.shared.writable()?.merge_idle(&self.shared)
     }
 
+    /// Merges beside commits what is frozen, for a thread of the host's own: until a sixteenth of the trees is done, or a commit, a checkpoint or a
+    /// verification needs the merge. Returns whether there may be more; then [`await_merge`](Self::await_merge) waits for the next. [`Background`](crate::Background)
+    /// has such a thread. Without one commits merge themselves.
+    ///
+    /// # Errors
+    /// Storage errors and corruption: nothing is lost, and a later commit tries again.
+    pub fn merge_beside(&self) -> Result<bool> {
+        Writer::merge_beside(&self.shared)
+    }
+
+    /// Waits until there may be something for [`merge_beside`](Self::merge_beside), not longer than `timeout`.
+    pub fn await_merge(&self, timeout: Duration) {
+        self.shared.lending.await_work(timeout);
+    }
+
+    /// Tells commits that a thread calls [`merge_beside`](Self::merge_beside), or that it no longer does, so that they leave the merging to it while it
+    /// keeps up.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn count_merger(&self, is_there: bool) {
+        self.shared.lending.count_merger(is_there);
+        self.shared.lending.announce();
+    }
+
     /// Writes everything committed so far to the data file, so that the log is not needed to recover it.
     ///
     /// # Errors

@@ -85,7 +85,7 @@ impl LayoutScan {
             });
         };
         add(0, first, ExtentKind::Superblock);
-        for extent in writer.space.free.iter() {
+        for extent in writer.space.free.extents() {
             add(extent.start, extent.units, ExtentKind::Free);
         }
         for extent in writer.space.kept() {

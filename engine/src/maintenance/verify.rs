@@ -53,7 +53,9 @@ pub(super) fn verify(
     shared: &Shared,
     progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
 ) -> Option<VerifyReport> {
-    let writer = shared.lock_writer();
+    let mut writer = shared.lock_writer();
+    // What fails here has ended writing, and is reported there.
+    let _ = writer.recall(shared);
     let newest: Arc<Version> = shared.newest();
     let mut report = VerifyReport::default();
     let mut extents = bookkeeping(shared, &writer, &mut report);
@@ -198,7 +200,9 @@ pub(super) fn check_stale(shared: &Shared, report: &VerifyReport) -> Result<()> 
 
 /// Checks how the file is used now. That of the blocks themselves is not checked again.
 fn check_file(shared: &Shared, report: &mut VerifyReport) {
-    let writer = shared.lock_writer();
+    let mut writer = shared.lock_writer();
+    // What fails here has ended writing, and is reported there.
+    let _ = writer.recall(shared);
     let mut found = VerifyReport::default();
     let mut extents = bookkeeping(shared, &writer, &mut found);
     report.blocks += found.blocks;
@@ -217,7 +221,7 @@ fn check_file(shared: &Shared, report: &mut VerifyReport) {
 
 /// Extents of what no collection reaches: kept, free, and what says so. Checks the catalog.
 fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> Vec<Extent> {
-    let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.iter()).collect();
+    let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.extents()).collect();
     extents.extend(writer.merging.iter().flat_map(Merging::taken));
     if let Some(root) = &writer.superblock.catalog {
         let walk = Walk::new(Visit::All, root, 0).run(&shared.pager, None);

@@ -43,6 +43,15 @@ pub(super) struct Cells {
 }
 
 impl Cells {
+    pub(super) fn with_capacity(cells: usize, bytes: usize) -> Self {
+        Self {
+            heads: Vec::with_capacity(cells),
+            slots: Vec::with_capacity(cells),
+            bytes: Vec::with_capacity(bytes),
+            ..Self::default()
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }
@@ -213,7 +222,7 @@ fn capacity(len: usize) -> usize {
 }
 
 /// Eight bytes after the first `skip`, padded with zeros: a key with a smaller head is smaller.
-fn head(key: &[u8], skip: usize) -> u64 {
+pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
     match rest.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),

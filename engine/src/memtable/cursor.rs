@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::node::Node;
-use super::{Cut, Entry, Memtable};
+use super::{Cut, Entry, Memtable, Nodes};
 use crate::range::{Direction, KeyRange};
 
 /// Stands on one entry after the other of a range, as they were when it was made. A step takes constant time on average.
 pub(crate) struct MemtableCursor {
-    memtable: Memtable,
+    nodes: Nodes,
     direction: Direction,
     /// Positions of the range.
     first: usize,
@@ -21,11 +21,26 @@ pub(crate) struct MemtableCursor {
 }
 
 impl MemtableCursor {
+    /// Stands on all entries of these nodes, one after the other.
+    pub(super) fn over(nodes: Nodes) -> Self {
+        let mut cursor = Self {
+            direction: Direction::Forward,
+            first: 0,
+            end: nodes.len,
+            from: 0,
+            to: nodes.len,
+            leaf: None,
+            nodes,
+        };
+        cursor.enter();
+        cursor
+    }
+
     pub(crate) fn new(memtable: &Memtable, range: &KeyRange<'_>, direction: Direction) -> Self {
         let lower = Cut::new(range.lower, Direction::Forward);
         let upper = Cut::new(range.upper, Direction::Reverse);
         let mut cursor = Self {
-            memtable: memtable.clone(),
+            nodes: memtable.nodes().clone(),
             direction,
             first: 0,
             end: memtable.len(),
@@ -53,7 +68,7 @@ impl MemtableCursor {
     fn go_to(&mut self, cut: Option<Cut<'_>>) {
         (self.from, self.to) = (self.first, self.end);
         self.leaf = None;
-        let (Some(root), Some(cut)) = (&self.memtable.root, cut) else {
+        let (Some(root), Some(cut)) = (&self.nodes.root, cut) else {
             return self.enter();
         };
         let (position, leaf, index) = Node::locate(root, cut);
@@ -79,7 +94,7 @@ impl MemtableCursor {
             Direction::Forward => self.from,
             Direction::Reverse => self.to.wrapping_sub(1),
         };
-        let root = self.memtable.root.as_ref().filter(|_| self.from < self.to);
+        let root = self.nodes.root.as_ref().filter(|_| self.from < self.to);
         self.leaf = root.map(|root| {
             let (leaf, index) = Node::leaf_at(root, next);
             (Arc::clone(leaf), index)

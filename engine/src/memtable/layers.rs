@@ -18,14 +18,12 @@ pub(crate) struct Layers {
     pub frozen: Memtable,
 }
 
-/// Entries above others, as one memtable. What an entry knows is about the layer below it, which the other one's entry of its key stood on as well.
+/// Entries above others, as one memtable.
 fn combine(below: &mut Memtable, above: Memtable) {
     if below.is_empty() {
         *below = above;
-        return;
-    }
-    for entry in above.entries() {
-        below.put(entry.key, entry.payload, entry.below.get());
+    } else {
+        below.merge(&above);
     }
 }
 

@@ -9,153 +9,154 @@
 //! which, and whoever asks for a count looks the open ones up, each once; the nodes of the map remember their sums.
 
 use std::ops::Bound;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::Result;
-use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
 
+mod build;
 mod cells;
+mod changes;
 mod cursor;
+mod entry;
 mod layered_cursor;
 mod layers;
 mod node;
+mod nodes;
+mod run;
 
+pub(crate) use changes::MergedChanges;
 pub(crate) use cursor::MemtableCursor;
+pub(crate) use entry::{Below, Entry};
 pub(crate) use layered_cursor::LayeredCursor;
 pub(crate) use layers::{Found, Layers, Records};
 
+use entry::{Cut, Former, is_out_of_line};
 use node::Node;
+use nodes::Nodes;
+use run::{Run, Runs};
 
-/// Whether the layers below an entry have a record of its key. That does not change while the entry is there, as only what lies above is written.
-#[derive(Debug)]
-pub(crate) struct Below(AtomicU8);
-
-const UNKNOWN: u8 = 0;
-const ABSENT: u8 = 1;
-const PRESENT: u8 = 2;
-
-impl Below {
-    /// Nobody has looked.
-    pub(crate) fn unknown() -> Self {
-        Self(AtomicU8::new(UNKNOWN))
-    }
-
-    pub(crate) fn known(is_present: bool) -> Self {
-        Self(AtomicU8::new(if is_present { PRESENT } else { ABSENT }))
-    }
-
-    fn set(&self, is_present: bool) {
-        self.0
-            .store(if is_present { PRESENT } else { ABSENT }, Ordering::Relaxed);
-    }
-
-    pub(crate) fn get(&self) -> Option<bool> {
-        match self.0.load(Ordering::Relaxed) {
-            UNKNOWN => None,
-            known => Some(known == PRESENT),
-        }
-    }
-
-    /// What is known, or what `look` says.
-    pub(crate) fn resolve(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
-        if let Some(known) = self.get() {
-            return Ok(known);
-        }
-        let found = look()?;
-        self.set(found);
-        Ok(found)
-    }
-}
-
-impl Clone for Below {
-    fn clone(&self) -> Self {
-        Self(AtomicU8::new(self.0.load(Ordering::Relaxed)))
-    }
-}
-
-/// A place between two neighbouring keys: right before or right after `key`, whether there is such an entry or not.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut<'k> {
-    pub key: &'k [u8],
-    pub after: bool,
-}
-
-impl<'k> Cut<'k> {
-    /// Where a range with this bound begins, seen in `direction`; `None` if it has no bound there.
-    fn new(bound: Bound<&'k [u8]>, direction: Direction) -> Option<Self> {
-        let reverse = direction == Direction::Reverse;
-        match bound {
-            Bound::Included(key) => Some(Self { key, after: reverse }),
-            Bound::Excluded(key) => Some(Self { key, after: !reverse }),
-            Bound::Unbounded => None,
-        }
-    }
-}
-
-/// What became of a record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'m> {
-    pub key: &'m [u8],
-    /// Payload of the leaf's cell; `None`: the record was removed.
-    pub payload: Option<&'m [u8]>,
-    pub below: &'m Below,
-}
-
-impl<'m> Entry<'m> {
-    /// The payload, if the record's value is out of line.
-    pub(crate) fn reference(&self) -> Option<&'m [u8]> {
-        self.payload.filter(|payload| is_out_of_line(payload))
-    }
-}
-
-fn is_out_of_line(payload: &[u8]) -> bool {
-    matches!(LeafCell::decode(payload).place, ValuePlace::OutOfLine(_))
-}
-
-/// An entry that was replaced.
-#[derive(Debug)]
-pub(crate) struct Former {
-    /// Its payload, if the record's value was out of line.
-    pub reference: Option<Vec<u8>>,
-}
-
-impl Former {
-    fn of(entry: Entry<'_>) -> Self {
-        Self {
-            reference: entry.reference().map(<[u8]>::to_vec),
-        }
-    }
-}
+/// In WebAssembly memtables are small enough for the processor's caches, and the module has to be small.
+const IS_SORTING: bool = !cfg!(target_family = "wasm");
+/// So many changes without a look in between go straight into the nodes; those that follow wait to be sorted.
+const MIN_STREAK: u8 = 64;
 
 /// Entries in the order of their keys. A clone takes constant time; a change copies the nodes on its way that are shared with a clone.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(crate) struct Memtable {
-    root: Option<Arc<Node>>,
-    len: usize,
-    bytes: usize,
+    nodes: Nodes,
     /// Some entry refers, or referred, to a value out of line.
     has_references: bool,
+    /// How many changes were made without a look in between, as far as that counts.
+    streak: u8,
+    unsorted: Option<Box<Unsorted>>,
+}
+
+/// Changes behind those that the nodes have.
+#[derive(Default)]
+struct Unsorted {
+    /// Until somebody reads.
+    runs: Mutex<Runs>,
+    /// Number of the changes, and their memory.
+    changes: usize,
+    bytes: usize,
+    /// The nodes with these changes, once somebody has read.
+    merged: OnceLock<Nodes>,
+}
+
+impl Clone for Memtable {
+    fn clone(&self) -> Self {
+        Self {
+            nodes: self.nodes().clone(),
+            has_references: self.has_references,
+            streak: 0,
+            unsorted: None,
+        }
+    }
 }
 
 impl Memtable {
+    fn unsorted(&self) -> Option<&Unsorted> {
+        self.unsorted.as_deref().filter(|_| IS_SORTING)
+    }
+
+    fn take_unsorted(&mut self) -> Option<Box<Unsorted>> {
+        if IS_SORTING { self.unsorted.take() } else { None }
+    }
+
+    /// The nodes with all changes.
+    fn nodes(&self) -> &Nodes {
+        let Some(unsorted) = self.unsorted() else {
+            return &self.nodes;
+        };
+        unsorted.merged.get_or_init(|| {
+            let mut runs = unsorted.runs.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut nodes = self.nodes.clone();
+            nodes.merge_runs(runs.take());
+            nodes
+        })
+    }
+
+    /// Brings all changes into the nodes.
+    pub(crate) fn sort(&mut self) {
+        let Some(unsorted) = self.take_unsorted() else {
+            return;
+        };
+        self.streak = 0;
+        let Unsorted { runs, merged, .. } = *unsorted;
+        match merged.into_inner() {
+            Some(nodes) => self.nodes = nodes,
+            None => self
+                .nodes
+                .merge_runs(runs.into_inner().unwrap_or_else(PoisonError::into_inner).take()),
+        }
+    }
+
+    /// Takes the nodes with all changes, if somebody had them made.
+    fn adopt_merged(&mut self) {
+        if self.unsorted().is_some_and(|unsorted| unsorted.merged.get().is_some()) {
+            self.sort();
+        }
+    }
+
+    /// The changes that the nodes do not have, the oldest run first. The nodes are left alone.
+    fn into_runs(mut self) -> Vec<Run> {
+        let Some(unsorted) = self.take_unsorted() else {
+            return Vec::new();
+        };
+        unsorted
+            .runs
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.len == 0
+        self.nodes.len == 0 && self.unsorted().is_none()
     }
 
     /// Number of entries.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.nodes().len
+    }
+
+    /// Number of entries, or a few more where changes were not sorted yet.
+    pub(crate) fn most_entries(&self) -> usize {
+        self.nodes.len + self.unsorted().map_or(0, |unsorted| unsorted.changes)
     }
 
     /// Memory that the entries take.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.nodes.bytes + self.unsorted().map_or(0, |unsorted| unsorted.bytes)
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
-        self.root.as_ref()?.get(key)
+        self.nodes().root.as_ref()?.get(key)
+    }
+
+    /// Whether some entry may refer to a value out of line.
+    pub(crate) fn has_references(&self) -> bool {
+        self.has_references
     }
 
     /// As [`Entry::reference`] of a key's entry. No search where no entry refers to anything.
@@ -168,21 +169,7 @@ impl Memtable {
 
     /// The entries in the order of their keys.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        let mut passed = 0;
-        let mut place: Option<(&Node, usize)> = None;
-        std::iter::from_fn(move || {
-            let (leaf, index) = match place {
-                Some((leaf, index)) if index < leaf.len() => (leaf, index),
-                _ if passed == self.len => return None,
-                _ => {
-                    let (leaf, index) = Node::leaf_at(self.root.as_ref()?, passed);
-                    (&**leaf, index)
-                }
-            };
-            place = Some((leaf, index + 1));
-            passed += 1;
-            leaf.entry(index)
-        })
+        self.nodes().entries()
     }
 
     /// Stands on one entry after the other, beside the memtable.
@@ -192,12 +179,14 @@ impl Memtable {
 
     /// How many entries are before the cut.
     fn position(&self, cut: Cut<'_>) -> usize {
-        self.root.as_ref().map_or(0, |root| Node::locate(root, cut).0)
+        let root = self.nodes().root.as_ref();
+        root.map_or(0, |root| Node::locate(root, cut).0)
     }
 
     /// The entry that has `position` smaller ones.
     pub(crate) fn at(&self, position: usize) -> Option<Entry<'_>> {
-        let root = self.root.as_ref().filter(|_| position < self.len)?;
+        let nodes = self.nodes();
+        let root = nodes.root.as_ref().filter(|_| position < nodes.len)?;
         let (leaf, index) = Node::leaf_at(root, position);
         leaf.entry(index)
     }
@@ -208,35 +197,62 @@ impl Memtable {
         let cut = Cut::new(bound, direction);
         match direction {
             Direction::Forward => self.at(cut.map_or(0, |cut| self.position(cut))),
-            Direction::Reverse => self.at(cut.map_or(self.len, |cut| self.position(cut)).checked_sub(1)?),
+            Direction::Reverse => self.at(cut.map_or(self.len(), |cut| self.position(cut)).checked_sub(1)?),
         }
     }
 
     /// Stores a record, or, without a payload, removes it; gives the entry that was there. `below` is what the caller knows of the layers below; where there
     /// was an entry, its own word stands.
     pub(crate) fn put(&mut self, key: &[u8], payload: Option<&[u8]>, below: Option<bool>) -> Option<Former> {
-        self.has_references |= payload.is_some_and(is_out_of_line);
-        let root = self.root.get_or_insert_with(|| {
-            let leaf = Node::default();
-            self.bytes = leaf.memory_bytes();
-            Arc::new(leaf)
-        });
-        let changed = Arc::make_mut(root).put(key, payload, below);
-        if let Some((separator, right)) = changed.split {
-            *root = Arc::new(Node::root(Arc::clone(root), &separator, right));
+        self.sort();
+        if below.is_some() {
+            self.streak = 0;
         }
-        self.len += usize::from(changed.former.is_none());
-        self.bytes = self.bytes.saturating_add_signed(changed.grown);
-        changed.former
+        self.has_references |= payload.is_some_and(is_out_of_line);
+        self.nodes.put(key, payload, below)
+    }
+
+    /// As [`put`](Self::put), without looking whether there is an entry, where no entry refers to a value out of line. `false`: nothing was done, because one
+    /// might, or because so few changes were made without a look in between that sorting them would not pay.
+    pub(crate) fn append(&mut self, key: &[u8], payload: Option<&[u8]>) -> bool {
+        if !IS_SORTING || self.has_references || payload.is_some_and(is_out_of_line) {
+            return false;
+        }
+        if self.streak < MIN_STREAK {
+            self.streak += 1;
+            return false;
+        }
+        self.adopt_merged();
+        if self.streak < MIN_STREAK {
+            return false;
+        }
+        let unsorted = self.unsorted.get_or_insert_default();
+        let runs = unsorted.runs.get_mut().unwrap_or_else(PoisonError::into_inner);
+        unsorted.bytes += runs.push(key, payload);
+        unsorted.changes += 1;
+        true
+    }
+
+    /// Stores what a newer memtable has. What an entry knows is about the layer below it, which the other one's entry of its key stood on as well.
+    pub(crate) fn merge(&mut self, above: &Self) {
+        self.sort();
+        self.has_references |= above.has_references;
+        let entries = above.entries();
+        self.nodes.merge(
+            above.len(),
+            entries.map(|entry| (entry.key, entry.payload, entry.below.get())),
+        );
     }
 
     /// Removes the first `count` entries.
     pub(crate) fn drop_first(&mut self, count: usize) {
-        match &mut self.root {
-            Some(root) if count < self.len => {
-                self.bytes = self.bytes.saturating_sub(Arc::make_mut(root).drop_first(count));
-                self.len -= count;
-                self.shorten();
+        self.sort();
+        let nodes = &mut self.nodes;
+        match &mut nodes.root {
+            Some(root) if count < nodes.len => {
+                nodes.bytes = nodes.bytes.saturating_sub(Arc::make_mut(root).drop_first(count));
+                nodes.len -= count;
+                nodes.shorten();
             }
             _ => *self = Self::default(),
         }
@@ -247,20 +263,12 @@ impl Memtable {
         if self.get(key).is_none() {
             return;
         }
-        if let Some(shrunk) = self.root.as_mut().and_then(|root| Arc::make_mut(root).remove(key)) {
-            self.bytes = self.bytes.saturating_sub(shrunk);
-            self.len -= 1;
-            self.shorten();
-        }
-    }
-
-    /// Takes away roots with one child.
-    fn shorten(&mut self) {
-        if self.len == 0 {
-            *self = Self::default();
-        }
-        while let Some(only) = self.root.as_ref().and_then(|root| root.only_child()) {
-            self.root = Some(Arc::clone(only));
+        self.sort();
+        let nodes = &mut self.nodes;
+        if let Some(shrunk) = nodes.root.as_mut().and_then(|root| Arc::make_mut(root).remove(key)) {
+            nodes.bytes = nodes.bytes.saturating_sub(shrunk);
+            nodes.len -= 1;
+            nodes.shorten();
         }
     }
 
@@ -270,7 +278,7 @@ impl Memtable {
             let is_below = entry.below.resolve(|| look(entry.key))?;
             Ok(i64::from(entry.payload.is_some()) - i64::from(is_below))
         };
-        let Some(root) = &self.root else { return Ok(0) };
+        let Some(root) = &self.nodes().root else { return Ok(0) };
         match cut {
             None => root.delta(&mut weigh),
             Some(cut) => root.delta_before(cut, &mut weigh),
@@ -281,8 +289,8 @@ impl Memtable {
 impl std::fmt::Debug for Memtable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Memtable")
-            .field("entries", &self.len)
-            .field("bytes", &self.bytes)
+            .field("entries", &self.nodes.len)
+            .field("bytes", &self.bytes())
             .finish_non_exhaustive()
     }
 }

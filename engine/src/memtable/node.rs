@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::node::common_prefix;
 
 /// A leaf with more bytes is split, if it has two entries.
-const LEAF_BYTES: usize = 8 << 10;
+pub(super) const LEAF_BYTES: usize = 8 << 10;
 
 const UNKNOWN: i64 = i64::MIN;
 
@@ -50,6 +50,22 @@ pub(super) struct Changed {
 }
 
 impl Node {
+    pub(super) fn leaf(cells: Cells) -> Self {
+        Self {
+            cells,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn inner(cells: Cells, children: Vec<Self>) -> Self {
+        Self {
+            cells,
+            counts: children.iter().map(Self::count).collect(),
+            children: children.into_iter().map(Arc::new).collect(),
+            delta: Delta::default(),
+        }
+    }
+
     /// A root above the two halves of the former one.
     pub(super) fn root(left: Arc<Self>, separator: &[u8], right: Self) -> Self {
         let mut cells = Cells::default();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::block::{BlockFile, Compression};
 use crate::node::{Child, LeafCell, Limits, ValuePlace};
-use crate::pages::{Draft, FreeExtents, Pager};
+use crate::pages::{Draft, FreeSpace, Pager};
 use crate::range::{Direction, KeyRange};
 use crate::storage::{MemoryStorage, Storage};
 use crate::tree::Editor;
@@ -62,7 +62,7 @@ fn tree(pager: &Pager, draft: &mut Draft, records: &Model) -> Option<Child> {
     let mut editor = Editor {
         pager,
         draft,
-        free: &mut FreeExtents::new(16),
+        free: &FreeSpace::new(16),
         root: &mut root,
         owner: OWNER,
         generation: 1,
@@ -288,7 +288,7 @@ proptest! {
         copies.push((memtable, model));
         for (memtable, model) in copies {
             prop_assert_eq!(memtable.len(), model.len());
-            prop_assert_eq!(memtable.bytes(), memtable.root.as_ref().map_or(0, |root| root.memory_bytes()));
+            prop_assert_eq!(memtable.bytes(), memtable.nodes().root.as_ref().map_or(0, |root| root.memory_bytes()));
             let entries: Vec<_> = memtable.entries().map(|entry| (entry.key.to_vec(), entry.payload.map(<[u8]>::to_vec))).collect();
             let expected: Vec<_> = model.iter().map(|(key, payload)| (key.clone(), payload.clone())).collect();
             prop_assert_eq!(&entries, &expected);
@@ -303,4 +303,104 @@ proptest! {
             }
         }
     }
+
+    /// Changes that are made without looking end up as if they had been put one by one, whatever comes between them.
+    #[test]
+    fn appended_changes_are_put_in_order(steps in prop::collection::vec((0_u8..9, 1_u32..300, any::<u32>(), 1_u32..4000), 0..24), is_long in any::<bool>()) {
+        type Known = (Option<Vec<u8>>, Option<bool>);
+        let mut memtable = Memtable::default();
+        let mut model: BTreeMap<Vec<u8>, Known> = BTreeMap::new();
+        let mut copies = Vec::new();
+        for (kind, count, seed, keys) in steps {
+            let key = |number: u32| {
+                let prefix = if is_long { "a common prefix:" } else { "" };
+                format!("{prefix}{}", number % keys).into_bytes()
+            };
+            match kind {
+                0 => prop_assert_eq!(memtable.get(&key(seed)).map(|entry| entry.payload.map(<[u8]>::to_vec)), model.get(&key(seed)).map(|known| known.0.clone())),
+                1 => copies.push((memtable.clone(), model.clone())),
+                2 => {
+                    memtable.remove(&key(seed));
+                    model.remove(&key(seed));
+                }
+                3 => {
+                    let count = model.len() / 3;
+                    memtable.drop_first(count);
+                    model = model.into_iter().skip(count).collect();
+                }
+                _ => {
+                    for number in 0..count {
+                        let random = (number ^ seed).wrapping_mul(0x9E37_79B1).rotate_left(13);
+                        let key = key(if kind == 4 { number } else { random });
+                        let payload = (random % 5 > 0).then(|| payload(random as u8));
+                        let below = (kind == 5).then_some(random.is_multiple_of(2));
+                        let has_appended = below.is_none() && memtable.append(&key, payload.as_deref());
+                        if !has_appended {
+                            memtable.put(&key, payload.as_deref(), below);
+                        }
+                        let known = model.entry(key).or_insert((None, below));
+                        known.0 = payload;
+                    }
+                }
+            }
+            prop_assert_eq!(memtable.is_empty(), model.is_empty());
+        }
+        memtable.sort();
+        copies.push((memtable, model));
+        for (memtable, model) in copies {
+            prop_assert_eq!(memtable.len(), model.len());
+            prop_assert_eq!(memtable.bytes(), memtable.nodes().root.as_ref().map_or(0, |root| root.memory_bytes()));
+            let entries: Vec<_> = memtable.entries().map(|entry| (entry.key.to_vec(), (entry.payload.map(<[u8]>::to_vec), entry.below.get()))).collect();
+            prop_assert_eq!(&entries, &model.into_iter().collect::<Vec<_>>());
+            for (position, (key, (payload, _))) in entries.iter().enumerate().step_by(11) {
+                prop_assert_eq!(memtable.get(key).unwrap().payload, payload.as_deref());
+                prop_assert_eq!(memtable.at(position).unwrap().key, key.as_slice());
+            }
+        }
+    }
+
+    /// The changes of several layers are those of one that has them all.
+    #[test]
+    fn layers_merge_into_one_list_of_changes(layers in prop::collection::vec(prop::collection::vec((0_u32..400, 0_u8..6), 0..500), 1..4), is_read in any::<bool>()) {
+        type Known = (Option<Vec<u8>>, Option<bool>);
+        let mut model: BTreeMap<Vec<u8>, Known> = BTreeMap::new();
+        let mut memtables = Vec::new();
+        for changes in layers {
+            let mut memtable = Memtable::default();
+            for (number, kind) in changes {
+                let key = number.wrapping_mul(0x9E37_79B1).to_be_bytes();
+                let payload = (kind > 1).then(|| payload(number as u8));
+                // Only entries of the oldest layer, right above the tree, know what the tree has.
+                let below = (kind == 5 && memtables.is_empty()).then_some(number.is_multiple_of(2));
+                if below.is_some() || !memtable.append(&key, payload.as_deref()) {
+                    memtable.put(&key, payload.as_deref(), below);
+                }
+                model.entry(key.to_vec()).or_insert((None, below)).0 = payload;
+            }
+            if is_read {
+                memtable.len();
+            }
+            memtables.push(memtable);
+        }
+        let most: usize = memtables.iter().map(Memtable::most_entries).sum();
+        prop_assert!(most >= model.len());
+        let mut changes = MergedChanges::new(memtables);
+        let mut found = Vec::new();
+        while let Some(change) = changes.peek() {
+            found.push((change.key.to_vec(), (change.payload.map(<[u8]>::to_vec), change.is_known)));
+            changes.step();
+        }
+        prop_assert_eq!(found, model.into_iter().collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn many_changes_without_a_look_wait_to_be_sorted() {
+    let mut memtable = Memtable::default();
+    let changes = (0..10_000_u32).map(|number| number.wrapping_mul(0x9E37_79B1).to_be_bytes());
+    let put = changes.filter(|key| !memtable.append(key, Some(&payload(1))));
+    let put: Vec<_> = put.collect();
+    assert_eq!(put.len(), usize::from(MIN_STREAK));
+    assert!(memtable.get(&put[0]).is_none() && memtable.len() == 10_000 - put.len());
+    assert!(!memtable.append(&put[0], Some(&payload(1))), "it was read");
 }

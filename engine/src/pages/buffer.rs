@@ -1,6 +1,6 @@
 //! Blocks on their way to fresh extents: those that lie side by side are written together.
 
-use super::{Extent, FreeExtents};
+use super::{Extent, FreeSpace};
 use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression};
 use crate::error::Result;
 
@@ -30,7 +30,7 @@ impl BlockBuffer {
     pub(crate) fn put(
         &mut self,
         blocks: &BlockFile,
-        free: &mut FreeExtents,
+        free: &FreeSpace,
         allocated: impl FnOnce(Extent),
         compression: Compression,
         info: BlockInfo,
@@ -50,7 +50,7 @@ impl BlockBuffer {
     fn place(
         &mut self,
         blocks: &BlockFile,
-        free: &mut FreeExtents,
+        free: &FreeSpace,
         allocated: impl FnOnce(Extent),
         start: usize,
         units: u64,
@@ -99,7 +99,7 @@ mod tests {
         let file = storage.open("data", true).expect("the storage works");
         file.write_at(0, &[0xAA; 16 << 10]).expect("the storage works");
         let blocks = BlockFile::new(Arc::clone(&file), 9);
-        let mut free = FreeExtents::new(32);
+        let free = FreeSpace::new(32);
         for start in [20, 25] {
             free.free(Extent { start, units: 1 }).expect("it is in use");
         }
@@ -110,9 +110,9 @@ mod tests {
             generation: 1,
         };
         let mut buffer = BlockBuffer::new(1 << 20);
-        let mut put = |buffer: &mut BlockBuffer| {
+        let put = |buffer: &mut BlockBuffer| {
             let none = Compression::None;
-            buffer.put(&blocks, &mut free, |_| (), none, info, &[&[1; 100]])
+            buffer.put(&blocks, &free, |_| (), none, info, &[&[1; 100]])
         };
         put(&mut buffer).expect("it stays pending");
         storage.set_fault(Some(Fault::once(storage.counters().operations, FaultKind::StorageFull)));

@@ -6,7 +6,7 @@
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::{Access, Expected, Pager};
-use super::{Extent, FreeExtents, Quarantine, Superblock, free_map};
+use super::{Extent, FreeSpace, Quarantine, Superblock, free_map};
 use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind};
 use crate::error::{Error, Result};
 use crate::log::GroupFlush;
@@ -35,7 +35,7 @@ impl From<Error> for Failure {
 /// Where a checkpoint writes its free map.
 pub(crate) struct FreeMapWriter<'a> {
     pub pager: &'a Pager,
-    pub free: &'a mut FreeExtents,
+    pub free: &'a FreeSpace,
     pub generation: u64,
     /// What was taken for it.
     pub allocated: &'a mut Vec<Extent>,
@@ -55,10 +55,10 @@ impl FreeMapWriter<'_> {
             return Ok(None);
         }
         let leaving = sorted(leaving.to_vec());
-        let encode = |free: &FreeExtents| {
+        let encode = |free: &FreeSpace| {
             let groups = quarantine.iter().flat_map(|group| &group.extents);
             let unreached = groups.chain(coming).copied();
-            free_map::encode(&sorted(free.iter().chain(unreached).collect()), &leaving)
+            free_map::encode(&sorted(free.extents().into_iter().chain(unreached).collect()), &leaving)
         };
         // The block's own extent is taken before the final list is made, so that the list does not change under it.
         let most = encode(self.free).len() + free_map::MAX_GROWTH;

@@ -7,6 +7,7 @@ mod copies;
 mod draft;
 mod extents;
 pub(crate) mod free_map;
+mod free_space;
 mod space;
 mod superblock;
 
@@ -18,5 +19,6 @@ pub(crate) use checkpoint::{
 pub(crate) use copies::{Copies, read_copies};
 pub(crate) use draft::Draft;
 pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
+pub(crate) use free_space::FreeSpace;
 pub(crate) use space::{Age, Quarantine, Space};
 pub(crate) use superblock::{AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Found, SLOT_BYTES, Superblock, is_ours, read_all};

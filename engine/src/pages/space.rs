@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Extent, FreeExtents, Pager, Superblock, free_map};
+use super::{Extent, FreeSpace, Pager, Superblock, free_map};
 use crate::block::{self, Kind};
 use crate::error::{Error, Result};
 
@@ -27,7 +27,7 @@ pub(crate) struct Quarantine {
 /// Free space of the data file, as the writer sees it.
 #[derive(Debug)]
 pub(crate) struct Space {
-    pub free: FreeExtents,
+    pub free: FreeSpace,
     pub quarantine: VecDeque<Quarantine>,
     /// Made unreachable since the last checkpoint, which still reaches them, or since the version that the next one writes was frozen.
     retired: Vec<Extent>,
@@ -50,7 +50,7 @@ impl Space {
     /// Space of a database that has just been opened: no snapshot reaches back beyond the last checkpoint.
     pub(crate) fn load(pager: &Pager, superblock: &Superblock) -> Result<Self> {
         let mut space = Self {
-            free: FreeExtents::new(superblock.file_units),
+            free: FreeSpace::new(superblock.file_units),
             quarantine: VecDeque::new(),
             retired: Vec::new(),
             frozen: None,

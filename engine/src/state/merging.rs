@@ -5,6 +5,7 @@
 //! bytes that the last one is merged well before the active memtables are full again. Then a checkpoint makes the frozen version durable, and every version
 //! since gets the new trees in place of the old ones and the frozen memtables.
 
+use super::lending::{Loan, Returned};
 use super::writer::Checkpoint;
 use super::{Shared, Version, Writer};
 use crate::block::PageId;
@@ -12,16 +13,20 @@ use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::node::LeafCell;
-use crate::pages::{Draft, Extent, FreeExtents, Superblock};
+use crate::pages::{Draft, Extent, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
 
+/// In WebAssembly nobody but the writer merges.
+const HAS_THREADS: bool = !cfg!(target_family = "wasm");
 /// The part of the cache that the active memtables may take; the frozen ones take as much.
 const SHARE: usize = 4;
 /// Fills and parts are in thousandths.
 const FULL: usize = 1000;
 /// How full the active memtables are when the frozen ones are merged.
 const MERGED_AT: usize = 750;
+/// How full they are when commits begin to help a thread that merges.
+const HELPED_AT: usize = 250;
 /// Bytes of nodes that are read before the progress is looked at, or in a slice in idle time.
 const SLICE_BYTES: usize = 64 << 10;
 /// In idle time so much is merged at least, or a sixteenth of what the active memtables may take, and only if that writes at most so many times as much.
@@ -57,12 +62,7 @@ impl Changes for MemtableChanges {
         if self.is_over {
             return None;
         }
-        let entry = self.cursor.entry()?;
-        Some(Change {
-            key: entry.key,
-            payload: entry.payload,
-            is_known: entry.below.get(),
-        })
+        self.cursor.entry().map(Change::from)
     }
 
     fn step(&mut self) {
@@ -92,12 +92,20 @@ pub(crate) struct Merging {
     merged: usize,
     /// Where the log goes on behind it.
     log: Position,
+    frozen: Frozen,
+    /// It failed; nobody tries again before it has to be done.
+    is_stalled: bool,
+    /// Where a thread of its own stopped, for the checkpoint that comes then.
+    paused: Option<Pause>,
+}
+
+/// What the writer has to know of the frozen version, whoever has its merge.
+#[derive(Clone, Copy)]
+pub(crate) struct Frozen {
     /// How full the log's half was behind it.
     log_fill: usize,
     /// The log lacks some of its commits.
     unlogged: bool,
-    /// It failed; nobody tries again before it has to be done.
-    is_stalled: bool,
 }
 
 /// How far a merge goes on.
@@ -110,6 +118,7 @@ enum Goal {
 }
 
 /// Why a merge paused.
+#[derive(Clone, Copy)]
 enum Pause {
     /// It is as far as was asked for.
     Slice,
@@ -120,8 +129,14 @@ enum Pause {
 }
 
 impl Merging {
+    /// Thousandths of the entries that are merged.
+    fn part(&self) -> usize {
+        let passed = self.run.as_ref().map_or(0, |(_, changes)| changes.passed);
+        (self.merged + passed) * FULL / self.entries.max(1)
+    }
+
     /// Goes on until the goal is reached, or a round is over.
-    fn advance(&mut self, shared: &Shared, free: &mut FreeExtents, generation: u64, goal: Goal) -> Result<Pause> {
+    fn advance(&mut self, shared: &Shared, free: &FreeSpace, generation: u64, goal: Goal) -> Result<Pause> {
         let entries = match goal {
             Goal::Part(part) if part < FULL => self.entries * part / FULL,
             _ => usize::MAX,
@@ -197,6 +212,7 @@ impl Merging {
     fn reset(&mut self) -> Vec<Extent> {
         self.working = self.target.clone();
         self.run = None;
+        self.paused = None;
         self.next = 0;
         self.written = 0;
         self.is_stalled = true;
@@ -227,7 +243,7 @@ impl Writer {
         let share = shared.config.cache_bytes / SHARE;
         let active = shared.newest().active_bytes() as u64 * FULL as u64 / share as u64;
         let log = self.log.as_ref().map_or(0, |log| {
-            let start = self.merging.as_ref().map_or(0, |merging| merging.log_fill);
+            let start = self.frozen().map_or(0, |frozen| frozen.log_fill);
             if log.fill() >= FULL {
                 return FULL;
             }
@@ -238,17 +254,34 @@ impl Writer {
 
     /// The log lacks commits that no checkpoint has.
     pub(crate) fn is_unlogged(&self) -> bool {
-        self.unlogged || self.merging.as_ref().is_some_and(|merging| merging.unlogged)
+        self.unlogged || self.frozen().is_some_and(|frozen| frozen.unlogged)
+    }
+
+    /// The frozen version, if there is one.
+    pub(super) fn frozen(&self) -> Option<Frozen> {
+        self.lent.or(self.merging.as_ref().map(|merging| merging.frozen))
     }
 
     /// Merges as much as the last commit calls for.
     pub(crate) fn pace(&mut self, shared: &Shared) -> Result<()> {
         let fill = self.fill(shared);
+        let has_thread = HAS_THREADS && shared.lending.has_merger();
+        let part = match fill.checked_sub(HELPED_AT) {
+            _ if !has_thread => fill * FULL / MERGED_AT,
+            late => late.unwrap_or(0) * FULL / (MERGED_AT - HELPED_AT),
+        };
+        if HAS_THREADS && self.lent.is_some() {
+            let lending = &shared.lending;
+            if fill < FULL && lending.part() >= part && !lending.has_returned() {
+                return Ok(());
+            }
+            self.recall(shared)?;
+        }
         if let Some(merging) = &self.merging {
             if merging.is_stalled {
                 return Ok(());
             }
-            if !self.advance(shared, Goal::Part(fill * FULL / MERGED_AT))? {
+            if !self.advance(shared, Goal::Part(part))? {
                 return Ok(());
             }
             self.seal_merged(shared, false)?;
@@ -265,12 +298,86 @@ impl Writer {
         Ok(())
     }
 
+    /// Takes the merge back from the thread that has it.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] if the thread panicked: nobody knows what is merged.
+    pub(crate) fn recall(&mut self, shared: &Shared) -> Result<()> {
+        if !HAS_THREADS || self.lent.take().is_none() {
+            return Ok(());
+        }
+        match shared.lending.recall() {
+            Returned::Merging(merging) => self.merging = Some(*merging),
+            Returned::Failed(mut merging) => {
+                self.give_back(shared, merging.reset());
+                self.merging = Some(*merging);
+            }
+            Returned::Lost => {
+                let cause = "the thread that merged memtables panicked".to_owned();
+                shared.flush.fail(&cause);
+                return Err(Error::Poisoned { cause });
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the merge that is under way to a thread.
+    fn lend<'s>(&mut self, shared: &'s Shared) -> Option<Loan<'s>> {
+        let merging = self.merging.take_if(|merging| !merging.is_stalled)?;
+        self.lent = Some(merging.frozen);
+        shared.lending.begin(merging.part());
+        Some(Loan::new(&shared.lending, merging))
+    }
+
+    /// Merges beside commits until a round is over or somebody needs the merge, and makes the checkpoint; `false` if there is nothing to merge. For a thread
+    /// of its own.
+    pub(crate) fn merge_beside(shared: &Shared) -> Result<bool> {
+        let mut writer = shared.writable()?;
+        let Some(mut loan) = writer.lend(shared) else {
+            return Ok(false);
+        };
+        let free = writer.space.free.clone();
+        let generation = writer.superblock.generation + 1;
+        drop(writer);
+        loop {
+            let advanced = loan.slice(|merging| {
+                let advanced = merging.advance(shared, &free, generation, Goal::Slice);
+                shared.lending.set_part(merging.part());
+                if let Ok(pause @ (Pause::Round | Pause::End)) = advanced {
+                    merging.paused = Some(pause);
+                    return Ok(false);
+                }
+                advanced.map(|_| true)
+            });
+            match advanced {
+                Some(Ok(true)) if !shared.lending.is_wanted() => continue,
+                // What is flushed here need not be flushed by the checkpoint, under the writer's lock.
+                Some(Ok(false)) if !shared.lending.is_wanted() => {
+                    shared.flush.flush_alone(shared.pager.blocks.file())?;
+                }
+                Some(Err(_)) => loan.has_failed = true,
+                _ => {}
+            }
+            break;
+        }
+        drop(loan);
+        let mut writer = shared.writable()?;
+        writer.recall(shared)?;
+        if writer.merging.as_ref().is_some_and(|merging| merging.paused.is_some())
+            && writer.advance(shared, Goal::Slice)?
+        {
+            writer.seal_merged(shared, false)?;
+        }
+        Ok(true)
+    }
+
     /// Merges a slice in time that nobody needs; tells whether there is more to merge.
     pub(crate) fn merge_idle(&mut self, shared: &Shared) -> Result<bool> {
         if shared.flush.failure().is_some() {
             return Ok(false);
         }
         match &self.merging {
+            None if self.lent.is_some() => return Ok(false),
             Some(merging) if merging.is_stalled => return Ok(false),
             Some(_) => {
                 if self.advance(shared, Goal::Slice)? {
@@ -305,7 +412,7 @@ impl Writer {
     /// Freezes the newest version. Nothing else is frozen.
     #[inline(never)]
     fn freeze(&mut self, shared: &Shared) -> Result<()> {
-        debug_assert!(self.merging.is_none(), "one version is frozen at a time");
+        debug_assert!(self.frozen().is_none(), "one version is frozen at a time");
         self.switch_log(shared)?;
         let mut target = (*shared.newest()).clone();
         target.absorb();
@@ -325,8 +432,10 @@ impl Writer {
         let mut merging = Merging {
             partial: partial.map(|entry| entry.id).collect(),
             log: log.map_or(self.superblock.log, Log::position),
-            log_fill: log.map_or(0, Log::fill),
-            unlogged,
+            frozen: Frozen {
+                log_fill: log.map_or(0, Log::fill),
+                unlogged,
+            },
             entries: target.collections.values().map(|entry| entry.layers.active.len()).sum(),
             merged: 0,
             working: target.clone(),
@@ -338,9 +447,13 @@ impl Writer {
             written: 0,
             round_bytes: self.round_bytes(shared),
             is_stalled: false,
+            paused: None,
         };
         merging.order_collections();
         self.merging = Some(merging);
+        if HAS_THREADS {
+            shared.lending.announce();
+        }
         Ok(())
     }
 
@@ -396,12 +509,16 @@ impl Writer {
     /// Merges until the goal is reached; tells whether all frozen entries are merged. A failure undoes what was merged since the last checkpoint, and the
     /// next try begins there.
     fn advance(&mut self, shared: &Shared, goal: Goal) -> Result<bool> {
+        self.recall(shared)?;
         loop {
             let Some(mut merging) = self.merging.take() else {
                 return Ok(true);
             };
             let generation = self.superblock.generation + 1;
-            let result = merging.advance(shared, &mut self.space.free, generation, goal);
+            let result = match merging.paused.take() {
+                Some(pause) => Ok(pause),
+                None => merging.advance(shared, &self.space.free, generation, goal),
+            };
             if result.is_err() {
                 self.give_back(shared, merging.reset());
             }
@@ -470,7 +587,7 @@ impl Writer {
             self.merging = Some(merging);
             return sealed;
         }
-        self.continue_log(shared, merging.unlogged);
+        self.continue_log(shared, merging.frozen.unlogged);
         Ok(())
     }
 
@@ -529,6 +646,7 @@ impl Writer {
     /// Makes the newest version durable and visible. On failure nothing changes, except that the writer may be poisoned.
     #[inline(never)]
     pub(crate) fn checkpoint_newest(&mut self, shared: &Shared, closing: bool) -> Result<()> {
+        self.recall(shared)?;
         let newest = shared.newest().version;
         let is_older = |merging: &Merging| merging.target.version < newest;
         if self.merging.as_ref().is_some_and(is_older) {
@@ -547,6 +665,7 @@ impl Writer {
     /// Of reading the index of a long value that was replaced; nothing is changed then.
     #[inline(never)]
     pub(crate) fn thaw(&mut self, shared: &Shared) -> Result<()> {
+        self.recall(shared)?;
         let Some(mut merging) = self.merging.take() else {
             return Ok(());
         };
@@ -567,7 +686,7 @@ impl Writer {
         }
         let taken = merging.reset();
         self.give_back(shared, taken);
-        self.unlogged |= merging.unlogged;
+        self.unlogged |= merging.frozen.unlogged;
         self.space.thaw();
         self.space.commit(std::iter::empty(), replaced.into_iter());
         shared.published().relayout(merging.target.version, |version| {

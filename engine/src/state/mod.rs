@@ -5,6 +5,7 @@ mod entry;
 pub(crate) mod expiry;
 pub(crate) mod feed;
 mod history;
+mod lending;
 mod merging;
 mod published;
 mod room;

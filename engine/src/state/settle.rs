@@ -1,10 +1,9 @@
 //! Bringing what the memtables hold into the trees.
 
-use super::merging::MemtableChanges;
 use super::{Shared, Version, Writer};
 use crate::block::PageId;
 use crate::error::Result;
-use crate::memtable::Layers;
+use crate::memtable::{Layers, Memtable, MergedChanges};
 use crate::pages::Draft;
 use crate::tree::Editor;
 use crate::tree::merge::Merge;
@@ -21,29 +20,29 @@ impl Writer {
         {
             return Ok(());
         }
-        state.absorb();
         // A snapshot of this version may still read the old blocks.
         state.moves += 1;
         let generation = self.superblock.generation + 1;
         for (name, collection) in state.collections.iter_mut_from("") {
-            let Layers { active, frozen, .. } = std::mem::take(&mut collection.layers);
-            for memtable in [frozen, active] {
-                if memtable.is_empty() {
+            let Layers { fresh, active, frozen } = std::mem::take(&mut collection.layers);
+            for layers in [vec![frozen], vec![active, fresh]] {
+                let entries: usize = layers.iter().map(Memtable::most_entries).sum();
+                if entries == 0 {
                     continue;
                 }
                 let mut root = collection.root;
                 let mut editor = Editor {
                     pager: &shared.pager,
                     draft,
-                    free: &mut self.space.free,
+                    free: &self.space.free,
                     root: &mut root,
                     owner: collection.id,
                     generation,
                     compression: shared.config.compression,
                     limits: shared.config.limits,
                 };
-                let mut changes = MemtableChanges::new(&memtable);
-                let merge = Merge::new(collection.root, memtable.len());
+                let mut changes = MergedChanges::new(layers);
+                let merge = Merge::new(collection.root, entries);
                 let merged = merge.run(&mut editor, &mut changes);
                 merged.map_err(|error| error.in_collection(name))?;
                 collection.root = root;

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::lending::Lending;
 use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
 use crate::block::Compression;
 use crate::clock::Clock;
@@ -33,8 +34,8 @@ impl Config {
     }
 }
 
-/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table; the lock inside
-/// `flush` is taken last.
+/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table; the locks inside
+/// `flush`, `lending` and of the free space are taken last. Who has the merge takes none of the first two.
 pub(crate) struct Shared {
     pub config: Config,
     pub pager: Pager,
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     writer: Mutex<Writer>,
     history: Mutex<History>,
     feed: Mutex<Feed>,
+    pub lending: Lending,
     /// Notified when a version becomes visible.
     visible: Condvar,
 }
@@ -63,6 +65,7 @@ impl Shared {
             writer: Mutex::new(writer),
             history: Mutex::default(),
             feed: Mutex::default(),
+            lending: Lending::default(),
             visible: Condvar::new(),
         }
     }

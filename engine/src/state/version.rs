@@ -76,6 +76,13 @@ impl Version {
         layers.map(Layers::bytes).sum()
     }
 
+    /// Sorts the pending changes of the fresh memtables, so that no reader has to.
+    pub(crate) fn sort(&mut self) {
+        for collection in self.collections.values_mut() {
+            collection.layers.fresh.sort();
+        }
+    }
+
     /// Makes the fresh memtables part of the active ones.
     pub(crate) fn absorb(&mut self) {
         for collection in self.collections.values_mut() {

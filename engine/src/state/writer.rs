@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::merging::Frozen;
 use super::{Collection, Merging, Shared, Version};
 use crate::block::PageId;
 use crate::error::{Error, Result};
@@ -23,8 +24,10 @@ pub(crate) struct Writer {
     pub log: Option<Log>,
     /// Where the older superblock finds its log, if that is known.
     pub older_log: Option<Position>,
-    /// The version that was frozen, until a checkpoint has it.
+    /// The version that was frozen, until a checkpoint has it; `None` while a thread has it.
     pub merging: Option<Merging>,
+    /// The frozen version whose merge a thread has.
+    pub lent: Option<Frozen>,
     /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so that only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
@@ -91,6 +94,7 @@ impl Writer {
             log,
             older_log: None,
             merging: None,
+            lent: None,
             unlogged: false,
             checkpoints: 0,
             rewritten_entries: BTreeSet::new(),
@@ -142,7 +146,7 @@ impl Writer {
     /// Makes `state`, whose new pages are in `draft`, durable and visible. Nothing is in its memtables. On failure nothing changes, except
     /// that the writer may be poisoned.
     pub(crate) fn checkpoint(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
-        debug_assert!(self.merging.is_none(), "what is frozen comes first");
+        debug_assert!(self.frozen().is_none(), "what is frozen comes first");
         let log = self.log.as_ref().map_or(self.superblock.log, Log::position);
         let unlogged = self.unlogged;
         let checkpoint = Checkpoint {
@@ -205,7 +209,7 @@ impl Writer {
         }));
         let mut writer = FreeMapWriter {
             pager: &shared.pager,
-            free: &mut self.space.free,
+            free: &self.space.free,
             generation,
             allocated,
         };
@@ -238,7 +242,7 @@ impl Writer {
         let mut editor = Editor {
             pager: &shared.pager,
             draft,
-            free: &mut self.space.free,
+            free: &self.space.free,
             root: catalog,
             owner: 0,
             generation: self.superblock.generation + 1,

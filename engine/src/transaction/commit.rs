@@ -211,7 +211,8 @@ impl WriteTransaction<'_> {
     }
 
     fn stage(&mut self, needs_flush: bool) -> bool {
-        let state = std::mem::take(&mut self.state);
+        let mut state = std::mem::take(&mut self.state);
+        state.sort();
         self.writer.stage(self.shared, state, &mut self.draft, needs_flush)
     }
 

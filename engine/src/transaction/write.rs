@@ -234,6 +234,10 @@ impl<'a> WriteTransaction<'a> {
         };
         let Layers { fresh, active, .. } = &mut entry.layers;
         let bytes = fresh.bytes();
+        if below.is_none() && !active.has_references() && fresh.append(key, payload) {
+            self.memory_bytes += fresh.bytes() - bytes;
+            return Ok(());
+        }
         // What the active memtable has was given up with the first change of the key.
         let former = match fresh.put(key, payload, below) {
             Some(former) => former.reference,
@@ -255,7 +259,8 @@ impl<'a> WriteTransaction<'a> {
             let fresh = &mut entry.layers.fresh;
             let bytes = fresh.bytes();
             fresh.remove(key);
-            self.memory_bytes -= bytes - fresh.bytes();
+            self.memory_bytes += fresh.bytes();
+            self.memory_bytes -= bytes;
         }
         Ok(())
     }
@@ -298,6 +303,21 @@ impl<'a> WriteTransaction<'a> {
         self.log(collection, |collection| Operation::Delete { collection, key });
         self.settle_if_large()?;
         Ok(is_visible)
+    }
+
+    /// Removes a record without checking whether it exists, so it reads no page. Watchers and the feed report a removal either way.
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLarge`] leaves the transaction as it was; storage errors end it.
+    pub fn discard(&mut self, collection: &str, key: &[u8]) -> Result<()> {
+        self.shared.check_key(key)?;
+        self.check_usable()?;
+        if self.state.collections.contains_key(collection) {
+            self.change(collection, key, None, None)?;
+            self.log(collection, |collection| Operation::Delete { collection, key });
+            self.settle_if_large()?;
+        }
+        Ok(())
     }
 
     /// Removes all records of a range; returns how many there were, expired ones included. Copies O(log n) pages; of what it frees it reads
@@ -720,7 +740,7 @@ impl<'a> WriteTransaction<'a> {
         let mut editor = Editor {
             pager: &self.shared.pager,
             draft: &mut self.draft,
-            free: &mut self.writer.space.free,
+            free: &self.writer.space.free,
             root: &mut entry.root,
             owner: entry.id,
             generation,

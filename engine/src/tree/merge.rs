@@ -11,7 +11,7 @@ use std::sync::Arc;
 use packing::Packing;
 
 use super::{Editor, Pages};
-use crate::block::{BlockInfo, BlockRef, Kind};
+use crate::block::{BlockInfo, BlockRef, Compression, Kind};
 use crate::error::{Error, Result};
 use crate::node::{Child, HEADER_BYTES, LeafCell, Node, SLOT_BYTES, ValuePlace, common_prefix};
 use crate::pages::{Access, BlockBuffer, Extent, WRITE_BYTES};
@@ -253,6 +253,8 @@ pub(crate) struct Merge {
     path: Vec<Frame>,
     /// The old root, until it is visited.
     root: Option<Child>,
+    /// The leaf that was not taken to its end, and its next record.
+    leaf: Option<(Arc<Node>, usize)>,
     /// What was visited last reaches to the end of the keys.
     is_at_end: bool,
     buffer: BlockBuffer,
@@ -348,6 +350,7 @@ impl Merge {
             levels: vec![Level::default()],
             path: Vec::new(),
             root,
+            leaf: None,
             is_at_end: false,
             buffer: BlockBuffer::new(WRITE_BYTES),
         }
@@ -376,7 +379,7 @@ impl Merge {
         self.packing.get_or_insert_with(|| Packing::new(unit_bytes))
     }
 
-    /// Goes on until about `budget` bytes of nodes were read; `false` when everything is merged, for [`finish`](Self::finish).
+    /// Goes on until about `budget` bytes of nodes were read and of changes taken; `false` when everything is merged, for [`finish`](Self::finish).
     #[inline(never)]
     pub(crate) fn advance(
         &mut self,
@@ -386,7 +389,7 @@ impl Merge {
     ) -> Result<bool> {
         let mut left = budget;
         while left > 0 {
-            let Some(bytes) = self.visit_next(editor, changes)? else {
+            let Some(bytes) = self.visit_next(editor, changes, left)? else {
                 return Ok(false);
             };
             left = left.saturating_sub(bytes);
@@ -394,14 +397,23 @@ impl Merge {
         Ok(true)
     }
 
-    /// Takes in the next part of the old tree; gives the bytes that were read. `None`: there are no more.
-    fn visit_next(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<Option<usize>> {
+    /// Takes in the next part of the old tree, or of the changes behind it; gives the bytes that were read and taken. `None`: there are no more.
+    fn visit_next(
+        &mut self,
+        editor: &mut Editor<'_>,
+        changes: &mut dyn Changes,
+        budget: usize,
+    ) -> Result<Option<usize>> {
+        if let Some((leaf, next)) = self.leaf.take() {
+            return self.take_leaf(editor, changes, leaf, next, budget).map(Some);
+        }
         if let Some(root) = self.root.take() {
             let node = editor.pager.root(&root, editor.owner)?;
-            return self.enter(editor, changes, &root.pointer, node).map(Some);
+            return self.enter(editor, changes, &root.pointer, node, budget).map(Some);
         }
         let Some(frame) = self.path.last_mut() else {
-            return Ok(None);
+            let taken = self.take_changes(editor, changes, None, budget)?;
+            return Ok((taken > 0).then_some(taken));
         };
         if frame.next == frame.node.len() {
             self.path.pop();
@@ -439,7 +451,7 @@ impl Merge {
         }
         let child = editor.pager.child(&node, index, editor.owner, Access::Scan)?;
         let pointer = node.child(index).pointer;
-        self.enter(editor, changes, &pointer, child).map(Some)
+        self.enter(editor, changes, &pointer, child, budget).map(Some)
     }
 
     /// Gives up a node of the old tree and takes what it holds.
@@ -449,23 +461,38 @@ impl Merge {
         changes: &mut dyn Changes,
         pointer: &BlockRef,
         node: Arc<Node>,
+        budget: usize,
     ) -> Result<usize> {
         editor.draft.retire_block(pointer);
-        let bytes = node.used_bytes();
+        let mut bytes = node.used_bytes();
         if node.is_leaf() {
             self.packing(editor).read(*pointer);
-            self.take_leaf(editor, changes, &node)?;
+            bytes += self.take_leaf(editor, changes, node, 0, budget)?;
         } else {
             self.path.push(Frame { node, next: 0 });
         }
         Ok(bytes)
     }
 
-    fn take_leaf(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes, leaf: &Node) -> Result<()> {
+    /// Takes the records of a leaf from `first` on, and the changes among them; gives the bytes of the latter. The leaf is kept if they reach the budget
+    /// before its end.
+    fn take_leaf(
+        &mut self,
+        editor: &mut Editor<'_>,
+        changes: &mut dyn Changes,
+        leaf: Arc<Node>,
+        first: usize,
+        budget: usize,
+    ) -> Result<usize> {
         let mut key = Vec::new();
-        for index in 0..leaf.len() {
+        let mut taken = 0;
+        for index in first..leaf.len() {
             leaf.key_into(index, &mut key);
-            self.take_changes(editor, changes, Some(&key))?;
+            taken += self.take_changes(editor, changes, Some(&key), budget.saturating_sub(taken))?;
+            if taken >= budget && has_before(changes, Some(&key)) {
+                self.leaf = Some((leaf, index));
+                return Ok(taken);
+            }
             if self.cut.as_ref().is_some_and(|cut| cut.has(&key)) {
                 editor.retire_value(&leaf.record(index))?;
                 continue;
@@ -482,17 +509,34 @@ impl Merge {
             }
             changes.step();
         }
-        self.take_changes(editor, changes, leaf.upper_fence())?;
+        taken += self.take_changes(editor, changes, leaf.upper_fence(), budget.saturating_sub(taken))?;
+        if taken >= budget && has_before(changes, leaf.upper_fence()) {
+            let end = leaf.len();
+            self.leaf = Some((leaf, end));
+            return Ok(taken);
+        }
         self.is_at_end = leaf.upper_fence().is_none();
-        self.write_full(editor, 0)
+        self.write_full(editor, 0)?;
+        Ok(taken)
     }
 
-    /// Takes the changes before `end`, of records that the tree does not have.
-    fn take_changes(&mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes, end: Option<&[u8]>) -> Result<()> {
+    /// Takes changes before `end`, of records that the tree does not have, up to about `budget` bytes; gives how many.
+    fn take_changes(
+        &mut self,
+        editor: &mut Editor<'_>,
+        changes: &mut dyn Changes,
+        end: Option<&[u8]>,
+        budget: usize,
+    ) -> Result<usize> {
         let capacity = self.capacity(editor, 0);
-        while let Some(change) = changes.peek().filter(|change| end.is_none_or(|end| change.key < end)) {
+        let mut taken = 0;
+        while taken < budget
+            && let Some(change) = changes.peek().filter(|change| end.is_none_or(|end| change.key < end))
+        {
             check_known(&change, false)?;
+            taken += change.key.len() + SLOT_BYTES;
             if let Some(payload) = change.payload {
+                taken += payload.len();
                 self.levels[0].cells.push(change.key, payload);
             }
             changes.step();
@@ -500,7 +544,7 @@ impl Merge {
                 self.write_full(editor, 0)?;
             }
         }
-        Ok(())
+        Ok(taken)
     }
 
     /// Ends the levels up to `level` at `boundary`; `false` if one of them would be left with nodes that are far from full.
@@ -598,8 +642,14 @@ impl Merge {
         };
         self.written += node.used_bytes();
         let number = editor.pager.next_block_number();
-        let reference = editor.put_spilled(&mut self.buffer, info, &node.numbered_image(&number))?;
-        if node.is_leaf() {
+        let is_tried = !node.is_leaf() || self.packing(editor).should_try();
+        let compression = if is_tried {
+            editor.compression
+        } else {
+            Compression::None
+        };
+        let reference = editor.put_spilled(&mut self.buffer, info, compression, &node.numbered_image(&number))?;
+        if node.is_leaf() && is_tried {
             let packed_len = self.buffer.packed_len;
             self.packing(editor).wrote(reference.raw_len as usize, packed_len);
         }
@@ -608,10 +658,10 @@ impl Merge {
         Ok(child)
     }
 
-    /// Takes the changes behind the old tree, writes the rest, and makes the tree the editor's.
+    /// Takes what is left, writes the rest, and makes the tree the editor's.
     #[inline(never)]
     pub(crate) fn finish(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
-        self.take_changes(editor, changes, None)?;
+        while self.advance(editor, changes, usize::MAX)? {}
         let is_open = |level: &Level| level.cells.len() > 0;
         if !is_open(&self.levels[0]) && self.levels.iter().any(is_open) && !self.is_closed_at_end() {
             // All records behind the last subtree that was taken over are gone: an empty leaf covers their keys until the next merge.
@@ -646,14 +696,26 @@ impl Merge {
 
 impl Editor<'_> {
     /// Gives a block an extent that is known only to the draft.
-    fn put_spilled(&mut self, buffer: &mut BlockBuffer, info: BlockInfo, payload: &[&[u8]]) -> Result<BlockRef> {
+    fn put_spilled(
+        &mut self,
+        buffer: &mut BlockBuffer,
+        info: BlockInfo,
+        compression: Compression,
+        payload: &[&[u8]],
+    ) -> Result<BlockRef> {
         let spilled = &mut self.draft.spilled;
         let note = |extent: Extent| {
             spilled.insert(extent.start, extent.units);
         };
         let blocks = &self.pager.blocks;
-        buffer.put(blocks, self.free, note, self.compression, info, payload)
+        buffer.put(blocks, self.free, note, compression, info, payload)
     }
+}
+
+/// Whether there is a change before `end`.
+fn has_before(changes: &dyn Changes, end: Option<&[u8]>) -> bool {
+    let next = changes.peek();
+    next.is_some_and(|change| end.is_none_or(|end| change.key < end))
 }
 
 fn check_known(change: &Change<'_>, is_there: bool) -> Result<()> {

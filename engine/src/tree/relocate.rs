@@ -11,7 +11,7 @@ use super::{Editor, Pages};
 use crate::block::{self, BlockInfo, BlockRef, HEADER_BYTES, Kind};
 use crate::error::Result;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
-use crate::pages::{Access, Extent, FreeExtents, Pager};
+use crate::pages::{Access, Extent, FreeSpace, Pager};
 
 /// Pages that one part reads at most, not counting the last path.
 const MAX_READS: u64 = 1024;
@@ -87,7 +87,7 @@ impl Relocation {
     }
 
     /// Reserves room for the nodes of a path; `false`, with nothing reserved, if there is not enough below `ceiling`.
-    fn claim(&mut self, free: &mut FreeExtents, path: &mut [Step], ceiling: u64) -> Result<bool> {
+    fn claim(&mut self, free: &FreeSpace, path: &mut [Step], ceiling: u64) -> Result<bool> {
         let before = self.reserved.len();
         for step in path.iter().filter(|step| !step.is_moved) {
             let Some(extent) = free.allocate_below(step.units, ceiling) else {

@@ -70,6 +70,9 @@ enum Change {
     SetLarge(u8, Key, u8),
     Delete(u8, Key),
     DeleteMany(u8, Key, u8),
+    /// Without a look.
+    PutMany(u8, Key, u8),
+    DiscardMany(u8, Key, u8),
     Clear(u8, End, End),
     Drop(u8),
     Seal,
@@ -361,6 +364,24 @@ fn apply(
         Change::DeleteMany(name, key, count) => {
             for key in run(key, count) {
                 delete(transaction, state, name, &key.bytes(max))?;
+            }
+        }
+        Change::PutMany(name, key, count) => {
+            for number in 0..count {
+                let key = Key {
+                    number: key.number.wrapping_add(number.wrapping_mul(11)),
+                    ..key
+                };
+                let (key, value) = (key.bytes(max), vec![number; usize::from(count % 40)]);
+                transaction.put(name_of(name), &key, &value)?;
+                state.entry(name_of(name)).or_default().insert(key, value);
+            }
+        }
+        Change::DiscardMany(name, key, count) => {
+            for key in run(key, count) {
+                let key = key.bytes(max);
+                transaction.discard(name_of(name), &key)?;
+                state.get_mut(name_of(name)).map(|records| records.remove(&key));
             }
         }
         Change::Clear(name, lower, upper) => {

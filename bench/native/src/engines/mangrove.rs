@@ -73,7 +73,7 @@ impl Engine for Mangrove {
     fn remove(&self, records: &Records<'_>) {
         let mut transaction = self.database.begin().expect("it can be written");
         records.each_key(|key| {
-            assert!(transaction.delete("", key).expect("it can be written"));
+            transaction.discard("", key).expect("it can be written");
         });
         transaction.commit(Durability::Strict).expect("it can be written");
     }

@@ -327,7 +327,7 @@ fn held_units(writer: &Writer) -> u64 {
 /// Keeps the file as long as it is at most, until the limit is taken away.
 fn limit_growth(shared: &Shared, writer: &mut Writer) -> Result<()> {
     let file_units = shared.pager.blocks.file().len()? / shared.pager.blocks.unit_bytes() as u64;
-    let free = &mut writer.space.free;
+    let free = &writer.space.free;
     free.trim_end();
     free.set_limit(Some(file_units.max(free.end())));
     Ok(())

@@ -78,7 +78,7 @@ fn move_in_trees(
         let mut editor = Editor {
             pager: &shared.pager,
             draft: &mut *draft,
-            free: &mut writer.space.free,
+            free: &writer.space.free,
             root: &mut collection.root,
             owner: collection.id,
             generation,

@@ -84,7 +84,7 @@ impl Salvage<'_> {
     /// map there are only the generation and the checkpoint's end to tell.
     pub(super) fn learn_free_space(&mut self, superblock: &Superblock) {
         if let Ok(space) = Space::load(&self.pager, superblock) {
-            self.free = space.free.iter().chain(space.kept()).collect();
+            self.free = space.free.extents().into_iter().chain(space.kept()).collect();
             self.free.sort_unstable();
         }
         // A crash leaves blocks there that have the generation of the next checkpoint, as those have that it wrote in the end.

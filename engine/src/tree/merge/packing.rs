@@ -19,6 +19,9 @@ const LEAST_BYTES: f32 = 6144.0;
 const LEAST_CELLS: usize = 8;
 /// Less is not worth the time that expanding takes.
 const LEAST_RATIO: f32 = 1.1;
+/// After so many leaves in a row that compressing did not make shorter by that, only one in so many is tried.
+const DULL_LEAVES: u8 = 8;
+const TRIED_LEAVES: u8 = 16;
 /// How much the newest leaf counts.
 const WEIGHT: f32 = 0.125;
 
@@ -29,6 +32,9 @@ pub(super) struct Packing {
     ratio: f32,
     deviation: f32,
     is_known: bool,
+    /// Leaves in a row that did not compress, and those since then that were not tried.
+    dull: u8,
+    untried: u8,
 }
 
 impl Packing {
@@ -38,15 +44,31 @@ impl Packing {
             ratio: 1.0,
             deviation: 0.0,
             is_known: false,
+            dull: 0,
+            untried: 0,
         }
     }
 
-    /// Takes note of a leaf that was written.
+    /// Whether the next leaf is worth the time that compressing takes.
+    pub(super) fn should_try(&mut self) -> bool {
+        if self.dull < DULL_LEAVES {
+            return true;
+        }
+        self.untried = (self.untried + 1) % TRIED_LEAVES;
+        self.untried == 0
+    }
+
+    /// Takes note of a leaf that was written, and of what compressing made of it.
     pub(super) fn wrote(&mut self, raw_len: usize, packed_len: usize) {
         let ratio = raw_len as f32 / packed_len.max(1) as f32;
         if !self.is_known {
             (self.ratio, self.is_known) = (ratio, true);
         }
+        self.dull = if ratio < LEAST_RATIO {
+            self.dull.saturating_add(1)
+        } else {
+            0
+        };
         self.deviation += WEIGHT * ((ratio - self.ratio).abs() - self.deviation);
         self.ratio += WEIGHT * (ratio - self.ratio);
     }
@@ -104,6 +126,20 @@ mod tests {
         let limits = Limits::new(16 << 10);
         assert_eq!(Packing::new(4096).capacity(limits, 1020), 8192 - HEADER_BYTES);
         assert_eq!(Packing::new(4096).capacity(limits, 1021), limits.node_capacity);
+    }
+
+    #[test]
+    fn what_does_not_compress_is_tried_now_and_then() {
+        let mut packing = Packing::new(4096);
+        let mut tried = || (0..160).filter(|_| packing.should_try()).count();
+        assert_eq!(tried(), 160);
+        for _ in 0..DULL_LEAVES {
+            packing.wrote(8000, 7900);
+        }
+        let mut tried = || (0..160).filter(|_| packing.should_try()).count();
+        assert_eq!(tried(), 10);
+        packing.wrote(8000, 4000);
+        assert!(packing.should_try(), "it compresses again");
     }
 
     #[test]

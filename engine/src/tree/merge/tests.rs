@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::block::{BlockFile, Compression};
 use crate::node::Limits;
-use crate::pages::{Draft, FreeExtents, Pager};
+use crate::pages::{Draft, FreeSpace, Pager};
 use crate::range::{Direction, KeyRange};
 use crate::storage::{MemoryStorage, Storage};
 use crate::tree::cursor::TreeCursor;
@@ -44,7 +44,7 @@ fn payload(value: &[u8]) -> Vec<u8> {
 /// A tree on a storage in memory, and the blocks it has.
 struct Bed {
     pager: Pager,
-    free: FreeExtents,
+    free: FreeSpace,
     root: Option<Child>,
     blocks: BTreeSet<u64>,
     limits: Limits,
@@ -57,7 +57,7 @@ impl Bed {
         Self {
             // Next to nothing is kept, so that each read checks a node against its parent.
             pager: Pager::new(BlockFile::new(file, 9), limits, 1),
-            free: FreeExtents::new(16),
+            free: FreeSpace::new(16),
             root: None,
             blocks: BTreeSet::new(),
             limits,
@@ -83,7 +83,7 @@ impl Bed {
         let mut editor = Editor {
             pager: &self.pager,
             draft: &mut draft,
-            free: &mut self.free,
+            free: &self.free,
             root: &mut root,
             owner: OWNER,
             generation: 1,
@@ -229,6 +229,38 @@ fn what_has_no_changes_is_neither_read_nor_written() {
 }
 
 #[test]
+fn many_changes_between_two_records_go_in_slices() {
+    // Into an empty tree, into the middle of a leaf, and behind its last record.
+    for base in [0..0, 0..5000, 0..20] {
+        let mut bed = Bed::new(4096);
+        let spread = numbered(base.step_by(10).map(|number| number * 500));
+        bed.merge(&spread, usize::MAX).unwrap();
+        let list = numbered(5001..9999);
+        let mut most = 0;
+        bed.edit(|editor| {
+            let mut changes = ListChanges {
+                list: &list,
+                known: None,
+            };
+            let mut merge = Merge::new(*editor.root, usize::MAX);
+            loop {
+                let before = changes.list.len();
+                let goes_on = merge.advance(editor, &mut changes, 2000)?;
+                most = most.max(before - changes.list.len());
+                if !goes_on {
+                    break;
+                }
+            }
+            assert!(changes.list.is_empty());
+            merge.finish(editor, &mut changes)
+        })
+        .unwrap();
+        assert!((1..200).contains(&most), "{most} changes in one slice");
+        assert_eq!(bed.content().len(), spread.len() + list.len());
+    }
+}
+
+#[test]
 fn a_change_that_knows_better_is_found() {
     let mut bed = Bed::new(4096);
     bed.merge(&numbered(0..100), usize::MAX).unwrap();
@@ -238,7 +270,7 @@ fn a_change_that_knows_better_is_found() {
         let mut editor = Editor {
             pager: &bed.pager,
             draft: &mut draft,
-            free: &mut bed.free,
+            free: &bed.free,
             root: &mut root,
             owner: OWNER,
             generation: 1,

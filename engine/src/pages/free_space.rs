@@ -1,0 +1,83 @@
+//! The free extents of a file, as threads share them: the one that commits, and the one that merges beside it.
+
+use std::sync::{Arc, PoisonError};
+
+use super::{Extent, FreeExtents};
+use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
+
+/// See [`FreeExtents`], whose methods these are. Locked after everything else.
+#[derive(Clone, Debug)]
+pub(crate) struct FreeSpace(Arc<Mutex<FreeExtents>>);
+
+impl FreeSpace {
+    pub(crate) fn new(end: u64) -> Self {
+        Self(Arc::new(Mutex::new(FreeExtents::new(end))))
+    }
+
+    /// No change of the extents stops half-way.
+    fn lock(&self) -> MutexGuard<'_, FreeExtents> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.lock().end()
+    }
+
+    pub(crate) fn free_units(&self) -> u64 {
+        self.lock().free_units()
+    }
+
+    pub(crate) fn roomy_units(&self) -> u64 {
+        self.lock().roomy_units()
+    }
+
+    pub(crate) fn set_limit(&self, limit: Option<u64>) {
+        self.lock().set_limit(limit);
+    }
+
+    /// All of them, by address.
+    pub(crate) fn extents(&self) -> Vec<Extent> {
+        self.lock().iter().collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(crate) fn allocate(&self, units: u64) -> Result<Extent> {
+        self.lock().allocate(units)
+    }
+
+    pub(crate) fn allocate_below(&self, units: u64, bound: u64) -> Option<Extent> {
+        self.lock().allocate_below(units, bound)
+    }
+
+    pub(crate) fn overlaps(&self, sorted: &[Extent]) -> bool {
+        self.lock().overlaps(sorted)
+    }
+
+    pub(crate) fn used_end(&self) -> u64 {
+        self.lock().used_end()
+    }
+
+    pub(crate) fn used_above(&self, bound: u64) -> u64 {
+        self.lock().used_above(bound)
+    }
+
+    pub(crate) fn bound_above(&self, least: u64, used: u64) -> u64 {
+        self.lock().bound_above(least, used)
+    }
+
+    pub(crate) fn free(&self, extent: Extent) -> Result<()> {
+        self.lock().free(extent)
+    }
+
+    pub(crate) fn reserve(&self, extent: Extent) -> bool {
+        self.lock().reserve(extent)
+    }
+
+    pub(crate) fn trim_end(&self) {
+        self.lock().trim_end();
+    }
+}
