@@ -69,6 +69,8 @@ pub(crate) struct BlockInfo {
 pub(crate) struct BlockFile {
     file: Arc<dyn StorageFile>,
     unit_shift: u32,
+    /// The file had so many units when it was last asked.
+    known_units: AtomicU64,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
 }
@@ -78,6 +80,7 @@ impl BlockFile {
         Self {
             file,
             unit_shift,
+            known_units: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         }
@@ -116,14 +119,31 @@ impl BlockFile {
     /// The units of a block, which nobody has checked.
     pub(crate) fn read_units(&self, reference: &BlockRef) -> Result<Vec<u8>> {
         // Before memory is taken for it: a hostile reference can claim two gigabytes. Counted in units, which cannot overflow.
-        if reference.unit + u64::from(reference.units) > self.file.len()? >> self.unit_shift {
-            let what = "a block lies beyond the end of the file";
-            return Err(Error::corrupt_at(reference.unit, what));
+        let end = reference.unit + u64::from(reference.units);
+        if end > self.known_units.load(Ordering::Relaxed) {
+            self.check_end(reference, end)?;
         }
         let mut block = vec![0; (reference.units as usize) << self.unit_shift];
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
-        self.file.read_at(reference.unit << self.unit_shift, &mut block)?;
+        let read = self.file.read_at(reference.unit << self.unit_shift, &mut block);
+        if let Err(error) = read {
+            // The file may be shorter by now.
+            self.check_end(reference, end)?;
+            return Err(error);
+        }
         Ok(block)
+    }
+
+    /// Asks the file for its length, and whether that reaches to the unit `end`.
+    #[inline(never)]
+    fn check_end(&self, reference: &BlockRef, end: u64) -> Result<()> {
+        let units = self.file.len()? >> self.unit_shift;
+        self.known_units.store(units, Ordering::Relaxed);
+        if end > units {
+            let what = "a block lies beyond the end of the file";
+            return Err(Error::corrupt_at(reference.unit, what));
+        }
+        Ok(())
     }
 }
 
