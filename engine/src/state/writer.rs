@@ -7,7 +7,7 @@ use super::merging::Frozen;
 use super::{Collection, Merging, Shared, Version};
 use crate::block::PageId;
 use crate::error::{Error, Result};
-use crate::log::{Log, Position};
+use crate::log::{Log, Position, refusal};
 use crate::memtable::Layers;
 use crate::node::Child;
 use crate::pages::{Age, Draft, Extent, Failure, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, seal};
@@ -370,7 +370,7 @@ impl Writer {
         }
         self.checkpoint_newest(shared, true)?;
         if let Some(cause) = shared.flush.failure() {
-            return Err(Error::Poisoned { cause });
+            return Err(refusal(&cause, shared.pager.blocks.file()));
         }
         // Once the log is empty the older superblock would be an older state.
         self.write_twin(shared)
