@@ -65,12 +65,14 @@ impl History {
         }
     }
 
-    /// Takes note of a commit that is newer than all before. One that is not visible yet will be news to any transaction that begins
-    /// before it is.
-    pub(crate) fn push(&mut self, version: u64, record: Option<Vec<u8>>, visible: bool) {
-        if !self.is_wanted() && visible {
-            self.drop_through(version);
-            return;
+    /// Takes note of a commit that is newer than all before; `visible` is the newest visible version. A commit that is not visible yet will be news to
+    /// any transaction that begins before it is.
+    pub(crate) fn push(&mut self, version: u64, record: Option<Vec<u8>>, visible: u64) {
+        if !self.is_wanted() {
+            self.drop_through(visible);
+            if version <= visible {
+                return;
+            }
         }
         self.bytes += record.as_ref().map_or(0, Vec::len);
         let record = record.map(Arc::from);
@@ -97,11 +99,11 @@ mod tests {
     #[test]
     fn commits_are_kept_while_an_older_transaction_lives() {
         let mut history = History::default();
-        history.push(1, Some(vec![1]), true);
+        history.push(1, Some(vec![1]), 1);
         history.enter(1);
-        history.push(2, Some(vec![2]), true);
+        history.push(2, Some(vec![2]), 2);
         history.enter(2);
-        history.push(3, None, true);
+        history.push(3, None, 3);
         assert_eq!(history.since(1).map(|list| list.len()), Some(2));
         assert_eq!(history.since(2).map(|list| list.len()), Some(1));
         assert!(history.since(0).is_none());
@@ -118,14 +120,24 @@ mod tests {
     #[test]
     fn invisible_commits_are_news_to_a_new_transaction() {
         let mut history = History::default();
-        history.push(1, Some(vec![1]), false);
-        history.push(2, Some(vec![2]), false);
+        history.push(1, Some(vec![1]), 0);
+        history.push(2, Some(vec![2]), 1);
         history.enter(1);
         assert_eq!(history.since(1).map(|list| list.len()), Some(1));
         history.leave(1);
-        history.push(3, Some(vec![3]), true);
+        history.push(3, Some(vec![3]), 3);
         assert!(history.commits.is_empty());
         assert_eq!(history.bytes, 0);
+    }
+
+    /// Regression: strict commits, none of which is visible when it is handed over, were all kept.
+    #[test]
+    fn commits_that_have_become_visible_are_given_up() {
+        let mut history = History::default();
+        for version in 1..=5 {
+            history.push(version, Some(vec![0; 10]), version - 1);
+            assert_eq!(history.bytes, 10);
+        }
     }
 
     #[test]
@@ -133,7 +145,7 @@ mod tests {
         let mut history = History::default();
         history.enter(0);
         for version in 1..=5 {
-            history.push(version, Some(vec![0; 10 << 20]), true);
+            history.push(version, Some(vec![0; 10 << 20]), version);
         }
         assert!(history.since(0).is_none());
         assert_eq!(history.since(3).map(|list| list.len()), Some(2));

@@ -113,7 +113,8 @@ impl WriteTransaction<'_> {
         } else {
             self.record.take()
         };
-        shared.history().push(info.version, record, visible);
+        let current = shared.current().version;
+        shared.history().push(info.version, record, current);
         Ok(Submission {
             info,
             awaits_flush: !visible,
