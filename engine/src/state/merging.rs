@@ -414,10 +414,12 @@ impl Writer {
     fn freeze(&mut self, shared: &Shared) -> Result<()> {
         debug_assert!(self.frozen().is_none(), "one version is frozen at a time");
         self.switch_log(shared)?;
-        let mut target = (*shared.newest()).clone();
-        target.absorb();
-        shared.published().relayout(target.version, |version| {
-            version.absorb();
+        // What was staged for a flush that is over by now would be absorbed into a copy of the active memtables.
+        shared.publish_durable();
+        let newest = shared.newest().version;
+        shared.published().relayout(newest, Version::absorb);
+        let target = (*shared.newest()).clone();
+        shared.published().relayout(newest, |version| {
             for collection in version.collections.values_mut() {
                 collection.layers.frozen = std::mem::take(&mut collection.layers.active);
             }
