@@ -14,6 +14,8 @@ use crate::database::Database;
 
 /// Expired records that one step removes.
 const PURGE_RECORDS: usize = 1000;
+/// Less is not worth a flush of its own.
+const MIN_WRITE_BACK_BYTES: u64 = 2 << 20;
 
 /// Two threads that look after a database until this is dropped: one does what is due, the other one merges beside commits.
 ///
@@ -58,8 +60,8 @@ impl Merger {
 }
 
 impl Background {
-    /// Flushes relaxed commits and purges expired records of `database` every `interval`; memtables are merged beside commits, and after an interval without one. An error of the
-    /// first two ends up in the next write, which is refused as [`Error::Poisoned`](crate::Error::Poisoned).
+    /// Flushes relaxed commits, and much that merges wrote, and purges expired records of `database` every `interval`; memtables are merged beside
+    /// commits, and after an interval without one. An error of a flush or a purge ends up in the next write, which is refused as [`Error::Poisoned`](crate::Error::Poisoned).
     #[must_use]
     pub fn start(database: Arc<Database>, interval: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
@@ -72,9 +74,11 @@ impl Background {
         let merging = std::thread::spawn(move || merging.run());
         let tending = std::thread::spawn(move || {
             let mut version = None;
+            let mut flushed = 0;
             loop {
                 let waited = stopped.recv_timeout(interval);
                 tend(&database);
+                write_back(&database, &mut flushed);
                 if waited != Err(RecvTimeoutError::Timeout) {
                     return;
                 }
@@ -101,6 +105,14 @@ fn tend(database: &Database) {
     while let Ok(PURGE_RECORDS) = database.purge_expired(PURGE_RECORDS) {}
     if database.needs_flush() {
         let _ = database.flush();
+    }
+}
+
+/// Flushes what merges write while they go on, so that their checkpoints have less to wait for. `flushed` is how much was written when it last did.
+fn write_back(database: &Database, flushed: &mut u64) {
+    let written = database.block_bytes_written();
+    if written - *flushed >= MIN_WRITE_BACK_BYTES && database.flush_blocks().is_ok() {
+        *flushed = written;
     }
 }
 

@@ -34,7 +34,7 @@ fn small() -> Options {
         cache_bytes: 64 << 10,
         unit_bytes: 512,
         node_bytes: 512,
-        log_bytes: 8 << 10,
+        log_bytes: Some(8 << 10),
         ..Options::default()
     }
 }
@@ -148,7 +148,7 @@ fn everything_comes_back() {
         &snapshot,
         &Options {
             cache_bytes: 64 << 10,
-            log_bytes: 0,
+            log_bytes: Some(0),
             ..Options::default()
         },
     );

@@ -26,7 +26,7 @@ fn small() -> Options {
         unit_bytes: UNIT as u32,
         node_bytes: 1024,
         cache_bytes: 64 << 10,
-        log_bytes: 64 << 10,
+        log_bytes: Some(64 << 10),
         compression: Compression::None,
         database_id: Some(7),
         session: Some(1),
@@ -143,7 +143,7 @@ fn what_is_removed_in_memtables_alone_is_given_back() {
     let storage = SimStorage::new();
     let options = || Options {
         cache_bytes: 64 << 20,
-        log_bytes: 1 << 20,
+        log_bytes: Some(1 << 20),
         ..small()
     };
     let database = Database::open(shared(&storage), options()).expect("it opens");

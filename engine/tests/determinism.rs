@@ -37,7 +37,7 @@ fn a_small_durable_commit_costs_one_flush_and_its_record() {
 #[test]
 fn without_a_log_a_small_durable_commit_costs_two_flushes_and_its_path() {
     let options = Options {
-        log_bytes: 0,
+        log_bytes: Some(0),
         ..Options::default()
     };
     let (bytes, flushes) = cost_of_commits(options);
@@ -83,7 +83,7 @@ fn cost_of_overwrites(is_text: bool) -> (u64, u64) {
     let storage = SimStorage::new();
     let options = Options {
         cache_bytes: 1 << 20,
-        log_bytes: 1 << 20,
+        log_bytes: Some(1 << 20),
         ..Options::default()
     };
     let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");

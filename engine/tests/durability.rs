@@ -15,7 +15,7 @@ fn options() -> Options {
         unit_bytes: 512,
         node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: 32 << 10,
+        log_bytes: Some(32 << 10),
         database_id: Some(7),
         ..Options::default()
     }
@@ -74,7 +74,7 @@ fn each_mode_survives_what_it_promises() {
 fn without_a_log_relaxed_is_strict() {
     for (durability, survives) in [(Strict, (2, 2)), (Relaxed, (2, 2)), (None, (1, 1))] {
         let (storage, database) = begun(Options {
-            log_bytes: 0,
+            log_bytes: Some(0),
             ..options()
         });
         commit(&database, durability);

@@ -17,7 +17,7 @@ fn open(storage: &SimStorage, feed_commits: u64, session: u64) -> Database {
     let options = Options {
         unit_bytes: 512,
         node_bytes: 512,
-        log_bytes: 32 << 10,
+        log_bytes: Some(32 << 10),
         feed_commits,
         session: Some(session),
         ..Options::default()
@@ -159,7 +159,7 @@ fn a_kept_feed_survives_every_cut() {
         let options = Options {
             unit_bytes: 512,
             node_bytes: 512,
-            log_bytes: 16 << 10,
+            log_bytes: Some(16 << 10),
             feed_commits: 1000,
             session: Some(1),
             ..Options::default()

@@ -86,7 +86,7 @@ impl StorageFile for UnlockedFile {
 
 fn open(storage: &Unlocked) -> Result<Database, Error> {
     let options = Options {
-        log_bytes: 32 << 10,
+        log_bytes: Some(32 << 10),
         node_bytes: 1024,
         unit_bytes: 512,
         ..Options::default()

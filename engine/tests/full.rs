@@ -36,7 +36,7 @@ fn options(session: u64) -> Options {
         unit_bytes: 512,
         node_bytes: 512,
         cache_bytes: 128 << 10,
-        log_bytes: 32 << 10,
+        log_bytes: Some(32 << 10),
         reserve_bytes: RESERVE_BYTES,
         compression: Compression::None,
         database_id: Some(7),

@@ -51,7 +51,7 @@ fn options(scenario: &Scenario, session: u64) -> Options {
         unit_bytes: 512,
         node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: 2 * HALF_BYTES as u32,
+        log_bytes: Some(2 * HALF_BYTES as u32),
         reserve_bytes: scenario.reserve_bytes,
         session: Some(session),
         database_id: Some(7),

@@ -53,7 +53,7 @@ fn options(case: Case, session: u64) -> Options {
         },
         database_id: Some(0x0123_4567_89AB_CDEF_0011_2233_4455_6677),
         session: Some(session),
-        log_bytes: if case == Case::Unlogged { 0 } else { 8 << 10 },
+        log_bytes: Some(if case == Case::Unlogged { 0 } else { 8 << 10 }),
         ..Options::default()
     }
 }

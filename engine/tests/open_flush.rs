@@ -49,7 +49,7 @@ fn options() -> Options {
         unit_bytes: 512,
         node_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: 32 << 10,
+        log_bytes: Some(32 << 10),
         database_id: Some(7),
         ..Options::default()
     }

@@ -23,7 +23,7 @@ fn options(read_only: bool) -> Options {
         node_bytes: 512,
         unit_bytes: 512,
         cache_bytes: 64 << 10,
-        log_bytes: 32 << 10,
+        log_bytes: Some(32 << 10),
         ..Options::default()
     }
 }

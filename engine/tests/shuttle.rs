@@ -95,7 +95,7 @@ fn options(log_bytes: u32) -> Options {
         compression: Compression::None,
         database_id: Some(7),
         session: Some(thread_rng().r#gen()),
-        log_bytes,
+        log_bytes: Some(log_bytes),
         ..Options::default()
     }
 }

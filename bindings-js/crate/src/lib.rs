@@ -20,7 +20,7 @@ mod upkeep;
 use std::sync::Arc;
 
 use mangrove_engine::{Compression, Database, Error, Options};
-use mangrove_host::{HostStorage, JsStorage, LOG_BYTES, keep_panic_message, to_js};
+use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js};
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{View, Writer};
@@ -332,19 +332,20 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
             });
         }
     };
+    let cache_bytes = given.cache_bytes().map_or(defaults.cache_bytes, |bytes| bytes as usize);
     let id = given.database_id().and_then(|id| <[u8; 16]>::try_from(id).ok());
     Ok(Options {
         create: given.create().unwrap_or(defaults.create),
         exclusive: given.exclusive().unwrap_or(defaults.exclusive),
         read_only: given.read_only().unwrap_or(defaults.read_only),
-        cache_bytes: given.cache_bytes().map_or(defaults.cache_bytes, |bytes| bytes as usize),
+        cache_bytes,
         unit_bytes: given.unit_bytes().unwrap_or(defaults.unit_bytes),
         node_bytes: given.node_bytes().unwrap_or(defaults.node_bytes),
         compression,
         database_id: id.map(u128::from_le_bytes).or(defaults.database_id),
         session: id.map(|id| u128::from_le_bytes(id) as u64),
         feed_commits: given.feed_commits().map_or(defaults.feed_commits, u64::from),
-        log_bytes: LOG_BYTES,
+        log_bytes: Some(log_bytes(cache_bytes)),
         clock: mangrove_host::clock(),
         ..defaults
     })

@@ -15,7 +15,7 @@ fn options() -> Options {
     Options {
         unit_bytes: 512,
         node_bytes: 512,
-        log_bytes: 16 << 10,
+        log_bytes: Some(16 << 10),
         cache_bytes: 64 << 10,
         database_id: Some(1),
         ..Options::default()

@@ -15,8 +15,11 @@ pub use storage::{HostFile, HostStorage, JsFile, JsStorage};
 use mangrove_engine::Clock;
 use wasm_bindgen::prelude::*;
 
-/// Both halves of the log; a quota counts it.
-pub const LOG_BYTES: u32 = 8 << 20;
+/// Length of both halves of the log beside a cache of `cache_bytes`: half of it, as natively, but within what a quota, which counts the log, can bear.
+#[must_use]
+pub fn log_bytes(cache_bytes: usize) -> u32 {
+    (cache_bytes / 2).clamp(8 << 20, 64 << 20) as u32
+}
 
 #[wasm_bindgen]
 extern "C" {

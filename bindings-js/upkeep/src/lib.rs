@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mangrove_engine::storage::StorageFile;
 use mangrove_engine::{BackupOutcome, Options, RecoverPhase, Result};
-use mangrove_host::{HostFile, HostStorage, JsFile, JsStorage, LOG_BYTES, clock, keep_panic_message, to_js};
+use mangrove_host::{HostFile, HostStorage, JsFile, JsStorage, clock, keep_panic_message, log_bytes, to_js};
 use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
@@ -54,12 +54,13 @@ impl Read for Stream {
 /// `random` has 16 bytes, with which nothing that was written before can be taken for something of the new database.
 fn options(random: &[u8], new_id: bool) -> Options {
     let random = <[u8; 16]>::try_from(random).map_or(0, u128::from_le_bytes);
+    let defaults = Options::default();
     Options {
         database_id: new_id.then_some(random),
         session: Some(random as u64),
-        log_bytes: LOG_BYTES,
+        log_bytes: Some(log_bytes(defaults.cache_bytes)),
         clock: clock(),
-        ..Options::default()
+        ..defaults
     }
 }
 

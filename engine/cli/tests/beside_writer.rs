@@ -15,7 +15,7 @@ use serde_json::Value;
 
 fn write(db: &str) -> Database {
     let options = Options {
-        log_bytes: 256 << 10,
+        log_bytes: Some(256 << 10),
         ..Options::default()
     };
     Database::open(Arc::new(FsStorage::new(db)), options).unwrap()

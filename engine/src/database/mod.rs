@@ -241,6 +241,22 @@ impl Database {
         self.shared.lending.announce();
     }
 
+    /// Bytes written to the data file since it was opened.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn block_bytes_written(&self) -> u64 {
+        self.shared
+            .pager
+            .blocks
+            .bytes_written
+            .load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Flushes what was written to the data file so far. A failure refuses all later commits.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn flush_blocks(&self) -> Result<()> {
+        self.shared.flush.flush_alone(self.shared.pager.blocks.file())
+    }
+
     /// Writes everything committed so far to the data file, so that the log is not needed to recover it.
     ///
     /// # Errors

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Options;
 use super::fence::Fence;
+use super::options::MAX_LOG_BYTES;
 use crate::block::{BlockFile, Compression};
 use crate::error::{Error, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
@@ -153,7 +154,7 @@ fn check(options: &Options) -> Result<()> {
     if options.cache_bytes < MIN_CACHE_BYTES {
         return invalid("cache_bytes must be at least 65536");
     }
-    if options.log_bytes != 0 && !(8 << 10..=1 << 30).contains(&options.log_bytes) {
+    if !matches!(options.log_bytes(), 0 | 0x2000..=MAX_LOG_BYTES) {
         return invalid("log_bytes must be 0 or from 8192 to 1073741824");
     }
     Ok(())
@@ -176,7 +177,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         file_units: Superblock::first_data_unit(unit_shift),
         next_collection_id: 1,
         epoch: 0,
-        log_half_bytes: options.log_bytes / 2 / 512 * 512,
+        log_half_bytes: options.log_bytes() / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
     };

@@ -22,9 +22,9 @@ pub struct Options {
     pub compression: Compression,
     /// Identity of the database; `None`: a random one. Hosts without an entropy source in the standard library (WebAssembly) give one.
     pub database_id: Option<u128>,
-    /// Length of the log file at most: two halves of 4 KiB to 1 GiB, or 0 for no log, which makes every durable commit a checkpoint.
-    /// Default 32 MiB.
-    pub log_bytes: u32,
+    /// Length of the log file at most: two halves of 4 KiB to 512 MiB, or 0 for no log, which makes every durable commit a checkpoint. `None`, the
+    /// default: half of the cache, so that memtables are merged when they have their share of it and not before, but at least 32 MiB.
+    pub log_bytes: Option<u32>,
     /// Bytes that the data file is kept longer than its content, so that records can be removed, and checkpoints made, where the storage has
     /// no room left. With it a commit that stores something fails, before it is in the log, where a checkpoint of it would not find room.
     /// At least 32 nodes. It is the length that is reserved: on a storage that takes room only for what is written (sparse files) it is worth nothing.
@@ -39,6 +39,20 @@ pub struct Options {
     pub clock: Clock,
 }
 
+/// Default length of the log.
+const LOG_BYTES: usize = 32 << 20;
+pub(super) const MAX_LOG_BYTES: u32 = 1 << 30;
+
+impl Options {
+    /// Length of both halves of the log of a database that is created.
+    pub(super) fn log_bytes(&self) -> u32 {
+        self.log_bytes.unwrap_or_else(|| {
+            let bytes = (self.cache_bytes / 2).max(LOG_BYTES);
+            u32::try_from(bytes).map_or(MAX_LOG_BYTES, |bytes| bytes.min(MAX_LOG_BYTES))
+        })
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -50,7 +64,7 @@ impl Default for Options {
             node_bytes: 16384,
             compression: Compression::Lz4,
             database_id: None,
-            log_bytes: 32 << 20,
+            log_bytes: None,
             reserve_bytes: 0,
             session: None,
             feed_commits: 0,

@@ -46,6 +46,8 @@ const FORMAT_VERSION: u16 = 3;
 const COPY_BYTES: usize = 512;
 /// At most so many zeros are written behind a record.
 const MAX_AHEAD_BYTES: u64 = 1 << 20;
+/// Longer changes go to the data file: the end of each half is kept free for one record of the greatest length.
+const MAX_PAYLOAD_BYTES: usize = 4 << 20;
 /// Both copies of a half's header.
 const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
 
@@ -222,7 +224,7 @@ impl Log {
 
     /// Longest payload that a record of a half can have.
     pub(crate) fn max_payload(&self) -> usize {
-        self.half_bytes as usize / 4
+        (self.half_bytes as usize / 4).min(MAX_PAYLOAD_BYTES)
     }
 
     /// Whether a record with a payload of `len` bytes fits behind the last one.
@@ -323,7 +325,7 @@ impl Log {
         let end = at + len as u64;
         if end > self.allocated {
             let end_of_half = self.start_of_half() + u64::from(self.half_bytes);
-            let ahead = u64::from(self.half_bytes / 16).min(MAX_AHEAD_BYTES);
+            let ahead = u64::from(self.half_bytes / 32).min(MAX_AHEAD_BYTES);
             let target = (end + ahead).min(end_of_half);
             self.buffer.resize(len + (target - end) as usize, 0);
             let written = self.file.write_at(at, &self.buffer);

@@ -19,8 +19,6 @@ use crate::tree::{Editor, value};
 
 /// In WebAssembly nobody but the writer merges.
 const HAS_THREADS: bool = !cfg!(target_family = "wasm");
-/// The part of the cache that the active memtables may take; the frozen ones take as much.
-const SHARE: usize = 4;
 /// Fills and parts are in thousandths.
 const FULL: usize = 1000;
 /// How full the active memtables are when the frozen ones are merged.
@@ -240,8 +238,8 @@ impl Merging {
 impl Writer {
     /// How full the active memtables of the newest version are, or the log's half if that is fuller.
     fn fill(&self, shared: &Shared) -> usize {
-        let share = shared.config.cache_bytes / SHARE;
-        let active = shared.newest().active_bytes() as u64 * FULL as u64 / share as u64;
+        let share = shared.config.max_active_bytes() as u64;
+        let active = shared.newest().active_bytes() as u64 * FULL as u64 / share;
         let log = self.log.as_ref().map_or(0, |log| {
             let start = self.frozen().map_or(0, |frozen| frozen.log_fill);
             if log.fill() >= FULL {
@@ -400,7 +398,7 @@ impl Writer {
         // As a rule a leaf has no more than half of what an inner node may have.
         let leaves = entries as u64 * u64::from(self.superblock.node_bytes / 2);
         let written = leaves.min(self.space.used_units() * unit_bytes + bytes);
-        let least = MIN_IDLE_BYTES.min((shared.config.cache_bytes / SHARE / 16) as u64);
+        let least = MIN_IDLE_BYTES.min((shared.config.max_active_bytes() / 16) as u64);
         bytes >= least && written <= bytes * IDLE_AMPLIFICATION
     }
 

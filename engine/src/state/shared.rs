@@ -28,9 +28,14 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Most bytes that changed pages may take: the rest is for reading the pages that the next changes go to.
-    pub(crate) fn max_dirty_bytes(&self) -> usize {
-        self.cache_bytes / 4 * 3
+    /// Most bytes that the active memtables may take. The frozen ones take as much when their merge begins.
+    pub(crate) fn max_active_bytes(&self) -> usize {
+        self.cache_bytes / 8 * 3
+    }
+
+    /// Most bytes that all memtables may take: the rest is for the pages that changes go to.
+    pub(crate) fn max_memtable_bytes(&self) -> usize {
+        2 * self.max_active_bytes()
     }
 }
 

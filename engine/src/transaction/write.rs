@@ -662,7 +662,7 @@ impl<'a> WriteTransaction<'a> {
         self.write_chunks()?;
         let bytes = self.memory_bytes;
         self.shared.pager.reserve(bytes);
-        if bytes <= self.shared.config.max_dirty_bytes() {
+        if bytes <= self.shared.config.max_memtable_bytes() {
             return Ok(());
         }
         self.record = None;

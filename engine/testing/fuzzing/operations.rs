@@ -130,7 +130,7 @@ pub fn operations(bytes: &[u8]) -> bool {
             Compression::None
         },
         database_id: Some(7),
-        log_bytes: 16 << 10,
+        log_bytes: Some(16 << 10),
         session: Some(0),
         ..Options::default()
     };

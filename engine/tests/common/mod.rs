@@ -76,11 +76,11 @@ pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
         unit_bytes: 512,
         node_bytes: if flavour == Flavour::Batches { 256 } else { 512 },
         cache_bytes: 64 << 10,
-        log_bytes: match flavour {
+        log_bytes: Some(match flavour {
             Flavour::Unlogged => 0,
             Flavour::Merging => 256 << 10,
             _ => 16 << 10,
-        },
+        }),
         reserve_bytes: if matches!(flavour, Flavour::Batches | Flavour::Huge) {
             8 << 10
         } else {

@@ -27,7 +27,7 @@ fn expiring(in_log: u32) -> (MemoryStorage, Expiring) {
     let memory = MemoryStorage::new();
     let with_feed = Options {
         feed_commits: 10,
-        log_bytes: 1 << 20,
+        log_bytes: Some(1 << 20),
         ..at(100)
     };
     let database = Database::open(Arc::new(memory.clone()), with_feed).expect("memory works");

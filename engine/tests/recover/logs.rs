@@ -19,7 +19,7 @@ const HEADER_BYTES: usize = 1024;
 fn logged() -> (Files, Vec<State>) {
     let memory = MemoryStorage::new();
     let large_log = Options {
-        log_bytes: 1 << 20,
+        log_bytes: Some(1 << 20),
         ..options(Flavour::Tiny, 1)
     };
     let database = Database::open(Arc::new(memory.clone()), large_log).expect("memory works");
@@ -85,7 +85,7 @@ fn commits_that_are_in_the_log_alone_come_back() {
 fn a_commit_that_unpacks_to_more_than_the_file_comes_back() {
     let memory = MemoryStorage::new();
     let large_log = Options {
-        log_bytes: 1 << 20,
+        log_bytes: Some(1 << 20),
         compression: Compression::Lz4,
         cache_bytes: 1 << 20,
         ..options(Flavour::Tiny, 1)
