@@ -126,6 +126,32 @@ fn random_overwrites_write_so_much_for_each_record() {
     }
 }
 
+/// The last checkpoint's trees and those that are being written: what came before the former is written over.
+#[test]
+fn large_transactions_leave_room_for_two_copies_of_the_trees() {
+    const RECORDS: u64 = 10_000;
+    let storage = SimStorage::new();
+    let options = Options {
+        cache_bytes: 4 << 20,
+        log_bytes: Some(64 << 10),
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");
+    let mut rng = SimRng::new(5);
+    for _ in 0..6 {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in 0..RECORDS {
+            let value = value(&mut rng, false);
+            transaction.put("c", &key(number), &value).expect("the storage works");
+        }
+        transaction.commit(Durability::Strict).expect("the storage works");
+    }
+    let stats = database.stats();
+    let used = stats.file_bytes - stats.free_bytes - stats.kept_bytes;
+    let percent = stats.file_bytes * 100 / used;
+    assert!(percent <= 240, "the file has {percent} % of its trees");
+}
+
 /// Bytes written for a commit of one record, and flushes for all of them.
 fn cost_of_commits(options: Options) -> (u64, u64) {
     let storage = SimStorage::new();

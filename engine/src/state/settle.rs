@@ -2,11 +2,14 @@
 
 use super::{Shared, Version, Writer};
 use crate::block::PageId;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memtable::{Layers, Memtable, MergedChanges};
 use crate::pages::Draft;
 use crate::tree::Editor;
 use crate::tree::merge::Merge;
+
+/// What the last checkpoint gave up is made free if it is this part of what is used.
+const RECLAIMED_PART: u64 = 16;
 
 impl Writer {
     /// Merges the memtables of all collections of `state` into their trees. The new nodes are the draft's spilled blocks, which only a checkpoint makes
@@ -20,6 +23,7 @@ impl Writer {
         {
             return Ok(());
         }
+        self.reclaim_quarantine(shared)?;
         // A snapshot of this version may still read the old blocks.
         state.moves += 1;
         let generation = self.superblock.generation + 1;
@@ -54,5 +58,27 @@ impl Writer {
             self.space.free.free(extent)?;
         }
         Ok(())
+    }
+
+    /// Frees what only the older superblock reaches, by writing the newest over it, so that a file has room for two copies of its trees and not for three:
+    /// the one of the last checkpoint and the one that is about to be written.
+    fn reclaim_quarantine(&mut self, shared: &Shared) -> Result<()> {
+        let oldest = shared.published().oldest();
+        let newest = self.superblock.generation;
+        let groups = self.space.quarantine.iter();
+        let waiting =
+            groups.filter(|group| group.generation == newest && oldest.is_none_or(|oldest| oldest >= group.age));
+        let units: u64 = waiting
+            .flat_map(|group| &group.extents)
+            .map(|extent| extent.units)
+            .sum();
+        if units * RECLAIMED_PART < self.space.used_units() {
+            return Ok(());
+        }
+        match self.write_twin(shared) {
+            // The older one stays, or the newest is there alone; either way nothing was freed.
+            Err(Error::StorageFull { .. }) => Ok(()),
+            written => written,
+        }
     }
 }
