@@ -1,0 +1,82 @@
+//! Bounds the memory that a database takes, on files, under writes and reads of data that is several times its cache.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use mangrove_engine::storage::FsStorage;
+use mangrove_engine::{Background, Database, Durability, Options};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+const CACHE_BYTES: usize = 8 << 20;
+/// Beyond the cache: buffers of the log and of blocks, a transaction's record, the maps of pages and free extents.
+const MORE_BYTES: usize = 16 << 20;
+const RECORDS: u64 = 200_000;
+const BATCH: u64 = 1000;
+
+fn key(number: u64) -> [u8; 16] {
+    let mut key = [0; 16];
+    let word = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    key[..8].copy_from_slice(&(word ^ word >> 29).to_be_bytes());
+    key[8..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+fn value(number: u64) -> Vec<u8> {
+    let words = (0..20_u64).map(|index| (number + index).wrapping_mul(0xBF58_476D_1CE4_E5B9).to_le_bytes());
+    words.flatten().take(158).collect()
+}
+
+/// Runs `work` and tells the most memory that was taken beyond what was taken before.
+fn peak_of(work: impl FnOnce()) -> usize {
+    let before = ALLOCATOR.current_usage();
+    ALLOCATOR.reset_peak_usage();
+    work();
+    ALLOCATOR.peak_usage() - before
+}
+
+fn write(database: &Database, durability: Durability) {
+    for batch in 0..RECORDS / BATCH {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in batch * BATCH..(batch + 1) * BATCH {
+            transaction
+                .put("c", &key(number), &value(number))
+                .expect("the disk takes it");
+        }
+        transaction.commit(durability).expect("the disk takes it");
+    }
+}
+
+#[test]
+fn memory_is_bounded_by_the_cache() {
+    for has_background in [false, true] {
+        for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
+            let directory = tempfile::tempdir().expect("there is room");
+            let options = Options {
+                cache_bytes: CACHE_BYTES,
+                ..Options::default()
+            };
+            let peak = peak_of(|| {
+                let storage = Arc::new(FsStorage::new(directory.path()));
+                let database = Arc::new(Database::open(storage, options).expect("it is new"));
+                let interval = Duration::from_millis(20);
+                let background = has_background.then(|| Background::start(Arc::clone(&database), interval));
+                write(&database, durability);
+                write(&database, durability);
+                let snapshot = database.snapshot();
+                let tree = snapshot.collection("c").expect("it has records");
+                for number in (0..RECORDS).step_by(7) {
+                    assert_eq!(tree.get(&key(number)).expect("the disk works"), Some(value(number)));
+                }
+                drop(background);
+            });
+            assert!(
+                peak <= CACHE_BYTES + MORE_BYTES,
+                "{} MiB with {durability:?}, a thread that merges: {has_background}",
+                peak >> 20
+            );
+        }
+    }
+}
