@@ -31,13 +31,13 @@ pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> usize {
     written
 }
 
-/// The `raw_len` bytes that were compressed to `stored`; `None` if it is something else. A hostile length cannot claim much more
-/// memory than there are bytes.
-pub(crate) fn expand(stored: &[u8], raw_len: usize) -> Option<Vec<u8>> {
+/// The `raw_len` bytes that were compressed to `stored`, in what `buffer` makes; `None` if it is something else. A hostile length cannot claim much
+/// more memory than there are bytes.
+pub(crate) fn expand(stored: &[u8], raw_len: usize, buffer: impl FnOnce(usize) -> Vec<u8>) -> Option<Vec<u8>> {
     if raw_len > stored.len().saturating_mul(MAX_EXPANSION).saturating_add(64) {
         return None;
     }
-    let mut raw = vec![0; raw_len];
+    let mut raw = buffer(raw_len);
     let written = lz4_flex::block::decompress_into(stored, &mut raw).ok()?;
     (written == raw_len).then_some(raw)
 }

@@ -23,11 +23,13 @@ use twox_hash::XxHash64;
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
+mod buffers;
 pub(crate) mod checksum;
 mod found;
 pub(crate) mod lz4;
 pub(crate) mod reference;
 
+use buffers::Buffers;
 pub(crate) use found::Header;
 pub(crate) use reference::{BlockRef, MAX_BLOCK_UNITS, PageId, REF_BYTES};
 
@@ -71,6 +73,7 @@ pub(crate) struct BlockFile {
     unit_shift: u32,
     /// The file had so many units when it was last asked.
     known_units: AtomicU64,
+    buffers: Buffers,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
 }
@@ -81,6 +84,7 @@ impl BlockFile {
             file,
             unit_shift,
             known_units: AtomicU64::new(0),
+            buffers: Buffers::default(),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         }
@@ -106,7 +110,9 @@ impl BlockFile {
 
     /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
-        decode(self.read_units(reference)?, reference, kind, owner)
+        let block = self.read_units(reference)?;
+        check(&block, reference, kind, owner)?;
+        expand_in(block, reference, &self.buffers)
     }
 
     /// As [`read`](Self::read), but returns the units as they are stored, to be written elsewhere.
@@ -123,7 +129,7 @@ impl BlockFile {
         if end > self.known_units.load(Ordering::Relaxed) {
             self.check_end(reference, end)?;
         }
-        let mut block = vec![0; (reference.units as usize) << self.unit_shift];
+        let mut block = self.buffers.take((reference.units as usize) << self.unit_shift);
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
         let read = self.file.read_at(reference.unit << self.unit_shift, &mut block);
         if let Err(error) = read {
@@ -132,6 +138,11 @@ impl BlockFile {
             return Err(error);
         }
         Ok(block)
+    }
+
+    /// Takes the memory of a page that is no longer needed.
+    pub(crate) fn reuse(&self, buffer: Vec<u8>) {
+        self.buffers.give_back(buffer);
     }
 
     /// Asks the file for its length, and whether that reaches to the unit `end`.
@@ -259,7 +270,11 @@ pub(crate) fn check(block: &[u8], reference: &BlockRef, kinds: &[Kind], owner: u
 }
 
 /// The payload of a block that was checked.
-pub(crate) fn expand(mut block: Vec<u8>, reference: &BlockRef) -> Result<Vec<u8>> {
+pub(crate) fn expand(block: Vec<u8>, reference: &BlockRef) -> Result<Vec<u8>> {
+    expand_in(block, reference, &Buffers::default())
+}
+
+fn expand_in(mut block: Vec<u8>, reference: &BlockRef, buffers: &Buffers) -> Result<Vec<u8>> {
     let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
     let stored_len = word(&block, 8) as usize;
     let raw_len = word(&block, 12);
@@ -270,7 +285,8 @@ pub(crate) fn expand(mut block: Vec<u8>, reference: &BlockRef) -> Result<Vec<u8>
             Ok(block)
         }
         CODEC_LZ4 => {
-            let raw = lz4::expand(&block[HEADER_BYTES..], raw_len as usize);
+            let raw = lz4::expand(&block[HEADER_BYTES..], raw_len as usize, |len| buffers.take(len));
+            buffers.give_back(block);
             raw.ok_or_else(|| damaged("a compressed block cannot be expanded"))
         }
         CODEC_RAW => Err(damaged("a raw block's lengths differ")),

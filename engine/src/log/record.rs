@@ -101,7 +101,7 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Re
     }
     let payload = match header[32] {
         0 if stored_len == raw_len => stored.to_vec(),
-        1 => lz4::expand(stored, raw_len)?,
+        1 => lz4::expand(stored, raw_len, |len| vec![0; len])?,
         _ => return None,
     };
     Some(Record {

@@ -81,6 +81,11 @@ impl Node {
         }
     }
 
+    /// The memory it took.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// A copy with room up to `capacity` bytes, to be changed.
     pub(crate) fn writable_copy(&self, capacity: usize) -> Self {
         let mut bytes = vec![0; capacity.max(self.bytes.len())];

@@ -171,7 +171,8 @@ impl<'a> FrameReader<'a> {
             self.damaged("the checksum of a frame is wrong: it is damaged, or another frame is missing before it")
         })?;
         let data = if info.is_packed {
-            lz4::expand(&stored, info.raw_len).ok_or_else(|| self.damaged("a frame does not expand"))?
+            lz4::expand(&stored, info.raw_len, |len| vec![0; len])
+                .ok_or_else(|| self.damaged("a frame does not expand"))?
         } else {
             stored
         };

@@ -241,7 +241,9 @@ impl Pager {
                 Some(node) if node.take_used() => shard.queue.push_back(id),
                 Some(node) => {
                     self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
-                    shard.entries.remove(&id);
+                    if let Some(node) = shard.entries.remove(&id).and_then(Arc::into_inner) {
+                        self.blocks.reuse(node.into_bytes());
+                    }
                     return true;
                 }
                 None => {}
