@@ -35,6 +35,9 @@ struct Arguments {
     /// Records of the workload with values of 1 MiB.
     #[arg(long, default_value_t = 200)]
     large: usize,
+    /// Records of the workload with far more of them than a cache holds.
+    #[arg(long, default_value_t = 10_000_000)]
+    many: usize,
     /// How often every engine runs; the report shows medians.
     #[arg(long, default_value_t = 3)]
     rounds: u64,
@@ -62,6 +65,7 @@ impl Arguments {
         let counts = match kind {
             Kind::Ints => self.ints.clone(),
             Kind::Large => vec![self.large],
+            Kind::Many => vec![self.many],
             // 250 MiB of them at full size.
             Kind::BeyondCache => vec![self.records * 3 / 2],
             _ => vec![self.records],

@@ -10,6 +10,7 @@ use crate::records::{Records, Set, Shape};
 mod beyond_cache;
 mod expiring;
 mod general;
+mod many;
 mod pauses;
 
 /// Memory that each engine may use as its cache, if the workload does not say otherwise.
@@ -47,6 +48,8 @@ pub(crate) enum Kind {
     Expiring,
     /// Random overwrites in data of eight times the cache.
     BeyondCache,
+    /// Random writes to far more records than any cache holds.
+    Many,
     /// How long single sets take at worst.
     Pauses,
 }
@@ -64,7 +67,7 @@ impl Workload {
             Kind::Int32Guids => "ascending 32-bit numbers to 16-byte identifiers",
             Kind::Expiring => "24-byte random keys, 150-byte values that expire",
             Kind::Json => "`user:<number>` to 150 bytes of JSON",
-            Kind::BeyondCache => {
+            Kind::BeyondCache | Kind::Many => {
                 let cache = self.cache_bytes() >> 20;
                 return format!("{records} records in {cache} MiB of cache: 24-byte random keys, 150-byte values");
             }
@@ -97,6 +100,7 @@ impl Workload {
             Kind::Large => bench.large(self.records),
             Kind::Expiring => bench.expiring(self.records),
             Kind::BeyondCache => bench.beyond_cache(self.records),
+            Kind::Many => bench.many(self.records),
             Kind::Pauses => bench.pauses(self.records),
             _ => bench.simple(self.records),
         }
@@ -105,7 +109,7 @@ impl Workload {
 
     fn shape(self) -> Shape {
         match self.kind {
-            Kind::General | Kind::Expiring | Kind::BeyondCache | Kind::Pauses => Shape::Random,
+            Kind::General | Kind::Expiring | Kind::BeyondCache | Kind::Many | Kind::Pauses => Shape::Random,
             Kind::Ascending => Shape::Ascending,
             Kind::Large => Shape::Large,
             Kind::Ints => Shape::Ints,
@@ -126,6 +130,7 @@ impl Workload {
     fn cache_bytes(self) -> usize {
         match self.kind {
             Kind::BeyondCache => beyond_cache::cache_bytes(self.records),
+            Kind::Many => many::CACHE_BYTES,
             Kind::Pauses => pauses::CACHE_BYTES,
             _ => CACHE_BYTES,
         }
