@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// Runs with bytes on both sides.
 fn piped(input: &[u8], arguments: &[&str]) -> (i32, Vec<u8>, String) {
-    let mut child = command(arguments).spawn().unwrap();
+    let mut child = common::spawn(&mut command(arguments));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
     // It may fail before it has read everything.

@@ -51,7 +51,7 @@ fn a_writer_that_is_open_hinders_nobody() {
     transaction.commit(Durability::Strict).unwrap();
     assert_eq!(run(&["get", db, "7"]).ok(), "\"new\"\n");
     for arguments in reading(db) {
-        let output = command(&arguments).output().unwrap();
+        let output = common::output(&mut command(&arguments));
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}: {err}");
     }
@@ -152,7 +152,7 @@ fn output_that_a_writer_overtakes() {
     let writer = write(db);
     commit(&writer, 0, KEYS);
     for verb in ["scan", "dump"] {
-        let mut child = command(&[verb, db]).spawn().unwrap();
+        let mut child = common::spawn(&mut command(&[verb, db]));
         let mut output = BufReader::new(child.stdout.take().unwrap());
         output.read_line(&mut String::new()).unwrap();
         for round in 1..4 {

@@ -101,7 +101,7 @@ fn a_name_that_is_no_text() {
     let place = Place::new();
     let path = place.path("").join(std::ffi::OsStr::from_bytes(b"\xff.mangrove"));
     fs::copy(fixture("javascript.mangrove"), &path).unwrap();
-    let output = command(&["count"]).arg(&path).output().unwrap();
+    let output = common::output(command(&["count"]).arg(&path));
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stderr.starts_with(b"mangrove: KV_INVALID_ARGUMENT: "));
 }
@@ -292,7 +292,7 @@ fn values_that_are_not_of_their_codec() {
 fn one_writes_at_a_time() {
     let place = Place::new();
     let db = &place.db("db");
-    let mut holder = command(&["load", db, "--ack", "--batch", "1"]).spawn().unwrap();
+    let mut holder = common::spawn(&mut command(&["load", db, "--ack", "--batch", "1"]));
     let mut stdin = holder.stdin.take().unwrap();
     std::io::Write::write_all(&mut stdin, b"{\"key\":1,\"value\":1}\n").unwrap();
     let mut acks = BufReader::new(holder.stdout.take().unwrap());
@@ -348,7 +348,7 @@ fn nobody_has_to_read_everything() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(50_000));
     for arguments in [&["scan", db][..], &["dump", db]] {
-        let mut child = command(arguments).spawn().unwrap();
+        let mut child = common::spawn(&mut command(arguments));
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap())
             .read_line(&mut line)
@@ -360,7 +360,7 @@ fn nobody_has_to_read_everything() {
     }
     // What is loaded is loaded, whether or not somebody reads the keys.
     let copy = &place.db("copy");
-    let mut child = command(&["load", copy, "--ack", "--batch", "10"]).spawn().unwrap();
+    let mut child = common::spawn(&mut command(&["load", copy, "--ack", "--batch", "10"]));
     drop(child.stdout.take());
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), numbered(100).as_bytes()).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0));
@@ -374,7 +374,7 @@ fn output_that_cannot_be_written() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(10));
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let output = command(&["scan", db]).stdout(full).output().unwrap();
+    let output = common::output(command(&["scan", db]).stdout(full));
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stderr.starts_with(b"mangrove: KV_IO: "));
 }

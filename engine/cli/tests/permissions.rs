@@ -9,6 +9,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use common::{Place, files, fixture, killed, reading};
 
@@ -38,7 +39,7 @@ fn no_permission_to_write_is_needed() {
         if is_root {
             command.uid(65_534).gid(65_534);
         }
-        command.args(arguments).output().unwrap()
+        common::output(command.args(arguments).stdout(Stdio::piped()))
     };
     for arguments in reading(&db) {
         let output = output(&arguments);

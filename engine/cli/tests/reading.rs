@@ -13,7 +13,7 @@ use serde_json::Value;
 
 fn read_everything(db: &str) {
     for arguments in reading(db) {
-        let output = common::command(&arguments).output().unwrap();
+        let output = common::output(&mut common::command(&arguments));
         assert_eq!(
             output.status.code(),
             Some(0),

@@ -190,9 +190,13 @@ fn load_batches_and_acknowledges() {
 fn acknowledgements_do_not_wait_for_more_lines() {
     use std::io::{BufRead, BufReader, Write};
     let place = Place::new();
-    let mut child = common::command(&["load", &place.db("db"), "--ack", "--batch", "1"])
-        .spawn()
-        .unwrap();
+    let mut child = common::spawn(&mut common::command(&[
+        "load",
+        &place.db("db"),
+        "--ack",
+        "--batch",
+        "1",
+    ]));
     let mut stdin = child.stdin.take().unwrap();
     let mut acks = BufReader::new(child.stdout.take().unwrap());
     for index in 0..3 {
@@ -343,7 +347,7 @@ fn who_waits_for_an_acknowledgement_gets_it() {
 
     let place = Place::new();
     let db = &place.db("db");
-    let mut child = common::command(&["load", db, "--ack"]).spawn().unwrap();
+    let mut child = common::spawn(&mut common::command(&["load", db, "--ack"]));
     let mut stdin = child.stdin.take().unwrap();
     let mut acks = BufReader::new(child.stdout.take().unwrap());
     let mut next = || {

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use tempfile::TempDir;
@@ -54,8 +55,22 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
+/// Starts a program. One at a time: until a child executes its program it has copies of the files that this process has open, and so of the locks that
+/// other tests have just given up.
+pub(crate) fn spawn(command: &mut Command) -> Child {
+    static SPAWNING: Mutex<()> = Mutex::new(());
+    let _alone = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
+    command.spawn().unwrap()
+}
+
+/// Runs a program to its end without input.
+pub(crate) fn output(command: &mut Command) -> Output {
+    let command = command.stdin(Stdio::null()).stderr(Stdio::piped());
+    spawn(command).wait_with_output().unwrap()
+}
+
 pub(crate) fn run_with(input: impl AsRef<[u8]>, arguments: &[&str]) -> Run {
-    let mut child = command(arguments).spawn().unwrap();
+    let mut child = spawn(&mut command(arguments));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_ref().to_vec();
     // It may fail before it has read everything.
@@ -113,7 +128,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 /// A database whose process died: its commits are in the log alone.
 pub(crate) fn killed(place: &Place, name: &str, count: usize) -> String {
     let db = place.db(name);
-    let mut child = command(&["load", &db, "--ack", "--batch", "10"]).spawn().unwrap();
+    let mut child = spawn(&mut command(&["load", &db, "--ack", "--batch", "10"]));
     child
         .stdin
         .as_mut()
