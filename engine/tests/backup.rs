@@ -1,15 +1,10 @@
 //! Proves that a backup holds exactly one snapshot, that what is restored from it is the same database, that no damage to the stream goes
 //! unnoticed, and that a restoration that does not come to its end leaves nothing that opens.
 
-#[path = "backup/damage.rs"]
 mod damage;
-#[path = "backup/expiry.rs"]
 mod expiry;
-#[path = "backup/failures.rs"]
 mod failures;
-#[path = "backup/hostile.rs"]
 mod hostile;
-#[path = "backup/incremental.rs"]
 mod incremental;
 
 use std::collections::BTreeMap;

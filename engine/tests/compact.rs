@@ -2,17 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "the number of images is a result")]
 
-mod common;
-#[path = "compact/crashes.rs"]
 mod crashes;
-#[path = "compact/running.rs"]
 mod running;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{State, read_state};
+use crate::common::{State, read_state};
 use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::testing::sim::{Fault, FaultKind, SimRng, SimStorage};
 use mangrove_engine::{

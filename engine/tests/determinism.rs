@@ -1,11 +1,9 @@
 //! Proves that the same operations with the same database id write the same bytes, and bounds what a commit writes. Both are
 //! free of time and chance, so a change here is a change of the engine.
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{Flavour, History, run};
+use crate::common::{Flavour, History, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
 use mangrove_engine::{Database, Durability, Options};

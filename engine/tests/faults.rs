@@ -3,12 +3,10 @@
 //!
 //! A workload is repeated with every storage operation failing in turn, once or from then on, with and without a partial write.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{Flavour, History, check, options, read_state, run};
+use crate::common::{Flavour, History, check, options, read_state, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
 use mangrove_engine::{Cursor, Database, Direction, Durability, Error, KeyRange, Options};

@@ -1,13 +1,11 @@
 //! Proves what a reserve promises where the storage is full: what stores something fails with a typed error and leaves no trace, what removes
 //! works, what that gave up can be used, and nothing is lost. The storage takes a number of bytes in all and no more, at every size of a range.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::read_state;
+use crate::common::read_state;
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, KeyRange, Options};

@@ -3,11 +3,9 @@
 
 #![allow(clippy::print_stdout, reason = "the number of images is a result")]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::{History, State, check};
+use crate::common::{History, State, check};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
 use mangrove_engine::{Compression, Database, Durability, Error, Options};

@@ -3,13 +3,11 @@
 //! `tests/golden` holds small databases of file format 2. A change of the format that is meant needs a new version number and new
 //! files beside these; `cargo test -p mangrove-engine --test golden -- --ignored` writes those that are missing and changes none.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use common::{State, read_state};
+use crate::common::{State, read_state};
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Compression, Database, Durability, Options};
 

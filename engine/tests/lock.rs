@@ -1,14 +1,11 @@
 //! Proves that a database has one opener at a time, in this process and in another one, and that the lock goes with the handle.
 
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use crate::turn;
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Error, Options};
-
-/// The tests run one after the other: between fork and exec a new child holds copies of this process's open files, and with them
-/// its locks.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 const CHILD: &str = "MANGROVE_TEST_LOCK_DIRECTORY";
 
@@ -18,7 +15,7 @@ fn open(directory: &std::path::Path) -> Result<Database, Error> {
 
 #[test]
 fn a_second_opener_is_refused() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let directory = tempfile::tempdir().expect("there is a temporary directory");
     let first = open(directory.path()).expect("nobody else has it");
     assert!(matches!(open(directory.path()), Err(Error::Locked { .. })));
@@ -28,12 +25,12 @@ fn a_second_opener_is_refused() {
 
 #[test]
 fn another_process_is_refused() {
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = turn();
     let directory = tempfile::tempdir().expect("there is a temporary directory");
     let database = open(directory.path()).expect("nobody else has it");
     let child = |expected: &str| {
         let status = Command::new(std::env::current_exe().expect("tests have a path"))
-            .args(["--exact", "child_tries_to_open", "--include-ignored"])
+            .args(["--exact", "lock::child_tries_to_open", "--include-ignored"])
             .env(CHILD, directory.path())
             .env("MANGROVE_TEST_LOCK_EXPECTED", expected)
             .status();

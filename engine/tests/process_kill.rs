@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::turn;
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Durability, Options};
 
@@ -53,11 +54,16 @@ fn child_writes_until_it_is_killed() {
 
 #[test]
 fn acknowledged_commits_survive_kill() {
+    let _turn = turn();
     let directory = tempfile::tempdir().expect("there is a temporary directory");
     let mut newest = 0;
     for round in 0..ROUNDS {
         let mut child = Command::new(std::env::current_exe().expect("tests have a path"))
-            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .args([
+                "--exact",
+                "process_kill::child_writes_until_it_is_killed",
+                "--nocapture",
+            ])
             .env(CHILD, directory.path())
             .stdout(Stdio::piped())
             .spawn()

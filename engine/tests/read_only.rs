@@ -3,19 +3,14 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::turn;
 use mangrove_engine::storage::{FsStorage, Storage};
 use mangrove_engine::{Database, Direction, Durability, Error, KeyRange, Options, Snapshot};
 
 const CHILD: &str = "MANGROVE_TEST_READ_ONLY_DIRECTORY";
 const KEYS: u64 = 200;
-
-/// The tests run one after the other: a new child holds copies of this process's open files, and their locks, for a moment.
-fn turn() -> MutexGuard<'static, ()> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn options(read_only: bool) -> Options {
     Options {
@@ -155,7 +150,7 @@ struct Writer {
 impl Writer {
     fn start(directory: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("tests have a path"))
-            .args(["--exact", "child_writes_until_it_is_killed", "--nocapture"])
+            .args(["--exact", "read_only::child_writes_until_it_is_killed", "--nocapture"])
             .env(CHILD, directory)
             .stdout(Stdio::piped())
             .spawn()

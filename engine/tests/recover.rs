@@ -1,24 +1,17 @@
 //! Salvage of damaged databases, against models that know every version of every record.
 
-#[path = "recover/catalogs.rs"]
 mod catalogs;
-mod common;
-#[path = "recover/crashes.rs"]
 mod crashes;
-#[path = "recover/edges.rs"]
 mod edges;
-#[path = "recover/expiry.rs"]
 mod expiry;
-#[path = "recover/hostile.rs"]
 mod hostile;
-#[path = "recover/logs.rs"]
 mod logs;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{Flavour, History, State, options, read_state, run, without_empty};
+use crate::common::{Flavour, History, State, options, read_state, run, without_empty};
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{Completeness, Database, Error, Options, RecoverReport, RecoveredRoot, recover};

@@ -1,12 +1,11 @@
 //! `backup` and `restore`, through files and through pipes.
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::io::Write;
 
-use common::{Place, Run, command, numbered, other_program, run};
+use crate::common::{Place, Run, command, numbered, other_program, run};
 use serde_json::Value;
 
 /// Runs with bytes on both sides.

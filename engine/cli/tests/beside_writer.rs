@@ -2,13 +2,12 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
+use crate::common;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Place, command, numbered, other_program, reading, run};
+use crate::common::{Place, command, numbered, other_program, reading, run};
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Durability, Options};
 use serde_json::Value;

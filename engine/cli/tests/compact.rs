@@ -1,11 +1,9 @@
 //! `compact` gives space back and changes nothing else.
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
 use std::fs;
 
-use common::{Place, numbered, run, run_with};
+use crate::common::{Place, numbered, run, run_with};
 use serde_json::Value;
 
 /// Values that no compression makes much smaller.

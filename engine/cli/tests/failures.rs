@@ -1,11 +1,10 @@
 //! What goes wrong has a code, a stable exit code, and changes nothing.
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 
-use common::{Place, command, fixture, numbered, other_program, run, run_with};
+use crate::common::{Place, command, fixture, numbered, other_program, run, run_with};
 use serde_json::Value;
 
 #[test]

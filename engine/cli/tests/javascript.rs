@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
 use std::fs;
 use std::sync::Arc;
 
-use common::{Place, fixture, run, run_with};
+use crate::common::{Place, fixture, run, run_with};
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Direction, KeyRange, Options};
 use serde_json::Value;

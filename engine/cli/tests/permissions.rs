@@ -3,15 +3,14 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
 
-use common::{Place, files, fixture, killed, reading};
+use crate::common::{Place, files, fixture, killed, reading};
 
 /// As another user where the tests run as one who may do everything.
 #[test]

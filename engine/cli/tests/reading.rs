@@ -1,12 +1,11 @@
 //! Verbs that read change nothing, need no permission to write, and go on beside others.
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
+use crate::common;
 use std::fs;
 use std::sync::Arc;
 
-use common::{Place, files, killed, numbered, other_program, reading, run};
+use crate::common::{Place, files, killed, numbered, other_program, reading, run};
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Durability, Options};
 use serde_json::Value;

@@ -1,11 +1,9 @@
 //! `recover`, and the other verbs on databases that were not closed.
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
-mod common;
-
 use std::fs;
 
-use common::{Place, Run, killed, numbered, run};
+use crate::common::{Place, Run, killed, numbered, run};
 use serde_json::Value;
 
 fn report(run: &Run) -> Value {

@@ -1,8 +1,7 @@
 //! Every verb does what it says.
 
-mod common;
-
-use common::{Place, numbered, run, run_with};
+use crate::common;
+use crate::common::{Place, numbered, run, run_with};
 use serde_json::{Value, json};
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Database, Durability, Error, restore};
 
-use crate::{backed_up, empty, go_on, noise, small};
+use super::{backed_up, empty, go_on, noise, small};
 
 /// Two frames, the first compressed.
 fn stream() -> Vec<u8> {

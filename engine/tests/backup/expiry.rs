@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Clock, Database, Durability, Options, ReadWrite};
 
-use crate::{backed_up, check_round_trip, content_of, noise, restored, small};
+use super::{backed_up, check_round_trip, content_of, noise, restored, small};
 
 fn at(now: u64) -> Options {
     Options {

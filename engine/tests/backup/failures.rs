@@ -8,7 +8,7 @@ use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, SimStorage};
 use mangrove_engine::{BackupOutcome, Database, Durability, Error, Options, Snapshot, restore};
 
-use crate::{backed_up, content_of, empty, go_on, noise, small, varied};
+use super::{backed_up, content_of, empty, go_on, noise, small, varied};
 
 /// More records than the cache holds.
 fn grown() -> Snapshot {

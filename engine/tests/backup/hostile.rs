@@ -6,7 +6,7 @@ use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Error, restore};
 use proptest::prelude::*;
 
-use crate::{empty, go_on, small};
+use super::{empty, go_on, small};
 
 /// A stream around some content, as the documentation describes it.
 fn stream(header: &Header, content: &[u8], frame_bytes: usize) -> Vec<u8> {

@@ -9,7 +9,7 @@ use mangrove_engine::{
     BackupOutcome, BackupProgress, Clock, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, restore,
 };
 
-use crate::{backed_up, content_of, go_on, noise, restored, small};
+use super::{backed_up, content_of, go_on, noise, restored, small};
 
 fn at(now: u64) -> Options {
     Options {

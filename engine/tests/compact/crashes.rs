@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{CompactOptions, CompactReport, Database, Durability, Error};
 
-use super::common::{Flavour, History, check, options, run, without_empty};
 use super::{content, go_on, shared, value};
+use crate::common::{Flavour, History, check, options, run, without_empty};
 
 /// Cut at every operation, whatever survives opens with the same content, verifies, and can be compacted to the end.
 fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Completeness, Database, Durability, Error, KeyRange, WriteTransaction};
 
+use super::{Block, blocks, generation, is_catalog, recovered};
 use crate::common::{Flavour, State, options};
-use crate::{Block, blocks, generation, is_catalog, recovered};
 
 /// Without a catalog collections have no names, but they have their records.
 #[test]

@@ -6,8 +6,8 @@ use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{CrashPolicy, SimRng, SimStorage};
 use mangrove_engine::{Completeness, Database, Options, RecoveredRoot};
 
+use super::{FLAVOURS, Files, blocks, newest_slot, recovered_files};
 use crate::common::{Flavour, History, State, options, read_state, run, without_empty};
-use crate::{FLAVOURS, Files, blocks, newest_slot, recovered_files};
 
 /// What several power cuts left.
 struct Crashed {

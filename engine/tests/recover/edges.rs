@@ -8,8 +8,8 @@ use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::testing::sim::{Fault, FaultKind, SimStorage};
 use mangrove_engine::{Completeness, Compression, Database, Durability, Error, Options, RecoverPhase, recover};
 
+use super::{UNIT, check, count, grown, recovered, storage_of};
 use crate::common::{Flavour, State, options, read_state, without_empty};
-use crate::{UNIT, check, count, grown, recovered, storage_of};
 
 /// A value may hold a whole database. Its blocks are not taken for blocks of this one.
 #[test]

@@ -9,8 +9,8 @@ use mangrove_engine::{
     Clock, Completeness, Database, Direction, Durability, Error, KeyRange, Options, ReadWrite, recover,
 };
 
+use super::{Files, blocks};
 use crate::common::{Flavour, options};
-use crate::{Files, blocks};
 
 /// Value and expiry by collection and key.
 type Expiring = BTreeMap<(String, Vec<u8>), (Vec<u8>, Option<u64>)>;

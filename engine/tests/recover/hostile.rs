@@ -6,8 +6,8 @@ use mangrove_engine::Completeness;
 use mangrove_engine::testing::sim::SimRng;
 use twox_hash::XxHash64;
 
+use super::{FLAVOURS, UNIT, blocks, grown, recovered};
 use crate::common::State;
-use crate::{FLAVOURS, UNIT, blocks, grown, recovered};
 
 /// Writes the right checksum into the block at `at`.
 fn sign(block: &mut [u8]) {

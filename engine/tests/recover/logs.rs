@@ -7,8 +7,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::MemoryStorage;
 use mangrove_engine::{Completeness, Compression, Database, Durability, Error, LogState, Options, recover};
 
+use super::{Files, blocks, recovered_files};
 use crate::common::{Flavour, State, options, read_state};
-use crate::{Files, blocks, recovered_files};
 
 const CHECKPOINT_AT: u32 = 20;
 const COMMITS: u32 = 60;

@@ -1,0 +1,13 @@
+//! Tests of the command line tool, in one program.
+
+mod common;
+
+mod backup;
+mod beside_writer;
+mod compact;
+mod failures;
+mod javascript;
+mod permissions;
+mod reading;
+mod recover;
+mod verbs;

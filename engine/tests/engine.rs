@@ -1,0 +1,29 @@
+//! One program for what needs no program of its own: linking each file to one takes longer than running it.
+
+mod common;
+
+mod backup;
+mod clear;
+mod clients;
+mod compact;
+mod corruption;
+mod determinism;
+mod durability;
+mod faults;
+mod feed;
+mod fence;
+mod format_tables;
+mod full;
+mod full_log;
+mod fuzz_regressions;
+mod golden;
+mod idle;
+mod layers;
+mod layout;
+mod model;
+mod open_flush;
+mod optimistic;
+mod records;
+mod recover;
+mod threads;
+mod verification;
