@@ -1,90 +1,96 @@
-// Runs every check in order, and lists those that failed at the end; without a build there is nothing to check. Names as arguments select steps:
-// `node .ci/test.mjs node deno`.
-import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
-import { ROOT, browserEnv, output, toolEnv } from './tools.mjs';
+// Runs checks, two side by side, and lists those that failed at the end; without a build there is nothing to check.
+//
+//     node .ci/test.mjs                 what a change usually breaks: `npm test`
+//     node .ci/test.mjs --rest          everything else: `npm run test:all`
+//     node .ci/test.mjs node deno       steps by name, or by a word of it
+import { spawn } from 'node:child_process';
+import { STEPS } from './steps.mjs';
+import { ROOT, browserEnv, toolEnv } from './tools.mjs';
 
-const BINDINGS = join(ROOT, 'bindings-js');
-const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
-const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
-
-const STEPS = [
-  { name: 'build', command: ['npm', 'run', '--silent', 'build:package'] },
-  { name: 'fmt', command: ['cargo', 'fmt', '--all', '--check'] },
-  { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
-  // Its locks are shuttle's, so it is a build of its own.
-  { name: 'clippy shuttle', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
-  // The other crates have no tests and much to compile; clippy has checked them.
-  { name: 'rust', command: ['cargo', 'test', '--package', 'mangrove-engine', '--package', 'mangrove-memory', '--package', 'mangrove-cli', '--package', 'mangrove-bindings', '--package', 'mangrove-host', '--package', 'mangrove-upkeep'] },
-  { name: 'shuttle', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
-  ...typeScriptProjects().map((project) => ({ name: `types ${project}`, command: ['tsc', '--noEmit', '--project', project] })),
-  // Warnings, as of an export without documentation, are errors.
-  { name: 'docs reference', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
-  { name: 'docs links', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
-  { name: 'examples', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
-  { name: 'node', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
-  // The package as a whole on disks that fail and are cut.
-  { name: 'faults', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
-  // The protocol of many tabs: random schedules, and whether mistakes in it would be found.
-  { name: 'tabs', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
-  { name: 'tabs mutations', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
-  { name: 'workerd', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
-  // Of the packages whose interfaces the adapters have; written for vitest.
-  { name: 'suites', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
-  { name: 'deno', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
-  { name: 'bun', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
-  // The tests of the native tool, on the one of the package; then both on the same command lines. The test that is left out runs it a thousand times.
-  {
-    name: 'cli', command: ['cargo', 'test', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'], env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
-  },
-  { name: 'cli both', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
-  { name: 'pack', command: ['node', '.ci/test-pack.mjs'] },
-  { name: 'e2e', command: ['npm', 'run', '--silent', 'test', '--workspace', 'tests-e2e'] },
-  { name: 'chaos', command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },
-  { name: 'e2e examples', cwd: EXAMPLES, command: ['playwright', 'test'] },
-  { name: 'matrix', cwd: MATRIX, command: ['playwright', 'test'] },
-];
-
-/** Built by its tests. */
-function nativeTool() {
-  return join(process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target'), 'debug', 'mangrove');
-}
-
-function typeScriptProjects() {
-  const workspaces = JSON.parse(output('npm', ['query', '.workspace']) ?? '[]').map((workspace) => workspace.location);
-  return workspaces.filter((location) => existsSync(join(ROOT, location, 'tsconfig.json')));
-}
+const SLOTS = 2;
 
 function select(names) {
+  if (names.length === 0) return STEPS.filter(({ suite }) => suite !== 'rest');
+  if (names[0] === '--rest') return STEPS.filter(({ suite }) => suite !== 'quick');
   const unknown = names.filter((name) => !STEPS.some((step) => step.name.split(' ').includes(name)));
   if (unknown.length > 0) throw new Error(`no such step: ${unknown.join(', ')}; there are ${STEPS.map((step) => step.name).join(', ')}`);
-  return names.length === 0 ? STEPS : STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
-}
-
-function runStep({ name, command: [program, ...args], cwd = ROOT, env: own }, env) {
-  process.stdout.write(`\n==> ${name}: ${program} ${args.join(' ')}\n`);
-  const start = performance.now();
-  const result = spawnSync(program, args, { cwd, env: { ...env, ...own }, stdio: 'inherit' });
-  const seconds = ((performance.now() - start) / 1000).toFixed(1);
-  const passed = result.status === 0;
-  const reason = result.error?.message ?? result.signal ?? `exit ${result.status}`;
-  process.stdout.write(`<== ${name}: ${passed ? 'passed' : `failed (${reason})`} in ${seconds} s\n`);
-  return passed;
+  return STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
 }
 
 const env = { ...toolEnv(), ...browserEnv(), DENO_NO_UPDATE_CHECK: '1' };
+const waiting = select(process.argv.slice(2));
+const total = waiting.length;
+const running = new Map();
+const ended = new Map();
 
-const steps = select(process.argv.slice(2));
-const failed = [];
-let run = 0;
-for (const step of steps) {
-  run += 1;
-  if (runStep(step, env)) continue;
-  failed.push(step.name);
-  if (step.name === 'build') break;
+/** What a step prints is shown when it ends, so that two do not mix; one that is alone is shown at once. */
+function start(step) {
+  const { name, command: [program, ...args], cwd = ROOT } = step;
+  process.stdout.write(`==> ${name}: ${program} ${args.join(' ')}\n`);
+  const begin = performance.now();
+  const printed = [];
+  const child = spawn(program, args, { cwd, env: { ...env, ...step.env }, stdio: ['ignore', 'pipe', 'pipe'] });
+  running.set(step, { child, printed });
+  const show = (chunk) => step.alone ? process.stdout.write(chunk) : printed.push(chunk);
+  child.stdout.on('data', show);
+  child.stderr.on('data', show);
+  let failure;
+  child.on('error', (error) => {
+    failure = error.message;
+  });
+  child.on('close', (status, signal) => {
+    running.delete(step);
+    const passed = status === 0;
+    ended.set(name, passed);
+    process.stdout.write(Buffer.concat(printed));
+    const seconds = ((performance.now() - begin) / 1000).toFixed(1);
+    const reason = failure ?? signal ?? `exit ${status}`;
+    process.stdout.write(`<== ${name}: ${passed ? 'passed' : `failed (${reason})`} in ${seconds} s\n\n`);
+    if (name === 'build' && !passed) waiting.length = 0;
+    next();
+  });
 }
-const skipped = steps.length - run;
-const list = failed.length > 0 ? ` (${failed.join(', ')})` : '';
-process.stdout.write(`\n${run - failed.length} passed, ${failed.length} failed${list}${skipped > 0 ? `, ${skipped} not run` : ''}\n`);
-process.exitCode = failed.length > 0 ? 1 : 0;
+
+/** Whether a step may begin now. */
+function isReady(step) {
+  const others = [...running.keys()];
+  if (step.alone ? others.length > 0 : others.length >= SLOTS || others.some((other) => other.alone)) return false;
+  // What it needs may not be among those that were asked for.
+  return step.after === undefined || ended.has(step.after) || !waitsOrRuns(step.after);
+}
+
+function waitsOrRuns(name) {
+  return waiting.some((step) => step.name === name) || [...running.keys()].some((step) => step.name === name);
+}
+
+function next() {
+  for (;;) {
+    // One that has to be alone is not overtaken, or its turn might not come before the end.
+    const upTo = waiting.findIndex((step) => step.alone);
+    const candidates = upTo < 0 ? waiting : waiting.slice(0, upTo + 1);
+    const at = candidates.findIndex((step) => (step.alone ? candidates[0] === step : true) && isReady(step));
+    if (at < 0) break;
+    start(...waiting.splice(at, 1));
+  }
+  if (running.size === 0) report();
+}
+
+function report() {
+  const failed = [...ended].filter(([, passed]) => !passed).map(([name]) => name);
+  const list = failed.length > 0 ? ` (${failed.join(', ')})` : '';
+  const skipped = total - ended.size;
+  process.stdout.write(`${ended.size - failed.length} passed, ${failed.length} failed${list}${skipped > 0 ? `, ${skipped} not run` : ''}\n`);
+  process.exitCode = failed.length > 0 ? 1 : 0;
+}
+
+for (const signal of ['SIGINT', 'SIGTERM']) {
+  process.on(signal, () => {
+    for (const [step, { child, printed }] of running) {
+      child.kill(signal);
+      process.stdout.write(Buffer.concat([...printed, Buffer.from(`<== ${step.name}: ${signal}\n`)]));
+    }
+    process.exit(1);
+  });
+}
+
+next();

@@ -18,9 +18,15 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error};
 
+/// Images of each cut by each policy that chooses at random; `MANGROVE_CRASH_SEEDS` changes it.
 const SEEDS: u64 = 4;
 /// Images that all tests of the process checked.
 static IMAGES: AtomicU64 = AtomicU64::new(0);
+
+fn number(name: &str, default: u64) -> u64 {
+    let value = std::env::var(name).ok();
+    value.map_or(default, |value| value.parse().expect("it is a number"))
+}
 
 fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
@@ -110,7 +116,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
             let seeds = if matches!(policy, CrashPolicy::Nothing | CrashPolicy::Everything) {
                 1
             } else {
-                SEEDS
+                number("MANGROVE_CRASH_SEEDS", SEEDS)
             };
             for crash_seed in 0..seeds {
                 let context = format!("{flavour:?} seed {seed} cut {cut} of {operations} {policy:?} {crash_seed}");
@@ -169,10 +175,6 @@ fn transactions_larger_than_memory() {
 #[test]
 #[ignore = "takes hours"]
 fn soak() {
-    let number = |name: &str, default: u64| {
-        let value = std::env::var(name).ok();
-        value.map_or(default, |value| value.parse().expect("it is a number"))
-    };
     let wanted = number("MANGROVE_CRASH_IMAGES", 10_000_000);
     let next = AtomicU64::new(number("MANGROVE_CRASH_SEED", 1000));
     let begin = Instant::now();

@@ -1,0 +1,67 @@
+// What is checked, in the order in which it begins.
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { ROOT, output } from './tools.mjs';
+
+const BINDINGS = join(ROOT, 'bindings-js');
+const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
+const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
+
+/** Packages with Rust tests. The others have none and much to compile; clippy checks them. */
+const RUST = ['engine', 'memory', 'cli', 'bindings', 'host', 'upkeep'].flatMap((name) => ['--package', `mangrove-${name}`]);
+
+function typeScriptProjects() {
+  const workspaces = JSON.parse(output('npm', ['query', '.workspace']) ?? '[]').map((workspace) => workspace.location);
+  return workspaces.filter((location) => existsSync(join(ROOT, location, 'tsconfig.json')));
+}
+
+/** Built by its tests. */
+function nativeTool() {
+  return join(process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target'), 'debug', 'mangrove');
+}
+
+/**
+ * Each is a command in the root, or in `cwd`. `suite` is `quick` for what a change usually breaks, `rest` for the rest. One that is `alone` has both
+ * processors; `after` names a step whose files it needs.
+ */
+export const STEPS = [
+  { name: 'build', suite: 'both', alone: true, command: ['npm', 'run', '--silent', 'build:package'] },
+
+  { name: 'fmt', suite: 'quick', command: ['cargo', 'fmt', '--all', '--check'] },
+  { name: 'clippy', suite: 'quick', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
+  ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
+  // Warnings, as of an export without documentation, are errors.
+  { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
+  { name: 'docs links', suite: 'quick', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
+  // A third of the crash images; all of them are in the step `crash`.
+  { name: 'rust', suite: 'quick', command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_SEEDS: '1' } },
+  { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
+  { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
+  { name: 'workerd', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
+  // Of the packages whose interfaces the adapters have; written for vitest.
+  { name: 'suites', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
+  { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
+  { name: 'e2e chromium', suite: 'quick', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },
+
+  { name: 'e2e engines', suite: 'rest', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
+  // Its locks are shuttle's, so it is a build of its own.
+  { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
+  { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
+  { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
+  // The package as a whole on disks that fail and are cut.
+  { name: 'faults', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
+  // The protocol of many tabs: random schedules, and whether mistakes in it would be found.
+  { name: 'tabs', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
+  { name: 'tabs mutations', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
+  { name: 'deno', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
+  { name: 'bun', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
+  // The tests of the native tool, on the one of the package; then both on the same command lines. The test that is left out runs it a thousand times.
+  {
+    name: 'cli', suite: 'rest', env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
+    command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
+  },
+  { name: 'cli both', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+  { name: 'e2e examples', suite: 'rest', cwd: EXAMPLES, command: ['playwright', 'test'] },
+  { name: 'matrix', suite: 'rest', cwd: MATRIX, command: ['playwright', 'test'] },
+  { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },
+];
