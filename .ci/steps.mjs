@@ -12,6 +12,7 @@ const RUST = ['engine', 'memory', 'cli', 'bindings', 'host', 'upkeep'].flatMap((
 
 function typeScriptProjects() {
   const workspaces = JSON.parse(output('npm', ['query', '.workspace']) ?? '[]').map((workspace) => workspace.location);
+  if (workspaces.length === 0) throw new Error('npm finds no workspaces; node .ci/setup.mjs installs them');
   return workspaces.filter((location) => existsSync(join(ROOT, location, 'tsconfig.json')));
 }
 
