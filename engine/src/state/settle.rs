@@ -23,7 +23,10 @@ impl Writer {
         {
             return Ok(());
         }
-        self.reclaim_quarantine(shared)?;
+        // Once: nodes that are written already belong to the checkpoint after the newest superblock.
+        if draft.spilled.is_empty() {
+            self.reclaim_quarantine(shared)?;
+        }
         // A snapshot of this version may still read the old blocks.
         state.moves += 1;
         let generation = self.superblock.generation + 1;
