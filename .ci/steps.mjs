@@ -34,8 +34,8 @@ export const STEPS = [
   // Warnings, as of an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
   { name: 'docs links', suite: 'quick', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
-  // A third of the crash images; all of them are in the step `crash`.
-  { name: 'rust', suite: 'quick', command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_SEEDS: '1' } },
+  // The power is cut at each tenth operation; the step `crash` cuts it at all of them.
+  { name: 'rust', suite: 'quick', command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10' } },
   { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'workerd', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
@@ -44,7 +44,8 @@ export const STEPS = [
   { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
   { name: 'e2e chromium', suite: 'quick', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },
 
-  { name: 'e2e engines', suite: 'rest', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
+  // They serve pages at the same ports.
+  { name: 'e2e engines', suite: 'rest', after: 'e2e chromium', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
   // Its locks are shuttle's, so it is a build of its own.
   { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },

@@ -18,7 +18,7 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error};
 
-/// Images of each cut by each policy that chooses at random; `MANGROVE_CRASH_SEEDS` changes it.
+/// Images of each cut by each policy that chooses at random.
 const SEEDS: u64 = 4;
 /// Images that all tests of the process checked.
 static IMAGES: AtomicU64 = AtomicU64::new(0);
@@ -95,13 +95,14 @@ fn write_after(database: &Database, context: &str) {
         .unwrap_or_else(|error| panic!("{context}: {error}"));
 }
 
-/// Crashes a workload at each of its operations; returns the number of images checked.
+/// Crashes a workload at each of its operations, or each n-th if `MANGROVE_CRASH_STRIDE` says so; returns the number of images checked.
 fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
     let whole = SimStorage::new();
     run(&shared(&whole), flavour, seed, commits, &mut History::remembering()).expect("nothing fails without a cut");
     let operations = whole.counters().operations;
+    let stride = number("MANGROVE_CRASH_STRIDE", 1);
     let mut images = 0;
-    for cut in 0..operations {
+    for cut in (seed % stride..operations).step_by(stride as usize) {
         let storage = SimStorage::new();
         storage.cut_at(cut);
         let mut history = History::remembering();
@@ -116,18 +117,24 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
             let seeds = if matches!(policy, CrashPolicy::Nothing | CrashPolicy::Everything) {
                 1
             } else {
-                number("MANGROVE_CRASH_SEEDS", SEEDS)
+                SEEDS
             };
             for crash_seed in 0..seeds {
                 let context = format!("{flavour:?} seed {seed} cut {cut} of {operations} {policy:?} {crash_seed}");
                 let image = storage.crash(policy, crash_seed);
-                images += recover(&image, flavour, &history, &context, cut % 10 == 0 && crash_seed == 0);
+                images += recover(
+                    &image,
+                    flavour,
+                    &history,
+                    &context,
+                    cut / stride % 10 == 0 && crash_seed == 0,
+                );
             }
         }
     }
     let total = IMAGES.fetch_add(images, Ordering::Relaxed) + images;
     println!("{flavour:?} seed {seed}: {operations} operations, {images} images; {total} images in all");
-    assert!(images > operations);
+    assert!(images > operations / stride);
     images
 }
 
@@ -217,6 +224,7 @@ fn generation(data: &[u8], slot: usize) -> u64 {
 /// the older state opens.
 #[test]
 fn the_older_superblock_and_the_log_stay_complete() {
+    let stride = number("MANGROVE_CRASH_STRIDE", 1);
     for (flavour, seed) in [
         (Flavour::Tiny, 1),
         (Flavour::Batches, 2),
@@ -228,7 +236,7 @@ fn the_older_superblock_and_the_log_stay_complete() {
         let whole = SimStorage::new();
         run(&shared(&whole), flavour, seed, 90, &mut History::remembering()).expect("nothing fails without a cut");
         let (mut opened, mut refused) = (0, 0);
-        for cut in 0..whole.counters().operations {
+        for cut in (0..whole.counters().operations).step_by(stride as usize) {
             let storage = SimStorage::new();
             storage.cut_at(cut);
             let mut history = History::remembering();
@@ -256,7 +264,7 @@ fn the_older_superblock_and_the_log_stay_complete() {
                 Err(error) => panic!("{context}: {error}"),
             }
         }
-        assert!(opened > 50, "{flavour:?}: {opened} images had two superblocks");
+        assert!(opened > 50 / stride, "{flavour:?}: {opened} images had two superblocks");
         println!("{flavour:?}: {opened} opened, {refused} refused");
         // Their large commits went past the log.
         assert!(refused == 0 || matches!(flavour, Flavour::Mixed | Flavour::Merging));
