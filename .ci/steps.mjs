@@ -42,10 +42,10 @@ export const STEPS = [
   // Of the packages whose interfaces the adapters have; written for vitest.
   { name: 'suites', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
   { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
-  { name: 'e2e chromium', suite: 'quick', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },
+  // Steps with browsers start two at a time, which a third program would keep waiting for minutes.
+  { name: 'e2e chromium', suite: 'quick', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },
 
-  // They serve pages at the same ports.
-  { name: 'e2e engines', suite: 'rest', after: 'e2e chromium', cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
+  { name: 'e2e engines', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
   // Its locks are shuttle's, so it is a build of its own.
   { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
@@ -63,7 +63,7 @@ export const STEPS = [
     command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
   },
   { name: 'cli both', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
-  { name: 'e2e examples', suite: 'rest', cwd: EXAMPLES, command: ['playwright', 'test'] },
-  { name: 'matrix', suite: 'rest', cwd: MATRIX, command: ['playwright', 'test'] },
+  { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
+  { name: 'matrix', suite: 'rest', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
   { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },
 ];
