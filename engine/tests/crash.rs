@@ -127,7 +127,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
                     flavour,
                     &history,
                     &context,
-                    cut / stride % 10 == 0 && crash_seed == 0,
+                    (cut / stride).is_multiple_of(10) && crash_seed == 0,
                 );
             }
         }
