@@ -1,5 +1,5 @@
-//! What tests are made with: a storage that fails and loses power, the entry points of the fuzz targets, and the steps of a cold read for
-//! benchmarks. Not part of the interface.
+//! Test support: a storage that fails and loses power, the entry points of the fuzz targets, and
+//! the steps of a cold read for benchmarks. Not part of the public interface.
 
 pub mod fuzzing;
 pub mod sim;

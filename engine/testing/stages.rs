@@ -1,4 +1,5 @@
-//! The steps of reading one record from a leaf that is not in memory, each by itself, so that a benchmark can time them.
+//! The steps of reading one record from a leaf that is not in memory, separated so that a benchmark
+//! can time each.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use crate::storage::{MemoryStorage, Storage};
 const OWNER: u32 = 1;
 const UNIT_BYTES: usize = 4096;
 
-/// The steps, in the order in which a read takes them, and the whole.
+/// The steps in the order in which a read takes them, then the whole read.
 pub const STAGES: [&str; 6] = [
     "read the units",
     "checksum",
@@ -27,17 +28,17 @@ pub struct Stages {
     pager: Pager,
     limits: Limits,
     reference: BlockRef,
-    /// Its units as they are stored, and the page in them.
+    /// The block's units as stored, and the page they contain.
     stored: Vec<u8>,
     image: Vec<u8>,
     keys: Vec<Vec<u8>>,
 }
 
 impl Stages {
-    /// A leaf of `node_bytes` that is full of `records`, which are taken in the order of their keys.
+    /// Builds a leaf of `node_bytes` filled with `records`, which are in key order.
     ///
     /// # Errors
-    /// Those of a storage in memory.
+    /// Those of an in-memory storage.
     pub fn new(node_bytes: usize, compression: Compression, records: &[(Vec<u8>, Vec<u8>)]) -> Result<Self> {
         let limits = Limits::new(node_bytes);
         let mut node = Node::new(limits.node_capacity, 0, &[], None);
@@ -73,16 +74,16 @@ impl Stages {
         })
     }
 
-    /// Bytes of the page, of the block that holds it, and records in it.
+    /// Bytes of the page, bytes of its block, and number of its records.
     #[must_use]
     pub fn sizes(&self) -> [usize; 3] {
         [self.image.len(), self.stored.len(), self.keys.len()]
     }
 
-    /// Runs one of [`STAGES`] so many times.
+    /// Runs one of [`STAGES`] `times` times.
     ///
     /// # Errors
-    /// Those of a storage in memory.
+    /// Those of an in-memory storage.
     pub fn run(&self, stage: usize, times: usize) -> Result<()> {
         for round in 0..times {
             let key = &self.keys[round * 7 % self.keys.len()];

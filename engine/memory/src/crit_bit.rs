@@ -6,16 +6,18 @@ use std::sync::Arc;
 use crate::index::{Cut, Key, OrderedIndex, common_prefix};
 use mangrove_engine::Direction;
 
-/// A persistent, counted crit-bit tree: a binary trie whose branches exist only where keys part.
+/// A persistent, counted crit-bit tree: a binary trie that branches only where keys differ.
 ///
-/// The structure is D. J. Bernstein's [crit-bit tree](https://cr.yp.to/critbit.html) (see also A. Langley's annotated
-/// [implementation](https://www.imperialviolet.org/binary/critbit.pdf)), which leaves the strings out of the branches of D. R. Morrison's
-/// [PATRICIA](https://doi.org/10.1145/321479.321481): a branch knows just the *critical* bit, the first in which the keys below it
-/// differ. So that a key may be a prefix of another, each byte counts as nine bits, the first of which tells that the key has
-/// the byte.
+/// The structure is D. J. Bernstein's [crit-bit tree](https://cr.yp.to/critbit.html) (see also A.
+/// Langley's annotated [implementation](https://www.imperialviolet.org/binary/critbit.pdf)): D. R.
+/// Morrison's [PATRICIA](https://doi.org/10.1145/321479.321481) without strings in the branches. A
+/// branch stores just the *critical* bit, the first in which the keys below it differ. So that a
+/// key may be a prefix of another, each byte counts as nine bits, the first of which tells whether
+/// the key has the byte.
 ///
-/// With *n* entries and keys of *k* bytes each operation follows a path of at most min(*n*, 9 *k*) branches, about log₂ *n* if keys are random, and compares
-/// one key. `clone` takes constant time; a change copies the branches of its path that are shared with a clone, 56 bytes each.
+/// With *n* entries and keys of *k* bytes, each operation follows a path of at most min(*n*, 9 *k*)
+/// branches, about log₂ *n* for random keys, and compares one key. `clone` takes constant time; a
+/// change copies the branches on its path that are shared with a clone, 56 bytes each.
 ///
 /// Keys must be shorter than 256 MiB.
 #[derive(Clone)]
@@ -24,7 +26,8 @@ pub struct CritBit<T> {
     len: usize,
 }
 
-/// The first bit in which two keys differ: index of the byte × 16 + index of the bit among the nine, the highest one first.
+/// The first bit in which two keys differ: index of the byte × 16 + index of the bit among the
+/// nine, the highest one first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Critical(u32);
 
@@ -32,7 +35,7 @@ impl Critical {
     /// After all bits.
     const MAX: Self = Self(u32::MAX);
 
-    /// `None` if the keys are equal.
+    /// Returns the critical bit of two keys; `None` if they are equal.
     fn between(a: &[u8], b: &[u8]) -> Option<Self> {
         let byte = common_prefix(a, b);
         let difference = symbol(a, byte) ^ symbol(b, byte);
@@ -40,13 +43,13 @@ impl Critical {
         (difference != 0).then(|| Self((byte as u32) << 4 | (difference.leading_zeros() - 7)))
     }
 
-    /// Which child of a branch has keys like `key`.
+    /// Index of the child on the side of `key`.
     fn side(self, key: &[u8]) -> usize {
         usize::from(symbol(key, (self.0 >> 4) as usize) >> (8 - (self.0 & 15)) & 1)
     }
 }
 
-/// The byte as nine bits, or zero after the end.
+/// Returns the byte as nine bits, or zero after the end.
 fn symbol(key: &[u8], byte: usize) -> u16 {
     key.get(byte).map_or(0, |byte| 0x100 | u16::from(*byte))
 }
@@ -54,7 +57,7 @@ fn symbol(key: &[u8], byte: usize) -> u16 {
 #[derive(Clone)]
 enum Link<T> {
     Leaf(Arc<Leaf<T>>),
-    /// The critical bit lies here because there is room for it beside the tag.
+    /// The critical bit is stored here because there is room for it beside the tag.
     Branch(Critical, Arc<Branch<T>>),
 }
 
@@ -66,7 +69,7 @@ struct Leaf<T> {
 
 #[derive(Clone)]
 struct Branch<T> {
-    /// How many entries are below the first child, whose keys have a zero as their critical bit.
+    /// Number of entries below the first child, whose keys have 0 as their critical bit.
     left: usize,
     children: [Link<T>; 2],
 }
@@ -77,7 +80,7 @@ impl<T> Default for CritBit<T> {
     }
 }
 
-/// The compiler's code would recurse as deep as the tree.
+/// Iterative, because the default drop would recurse as deep as the tree.
 impl<T> Drop for CritBit<T> {
     fn drop(&mut self) {
         let mut links = Vec::from_iter(self.root.take());
@@ -98,7 +101,7 @@ impl<T> Leaf<T> {
 }
 
 impl<T> Link<T> {
-    /// The outermost leaf on one side.
+    /// Returns the outermost leaf on one side.
     fn outermost(&self, side: usize) -> &Leaf<T> {
         let mut link = self;
         loop {
@@ -111,7 +114,8 @@ impl<T> Link<T> {
 }
 
 impl<T> CritBit<T> {
-    /// The leaf that is the only one which can have this key; its critical bit with `key` is that of `key` with the whole tree.
+    /// Returns the only leaf that can have this key; its critical bit with `key` is that of `key`
+    /// with the whole tree.
     fn nearest(&self, key: &[u8]) -> Option<&Leaf<T>> {
         let mut link = self.root.as_ref()?;
         loop {
@@ -122,7 +126,8 @@ impl<T> CritBit<T> {
         }
     }
 
-    /// How many entries lie before the cut. Passes to `beyond` the subtrees that follow it in `direction`, the nearest one last.
+    /// Returns how many entries precede the cut. Passes to `beyond` the subtrees that follow the
+    /// cut in `direction`, the nearest one last.
     fn cut<'a>(&'a self, cut: Cut<'_>, direction: Direction, mut beyond: impl FnMut(&'a Link<T>)) -> usize {
         let (Some(nearest), Some(mut link)) = (self.nearest(cut.key), self.root.as_ref()) else {
             return 0;
@@ -149,7 +154,7 @@ impl<T> CritBit<T> {
             }
             link = &node.children[side];
         }
-        // All below here lies on the same side of the cut.
+        // Everything from here down is on the same side of the cut.
         if end_side == first {
             beyond(link);
         }
@@ -157,13 +162,13 @@ impl<T> CritBit<T> {
     }
 }
 
-/// The child that comes first in this direction.
+/// Index of the child that comes first in this direction.
 fn first_side(direction: Direction) -> usize {
     usize::from(direction == Direction::Reverse)
 }
 
 impl<T: Clone> Link<T> {
-    /// The child with keys like `key`, if this is a branch that comes before the critical bit `end`.
+    /// Index of the child on the side of `key`, if this is a branch before the critical bit `end`.
     fn side_before(&self, end: Critical, key: &[u8]) -> Option<usize> {
         match self {
             Self::Branch(critical, _) if *critical < end => Some(critical.side(key)),
@@ -251,12 +256,12 @@ impl<T: Clone> OrderedIndex<T> for CritBit<T> {
             return self.root.take().and_then(into_value);
         }
         let mut link = self.root.as_mut()?;
-        // Down to the branch whose child is the leaf.
+        // Descend to the branch whose child is the leaf.
         while let Link::Branch(critical, node) = &*link {
             let side = critical.side(key);
             if let child @ Link::Leaf(_) = &node.children[side] {
                 let (leaf, sibling) = (child.clone(), node.children[1 - side].clone());
-                // The branch goes first: while it lives, the leaf has two owners.
+                // Drop the branch first: while it exists, the leaf has two owners.
                 *link = sibling;
                 return into_value(leaf);
             }

@@ -1,4 +1,4 @@
-//! Moving over a range.
+//! Iterating over a range.
 
 use std::ops::Bound;
 
@@ -7,14 +7,14 @@ use mangrove_engine::{Direction, KeyRange};
 
 use super::state::{Collection, Record};
 
-/// Moves over the records of a range. It lends keys and values as they lie in the index.
+/// Iterates over the records of a range. Keys and values are references into the index.
 pub struct MemoryCursor<'t, I: OrderedIndex<Record> = BTree<Record>> {
     collection: Option<&'t Collection<I>>,
     now: u64,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     direction: Direction,
-    /// What lies ahead.
+    /// The entries ahead.
     ahead: Option<I::Range<'t>>,
     key: &'t [u8],
     has_advanced: bool,
@@ -41,7 +41,8 @@ impl<'t, I: OrderedIndex<Record>> MemoryCursor<'t, I> {
         }
     }
 
-    /// Goes to the next record; `false` at the end of the range. O(1) on average, without allocation.
+    /// Advances to the next record; `false` at the end of the range. O(1) on average, without
+    /// allocation.
     pub fn advance(&mut self) -> bool {
         let now = self.now;
         let next = self
@@ -56,12 +57,12 @@ impl<'t, I: OrderedIndex<Record>> MemoryCursor<'t, I> {
         next.is_some()
     }
 
-    /// Whether it has stood on a record.
+    /// Whether the cursor has reached a record.
     pub(super) fn has_advanced(&self) -> bool {
         self.has_advanced
     }
 
-    /// Key of the current record; of the last one after the end.
+    /// Key of the current record; after the end, of the last one.
     #[must_use]
     pub fn key(&self) -> &'t [u8] {
         self.key
@@ -85,7 +86,7 @@ impl<'t, I: OrderedIndex<Record>> MemoryCursor<'t, I> {
         self.record.and_then(Record::expires_at)
     }
 
-    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
+    /// Skips the next `count` records: O(log n), or O(count) while expired records await purging.
     pub fn skip(&mut self, count: u64) {
         let (Some(collection), Some(ahead)) = (self.collection, &mut self.ahead) else {
             return;
@@ -119,7 +120,8 @@ impl<'t, I: OrderedIndex<Record>> MemoryCursor<'t, I> {
         }
     }
 
-    /// Goes to just before the first record at or past `key` in the cursor's direction, inside its range. O(log n).
+    /// Moves to just before the first record at or past `key` in the cursor's direction, within its
+    /// range. O(log n).
     pub fn seek(&mut self, key: &[u8]) {
         self.record = None;
         self.go_to(key);

@@ -1,4 +1,4 @@
-//! Changes that nobody else can see yet: the collections of a version, copied where they are changed.
+//! Uncommitted changes: the collections of a version, copied on write.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::limits::{HIDDEN, MAX_CODEC_BYTES, MAX_NAME_BYTES};
 pub(super) struct Draft<I> {
     collections: Collections<I>,
     next_id: u64,
-    /// Version of the records that it writes.
+    /// Version of the records that the transaction writes.
     version: u64,
     /// Time of the transaction in milliseconds since 1970.
     pub now: u64,
@@ -57,7 +57,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         self.collections.get_mut(name).map(Arc::make_mut)
     }
 
-    /// The collection of this name, created if need be.
+    /// Returns the collection of this name, created if needed.
     fn create(&mut self, name: &str) -> Result<&mut Collection<I>> {
         if !self.collections.contains_key(name) {
             check_name(name)?;
@@ -69,7 +69,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         Ok(self.collection_mut(name).expect("it was inserted if it was missing"))
     }
 
-    /// Returns whether the key was there before.
+    /// Stores a record; returns whether the key existed.
     pub(super) fn put(&mut self, collection: &str, key: &[u8], value: Arc<[u8]>, expires: u64) -> Result<bool> {
         check_key(key)?;
         let (version, now) = (self.version, self.now);
@@ -83,7 +83,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         Ok(former.is_some_and(|former| !former.is_expired(now)))
     }
 
-    /// Returns whether the key was there. Copies nothing if it was not.
+    /// Removes a record; returns whether the key existed. Copies nothing if it did not.
     pub(super) fn delete(&mut self, collection: &str, key: &[u8]) -> bool {
         let is_stored = |collection: &Collection<I>| collection.records.get(key).is_some();
         if !self.collection(collection).is_some_and(is_stored) {
@@ -97,7 +97,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         removed.is_some_and(|removed| !removed.is_expired(now))
     }
 
-    /// Returns how many records there were, expired ones included.
+    /// Removes all records of a range; returns how many there were, including expired ones.
     pub(super) fn clear(&mut self, collection: &str, range: &KeyRange<'_>) -> usize {
         let removed = self
             .collection_mut(collection)
@@ -181,7 +181,7 @@ pub(super) fn check_key(key: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The names that the durable database takes, so that a program can go over to it.
+/// Accepts the same names as the durable database, so that a program can switch to it.
 pub(super) fn check_name(name: &str) -> Result<()> {
     let what = if name.starts_with(HIDDEN) {
         "the collection name begins with U+0000, as only the engine's own do".to_owned()

@@ -1,4 +1,4 @@
-//! A database in memory and nowhere else: versions are persistent indexes, so that a snapshot is a pointer.
+//! An in-memory database. Versions are persistent indexes, so a snapshot is a pointer.
 
 #![forbid(unsafe_code)]
 
@@ -31,12 +31,12 @@ const MAX_KEY_BYTES: usize = 1 << 20;
 
 struct Shared<I> {
     current: Mutex<Arc<State<I>>>,
-    /// Held by the one transaction that writes. Taken before `current`.
+    /// Held by the one write transaction. Taken before `current`.
     turn: Mutex<()>,
     clock: Clock,
 }
 
-/// Locks without regard to poison: nothing is half-changed while a lock here is held.
+/// Locks and ignores poisoning: no state is inconsistent while a lock here is held.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -46,7 +46,8 @@ impl<I> Shared<I> {
         Arc::clone(&lock(&self.current))
     }
 
-    /// Makes a version visible. The former one may take long to free, so that is done when nobody waits for the lock.
+    /// Makes a version visible. Freeing the former one may take long, so it is dropped after the
+    /// lock is released.
     fn publish(&self, state: State<I>) {
         let state = Arc::new(state);
         let former = std::mem::replace(&mut *lock(&self.current), state);
@@ -54,15 +55,19 @@ impl<I> Shared<I> {
     }
 }
 
-/// An ordered key-value database that lives in memory and is gone with its last handle. It is `Send + Sync` if its index is: any number of
-/// threads read, one writes at a time, and readers never wait for it.
+/// An ordered key-value database in memory, freed with its last handle.
 ///
-/// It has what [`Database`](mangrove_engine::Database) has but for a file: named collections, snapshots, exclusive and optimistic transactions,
-/// versions, expiry, positions. It takes no blocks, no checksums and no cache, so reads lend what they find instead of copying it.
+/// It is `Send + Sync` if its index is: any number of threads read, one writes at a time, and
+/// readers never wait for the writer.
 ///
-/// `I` is the index of the records: [`BTree`], or [`CritBit`], which copies less per commit where collections are small.
-/// Looking up, setting and removing a record takes O(log n), a snapshot O(1), beginning to write O(number of collections).
-/// Each node that a commit changes is copied once if a snapshot or the version before shares it.
+/// It offers what [`Database`](mangrove_engine::Database) offers, except a file: named collections,
+/// snapshots, exclusive and optimistic transactions, versions, expiry, positions. Without blocks,
+/// checksums and a cache, reads return references instead of copies.
+///
+/// `I` is the index of the records: [`BTree`], or [`CritBit`], which copies less per commit where
+/// collections are small. Looking up, setting and removing a record takes O(log n), a snapshot
+/// O(1), beginning a write transaction O(number of collections). Each node that a commit changes is
+/// copied once if a snapshot or the previous version shares it.
 ///
 /// ```
 /// use mangrove_engine::{Direction, KeyRange};
@@ -85,7 +90,7 @@ pub struct MemoryDatabase<I: OrderedIndex<Record> = BTree<Record>> {
     shared: Arc<Shared<I>>,
 }
 
-/// Another handle of the same database.
+/// A clone is another handle of the same database.
 impl<I: OrderedIndex<Record>> Clone for MemoryDatabase<I> {
     fn clone(&self) -> Self {
         Self {
@@ -101,13 +106,13 @@ impl<I: OrderedIndex<Record>> Default for MemoryDatabase<I> {
 }
 
 impl<I: OrderedIndex<Record>> MemoryDatabase<I> {
-    /// An empty database.
+    /// Creates an empty database.
     #[must_use]
     pub fn new() -> Self {
         Self::with_clock(Clock::default())
     }
 
-    /// An empty database where `clock` decides which records have expired.
+    /// Creates an empty database where `clock` decides which records have expired.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         let shared = Shared {
@@ -120,26 +125,29 @@ impl<I: OrderedIndex<Record>> MemoryDatabase<I> {
         }
     }
 
-    /// A read view of the newest version, O(1). It stays as it is whatever is committed later.
+    /// Returns a read view of the newest version, O(1). Later commits do not change it.
     #[must_use]
     pub fn snapshot(&self) -> MemorySnapshot<I> {
         MemorySnapshot::new(self.shared.current(), self.shared.clock.now())
     }
 
-    /// Begins an exclusive write transaction; waits while another thread has one.
+    /// Begins an exclusive write transaction; waits while another thread holds one.
     #[must_use]
     pub fn begin(&self) -> MemoryWriteTransaction<'_, I> {
         MemoryWriteTransaction::new(&self.shared)
     }
 
-    /// Begins an optimistic transaction, which locks nothing. `isolation` says what may make its commit fail.
+    /// Begins an optimistic transaction, which takes no locks. `isolation` decides which concurrent
+    /// commits make its commit fail.
     #[must_use]
     pub fn transaction(&self, isolation: Isolation) -> MemoryTransaction<I> {
         MemoryTransaction::new(&self.shared, isolation)
     }
 
-    /// Runs `work` in a serializable optimistic transaction and commits it. After a conflict it is run again, up to `attempts` times in
-    /// all, so it may only have effects inside the transaction. An error of `work` undoes it.
+    /// Runs `work` in a serializable optimistic transaction and commits it.
+    ///
+    /// After a conflict `work` runs again, up to `attempts` times in total, so it must not have
+    /// side effects outside the transaction. An error from `work` rolls the transaction back.
     ///
     /// # Errors
     /// Those of `work`; [`Error::Conflict`] after the last attempt.
@@ -163,15 +171,16 @@ impl<I: OrderedIndex<Record>> MemoryDatabase<I> {
     /// Applies a batch as one commit.
     ///
     /// # Errors
-    /// As [`MemoryWriteTransaction::set`]; nothing of the batch is visible then.
+    /// As [`MemoryWriteTransaction::set`]; no part of the batch is visible then.
     pub fn write(&self, batch: &WriteBatch) -> Result<CommitInfo> {
         let mut transaction = self.begin();
         transaction.apply(batch)?;
         Ok(transaction.commit())
     }
 
-    /// Removes up to `limit` expired records in one commit; returns how many it removed. They are invisible anyway; this gives their space
-    /// back. O(log n) each.
+    /// Removes up to `limit` expired records in one commit; returns how many it removed.
+    ///
+    /// Expired records are already invisible; purging reclaims their space. O(log n) each.
     pub fn purge_expired(&self, limit: usize) -> usize {
         let mut transaction = self.begin();
         let purged = transaction.draft.purge(limit);
@@ -185,7 +194,7 @@ impl<I: OrderedIndex<Record>> MemoryDatabase<I> {
         self.shared.current().version
     }
 
-    /// All collections in the order of their names.
+    /// All collections, ordered by name.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {
         self.snapshot().collections()

@@ -1,4 +1,4 @@
-//! Read views: a snapshot of the whole database, a collection inside it.
+//! Read views: a snapshot of the whole database, and a collection within it.
 
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,8 @@ use mangrove_engine::{CollectionInfo, Direction, Entry, KeyRange};
 use super::MemoryCursor;
 use super::state::{Collection, Record, State};
 
-/// A read view of one version of the database. Cheap to clone; what later commits replace is kept until the last clone is dropped.
+/// A read view of one version of the database. Cheap to clone; the version is kept until the last
+/// clone is dropped.
 pub struct MemorySnapshot<I: OrderedIndex<Record> = BTree<Record>> {
     state: Arc<State<I>>,
     now: u64,
@@ -37,20 +38,20 @@ impl<I: OrderedIndex<Record>> MemorySnapshot<I> {
         self.now
     }
 
-    /// Commit sequence number of the newest commit it contains.
+    /// Commit sequence number of the newest commit in the snapshot.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.state.version
     }
 
-    /// A collection as it was; `None` if there was none of that name.
+    /// A collection as of this version; `None` if there was none of that name.
     #[must_use]
     pub fn collection(&self, name: &str) -> Option<MemoryTree<I>> {
         let collection = self.state.collections.get(name)?;
         Some(MemoryTree::new(Arc::clone(collection), self.now))
     }
 
-    /// All collections in the order of their names. Expired records count until they are purged.
+    /// All collections, ordered by name. Expired records count until they are purged.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {
         let collections = self.state.collections.iter();
@@ -64,11 +65,12 @@ impl<I: OrderedIndex<Record>> MemorySnapshot<I> {
     }
 }
 
-/// One collection as it was at one moment. What it lends lives as long as it does; a clone costs O(1).
+/// One collection as of one moment. References it returns live as long as it does; a clone costs
+/// O(1).
 pub struct MemoryTree<I: OrderedIndex<Record> = BTree<Record>> {
     collection: Arc<Collection<I>>,
     now: u64,
-    /// Positions of the expired records, once something needed them.
+    /// Positions of the expired records, computed on first use.
     expired: Arc<OnceLock<Vec<usize>>>,
 }
 
@@ -91,17 +93,18 @@ impl<I: OrderedIndex<Record>> MemoryTree<I> {
         }
     }
 
-    /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
+    /// Positions of expired records not yet purged, ascending. Purging keeps them few.
     fn expired(&self) -> &[usize] {
         self.expired.get_or_init(|| self.collection.expired_positions(self.now))
     }
 
-    /// Position among the records that have not expired, of a position among all.
+    /// Converts a position among all records to one among those that have not expired.
     fn visible_position(&self, position: usize) -> u64 {
         (position - self.expired().partition_point(|hidden| *hidden < position)) as u64
     }
 
-    /// Number of records. O(1), and O(log n) once for each record that has expired and was not purged yet; so are the positions below.
+    /// Number of records: O(1), plus O(log n) once for each expired record not yet purged. That
+    /// also applies to the positions below.
     #[must_use]
     pub fn len(&self) -> u64 {
         (self.collection.records.len() - self.expired().len()) as u64
@@ -113,20 +116,20 @@ impl<I: OrderedIndex<Record>> MemoryTree<I> {
         self.len() == 0
     }
 
-    /// Value of a key, O(log n).
+    /// Returns the value of a key, O(log n).
     #[must_use]
     pub fn get(&self, key: &[u8]) -> Option<&[u8]> {
         let record = self.collection.find(key, self.now)?;
         Some(&record.value)
     }
 
-    /// A record with its version and expiry, O(log n).
+    /// Returns a record with its version and expiry, O(log n).
     #[must_use]
     pub fn entry(&self, key: &[u8]) -> Option<Entry> {
         self.collection.find(key, self.now).map(Record::entry)
     }
 
-    /// Whether a key is there, O(log n).
+    /// Whether a key exists, O(log n).
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
         self.collection.find(key, self.now).is_some()
@@ -139,7 +142,7 @@ impl<I: OrderedIndex<Record>> MemoryTree<I> {
         to - from
     }
 
-    /// Positions in key order of the first record of a range and of the first one after it, O(log n).
+    /// Positions in key order of the first record in a range and the first one past it, O(log n).
     #[must_use]
     pub fn positions(&self, range: &KeyRange<'_>) -> (u64, u64) {
         let records = &self.collection.records;
@@ -158,7 +161,7 @@ impl<I: OrderedIndex<Record>> MemoryTree<I> {
         self.visible_position(self.collection.records.rank(key))
     }
 
-    /// Key and value at position `index` in key order, O(log n); `None` past the end.
+    /// Returns the key and value at position `index` in key order, O(log n); `None` past the end.
     #[must_use]
     pub fn at(&self, index: u64) -> Option<(&[u8], &[u8])> {
         let mut position = usize::try_from(index).ok()?;
@@ -172,19 +175,19 @@ impl<I: OrderedIndex<Record>> MemoryTree<I> {
         Some((key, &record.value))
     }
 
-    /// Key and value of the lowest key.
+    /// Returns the lowest key and its value.
     #[must_use]
     pub fn first(&self) -> Option<(&[u8], &[u8])> {
         self.at(0)
     }
 
-    /// Key and value of the highest key.
+    /// Returns the highest key and its value.
     #[must_use]
     pub fn last(&self) -> Option<(&[u8], &[u8])> {
         self.at(self.len().checked_sub(1)?)
     }
 
-    /// A cursor before the first record of a range in the given direction.
+    /// Returns a cursor positioned before the first record of a range in the given direction.
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> MemoryCursor<'_, I> {
         MemoryCursor::new(Some(&*self.collection), self.now, &range, direction)

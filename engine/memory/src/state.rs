@@ -1,4 +1,4 @@
-//! One version of the database: collections of records, and which of these expire when.
+//! One version of the database: collections of records with their expiry hints.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,8 @@ use mangrove_engine::{Direction, Entry, KeyRange};
 
 use crate::limits::hint;
 
-/// What an index holds for a key: the value, shared between versions, with the commit that wrote it and its expiry.
+/// An index entry: the value, shared between versions, with the commit that wrote it and its
+/// expiry.
 #[derive(Clone, Debug)]
 pub struct Record {
     pub(super) value: Arc<[u8]>,
@@ -36,10 +37,10 @@ impl Record {
 /// One collection of one version.
 #[derive(Clone)]
 pub(super) struct Collection<I> {
-    /// Never used again for another one.
+    /// Never reused for another collection.
     pub id: u64,
     pub records: I,
-    /// Expiry and key of each record that expires, the next one first.
+    /// Expiry and key of each record that expires, the earliest first.
     hints: BTree<()>,
     pub key_codec: String,
     pub value_codec: String,
@@ -82,7 +83,7 @@ impl<I: OrderedIndex<Record>> Collection<I> {
         }
     }
 
-    /// Removes all records of a range; returns how many there were.
+    /// Removes all records of a range; returns how many there were, including expired ones.
     pub(super) fn clear(&mut self, range: &KeyRange<'_>) -> usize {
         if range.is_all() {
             self.hints.clear();

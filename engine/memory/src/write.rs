@@ -9,13 +9,14 @@ use super::draft::{Draft, check_key, check_name};
 use super::state::{Record, State};
 use super::{MemoryTree, Shared, lock};
 
-/// An exclusive write transaction over any collections. Dropping it undoes everything.
+/// An exclusive write transaction over any collections. Dropping it rolls it back.
 pub struct MemoryWriteTransaction<'a, I: OrderedIndex<Record> = BTree<Record>> {
     shared: &'a Shared<I>,
-    /// Version that it makes.
+    /// Version that the commit gets.
     version: u64,
     pub(super) draft: Draft<I>,
-    /// Given back last: dropping the draft may free much, and the next writer may begin only with what was published.
+    /// Released last: dropping the draft may free much memory, and the next writer must start from
+    /// what was published.
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -32,32 +33,34 @@ impl<'a, I: OrderedIndex<Record>> MemoryWriteTransaction<'a, I> {
         }
     }
 
-    /// The newest version, on which this transaction builds.
+    /// Returns the newest version, on which this transaction builds.
     pub(super) fn base(&self) -> std::sync::Arc<State<I>> {
         self.shared.current()
     }
 
-    /// Stores a record, creating the collection if need be; returns whether the key was there before. O(log n).
+    /// Stores a record, creating the collection if needed; returns whether the key existed.
+    /// O(log n).
     ///
     /// # Errors
-    /// [`Error::KeyTooLarge`](mangrove_engine::Error::KeyTooLarge) and [`Error::InvalidArgument`](mangrove_engine::Error::InvalidArgument) for bad names; the
-    /// transaction is as it was.
+    /// [`Error::KeyTooLarge`](mangrove_engine::Error::KeyTooLarge) and
+    /// [`Error::InvalidArgument`](mangrove_engine::Error::InvalidArgument) for bad names; the
+    /// transaction is unchanged.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
         self.draft.put(collection, key, value.into(), 0)
     }
 
-    /// Removes a record; returns whether it was there. O(log n).
+    /// Removes a record; returns whether it existed. O(log n).
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> bool {
         self.draft.delete(collection, key)
     }
 
-    /// Removes all records of a range; returns how many there were, expired ones included. O(1) for all of a collection, O(log n) for each
-    /// record of a part.
+    /// Removes all records of a range; returns how many there were, including expired ones. O(1)
+    /// for a whole collection, O(log n) for each record of a part.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> u64 {
         self.draft.clear(collection, &range) as u64
     }
 
-    /// Value of a key, this transaction's own writes included. O(log n).
+    /// Returns the value of a key, including this transaction's own writes. O(log n).
     #[must_use]
     pub fn get(&self, collection: &str, key: &[u8]) -> Option<&[u8]> {
         let record = self.draft.find(collection, key)?;
@@ -70,13 +73,14 @@ impl<'a, I: OrderedIndex<Record>> MemoryWriteTransaction<'a, I> {
         self.draft.find(collection, key).map(Record::entry)
     }
 
-    /// A collection as it is now; what is written later is not in it. O(1), but while it lives, nodes are copied before they change.
+    /// Returns a collection as it is now, without later writes. O(1), but while it exists, nodes
+    /// are copied before they change.
     #[must_use]
     pub fn collection(&self, name: &str) -> Option<MemoryTree<I>> {
         self.draft.tree(name)
     }
 
-    /// Applies a batch; returns how many of the keys it deletes were there.
+    /// Applies a batch; returns how many of the keys it deletes existed.
     ///
     /// # Errors
     /// As [`set`](Self::set). Everything is checked before anything is changed.
@@ -97,30 +101,30 @@ impl<'a, I: OrderedIndex<Record>> MemoryWriteTransaction<'a, I> {
         Ok(removed)
     }
 
-    /// Records the codec ids of a collection, creating it if need be.
+    /// Records the codec ids of a collection, creating it if needed.
     ///
     /// # Errors
-    /// [`Error::CodecMismatch`](mangrove_engine::Error::CodecMismatch) if it has others already,
+    /// [`Error::CodecMismatch`](mangrove_engine::Error::CodecMismatch) if it already has others,
     /// [`Error::InvalidArgument`](mangrove_engine::Error::InvalidArgument) for bad names or ids.
     pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         self.draft.set_codecs(collection, key_codec, value_codec)
     }
 
-    /// Removes a collection with all its records; returns whether it was there.
+    /// Removes a collection with all its records; returns whether it existed.
     pub fn drop_collection(&mut self, name: &str) -> bool {
         self.draft.drop_collection(name)
     }
 
-    /// Gives a collection another name; returns whether it was there.
+    /// Renames a collection; returns whether it existed.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`](mangrove_engine::Error::AlreadyExists) if there is one of the new name,
+    /// [`Error::AlreadyExists`](mangrove_engine::Error::AlreadyExists) if the new name is taken,
     /// [`Error::InvalidArgument`](mangrove_engine::Error::InvalidArgument) for bad names.
     pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
         self.draft.rename_collection(from, to)
     }
 
-    /// Makes the changes visible as one commit, O(1). If there are none, the version stays as it is.
+    /// Makes the changes visible as one commit, O(1). Without changes the version stays the same.
     pub fn commit(self) -> CommitInfo {
         let Self {
             shared,
@@ -142,7 +146,7 @@ impl<I: OrderedIndex<Record>> ReadWrite for MemoryWriteTransaction<'_, I> {
     }
 
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool> {
-        // An expiry of 0 stands for none, and 1970 is past either way.
+        // 0 would mean no expiry, and 1 is just as expired.
         let expires = expires_at.map_or(0, |expires| expires.max(1));
         self.draft.put(collection, key, value.into(), expires)
     }

@@ -1,4 +1,4 @@
-//! Proves that the database in memory, with either index, does what a standard map does.
+//! Proves that the in-memory database, with either index, behaves like a standard map.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -280,7 +280,7 @@ fn run<I: OrderedIndex<Record>>(steps: Vec<Step>, range: &(Bound<Vec<u8>>, Bound
                 }
             }
         }
-        // What was not committed in the arms above is undone.
+        // Roll the model back if the arms above did not commit.
         if database.version() == version - 1 && model != committed {
             model = committed.clone();
         }

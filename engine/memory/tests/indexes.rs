@@ -1,4 +1,4 @@
-//! Proves both indexes against the standard library's map, with clones that must stay what they were.
+//! Tests both indexes against the standard library's map, with clones that must not change.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,14 +15,14 @@ type Model = BTreeMap<Vec<u8>, u32>;
 #[derive(Clone, Debug)]
 enum Step {
     Insert(Vec<u8>, u32),
-    /// Keys in this order, from this number on.
+    /// Inserts consecutive keys in this order, from this number on.
     Run(Direction, u16, u16),
     Remove(Vec<u8>),
-    /// As many entries as given, from the one nearest to the key on.
+    /// Removes this many entries, starting with the one nearest to the key.
     RemoveFrom(Vec<u8>, Direction, u16),
     Clear,
     Keep,
-    /// Back to a clone kept before.
+    /// Goes back to a clone made earlier.
     Restore(usize),
     Look(Vec<u8>, Bound<Vec<u8>>, Bound<Vec<u8>>),
 }
@@ -37,7 +37,7 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// Keys with a common prefix, some within the length that is kept in place.
+/// Keys with a common prefix, some short enough to be stored in place.
 fn numbered(number: u16) -> Vec<u8> {
     let prefix: &[u8] = if number.is_multiple_of(3) {
         b"a common prefix of the "
@@ -84,7 +84,7 @@ fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// What the model has between two bounds, also if these exclude each other.
+/// Entries of the model between two bounds, which may exclude each other.
 fn between(model: &Model, lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Vec<(Vec<u8>, u32)> {
     let entries = model.iter().filter(|(key, _)| {
         (match lower {
@@ -251,7 +251,8 @@ fn both_grow_and_shrink() {
     grow_and_shrink::<CritBit<u32>>();
 }
 
-/// Each bit of the longest key parts from another key: as deep as a crit-bit tree gets with keys of this length.
+/// Each bit of the longest key branches off another key: the deepest crit-bit tree with keys of
+/// this length.
 fn deep<I: OrderedIndex<u32>>() {
     let len = if cfg!(miri) { 30 } else { 1_024 };
     let longest = vec![0; len];

@@ -1,4 +1,4 @@
-//! Proves that transactions on the database in memory see each other as promised.
+//! Proves the isolation guarantees of transactions on the in-memory database.
 
 use std::ops::Bound;
 

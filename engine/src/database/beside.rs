@@ -1,8 +1,11 @@
-//! Reading beside a writer in another process, which knows nothing of the reader and reuses blocks that it reads.
+//! Reading beside a writer in another process, which does not know of the reader and reuses blocks
+//! the reader needs.
 //!
-//! Two checkpoints keep their blocks, and the log since the older one, until a third is on the disk. So an opening that saw at most one
-//! checkpoint go by has everything that was committed when it began; another is repeated. Afterwards every block is checked against the reference that
-//! led to it, and one that does not match has been overwritten if there is a newer checkpoint.
+//! The blocks of the last two checkpoints, and the log since the older one, stay intact until a
+//! third checkpoint is on disk. An attempt to open that overlaps at most one checkpoint therefore
+//! sees everything committed when it began; any other attempt is repeated. Once the database is
+//! open, every block is checked against the reference that led to it. If one does not match and
+//! there is a newer checkpoint, the writer has overwritten the block.
 
 use std::sync::Arc;
 
@@ -13,10 +16,10 @@ use crate::pages::DATA_FILE;
 use crate::state::{Shared, may_be_overtaken, newest_generation};
 use crate::storage::Storage;
 
-/// How often an opening is tried while checkpoints go by.
+/// Attempts to open while the writer makes checkpoints.
 const ATTEMPTS: usize = 50;
 
-/// What it takes to open the database again.
+/// What is needed to open the database again.
 pub(super) struct Reopen {
     storage: Arc<dyn Storage>,
     options: Options,
@@ -49,14 +52,17 @@ impl Reopen {
 }
 
 impl Database {
-    /// Goes over to the newest state of a database that is [read beside a writer](crate::storage::FsStorage::read_only_beside_writer); returns whether
-    /// the version is another one. Snapshots stay what they were. Does nothing to any other database, which is always up to date.
+    /// Moves to the newest state of a database [read beside a
+    /// writer](crate::storage::FsStorage::read_only_beside_writer).
     ///
-    /// It costs what opening costs: reading the catalog and the log.
+    /// Returns whether the version changed. Existing snapshots are unaffected. Has no effect on any
+    /// other database, which is always up to date.
+    ///
+    /// Costs as much as opening: reading the catalog and the log.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`Error::Stale`] if the writer makes checkpoints faster than the database can be opened; this one then stays
-    /// as it was.
+    /// As [`open`](Self::open), and [`Error::Stale`] if the writer makes checkpoints faster than
+    /// the database can be opened; the handle then keeps its state.
     pub fn refresh(&mut self) -> Result<bool> {
         let Some(reopen) = &self.reopen else { return Ok(false) };
         let shared = reopen.open()?;

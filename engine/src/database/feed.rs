@@ -1,4 +1,4 @@
-//! The feed: commits in order, for those who follow them.
+//! The change feed: commits in order, for followers of the database.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::tree::value;
 /// Follows the commits of a database, in order and without a gap.
 pub struct Changes {
     shared: Arc<Shared>,
-    /// Version of the last commit that was given out.
+    /// Version of the last commit returned.
     version: u64,
-    /// Number among those who listen in memory; `None` where a feed is kept.
+    /// Number of this listener in the in-memory feed; `None` if the database stores a feed.
     listener: Option<u64>,
 }
 
@@ -46,16 +46,16 @@ impl Changes {
         Ok(changes)
     }
 
-    /// Version of the last commit that was given out: what to go on from another time.
+    /// Version of the last commit returned: where to resume later.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The next commit; `None` if there is none yet.
+    /// Returns the next commit; `None` if there is none yet.
     ///
     /// # Errors
-    /// [`Error::TruncatedFeed`] if it is no longer kept; storage errors and corruption.
+    /// [`Error::TruncatedFeed`] if the feed no longer has it; storage errors and corruption.
     pub fn next_commit(&mut self) -> Result<Option<Commit>> {
         let snapshot = Snapshot::new(&self.shared);
         if self.version >= snapshot.version() {
@@ -112,7 +112,7 @@ impl Changes {
         Ok(first.map_or(snapshot.version(), |version| version - 1))
     }
 
-    /// Runs `read` with a cursor on the first chunk of a version or later; `None` if there is none.
+    /// Runs `read` with a cursor on the first chunk of `version` or later; `None` if there is none.
     fn stored<T>(
         &self,
         snapshot: &Snapshot,
@@ -135,7 +135,7 @@ impl Changes {
         }
     }
 
-    /// All chunks of the next commit.
+    /// Returns all chunks of the next commit.
     fn stored_chunks(&self, snapshot: &Snapshot) -> Result<Vec<(u64, Vec<u8>)>> {
         let chunks = self.stored(snapshot, self.version + 1, |cursor, owner| {
             let version = version_of(cursor.key());
@@ -155,7 +155,7 @@ impl Changes {
     }
 }
 
-/// Goes on from the same commit.
+/// A clone continues from the same commit.
 impl Clone for Changes {
     fn clone(&self) -> Self {
         Self {

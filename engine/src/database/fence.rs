@@ -1,15 +1,17 @@
-//! Notices that another opening writes to the same files (invariant I26).
+//! Detects another process or handle that writes to the same files (invariant I26).
 //!
-//! The storage's lock is to keep that from happening. Where it does not hold, as on some network file systems, this does: before an opening
-//! writes anything else it writes its claim, a sector beside the superblock that the next checkpoint overwrites,
+//! The storage's lock should prevent that. Where the lock does not hold, as on some network file
+//! systems, the fence does. Before anything else, each writer writes its claim, a sector beside the
+//! superblock that the next checkpoint overwrites:
 //!
 //! ```text
 //! 0  [8]  magic "MANGOPEN"
 //! 8  u64  session of the opening
 //! 16 [496] 0
 //! ```
-//! and looks whether the log has grown since it was read. From then on superblocks and claims are as it knows them, or another opening is there:
-//! then nothing is written any more, and nothing that was is acknowledged.
+//! The writer then checks whether the log has grown since it was read. From then on superblocks and
+//! claims must be as this writer knows them. If they are not, another writer is present: nothing
+//! more is written, and nothing written is acknowledged.
 
 use std::sync::{Arc, PoisonError};
 
@@ -23,26 +25,26 @@ const SECTOR_BYTES: usize = 512;
 const MAGIC: [u8; 8] = *b"MANGOPEN";
 /// Both slots up to their claims.
 const WATCHED_BYTES: usize = SLOT_BYTES + CLAIM_OFFSET + SECTOR_BYTES;
-/// So much of the first record is compared.
+/// Bytes of the first record that are compared.
 const FIRST_BYTES: usize = 4096;
 
 struct State {
-    /// The front of the data file: what was found there, and what this opening wrote since.
+    /// The front of the data file: its content when opened, with this handle's own writes since.
     front: Vec<u8>,
     buffer: Vec<u8>,
-    /// Where the claim goes; `None` once it stands there.
+    /// Where the claim goes; `None` once it is written.
     claim_at: Option<u64>,
     log: Option<Arc<dyn StorageFile>>,
-    /// Where the log ended when it was read, until the claim.
+    /// Where the log ended when it was read; taken when the claim is written.
     tail: Option<Tail>,
-    /// The first bytes that went to the log, until they were read back: another opening may have been about to write there before it could see
-    /// the claim.
+    /// The first bytes written to the log, until they are read back: another writer may have been
+    /// about to write there before it could see the claim.
     first: Option<(u64, Vec<u8>)>,
     has_logged: bool,
     is_lost: bool,
 }
 
-/// What the files of one opening share.
+/// The state that the files of one open database share.
 pub(super) struct Fence {
     data: Arc<dyn StorageFile>,
     pub(super) session: u64,
@@ -51,7 +53,7 @@ pub(super) struct Fence {
 }
 
 impl Fence {
-    /// Reads what is to stay as it is; before the superblocks are read.
+    /// Reads what must stay unchanged. Called before the superblocks are read.
     pub(super) fn new(data: &Arc<dyn StorageFile>, watch: Watch, session: u64) -> Result<Arc<Self>> {
         let mut front = Vec::new();
         read_front(&**data, &mut front)?;
@@ -72,7 +74,7 @@ impl Fence {
         }))
     }
 
-    /// The database was opened. Its log ends at `tail`.
+    /// Arms the fence once the database is open. Its log ends at `tail`.
     pub(super) fn begin(&self, newest: &Superblock, log: Option<Arc<dyn StorageFile>>, tail: Option<Tail>) {
         let mut state = self.lock();
         state.log = log;
@@ -90,7 +92,7 @@ impl Fence {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change below leaves the state whole.
+        // Every change below leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -115,7 +117,7 @@ impl Fence {
         Err(Self::lost(state))
     }
 
-    /// Before something is written.
+    /// Called before each write: checks the files, and writes the claim before the first one.
     fn admit(&self, state: &mut State, is_log: bool) -> Result<()> {
         let is_first = state.claim_at.is_some();
         if is_first || state.is_lost || self.every_write || !is_log {
@@ -139,7 +141,7 @@ impl Fence {
     /// Writes to the front of the data file.
     fn put(&self, state: &mut State, at: u64, bytes: &[u8]) -> Result<()> {
         if let Err(error) = self.data.write_at(at, bytes) {
-            // Part of it may stand there.
+            // Part of it may have been written.
             let mut front = std::mem::take(&mut state.front);
             let _ = read_front(&*self.data, &mut front);
             state.front = front;
@@ -154,7 +156,7 @@ impl Fence {
         Ok(())
     }
 
-    /// After a flush, before anything is acknowledged. `of_log`: the log was flushed too.
+    /// Called after a flush, before anything is acknowledged. `of_log`: the log was flushed too.
     fn check_flushed(&self, of_log: bool) -> Result<()> {
         let mut state = self.lock();
         // Before the claim there is nothing to acknowledge.
@@ -179,7 +181,7 @@ fn read_front(data: &dyn StorageFile, into: &mut Vec<u8>) -> Result<()> {
     data.read_at(0, into)
 }
 
-/// A file that is written only as long as no other opening is seen.
+/// A file that is written only while no other writer is detected.
 struct WatchedFile {
     fence: Arc<Fence>,
     file: Arc<dyn StorageFile>,
@@ -187,7 +189,7 @@ struct WatchedFile {
 }
 
 impl WatchedFile {
-    /// The first bytes in the log, as far as nothing else was written over them.
+    /// Records the first bytes in the log, as far as no later write covers them.
     fn note(state: &mut State, offset: u64, from: &[u8]) {
         let is_first = !std::mem::replace(&mut state.has_logged, true);
         let Some((at, bytes)) = &mut state.first else {

@@ -1,4 +1,4 @@
-//! The database: opening, its handle, its options, and the feed of its commits.
+//! The database: opening, its handle, its options, and its change feed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +26,17 @@ pub use options::Options;
 pub use ours::is_database_file;
 pub use stats::Stats;
 
-/// Longest wait before a transaction is run again.
+/// Longest wait before a transaction is retried.
 const CONFLICT_WAIT: Duration = Duration::from_millis(100);
 
-/// An open database. It is `Send + Sync`: any number of threads read, one writes at a time, and readers never wait for it.
+/// An open database. It is `Send + Sync`: any number of threads read, one writes at a time, and
+/// readers never wait for the writer.
 ///
-/// Dropping it without [`close`](Self::close) is safe, but loses commits made with [`Durability::None`] since the last checkpoint, and the
-/// next opening has to read the log.
+/// Dropping it without [`close`](Self::close) is safe, but loses commits made with
+/// [`Durability::None`] since the last checkpoint, and the next open has to read the log.
 pub struct Database {
     pub(crate) shared: Arc<Shared>,
-    /// Only for one that is read beside a writer.
+    /// Only for a database read beside a writer.
     reopen: Option<beside::Reopen>,
 }
 
@@ -45,9 +46,10 @@ impl Database {
     /// A failed open changes nothing in the storage.
     ///
     /// # Errors
-    /// [`Error::NotFound`] and [`Error::AlreadyExists`] as the options say, [`Error::Locked`] if it is open elsewhere,
-    /// [`Error::NotADatabase`], [`Error::VersionUnsupported`], [`Error::Corrupt`], [`Error::KeyOrderUnsupported`], [`Error::InvalidArgument`] for options out of range,
-    /// and the storage's own errors.
+    /// [`Error::NotFound`] and [`Error::AlreadyExists`] depending on the options, [`Error::Locked`]
+    /// if it is open elsewhere, [`Error::NotADatabase`], [`Error::VersionUnsupported`],
+    /// [`Error::Corrupt`], [`Error::KeyOrderUnsupported`], [`Error::InvalidArgument`] for options
+    /// out of range, and storage errors.
     #[allow(clippy::needless_pass_by_value, reason = "the database owns its storage")]
     pub fn open(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         let reopen = if storage.is_beside_writer() {
@@ -71,13 +73,13 @@ impl Database {
         Ok(database)
     }
 
-    /// A read view of the newest version, O(1). It stays as it is whatever is committed later.
+    /// Returns a read view of the newest version, O(1). Later commits do not change it.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.shared)
     }
 
-    /// Begins an exclusive write transaction; waits while another thread has one.
+    /// Begins an exclusive write transaction; waits while another thread holds one.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::Poisoned`].
@@ -85,8 +87,11 @@ impl Database {
         WriteTransaction::new(&self.shared)
     }
 
-    /// Follows the commits after version `since`, or from now on. Where a feed is kept ([`Options::feed_commits`]), `since` may be as far
-    /// back as that reaches, across openings; else commits are kept in memory for those who follow, up to 32 MiB.
+    /// Follows the commits after version `since`, or from now on.
+    ///
+    /// If the database stores a feed ([`Options::feed_commits`]), `since` may be as old as the feed
+    /// reaches, even before this open. Otherwise commits are kept in memory for active followers,
+    /// up to 32 MiB.
     ///
     /// # Errors
     /// [`Error::TruncatedFeed`] if commits after `since` are no longer kept.
@@ -94,7 +99,8 @@ impl Database {
         Changes::new(&self.shared, since)
     }
 
-    /// Begins an optimistic transaction, which locks nothing. `isolation` says what may make its commit fail.
+    /// Begins an optimistic transaction, which takes no locks. `isolation` decides which concurrent
+    /// commits make its commit fail.
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
@@ -102,8 +108,10 @@ impl Database {
         Transaction::new(&self.shared, isolation)
     }
 
-    /// Runs `work` in a serializable optimistic transaction and commits it. After a conflict it is run again, up to `attempts` times in
-    /// all, so it may only have effects inside the transaction. An error of `work` undoes it.
+    /// Runs `work` in a serializable optimistic transaction and commits it.
+    ///
+    /// After a conflict `work` runs again, up to `attempts` times in total, so it must not have
+    /// side effects outside the transaction. An error from `work` rolls the transaction back.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -119,7 +127,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Those of `work` and of [`Transaction::commit`]; [`Error::Conflict`] after the last attempt.
+    /// Those of `work` and [`Transaction::commit`]; [`Error::Conflict`] after the last attempt.
     pub fn transact<T>(
         &self,
         durability: Durability,
@@ -133,7 +141,8 @@ impl Database {
             let result = work(&mut transaction)?;
             match transaction.commit(durability) {
                 Err(Error::Conflict { .. }) if left > 0 => {
-                    // What it ran into may wait for its flush; until then a new snapshot would run into it again.
+                    // The conflicting commit may still wait for its flush; a snapshot taken before
+                    // that would conflict again.
                     let newest = self.shared.newest().version;
                     self.shared.wait_for_version(newest, CONFLICT_WAIT);
                 }
@@ -156,18 +165,20 @@ impl Database {
     /// Applies a batch as one commit.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`]; nothing of the batch is visible then.
+    /// As [`begin`](Self::begin), [`WriteTransaction::set`] and [`WriteTransaction::commit`]; no
+    /// part of the batch is visible then.
     pub fn write(&self, batch: &WriteBatch, durability: Durability) -> Result<CommitInfo> {
         let mut transaction = self.begin()?;
         transaction.apply(batch)?;
         transaction.commit(durability)
     }
 
-    /// Makes everything committed so far durable, in the cheapest way: by a flush of the log, or by a checkpoint where commits are
-    /// missing from the log.
+    /// Makes everything committed so far durable in the cheapest way: by flushing the log, or by a
+    /// checkpoint if the log does not have all commits.
     ///
     /// # Errors
-    /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible. [`Error::Poisoned`] after a failed flush.
+    /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible. [`Error::Poisoned`]
+    /// after a failed flush.
     pub fn flush(&self) -> Result<()> {
         let writer = self.shared.writable()?;
         let newest = self.shared.newest().version;
@@ -178,23 +189,28 @@ impl Database {
         self.shared.make_durable(newest)
     }
 
-    /// Begins a flush of the log, of all commits that were handed to it by now, which the caller does: for hosts that flush files without
-    /// waiting. `None` if nothing waits for a flush of the log, or another flush is under way.
+    /// Begins a log flush that the caller performs, covering all commits appended so far.
     ///
-    /// While it is under way nobody else flushes; whoever has to, waits for it.
+    /// For hosts that flush files asynchronously. `None` if no commit waits for a log flush, or
+    /// another flush is under way.
+    ///
+    /// Until it ends, any other thread that needs a flush waits for it.
     #[must_use]
     pub fn begin_flush(&self) -> Option<OpenFlush> {
         OpenFlush::begin(&self.shared)
     }
 
-    /// Whether relaxed commits wait for a [`flush`](Self::flush). A host that promises a bound for them calls that within the bound.
+    /// Whether relaxed commits wait for a [`flush`](Self::flush). A host that promises a bound on
+    /// that wait must flush within it.
     #[must_use]
     pub fn needs_flush(&self) -> bool {
         self.shared.flush.is_pending()
     }
 
-    /// Removes up to `limit` expired records in one commit; returns how many it found due. Less than `limit`: there are no more. They are
-    /// invisible anyway; this gives their space back, and is no conflict for any transaction. O(log n) each.
+    /// Removes up to `limit` expired records in one commit; returns how many it found due.
+    ///
+    /// Fewer than `limit` means that none are left. Expired records are already invisible; purging
+    /// reclaims their space, and conflicts with no transaction. O(log n) each.
     ///
     /// # Errors
     /// As [`begin`](Self::begin) and [`WriteTransaction::commit`].
@@ -208,40 +224,46 @@ impl Database {
         Ok(due)
     }
 
-    /// Merges a few nodes' worth of what was committed into the trees, in time that the host does not need for anything else; tells whether there is more.
-    /// Reads of what is merged look into the tree only, and the memory goes back to the cache. What would be written many times over now is left for the
-    /// commits to come.
+    /// Merges a few nodes' worth of committed changes; returns whether there is more to merge.
+    ///
+    /// Call it when the host is idle. Reads of merged records look only into the tree, and the
+    /// memory goes back to the cache. Changes that would rewrite too much of the trees now are left
+    /// to later commits.
     ///
     /// # Errors
-    /// Storage errors and corruption: nothing is lost, and a later commit tries again.
+    /// Storage errors and corruption: nothing is lost, and a later commit retries.
     pub fn merge_slice(&self) -> Result<bool> {
         self.shared.writable()?.merge_idle(&self.shared)
     }
 
-    /// Merges beside commits what is frozen, for a thread of the host's own: until a sixteenth of the trees is done, or a commit, a checkpoint or a
-    /// verification needs the merge. Returns whether there may be more; then [`await_merge`](Self::await_merge) waits for the next. [`Background`](crate::Background)
-    /// has such a thread. Without one commits merge themselves.
+    /// Merges frozen memtables concurrently with commits, on a dedicated thread of the host.
+    ///
+    /// Runs until a sixteenth of the trees is done, or a commit, a checkpoint or a verification
+    /// needs the merge. Returns whether there may be more; if not,
+    /// [`await_merge`](Self::await_merge) waits for the next merge.
+    /// [`Background`](crate::Background) runs such a thread. Without one, commits do the merging
+    /// themselves.
     ///
     /// # Errors
-    /// Storage errors and corruption: nothing is lost, and a later commit tries again.
+    /// Storage errors and corruption: nothing is lost, and a later commit retries.
     pub fn merge_beside(&self) -> Result<bool> {
         Writer::merge_beside(&self.shared)
     }
 
-    /// Waits until there may be something for [`merge_beside`](Self::merge_beside), not longer than `timeout`.
+    /// Waits until [`merge_beside`](Self::merge_beside) may have work, for at most `timeout`.
     pub fn await_merge(&self, timeout: Duration) {
         self.shared.lending.await_work(timeout);
     }
 
-    /// Tells commits that a thread calls [`merge_beside`](Self::merge_beside), or that it no longer does, so that they leave the merging to it while it
-    /// keeps up.
+    /// Counts threads that call [`merge_beside`](Self::merge_beside): commits leave the merging to
+    /// them while they keep up.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn count_merger(&self, is_there: bool) {
         self.shared.lending.count_merger(is_there);
         self.shared.lending.announce();
     }
 
-    /// Bytes written to the data file since it was opened.
+    /// Bytes of blocks written to the data file since it was opened.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn block_bytes_written(&self) -> u64 {
         self.shared
@@ -251,17 +273,18 @@ impl Database {
             .load(std::sync::atomic::Ordering::Relaxed)
     }
 
-    /// Flushes what was written to the data file so far. A failure refuses all later commits.
+    /// Flushes what has been written to the data file so far. After a failure all later commits are
+    /// refused.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn flush_blocks(&self) -> Result<()> {
         self.shared.flush.flush_alone(self.shared.pager.blocks.file())
     }
 
-    /// Writes everything committed so far to the data file, so that the log is not needed to recover it.
+    /// Writes everything committed so far to the data file, so that recovery does not need the log.
     ///
     /// # Errors
-    /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible and can be made durable later, unless the error is
-    /// [`Error::Poisoned`].
+    /// [`Error::StorageFull`] and [`Error::Io`]: the commits stay visible and can be made durable
+    /// later, unless the error is [`Error::Poisoned`].
     pub fn checkpoint(&self) -> Result<()> {
         let writer = self.shared.writable()?;
         self.checkpoint_by(writer)
@@ -280,14 +303,15 @@ impl Database {
         self.shared.current().version
     }
 
-    /// All collections in the order of their names.
+    /// All collections, ordered by name.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {
         self.shared.current().infos(&self.shared.pager)
     }
 
-    /// Checks what can be said about a record without looking at the database: the collection's name and the lengths of key and value. A
-    /// key with an expiry may be eight bytes shorter than one without.
+    /// Checks a record without reading the database: the collection's name, and the lengths of key
+    /// and value. The longest key with an expiry is eight bytes shorter than the longest one
+    /// without.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`], [`Error::KeyTooLarge`] and [`Error::ValueTooLarge`].
@@ -295,28 +319,29 @@ impl Database {
         self.shared.check_record(collection, key, value_len, expires_at)
     }
 
-    /// Longest key in bytes of a record that does not expire.
+    /// Longest key, in bytes, of a record that does not expire.
     #[must_use]
     pub fn max_key_bytes(&self) -> usize {
         self.shared.config.limits.max_key_bytes
     }
 
-    /// Longest key in bytes of a record that expires: its hint has the time as well.
+    /// Longest key, in bytes, of a record that expires: its hint holds the key and the time.
     #[must_use]
     pub fn max_expiring_key_bytes(&self) -> usize {
         self.max_key_bytes() - expiry::HINT_BYTES
     }
 
-    /// Figures of the running database.
+    /// Statistics of the open database.
     #[must_use]
     pub fn stats(&self) -> Stats {
         stats::collect(&self.shared)
     }
 
-    /// Makes everything durable, empties the log and gives the files back. The files stay open while snapshots of it live.
+    /// Makes everything durable, empties the log and releases the files. They stay open while
+    /// snapshots exist.
     ///
     /// # Errors
-    /// As [`checkpoint`](Self::checkpoint). The handle is gone in any case.
+    /// As [`checkpoint`](Self::checkpoint). The handle is consumed in any case.
     pub fn close(self) -> Result<()> {
         if self.shared.config.read_only {
             return Ok(());

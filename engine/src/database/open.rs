@@ -20,9 +20,9 @@ use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
 use crate::tree::value;
 
-/// Smallest reserve: a few checkpoints of one changed record.
+/// Smallest reserve: room for a few checkpoints of one changed record.
 const MIN_RESERVE_NODES: u32 = 32;
-/// Smallest cache: a few nodes of the largest size.
+/// Smallest cache: room for a few nodes of the largest size.
 const MIN_CACHE_BYTES: usize = 64 << 10;
 
 pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
@@ -51,7 +51,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         Found::NotCreated if create => {
             let created = create_in(&*file, options)?;
             fence = start_fence()?;
-            // What the fence keeps is ours, and not another creation's.
+            // What the fence has read must be this creation, not another one's.
             check_created(&*file, &created)?;
             vec![created]
         }
@@ -80,7 +80,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     Ok(shared)
 }
 
-/// The log's file; `None` if the database has none, or if it is missing and need not be there.
+/// Opens the log file; `None` if the database has no log, or the file is missing and not needed.
 fn open_log(storage: &dyn Storage, newest: &Superblock, options: &Options) -> Result<Option<Arc<dyn StorageFile>>> {
     if newest.log_half_bytes == 0 {
         return Ok(None);
@@ -98,8 +98,8 @@ fn open_log(storage: &dyn Storage, newest: &Superblock, options: &Options) -> Re
     storage.open(LOG_FILE, !options.read_only).map(Some)
 }
 
-/// Recovers from the newest superblock. If something that it needs is damaged, the one before it and the log since then are as good,
-/// provided that they lead to the same version.
+/// Recovers from the newest superblock. If something it needs is damaged, the previous superblock
+/// and the log since then serve as well, provided that they lead to the same version.
 fn recover(
     file: &Arc<dyn StorageFile>,
     log: Option<&Arc<dyn StorageFile>>,
@@ -111,8 +111,9 @@ fn recover(
         Err(error @ Error::Corrupt(_)) => error,
         Ok(shared) => {
             if !newest.closed && !options.read_only {
-                // What ended without a close may have left blocks of the next generation. Those that are written now are newer; the
-                // number after the next but one goes to the same slot as the next.
+                // Without a close, blocks of the next generation may have been left behind.
+                // Skipping two numbers makes new blocks newer than those, and leaves the next
+                // superblock in the same slot.
                 shared.lock_writer().superblock.generation += 2;
             }
             return Ok(shared);
@@ -133,8 +134,8 @@ fn recover(
         return Err(error);
     }
     let mut writer = shared.lock_writer();
-    // The next checkpoint goes to the damaged one's slot, under a number that was never used, not even for blocks of a checkpoint
-    // that was not finished.
+    // The next checkpoint overwrites the damaged slot, under a generation never used before, not
+    // even for blocks of an unfinished checkpoint.
     writer.superblock.generation = newest.generation + 3;
     if let Some(log) = &mut writer.log {
         log.checkpoint_first = true;
@@ -160,7 +161,7 @@ fn check(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Writes the first superblock, into slot B, and nothing else (invariant I9).
+/// Writes the first superblock to slot B, and nothing else (invariant I9).
 fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     let unit_shift = options.unit_bytes.trailing_zeros() as u8;
     let database_id = options.database_id.unwrap_or_else(random_id);
@@ -183,7 +184,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     };
     superblock.write(file)?;
     file.flush()?;
-    // Some hosts have reported a write as done and kept nothing: what was written must be there.
+    // Some hosts have reported a write as done and kept nothing, so read it back.
     check_created(file, &superblock)?;
     Ok(superblock)
 }
@@ -207,7 +208,7 @@ fn session_of(options: &Options) -> u64 {
     options.session.unwrap_or_else(|| random_id() as u64)
 }
 
-/// Builds the state that a superblock and the log behind it describe. Nothing is written.
+/// Builds the state that a superblock and the log after it describe. Does not write.
 pub(crate) fn recover_from(
     file: &Arc<dyn StorageFile>,
     log: Option<&Arc<dyn StorageFile>>,
@@ -220,7 +221,7 @@ pub(crate) fn recover_from(
     let pager = Pager::new(blocks, limits, options.cache_bytes);
     let space = Space::load(&pager, superblock)?;
     let used_end = space.free.used_end();
-    // Without data the file may end inside the superblocks: a creation that was cut short leaves it so.
+    // Without data the file may end inside the superblocks, as an interrupted creation leaves it.
     let has_data = used_end > Superblock::first_data_unit(superblock.unit_shift);
     if has_data && file_len < used_end << superblock.unit_shift {
         return Err(Error::corrupt(format!(
@@ -263,7 +264,8 @@ pub(crate) fn recover_from(
     Ok(shared)
 }
 
-/// Takes the log up where it ends. What was read from it is made durable first: it can be seen from now on.
+/// Continues the log where it ends. Makes the replayed records durable first, because they become
+/// visible now.
 fn continue_log(
     shared: &Shared,
     file: Option<&Arc<dyn StorageFile>>,

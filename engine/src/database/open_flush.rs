@@ -1,4 +1,4 @@
-//! A flush of the log that the host does, for hosts where a thread must not wait for the disk.
+//! A log flush performed by the host, for hosts where a thread must not wait for the disk.
 
 use std::sync::Arc;
 
@@ -6,11 +6,14 @@ use crate::error::{Error, Result};
 use crate::log::Turn;
 use crate::state::Shared;
 
-/// A flush of the log that is under way, begun by [`Database::begin_flush`](super::Database::begin_flush): the host flushes the file
-/// `data` if [`needs_data`](Self::needs_data), then the file `log`, and says how it went by [`finish`](Self::finish). Dropped, it counts as
-/// failed: nobody knows what became of it.
+/// A log flush in progress, begun by [`Database::begin_flush`](super::Database::begin_flush).
 ///
-/// A handle of its own for this is best: systems tell each handle of a file once that writes to it were lost.
+/// The host flushes the file `data` if [`needs_data`](Self::needs_data), then the file `log`, and
+/// reports the result with [`finish`](Self::finish). A dropped flush counts as failed, because its
+/// outcome is unknown.
+///
+/// Flush through a separate file handle if possible: operating systems report lost writes once per
+/// handle.
 #[must_use = "nobody else can flush before it is finished"]
 pub struct OpenFlush {
     shared: Arc<Shared>,
@@ -26,24 +29,26 @@ impl OpenFlush {
         })
     }
 
-    /// Whether the log has records that refer to blocks of the data file that may not be on the disk yet.
+    /// Whether log records refer to blocks of the data file that may not be on disk yet.
     #[must_use]
     pub fn needs_data(&self) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.with_data)
     }
 
-    /// Lets others flush before this is over, for a host that has to wait for the disk after all. It still has to be finished: if it failed,
-    /// writes may be lost whatever a flush after it said.
+    /// Lets other threads flush before this flush ends, for a host that has to wait for the disk
+    /// after all. This flush must still be finished: if it failed, writes may be lost even if a
+    /// later flush succeeded.
     pub fn release(&mut self) {
         if let Some(turn) = &mut self.turn {
             self.shared.flush.release(turn);
         }
     }
 
-    /// The files are flushed, which makes the commits durable and visible, or could not be: then nothing is written any more.
+    /// Ends the flush. Success makes the commits durable and visible; after a failure nothing more
+    /// is written.
     ///
     /// # Errors
-    /// The given one.
+    /// The given one, or [`Error::Locked`] if another writer has claimed the files.
     pub fn finish(mut self, result: Result<()>) -> Result<()> {
         let result = result.and_then(|()| self.shared.pager.blocks.file().check_owner());
         if let Some(turn) = self.turn.take() {

@@ -1,41 +1,50 @@
-//! How a database is opened.
+//! Options for opening a database.
 
 use crate::block::Compression;
 use crate::clock::Clock;
 
-/// How to open a database. `unit_bytes`, `node_bytes`, `compression`, `database_id` and `log_bytes` count at creation only.
+/// Options for opening a database. `unit_bytes`, `node_bytes`, `compression`, `database_id` and
+/// `log_bytes` take effect only at creation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Create the database if it is not there. Default `true`.
+    /// Create the database if it does not exist. Default `true`.
     pub create: bool,
-    /// Fail if it is there already. Default `false`.
+    /// Fail if it already exists. Default `false`.
     pub exclusive: bool,
     /// Refuse all writes. Default `false`.
     pub read_only: bool,
-    /// Bound of cached nodes and memtables, in bytes. Default 32 MiB, at least 64 KiB.
+    /// Memory limit for cached nodes and memtables, in bytes. Default 32 MiB, at least 64 KiB.
     pub cache_bytes: usize,
     /// Allocation unit: a power of two from 512 to 65,536 bytes. Default 4,096.
     pub unit_bytes: u32,
-    /// Node size with its block header: 256 to 65,536 bytes. Default 16,384. Keys are limited to a quarter of it.
+    /// Node size including its block header: 256 to 65,536 bytes. Default 16,384. Keys are limited
+    /// to a quarter of it.
     pub node_bytes: u32,
     /// Block compression. Default LZ4.
     pub compression: Compression,
-    /// Identity of the database; `None`: a random one. Hosts without an entropy source in the standard library (WebAssembly) give one.
+    /// Identity of the database; `None`: a random one. Hosts without an entropy source in the
+    /// standard library (WebAssembly) must supply one.
     pub database_id: Option<u128>,
-    /// Length of the log file at most: two halves of 4 KiB to 512 MiB, or 0 for no log, which makes every durable commit a checkpoint. `None`, the
-    /// default: half of the cache, so that memtables are merged when they have their share of it and not before, but at least 32 MiB.
+    /// Maximum length of the log file: two halves of 4 KiB to 512 MiB, or 0 for no log, which makes
+    /// every durable commit a checkpoint. `None`, the default, selects half of the cache, but at
+    /// least 32 MiB, so that the log does not force a merge before the memtables have used up their
+    /// share of the cache.
     pub log_bytes: Option<u32>,
-    /// Bytes that the data file is kept longer than its content, so that records can be removed, and checkpoints made, where the storage has
-    /// no room left. With it a commit that stores something fails, before it is in the log, where a checkpoint of it would not find room.
-    /// At least 32 nodes. It is the length that is reserved: on a storage that takes room only for what is written (sparse files) it is worth nothing.
-    /// 0: none. Default 0.
+    /// Bytes by which the data file is kept longer than its content. Default 0: no reserve.
+    /// Otherwise at least 32 nodes.
+    ///
+    /// The reserve allows removing records and making checkpoints when the storage is full. With a
+    /// reserve, a commit that stores something fails before it is in the log if a checkpoint of it
+    /// would not find room. The reserve is file length: it is worth nothing on storage that
+    /// allocates room only for what is written (sparse files).
     pub reserve_bytes: u32,
-    /// Random number that tells this opening from others; `None`: from the system. Hosts without an entropy source give one.
+    /// Random number that distinguishes this open from others; `None`: from the system. Hosts
+    /// without an entropy source must supply one.
     pub session: Option<u64>,
-    /// Keep a feed of the last N commits in the database; permanent once enabled. 0, the default, leaves the setting as it is.
-    /// Each commit's changes are then stored a second time.
+    /// Keep a feed of the last N commits in the database; permanent once enabled. 0, the default,
+    /// leaves the setting as it is. A feed stores each commit's changes a second time.
     pub feed_commits: u64,
-    /// Decides which records have expired. Default: the system's.
+    /// Decides which records have expired. Default: the system clock.
     pub clock: Clock,
 }
 
@@ -44,7 +53,7 @@ const LOG_BYTES: usize = 32 << 20;
 pub(super) const MAX_LOG_BYTES: u32 = 1 << 30;
 
 impl Options {
-    /// Length of both halves of the log of a database that is created.
+    /// Length of both halves of the log of a new database.
     pub(super) fn log_bytes(&self) -> u32 {
         self.log_bytes.unwrap_or_else(|| {
             let bytes = (self.cache_bytes / 2).max(LOG_BYTES);

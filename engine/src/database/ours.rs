@@ -1,4 +1,4 @@
-//! Whose a file is, so that nobody removes one of another program.
+//! Recognizes the files of a database, so that no other program's file is removed.
 
 use crate::error::Result;
 use crate::log;
@@ -6,8 +6,10 @@ use crate::pages::DATA_FILE;
 use crate::pages::{AREA_BYTES, is_ours};
 use crate::storage::StorageFile;
 
-/// Whether the file `name`, `data` or `log`, begins as a database's does: with our magic in one of its places, or as a creation left it that was cut
-/// off. A file that is not ours, or is damaged in all these places, should be removed only if somebody says so.
+/// Whether the file `name`, `data` or `log`, is a database's.
+///
+/// True if the file has our magic in one of its places, or is what an interrupted creation leaves.
+/// Remove a file that is not ours, or is damaged in all these places, only on explicit request.
 ///
 /// # Errors
 /// Those of reading the file.

@@ -1,4 +1,4 @@
-//! Figures of the running database.
+//! Statistics of an open database.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,7 @@ use crate::state::Shared;
 use crate::state::expiry::HIDDEN;
 use crate::tree::Pages;
 
-/// Figures of the running database. Counters start at 0 when it is opened; sizes are bytes.
+/// Statistics of an open database. Counters start at 0 when it is opened; sizes are in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
@@ -17,11 +17,11 @@ pub struct Stats {
     pub durable_version: u64,
     /// Number of collections.
     pub collections: u64,
-    /// Records in all collections, with those that have expired and were not purged yet.
+    /// Records in all collections, including expired ones not yet purged.
     pub entries: u64,
     /// Length of the data file.
     pub file_bytes: u64,
-    /// Bytes of the file that can be used at once.
+    /// Bytes of the file that can be reused immediately.
     pub free_bytes: u64,
     /// Bytes of the file that only the older superblock or a snapshot still reaches.
     pub kept_bytes: u64,
@@ -31,28 +31,28 @@ pub struct Stats {
     pub depth: u8,
     /// Pages found in memory.
     pub cache_hits: u64,
-    /// Pages that had to be read.
+    /// Pages read from storage.
     pub cache_misses: u64,
-    /// Pages in memory.
+    /// Bytes of pages in memory.
     pub cache_bytes: u64,
-    /// Memory of changes that are not merged into the trees yet.
+    /// Memory of changes not yet merged into the trees.
     pub dirty_bytes: u64,
-    /// Living snapshots.
+    /// Open snapshots.
     pub snapshots: u64,
-    /// Version of the oldest living snapshot.
+    /// Version of the oldest open snapshot.
     pub oldest_snapshot: Option<u64>,
     /// Checkpoints made.
     pub checkpoints: u64,
-    /// Length of the log's file.
+    /// Length of the log file.
     pub log_file_bytes: u64,
-    /// Bytes of records handed to the log.
+    /// Bytes of records appended to the log.
     pub log_bytes_written: u64,
-    /// Records handed to the log.
+    /// Records appended to the log.
     pub log_records: u64,
-    /// Flushes of the log, each for one or more commits.
+    /// Log flushes, each for one or more commits.
     pub log_flushes: u64,
-    /// The newest checkpoint was damaged when the database was opened; the one before it and the log gave the same state. The next
-    /// checkpoint heals it.
+    /// Whether the newest checkpoint was damaged on open and the previous one plus the log gave the
+    /// same state. The next checkpoint repairs it.
     pub recovered_from_older: bool,
     /// Bytes of blocks read from storage.
     pub bytes_read: u64,

@@ -1,5 +1,7 @@
-//! Layout: what each part of the data file holds, and how full each node is. Leaves are not read: the reference to one says how long it is.
-//! Whoever wants a picture puts the parts together, so that nothing is kept here and the module stays small.
+//! Layout: what each part of the data file holds, and how full each node is.
+//!
+//! Leaves are not read: the reference to a leaf gives its length. The caller assembles the parts
+//! into a picture, so nothing is kept here and the module stays small.
 
 use std::sync::Arc;
 
@@ -20,19 +22,19 @@ pub enum ExtentKind {
     Superblock,
     /// The tree of collections.
     Catalog,
-    /// The list of what is free.
+    /// The free map.
     FreeMap,
     /// Inner nodes of a collection.
     Inner,
     /// Leaves of a collection.
     Leaf,
-    /// Values that have blocks of their own.
+    /// Values stored in their own blocks.
     Value,
-    /// Collections of the engine's own: the feed, and hints about records that expire.
+    /// The engine's own collections, such as the feed and expiry hints.
     Internal,
-    /// In no newest state, but kept for snapshots or until the next checkpoints.
+    /// Not in the newest state, but kept for snapshots or until the next checkpoints.
     Kept,
-    /// To be used next.
+    /// Available for new blocks.
     Free,
 }
 
@@ -40,25 +42,26 @@ pub enum ExtentKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayoutPart {
-    /// Where it begins, in units.
+    /// Its first unit.
     pub start_unit: u64,
     /// Its length in units.
     pub units: u64,
     /// What it holds.
     pub kind: ExtentKind,
-    /// Index in [`Snapshot::collections`] of the one that it belongs to.
+    /// Index in [`Snapshot::collections`] of the collection it belongs to.
     pub collection: Option<u32>,
-    /// Level of a node, 0 for a leaf.
+    /// Level of the node, 0 for a leaf.
     pub level: u8,
-    /// Of a node, the bytes in use in it; of a value, its bytes before compression.
+    /// For a node, the bytes in use; for a value, its length before compression.
     pub used_bytes: u64,
 }
 
-/// A layout that is being found out, as it was when it began.
+/// A layout scan in progress, of the state at its start.
 pub struct LayoutScan {
     snapshot: Snapshot,
     file_bytes: u64,
-    /// Still to be visited, the next one last: root, owner, and index of the collection unless it is the engine's own.
+    /// Trees still to visit, the next one last: root, owner, and collection index unless it is the
+    /// engine's own.
     trees: Vec<(Child, u32, Option<u32>)>,
     walk: Option<Walk>,
     parts: Vec<LayoutPart>,
@@ -68,7 +71,7 @@ pub struct LayoutScan {
 
 impl LayoutScan {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self> {
-        // What is free has to fit to the state: no commit may come between.
+        // The free map must match the state, so no commit may intervene.
         let writer = shared.lock_writer();
         let snapshot = Snapshot::new(shared);
         let (_, version) = snapshot.parts();
@@ -125,8 +128,10 @@ impl LayoutScan {
         })
     }
 
-    /// Visits so many nodes and values more and gives the parts that they lead to; `None` at the end. The first ones are those that belong to no
-    /// collection. Inner nodes are read, and leaves with values that have blocks of their own.
+    /// Visits up to `visits` more nodes and values and returns the parts found; `None` at the end.
+    ///
+    /// The first parts are those that belong to no collection. Reads inner nodes, and leaves with
+    /// values in their own blocks.
     ///
     /// # Errors
     /// Storage errors and corruption; [`Error::Stale`](crate::Error::Stale) beside a writer.
@@ -164,14 +169,14 @@ impl LayoutScan {
         })
     }
 
-    /// Records that the nodes visited so far lead to, and records in all.
+    /// Number of records below the nodes visited so far, and in total.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         let records = self.walk.as_ref().map_or(0, |walk| walk.records);
         (self.records + records, self.total_records)
     }
 
-    /// The state that it shows.
+    /// The state being scanned.
     #[must_use]
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
@@ -189,7 +194,7 @@ impl LayoutScan {
         self.snapshot.parts().0.pager.blocks.unit_bytes()
     }
 
-    /// Most bytes that can be in use in a node.
+    /// Maximum bytes in use in a node.
     #[must_use]
     pub fn node_bytes(&self) -> usize {
         self.snapshot.config().limits.node_capacity
@@ -222,8 +227,10 @@ fn part_of(collection: Option<u32>, part: Part, start_unit: u64, units: u64, use
 }
 
 impl Database {
-    /// Begins to look at what each part of the data file holds and how full the nodes are, as it is now. The space that this state takes is
-    /// kept until the scan is dropped. The catalog is read at once, the rest in slices; waits for the writer.
+    /// Starts a scan of what each part of the data file holds, and how full the nodes are.
+    ///
+    /// The scan shows the current state and keeps its space until it is dropped. Reads the catalog
+    /// immediately, the rest in slices; waits for the writer.
     ///
     /// ```
     /// # use std::sync::Arc;

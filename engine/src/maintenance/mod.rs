@@ -1,4 +1,4 @@
-//! What keeps a database well, and takes it elsewhere: verification, compaction, layout, salvage, backups.
+//! Maintenance and transfer: verification, compaction, layout, salvage, backups.
 
 mod backup;
 mod compact;

@@ -1,4 +1,5 @@
-//! Verification: each unit of the file is reachable exactly once, kept, or free (invariant I8), and everything reachable is intact.
+//! Verification: each unit of the file is reachable exactly once, kept, or free (invariant I8), and
+//! everything reachable is intact.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use crate::state::{Merging, Shared, Version, Writer, expiry};
 use crate::tree::value;
 use crate::tree::walk::{Visit, Walk};
 
-/// What a node or a value counts at least.
+/// Minimum bytes counted for a node or a value.
 const MIN_STEP_BYTES: u64 = 512;
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -37,7 +38,7 @@ impl VerifyReport {
     }
 }
 
-/// How far a verification is.
+/// Progress of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyProgress {
@@ -45,7 +46,7 @@ pub struct VerifyProgress {
     pub nodes: u64,
     /// Records in them.
     pub entries: u64,
-    /// Records in all.
+    /// Total number of records.
     pub total_entries: u64,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn verify(
     progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
 ) -> Option<VerifyReport> {
     let mut writer = shared.lock_writer();
-    // What fails here has ended writing, and is reported there.
+    // A failure here ends all writing; the next write reports it.
     let _ = writer.recall(shared);
     let newest: Arc<Version> = shared.newest();
     let mut report = VerifyReport::default();
@@ -77,15 +78,16 @@ pub(super) fn verify(
     }
     add_memory(&shared.pager, &newest, &mut report, &mut extents);
     forget_hidden(&shared.pager, &newest, &mut report);
-    // Unreadable subtrees hide their blocks, so the sum only means something when all of them could be read.
+    // Unreadable subtrees hide their blocks, so coverage is meaningful only if everything could be
+    // read.
     if report.problems.is_empty() {
         check_coverage(shared, &writer, extents, &mut report.problems);
     }
     Some(report)
 }
 
-/// A verification that is under way: of a snapshot, so that commits can be made between its slices, and of how the file is used at its
-/// end.
+/// A verification in progress. It checks a snapshot, so that commits can proceed between slices,
+/// and finally how the file is used.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -102,7 +104,7 @@ pub(super) fn verify(
 /// ```
 pub struct Verification {
     snapshot: Snapshot,
-    /// What is still to be visited, the next one last.
+    /// Trees still to visit, the next one last.
     trees: Vec<(String, Child, u32)>,
     walk: Option<Walk>,
     total_entries: u64,
@@ -110,7 +112,8 @@ pub struct Verification {
 }
 
 impl Snapshot {
-    /// Verifies this state in slices. The space that it takes is kept until the verification is dropped.
+    /// Starts a verification of this state in slices. The verification keeps the state's space
+    /// until it is dropped.
     #[must_use]
     pub fn verification(self) -> Verification {
         let (shared, version) = self.parts();
@@ -128,12 +131,15 @@ impl Snapshot {
 }
 
 impl Verification {
-    /// Checks about `bytes` bytes of the file more, at least a node or a value; gives the report at the end, which is then spent. The last
-    /// slice looks at all inner nodes, and at leaves with values that have blocks of their own, to see that each unit of the file is used
-    /// once or free. It waits for the writer.
+    /// Checks about `bytes` more bytes of the file; returns the report at the end.
+    ///
+    /// Checks at least one node or value. The verification is spent once it has returned the
+    /// report. The last slice visits all inner nodes, and leaves with values in their own blocks,
+    /// to check that each unit of the file is used once or free. It waits for the writer.
     ///
     /// # Errors
-    /// [`Error::Stale`] in a database that is read beside a writer. Damage is no error; it is in the report.
+    /// [`Error::Stale`] in a database read beside a writer. Damage is no error; the report lists
+    /// it.
     pub fn advance(&mut self, bytes: u64) -> Result<Option<VerifyReport>> {
         let (shared, version) = self.snapshot.parts();
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
@@ -157,7 +163,7 @@ impl Verification {
             };
             step(shared, version, *id, walk);
             self.report.blocks += walk.blocks.len() as u64;
-            // Nobody needs their places: others may have been given back meanwhile.
+            // Their addresses are useless here: other blocks may have been freed meanwhile.
             let units: u64 = walk.blocks.drain(..).map(|(block, _)| u64::from(block.units)).sum();
             done += (units * unit_bytes).max(MIN_STEP_BYTES);
             if walk.is_at_end() {
@@ -170,7 +176,7 @@ impl Verification {
         Ok(None)
     }
 
-    /// How far it is.
+    /// Progress so far.
     #[must_use]
     pub fn progress(&self) -> VerifyProgress {
         let (nodes, entries) = self.walk.as_ref().map_or((0, 0), |walk| (walk.nodes, walk.records));
@@ -190,7 +196,7 @@ impl std::fmt::Debug for Verification {
     }
 }
 
-/// Fails where a writer beside this reader has overwritten what was read.
+/// Fails if a writer beside this reader has overwritten blocks that were read.
 pub(super) fn check_stale(shared: &Shared, report: &VerifyReport) -> Result<()> {
     match report.problems.first() {
         Some(problem) if shared.or_stale(problem.clone()) == Error::Stale => Err(Error::Stale),
@@ -198,10 +204,10 @@ pub(super) fn check_stale(shared: &Shared, report: &VerifyReport) -> Result<()> 
     }
 }
 
-/// Checks how the file is used now. That of the blocks themselves is not checked again.
+/// Checks how the file is used now, without checking the content of the blocks again.
 fn check_file(shared: &Shared, report: &mut VerifyReport) {
     let mut writer = shared.lock_writer();
-    // What fails here has ended writing, and is reported there.
+    // A failure here ends all writing; the next write reports it.
     let _ = writer.recall(shared);
     let mut found = VerifyReport::default();
     let mut extents = bookkeeping(shared, &writer, &mut found);
@@ -219,7 +225,7 @@ fn check_file(shared: &Shared, report: &mut VerifyReport) {
     report.problems = found.problems;
 }
 
-/// Extents of what no collection reaches: kept, free, and what says so. Checks the catalog.
+/// Extents that no collection reaches: kept, free, catalog and free map. Checks the catalog.
 fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> Vec<Extent> {
     let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.extents()).collect();
     extents.extend(writer.merging.iter().flat_map(Merging::taken));
@@ -238,7 +244,7 @@ fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> V
     extents
 }
 
-/// Takes the memtables into account: the records that they add, and the blocks of values that only they refer to.
+/// Accounts for the memtables: the records they add, and value blocks to which only they refer.
 fn add_memory(pages: &Pager, version: &Version, report: &mut VerifyReport, extents: &mut Vec<Extent>) {
     for (name, collection) in &version.collections {
         let in_tree = collection.root.map_or(0, |root| root.count);
@@ -277,7 +283,7 @@ fn total_entries(pages: &Pager, version: &Version) -> u64 {
         .sum()
 }
 
-/// What is in the engine's own collections is no entry of the user's.
+/// Subtracts the records of the engine's own collections, which are not the user's.
 fn forget_hidden(pages: &Pager, version: &Version, report: &mut VerifyReport) {
     for (name, collection) in &version.collections {
         if name.starts_with(expiry::HIDDEN) {
@@ -294,7 +300,7 @@ fn step(shared: &Shared, version: &Version, id: u32, walk: &mut Walk) {
         .find(|collection| collection.id == id)
         .map(|collection| &collection.layers);
     let has_hint = |expires, key: &[u8]| {
-        // A record that a memtable replaces or removes may have lost its hint.
+        // A record that a memtable replaces or removes may have lost its hint already.
         if layers.is_some_and(|layers| layers.get(key).is_some()) {
             return Ok(true);
         }
@@ -318,7 +324,7 @@ fn add(report: &mut VerifyReport, walk: Walk, extents: &mut Vec<Extent>, name: &
 }
 
 fn check_coverage(shared: &Shared, writer: &Writer, extents: Vec<Extent>, problems: &mut Vec<Error>) {
-    // What a superblock may refer to whose write failed is kept until the database is opened again.
+    // If writing a superblock failed, the extents it may refer to are kept until the next open.
     let may_leak = shared.flush.failure().is_some();
     let mut end = Superblock::first_data_unit(writer.superblock.unit_shift);
     for extent in by_address(extents) {
@@ -335,17 +341,23 @@ fn check_coverage(shared: &Shared, writer: &Writer, extents: Vec<Extent>, proble
 }
 
 impl Database {
-    /// Reads every block the newest version reaches and checks all of them: checksums, order, fences, counts, and that each unit
-    /// of the file is used exactly once or free. Waits for the writer. O(size of the database).
+    /// Reads and checks every block that the newest version reaches.
+    ///
+    /// Checks checksums, key order, fence keys, counts, and that each unit of the file is used
+    /// exactly once or free. Waits for the writer. O(size of the database).
     ///
     /// # Errors
-    /// Only what keeps it from looking at all, such as [`Error::Stale`] beside a writer; damage is in the report.
+    /// Only what prevents the verification, such as [`Error::Stale`] beside a writer; the report
+    /// lists damage.
     pub fn verify(&self) -> Result<VerifyReport> {
         let report = self.verify_with(&mut |_| ControlFlow::Continue(()))?;
         Ok(report.unwrap_or_default())
     }
 
-    /// As [`verify`](Self::verify); `progress` is called before each node and each value outside of nodes, and its break ends it: then there is no report.
+    /// As [`verify`](Self::verify), with progress reports.
+    ///
+    /// `progress` is called before each node and each value outside a node. If it breaks, the
+    /// verification ends without a report.
     ///
     /// # Errors
     /// As [`verify`](Self::verify).

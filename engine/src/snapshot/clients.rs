@@ -7,7 +7,8 @@ use crate::state::CLIENTS;
 use crate::tree::value;
 
 impl Snapshot {
-    /// What was stored last for a client by [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client). O(log n).
+    /// Returns what [`WriteTransaction::remember_client`](crate::WriteTransaction::remember_client)
+    /// last stored for a client. O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -24,7 +25,7 @@ impl Snapshot {
         Ok(Some(what))
     }
 
-    /// Names of all clients for which something is stored, in their order. O(n).
+    /// Returns the names of all clients with stored data, in order. O(n).
     ///
     /// # Errors
     /// Storage errors and corruption.

@@ -1,20 +1,21 @@
-//! Moving over the records of a snapshot.
+//! Iterating over the records of a snapshot.
 
 use super::Tree;
 use crate::error::{Error, Result};
 use crate::memtable::LayeredCursor;
 use crate::tree::value;
 
-/// Moves over the records of a range of a snapshot.
+/// Iterates over the records in a range of a snapshot.
 pub struct Cursor {
     pub(super) inner: LayeredCursor,
     pub(super) tree: Tree,
-    /// Expiry need not be looked at.
+    /// The cursor need not check for expired records.
     pub(super) is_plain: bool,
 }
 
 impl Cursor {
-    /// Goes to the next record; `false` at the end of the range. No allocation inside a leaf.
+    /// Advances to the next record; `false` at the end of the range. Does not allocate within a
+    /// leaf.
     ///
     /// # Errors
     /// Storage errors and corruption; the cursor may be advanced again.
@@ -38,7 +39,7 @@ impl Cursor {
         }
     }
 
-    /// Key of the current record; of the last one after the end.
+    /// Key of the current record; after the end, of the last one.
     #[must_use]
     pub fn key(&self) -> &[u8] {
         self.inner.key()
@@ -47,7 +48,8 @@ impl Cursor {
     /// Value of the current record.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] before the first and after the last record; storage errors and corruption.
+    /// [`Error::InvalidArgument`] before the first record and after the last one; storage errors
+    /// and corruption.
     pub fn value(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.value_into(&mut bytes)?;
@@ -76,15 +78,17 @@ impl Cursor {
         self.tree.named(value::read(blocks, self.tree.id(), &record, into))
     }
 
-    /// Value of the current record, not copied, if it lies in its leaf, as small values do. `None` if it must be read, with
-    /// [`value_into`](Self::value_into), or if there is no current record.
+    /// Value of the current record without a copy, if it is stored in the leaf, as small values
+    /// are. `None` if [`value_into`](Self::value_into) must read it, or if there is no current
+    /// record.
     #[inline]
     #[must_use]
     pub fn value_ref(&self) -> Option<&[u8]> {
         self.inner.inline_value()
     }
 
-    /// Passes the current record's value on in parts, none longer than a value chunk. Errors do not name the collection.
+    /// Passes the current record's value to `each` in parts, none longer than a value chunk. Errors
+    /// do not name the collection.
     pub(crate) fn value_parts<E: From<Error>>(
         &self,
         each: impl FnMut(&[u8]) -> std::result::Result<(), E>,
@@ -95,7 +99,8 @@ impl Cursor {
         }
     }
 
-    /// Length of the current record's value in bytes, without reading it; 0 if there is no current record.
+    /// Length of the current record's value in bytes, without reading it; 0 if there is no current
+    /// record.
     #[must_use]
     pub fn value_len(&self) -> usize {
         self.inner.record().map_or(0, |record| record.value_len)
@@ -114,7 +119,7 @@ impl Cursor {
         (record.expires != 0).then_some(record.expires)
     }
 
-    /// Passes over the next `count` records, O(log n), or O(count) while there are expired ones that were not purged.
+    /// Skips the next `count` records: O(log n), or O(count) while expired records await purging.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -131,7 +136,8 @@ impl Cursor {
         self.tree.named(skipped)
     }
 
-    /// Goes to just before the first record at or past `key` in the cursor's direction, inside its range. O(log n).
+    /// Moves to just before the first record at or past `key` in the cursor's direction, within its
+    /// range. O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.

@@ -1,4 +1,4 @@
-//! Read views: a snapshot of the whole database, a collection inside it, a cursor over that.
+//! Read views: a snapshot of the whole database, a collection within it, and a cursor over that.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,11 +17,11 @@ use crate::tree::read;
 use crate::tree::{Pages, value};
 pub use cursor::Cursor;
 
-/// Keeps a version's pages alive.
+/// Keeps the pages of a version from being reused.
 struct Pin {
     shared: Arc<Shared>,
     version: Arc<Version>,
-    /// Time at which it was taken; what expires later stays visible in it.
+    /// When the snapshot was taken; records that expire later stay visible in it.
     now: u64,
 }
 
@@ -31,7 +31,8 @@ impl Drop for Pin {
     }
 }
 
-/// A read view of one version of the database. Cheap to clone; the version's space is kept until the last clone is dropped.
+/// A read view of one version of the database. Cheap to clone; the version keeps its space until
+/// the last clone is dropped.
 #[derive(Clone)]
 pub struct Snapshot {
     pin: Arc<Pin>,
@@ -54,12 +55,12 @@ impl Snapshot {
         self.pin.version.collections.get(name)
     }
 
-    /// The database and the version.
+    /// The database's shared state and the pinned version.
     pub(super) fn parts(&self) -> (&Arc<Shared>, &Arc<Version>) {
         (&self.pin.shared, &self.pin.version)
     }
 
-    /// A snapshot for an optimistic transaction, which from now on learns of all later commits.
+    /// A snapshot for an optimistic transaction; the history keeps all later commits for it.
     pub(crate) fn for_transaction(shared: &Arc<Shared>) -> Self {
         let mut history = shared.history();
         let snapshot = Self::new(shared);
@@ -72,13 +73,13 @@ impl Snapshot {
         &self.pin.shared.config
     }
 
-    /// Commit sequence number of the newest commit it contains.
+    /// Commit sequence number of the newest commit in the snapshot.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.pin.version.version
     }
 
-    /// A collection as it was; `None` if there was none of that name.
+    /// A collection as of this version; `None` if there was none of that name.
     #[must_use]
     pub fn collection(&self, name: &str) -> Option<Tree> {
         let collections = &self.pin.version.collections;
@@ -100,20 +101,21 @@ impl Snapshot {
         })
     }
 
-    /// Whether what it shows depends on when it was taken beside the version, because records may expire.
+    /// Whether the visible records depend on when the snapshot was taken as well as on its version,
+    /// because records may expire.
     #[must_use]
     pub fn may_expire(&self) -> bool {
         self.pin.version.has_hidden()
     }
 
-    /// All collections in the order of their names.
+    /// All collections, ordered by name.
     #[must_use]
     pub fn collections(&self) -> Vec<CollectionInfo> {
         self.pin.version.infos(&self.pin.shared.pager)
     }
 }
 
-/// One collection inside a snapshot. Cheap to clone.
+/// One collection in a snapshot. Cheap to clone.
 #[derive(Clone)]
 pub struct Tree {
     view: Arc<View>,
@@ -122,12 +124,12 @@ pub struct Tree {
 struct View {
     snapshot: Snapshot,
     collection: Collection,
-    /// The root's page, once something needed it: so threads need not meet at the page table for it.
+    /// The root's page, cached on first use so that threads do not contend for the page table.
     root_node: OnceLock<Arc<Node>>,
     name: Box<str>,
-    /// The collection of expiry hints.
+    /// The collection's expiry hints.
     hints: Option<Collection>,
-    /// Positions of the expired records, once something needed them.
+    /// Positions of the expired records, computed on first use.
     expired: OnceLock<Vec<u64>>,
 }
 
@@ -153,7 +155,7 @@ impl Tree {
         let cached = &self.view.root_node;
         if cached.get().is_none() {
             let node = self.pager().lookup(&self.root()?.pointer).ok()?;
-            // Another thread may have been first, with the same page.
+            // Another thread may have set the same page first.
             let _ = cached.set(node);
         }
         cached.get()
@@ -171,7 +173,7 @@ impl Tree {
         self.view.collection.id
     }
 
-    /// The collection as it is stored: its cursors and counts include records that have expired but were not purged.
+    /// The collection as stored: its cursors and counts include expired records not yet purged.
     pub(crate) fn with_expired(&self) -> Self {
         let View {
             snapshot,
@@ -201,7 +203,7 @@ impl Tree {
             let found = entry.payload.map(Found::Memory);
             return Ok(found.filter(|found| !found.record().is_expired(self.now())));
         }
-        // A key beyond the limit cannot be there; asking for it is no error.
+        // A key over the limit cannot exist; looking it up is no error.
         let Some(root) = self.root() else { return Ok(None) };
         let node = match self.root_node() {
             Some(node) => node,
@@ -215,7 +217,7 @@ impl Tree {
         Ok(found.map(Found::Leaf))
     }
 
-    /// Positions of records that have expired but are still there, ascending. Purging keeps them few.
+    /// Positions of expired records not yet purged, ascending. Purging keeps them few.
     pub(super) fn expired(&self) -> Result<&[u64]> {
         let Some(hints) = &self.view.hints else {
             return Ok(&[]);
@@ -227,13 +229,13 @@ impl Tree {
         Ok(self.view.expired.get_or_init(|| positions))
     }
 
-    /// Position among the records that have not expired, of a position among all.
+    /// Converts a position among all records to one among those that have not expired.
     fn visible_position(&self, position: u64) -> Result<u64> {
         let expired = self.expired()?;
         Ok(position - expired.partition_point(|hidden| *hidden < position) as u64)
     }
 
-    /// Position among all records, of a position among those that have not expired.
+    /// Converts a position among the records that have not expired to one among all.
     fn stored_position(&self, mut position: u64) -> Result<u64> {
         for hidden in self.expired()? {
             if *hidden > position {
@@ -254,11 +256,11 @@ impl Tree {
         value::read(&self.pager().blocks, self.id(), &found.record(), into)
     }
 
-    /// Number of records, O(1), and O(log n) for each record that has expired and was not purged yet.
+    /// Number of records: O(1), plus O(log n) for each expired record not yet purged.
     #[must_use]
     pub fn len(&self) -> u64 {
         let stored = self.view.collection.count(self.pager());
-        // Where the hints cannot be read, the reads of the records will say so.
+        // If the hints cannot be read, reading the records reports the error.
         stored - self.expired().map_or(0, |expired| expired.len() as u64)
     }
 
@@ -268,7 +270,7 @@ impl Tree {
         self.len() == 0
     }
 
-    /// Value of a key, O(log n).
+    /// Returns the value of a key, O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -277,7 +279,8 @@ impl Tree {
         Ok(self.get_into(key, &mut bytes)?.then_some(bytes))
     }
 
-    /// Appends the value of a key to `into`; `false`, with nothing appended, if the key is not there.
+    /// Appends the value of a key to `into`; `false`, with nothing appended, if the key does not
+    /// exist.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -288,7 +291,7 @@ impl Tree {
         }))
     }
 
-    /// A record with its version and expiry, O(log n).
+    /// Returns a record with its version and expiry, O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -306,7 +309,7 @@ impl Tree {
         }))
     }
 
-    /// Whether a key is there, O(log n), without reading its value.
+    /// Whether a key exists, O(log n), without reading its value.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -323,7 +326,7 @@ impl Tree {
         Ok(to - from)
     }
 
-    /// Positions in key order of the first record of a range and of the first one after it, O(log n).
+    /// Positions in key order of the first record in a range and the first one past it, O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -342,7 +345,7 @@ impl Tree {
         self.named(rank.and_then(|below| self.visible_position(below)))
     }
 
-    /// The record at position `index` in key order, O(log n); `None` past the end.
+    /// Returns the record at position `index` in key order, O(log n); `None` past the end.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -356,7 +359,7 @@ impl Tree {
         }))
     }
 
-    /// The record with the lowest key.
+    /// Returns the record with the lowest key.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -364,7 +367,7 @@ impl Tree {
         self.at(0)
     }
 
-    /// The record with the highest key.
+    /// Returns the record with the highest key.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -375,7 +378,7 @@ impl Tree {
         }
     }
 
-    /// A cursor before the first record of a range in the given direction.
+    /// Returns a cursor positioned before the first record of a range in the given direction.
     #[must_use]
     pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> Cursor {
         Cursor {

@@ -1,6 +1,8 @@
-//! Entry points for the fuzz targets in `fuzz/` and for the replay of their corpus in `tests/fuzz_regressions.rs`.
+//! Entry points of the fuzz targets in `fuzz/`, and for the replay of their corpus in
+//! `tests/fuzz_regressions.rs`.
 //!
-//! Each takes any bytes and returns whether they were accepted. A panic, a hang or unbounded memory is a bug of the engine.
+//! Each takes any bytes and returns whether they were accepted. A panic, a hang or unbounded memory
+//! use is a bug in the engine.
 
 mod node;
 mod open;
@@ -22,7 +24,7 @@ pub use open::open;
 pub use operations::operations;
 pub use seeds::seeds;
 
-/// Says whether the bytes were accepted.
+/// A fuzz target: returns whether the bytes were accepted.
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets by name.
@@ -38,7 +40,7 @@ pub const TARGETS: [(&str, Target); 8] = [
 ];
 
 const RECORD_BYTES: usize = 512;
-/// Units of the smallest size, so that little input makes many of them.
+/// The smallest unit, so that a short input makes many units.
 const UNIT_BYTES: usize = 512;
 
 fn memory_file(bytes: &[u8]) -> Arc<dyn StorageFile> {
@@ -52,7 +54,8 @@ fn put_checksum(bytes: &mut [u8], at: usize) {
     bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// One byte whose low bits say which of the four records get a right checksum, then up to four records.
+/// Input: one byte whose low bits select which of the four records get a correct checksum, then up
+/// to four records.
 pub fn superblock(bytes: &[u8]) -> bool {
     let Some((selector, records)) = bytes.split_first() else {
         return false;
@@ -76,7 +79,7 @@ pub fn superblock(bytes: &[u8]) -> bool {
             panic!("a superblock that was read can be written")
         };
         assert_eq!(again, [superblock.clone(), superblock.clone()]);
-        // The next checkpoint and the statistics calculate with these.
+        // The next checkpoint and the statistics rely on these.
         assert!(Superblock::first_data_unit(superblock.unit_shift) <= superblock.file_units);
         assert!(superblock.file_units.leading_zeros() > u32::from(superblock.unit_shift));
         assert!(superblock.generation.max(superblock.version) < u64::MAX);
@@ -84,7 +87,8 @@ pub fn superblock(bytes: &[u8]) -> bool {
     true
 }
 
-/// One byte that says whether the checksum is made right, then a block; the same bytes are also written as a block and read back.
+/// Input: one byte that selects whether the checksum is corrected, then a block. The same bytes are
+/// also written as a block and read back.
 pub fn block(bytes: &[u8]) -> bool {
     let Some((selector, content)) = bytes.split_first() else {
         return false;
@@ -129,7 +133,7 @@ pub fn block(bytes: &[u8]) -> bool {
     true
 }
 
-/// Two bytes for the size of the file in units, then a free map.
+/// Input: two bytes for the size of the file in units, then a free map.
 pub fn free_map(bytes: &[u8]) -> bool {
     let Some((units, bytes)) = bytes.split_first_chunk() else {
         return false;
@@ -172,7 +176,7 @@ pub fn free_map(bytes: &[u8]) -> bool {
     true
 }
 
-/// The value of a catalog record.
+/// Input: the value of a catalog record.
 pub fn catalog(bytes: &[u8]) -> bool {
     let Ok(collection) = Collection::decode(bytes) else {
         return false;
@@ -182,7 +186,8 @@ pub fn catalog(bytes: &[u8]) -> bool {
     true
 }
 
-/// A block reference, then what makes a child reference of it, then a variable-length number.
+/// Input: bytes that are decoded as a variable-length number, a block reference and a child
+/// reference, each from the start.
 pub fn reference(bytes: &[u8]) -> bool {
     if let Some((number, len)) = get_varint(bytes) {
         assert!(len <= bytes.len());

@@ -1,4 +1,4 @@
-//! Pages: whatever bytes pass validation, every access is in bounds and every search right.
+//! Pages: for any bytes that pass validation, every access is in bounds and every search is right.
 
 use std::ops::Bound;
 
@@ -12,10 +12,11 @@ use crate::range::{Direction, KeyRange};
 use crate::tree::cursor::TreeCursor;
 
 const CAPACITY: usize = 1024;
-/// Where the page's block stands in its file.
+/// Unit of the page's block in its file.
 const UNIT: usize = 16;
 
-/// A page built cell by cell and then damaged: raw bytes alone rarely pass the check that a heap adds up.
+/// A page built cell by cell and then damaged. Raw bytes alone rarely pass the check that the
+/// heap's lengths add up.
 struct Recipe<'a> {
     level: u8,
     lower: &'a [u8],
@@ -101,7 +102,7 @@ impl RecipeCell<'_> {
     fn payload(&self, level: u8) -> Vec<u8> {
         let reference = BlockRef::decode(&self.reference);
         if level > 0 {
-            // Where there is none, one that no file has.
+            // Without a valid reference, use one that no file has.
             let none = BlockRef {
                 unit: u64::from(u32::MAX),
                 units: 1,
@@ -126,7 +127,8 @@ impl RecipeCell<'_> {
     }
 }
 
-/// One byte that says whether a page or a recipe for one follows, a length and that many bytes to search for, then the rest.
+/// Input: one byte that selects a page or a recipe for one, a length and that many bytes to search
+/// for, then the page or recipe.
 pub fn node(bytes: &[u8]) -> bool {
     let [selector, probe_len, rest @ ..] = bytes else {
         return false;
@@ -195,7 +197,7 @@ fn search(node: &Node, probe: &[u8]) {
     }
 }
 
-/// A page from storage can be changed like one that was made here.
+/// Checks that a page from storage can be changed like a page built here.
 fn edit(node: &Node, key: &[u8]) {
     let mut copy = node.writable_copy(CAPACITY);
     assert_eq!(copy.image(), node.image());
@@ -220,7 +222,7 @@ fn edit(node: &Node, key: &[u8]) {
     }
 }
 
-/// Cursors over the page as the only one of a tree; children of an inner page are missing.
+/// Runs cursors over the page as the only one of a tree; children of an inner page are missing.
 fn cursors(node: &Node, probe: &[u8]) {
     let info = BlockInfo {
         kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },

@@ -1,4 +1,4 @@
-//! Whole files: opening, reading and verifying one gives its records or an error.
+//! Whole files: opening, reading and verifying a file gives its records or an error.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -12,7 +12,8 @@ use crate::range::{Direction, KeyRange};
 use crate::storage::MemoryStorage;
 use crate::transaction::Durability;
 
-/// The record of a superblock, then the data units. Read as it is, and once more with all checksums made right.
+/// Input: the record of a superblock, then the data units. Read unchanged, and once more with all
+/// checksums corrected.
 pub fn open(bytes: &[u8]) -> bool {
     let mut data = expand(bytes);
     let _ = check(&data);
@@ -20,7 +21,7 @@ pub fn open(bytes: &[u8]) -> bool {
     check(&data)
 }
 
-/// The file that short input stands for: the other superblocks are left out of it.
+/// Expands short input to a file: the input omits the other superblocks.
 fn expand(bytes: &[u8]) -> Vec<u8> {
     let (record, units) = bytes.split_at(bytes.len().min(RECORD_BYTES));
     let shift = record.get(10).map_or(9, |shift| u32::from(*shift).clamp(9, 16));
@@ -31,7 +32,7 @@ fn expand(bytes: &[u8]) -> Vec<u8> {
     data
 }
 
-/// The input that stands for a file, the newest superblock of which must be in slot B.
+/// Shortens a file to the input that stands for it. The newest superblock must be in slot B.
 pub(super) fn shorten(data: &[u8]) -> Vec<u8> {
     [&data[SLOT..SLOT + RECORD_BYTES], &data[2 * SLOT..]].concat()
 }
@@ -45,7 +46,8 @@ fn check(data: &[u8]) -> bool {
             assert_eq!(write_to(&storage), Ok(()));
             true
         }
-        // A short file of zeros is a creation that never finished; a damaged name with a right checksum is one of another order.
+        // A short file of zeros is an unfinished creation; a damaged name with a correct checksum
+        // looks like an unsupported key order.
         Ok(false)
         | Err(
             Error::Corrupt(_)
@@ -58,7 +60,7 @@ fn check(data: &[u8]) -> bool {
     }
 }
 
-/// A file that passes verification can be written like any other, and is still intact then.
+/// Checks that a file that passes verification can be written, and stays intact.
 fn write_to(storage: &MemoryStorage) -> Result<()> {
     let options = Options {
         cache_bytes: 64 << 10,
@@ -87,7 +89,7 @@ fn write_to(storage: &MemoryStorage) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file could be read and verified.
+/// Reads and verifies the file; returns whether it is intact.
 fn read_everything(storage: &MemoryStorage) -> Result<bool> {
     let options = Options {
         create: false,
@@ -113,10 +115,11 @@ fn read_everything(storage: &MemoryStorage) -> Result<bool> {
     Ok(report.is_ok())
 }
 
-/// Only of a file that passes verification the answers must be right: a page may stand in two places, each with right checksums.
+/// Answers must be right only for a file that passes verification: a damaged file may use a page
+/// twice, each time with correct checksums.
 fn read_collection(database: &Database, name: &str, is_intact: bool) -> Result<u64> {
     let tree = database.snapshot().collection(name).expect("it is listed");
-    // Positions are followed first: they trust the counts, which a complete read would find wrong.
+    // Positions come first: they trust the counts, which a complete read would find wrong.
     for index in [0, 1, tree.len() / 2, tree.len().wrapping_sub(1), u64::MAX] {
         for direction in [Direction::Forward, Direction::Reverse] {
             let mut cursor = tree.cursor(KeyRange::all(), direction);

@@ -1,4 +1,5 @@
-//! Whatever is done to a database, it behaves like sorted maps, and a power cut leaves a state that was committed.
+//! Under any operations a database behaves like sorted maps, and a power failure leaves a committed
+//! state.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -20,7 +21,7 @@ const NAMES: [&str; 3] = ["", "a", "other"];
 const MAX_STEPS: usize = 100;
 const MAX_CHANGES: usize = 40;
 
-/// Few different keys, so that they meet again: counters, keys that differ early, keys that differ late.
+/// Few distinct keys, so that they recur: counters, keys that differ early, keys that differ late.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 struct Key {
     shape: u8,
@@ -70,7 +71,7 @@ enum Change {
     SetLarge(u8, Key, u8),
     Delete(u8, Key),
     DeleteMany(u8, Key, u8),
-    /// Without a look.
+    /// Without checking whether the keys exist.
     PutMany(u8, Key, u8),
     DiscardMany(u8, Key, u8),
     Clear(u8, End, End),
@@ -78,7 +79,7 @@ enum Change {
     Seal,
 }
 
-/// A list that takes its length from one byte: the usual way, a byte before each element, makes short ones.
+/// A list whose length is one byte. The default, a byte before each element, makes short lists.
 #[derive(Debug)]
 struct Changes(Vec<Change>);
 
@@ -99,7 +100,7 @@ enum Step {
     CheckSnapshot(u8),
     Read(u8, Key, End, End, u8),
     Reopen(bool),
-    /// Operation at which the power goes, counted from here; how; the seed of what survives.
+    /// Operation at which power fails, counted from here; the policy; the seed of what survives.
     PowerCut(u8, u8, u8, Changes),
     Verify,
 }
@@ -108,13 +109,13 @@ struct Run {
     storage: SimStorage,
     options: Options,
     database: Option<Database>,
-    /// The model of each version that may come back.
+    /// The model of each version that a crash may leave.
     states: BTreeMap<u64, Model>,
     acknowledged: u64,
     snapshots: Vec<Snapshot>,
 }
 
-/// A plan of operations, run against a model.
+/// Runs a plan of operations against a model.
 pub fn operations(bytes: &[u8]) -> bool {
     let mut u = Unstructured::new(bytes);
     let Ok((size, is_compressed)) = <(u8, bool)>::arbitrary(&mut u) else {
@@ -271,7 +272,7 @@ impl Run {
         assert!(report.is_ok(), "{:?}", report.problems);
     }
 
-    /// Everything in a snapshot against the model of its version.
+    /// Compares everything in a snapshot with the model of its version.
     fn check(&self, snapshot: &Snapshot) {
         let model = &self.states[&snapshot.version()];
         let names: Vec<String> = snapshot.collections().into_iter().map(|info| info.name).collect();

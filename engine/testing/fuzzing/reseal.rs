@@ -1,16 +1,17 @@
-//! Makes the checksums of a mutated file right, so that what lies behind them gets tested too.
+//! Corrects the checksums of a mutated file, so that the code behind them is tested too.
 
 use super::{RECORD_BYTES, put_checksum};
 use crate::block::{BlockRef, HEADER_BYTES, REF_BYTES, block_checksum};
 use crate::node::cell::get_varint;
 
-/// Place of the only superblock slot that is filled.
+/// Offset of the only superblock slot in use.
 pub(super) const SLOT: usize = 4096;
-/// More blocks than a file of a fuzz target has; damage can make references circular.
+/// More blocks than the file of a fuzz target has. Damage can make references circular.
 const MAX_BLOCKS: u32 = 2000;
 const MAX_DEPTH: u32 = 300;
 
-/// Computes a block's checksum and puts it into its header; leaves a block whose length is impossible as it is.
+/// Computes a block's checksum and stores it in its header. A block of impossible length is left
+/// unchanged.
 pub(super) fn block(image: &mut [u8]) {
     let stored_len = u32_at(image, 8).unwrap_or(u32::MAX) as usize;
     if stored_len > image.len().saturating_sub(HEADER_BYTES) {
@@ -20,7 +21,7 @@ pub(super) fn block(image: &mut [u8]) {
     image[28..32].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Makes all checksums right that can be reached from the superblock, from the leaves up.
+/// Corrects all checksums reachable from the superblock, from the leaves up.
 pub(super) fn file(data: &mut [u8]) {
     let Some(shift) = data.get(SLOT + 10).copied() else {
         return;
@@ -53,7 +54,7 @@ struct Resealer<'a> {
 }
 
 impl Resealer<'_> {
-    /// Reseals what the reference at byte `at` refers to, then the reference.
+    /// Corrects the checksums below the reference at byte `at`, then the reference.
     fn reference(&mut self, at: usize, in_catalog: bool, depth: u32) -> Option<()> {
         let reference = BlockRef::decode(self.data.get(at..)?.first_chunk()?)?;
         let start = usize::try_from(reference.unit << self.shift).ok()?;

@@ -1,4 +1,4 @@
-//! The committed corpus: one or a few valid inputs of each target.
+//! The committed corpus: one or a few valid inputs for each target.
 
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ const CHILD: Child = Child {
     has_overflow: false,
 };
 
-/// Target, name and bytes of each.
+/// Returns the target, name and bytes of each seed.
 ///
 /// # Errors
-/// None that storage in memory has.
+/// Those of an in-memory storage.
 pub fn seeds() -> Result<Vec<(&'static str, &'static str, Vec<u8>)>> {
     let mut rng = SimRng::new(11);
     let mut random = |len: usize| (0..len).map(|_| rng.next_u64() as u8).collect::<Vec<u8>>();
@@ -154,7 +154,7 @@ fn inner() -> Node {
     node
 }
 
-/// A database of three collections whose newest superblock is in slot B.
+/// Creates a database of three collections whose newest superblock is in slot B.
 fn database(node_bytes: u32, compression: Compression, records: u32, large: usize) -> Result<Vec<u8>> {
     let storage = MemoryStorage::new();
     let options = Options {

@@ -1,11 +1,15 @@
-//! A storage that forgets, tears and fails on purpose: the test double behind every crash and fault test.
+//! A simulated storage that loses, tears and fails writes: the test double behind all crash and
+//! fault tests.
 //!
-//! Each file has a durable image and the system's current one. Writes go to the current image and to one ordered list of unflushed operations
-//! over all files; a flush of a file makes its part of the list durable. [`SimStorage::crash`] then builds what a power cut could
-//! leave: any subset of the unflushed 512-byte sectors, in any order, torn or replaced by garbage. Everything is deterministic from its seed.
+//! Each file has a durable image and the system's current one. Writes go to the current image and
+//! to one ordered list of unflushed operations over all files; a flush of a file makes its part of
+//! the list durable. [`SimStorage::crash`] then builds what a power failure could leave: any subset
+//! of the unflushed 512-byte sectors, in any order, torn or replaced by garbage. The seed
+//! determines everything.
 //!
-//! Operations are counted from 0: creations of files, writes, flushes and changes of length. Reads have a count of their own. What a creation
-//! returned for is durable, as the contract of [`Storage::open`] says.
+//! Operations are counted from 0: file creations, writes, flushes and length changes. Reads are
+//! counted separately. A file whose creation returned is durable, as the contract of
+//! [`Storage::open`] requires.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,18 +19,18 @@ use crate::storage::{Storage, StorageFile};
 
 const SECTOR_BYTES: usize = 512;
 
-/// What becomes of unflushed operations when the power goes.
+/// What happens to unflushed operations in a power failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CrashPolicy {
-    /// None of them happened.
+    /// None of them took effect.
     Nothing,
-    /// All of them happened.
+    /// All of them took effect.
     Everything,
-    /// The first few happened.
+    /// A prefix of them took effect.
     Prefix,
-    /// Any sectors of them happened, in any order.
+    /// Any of their sectors took effect, in any order.
     RandomSectors,
-    /// As `RandomSectors`, and some sectors end in the middle.
+    /// As `RandomSectors`, and some sectors are torn.
     Torn,
     /// As `RandomSectors`, and some sectors hold random bytes.
     Garbage,
@@ -44,12 +48,12 @@ impl CrashPolicy {
     ];
 }
 
-/// What an operation does.
+/// Kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SimOperation {
     /// Creates a file.
     Create,
-    /// Writes from this offset.
+    /// Writes at this offset.
     Write(u64),
     /// Changes the length.
     SetLen,
@@ -69,45 +73,46 @@ pub enum FaultKind {
 /// What a failing write leaves in the file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Keeps {
-    /// Nothing of it.
+    /// None of it.
     Nothing,
     /// Its first half.
     Half,
-    /// All of it: the failure concerns something else, or comes too late.
+    /// All of it: the failure has another cause, or comes too late.
     All,
 }
 
-/// Which operations a fault can hit.
+/// Operations that a fault can hit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scope {
-    /// Every one.
+    /// All operations.
     All,
     /// Writes.
     Writes,
-    /// Writes of the file with this name.
+    /// Writes to the file with this name.
     WritesOf(&'static str),
 }
 
 /// An injected failure.
 #[derive(Clone, Copy, Debug)]
 pub struct Fault {
-    /// Number of the first operation that may fail.
+    /// Index of the first operation that may fail.
     pub at: u64,
-    /// What it reports.
+    /// The error reported.
     pub kind: FaultKind,
-    /// How many operations fail, from that one on.
+    /// Number of operations that fail, from that one on.
     pub times: u64,
-    /// Which operations can fail; others between them work.
+    /// Operations that can fail; others in between succeed.
     pub scope: Scope,
     /// What a failing write leaves in the file.
     pub keeps: Keeps,
-    /// Whether a failing flush forgets what it should have written, while readers still see it: a system that marks pages clean
-    /// after a failed flush does so, and a later flush then succeeds without them.
+    /// Whether a failing flush discards what it should have written, while readers still see it. A
+    /// system that marks pages clean after a failed flush does so, and a later flush then succeeds
+    /// without them.
     pub forgets: bool,
 }
 
 impl Fault {
-    /// Operation `at` alone fails, without effect.
+    /// Fails only operation `at`, which has no effect.
     #[must_use]
     pub fn once(at: u64, kind: FaultKind) -> Self {
         Self {
@@ -120,7 +125,7 @@ impl Fault {
         }
     }
 
-    /// Operation `at` and all after it fail, without effect.
+    /// Fails operation `at` and all later ones, which have no effect.
     #[must_use]
     pub fn from(at: u64, kind: FaultKind) -> Self {
         Self {
@@ -129,7 +134,7 @@ impl Fault {
         }
     }
 
-    /// Whether this operation fails, which then counts.
+    /// Whether this operation fails; counts it if so.
     fn hits(&mut self, number: u64, name: &str, operation: Option<SimOperation>) -> bool {
         let is_write = matches!(operation, Some(SimOperation::Write(_)));
         let is_meant = match self.scope {
@@ -153,16 +158,16 @@ impl Fault {
     }
 }
 
-/// What was asked of the storage so far.
+/// Operations requested from the storage so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SimCounters {
-    /// Creations, writes, flushes and changes of length.
+    /// Creations, writes, flushes and length changes.
     pub operations: u64,
     /// Reads.
     pub reads: u64,
     /// Writes.
     pub writes: u64,
-    /// Bytes of them.
+    /// Bytes written.
     pub bytes_written: u64,
     /// Flushes.
     pub flushes: u64,
@@ -175,13 +180,13 @@ pub struct SimCounters {
 pub struct SimRng(u64);
 
 impl SimRng {
-    /// A generator for a seed.
+    /// Creates a generator from a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -190,7 +195,7 @@ impl SimRng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`, which is not 0.
+    /// Returns a number below `limit`, which must not be 0.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next_u64() % limit
     }
@@ -215,7 +220,7 @@ impl Change {
         }
     }
 
-    /// The change cut at sector borders.
+    /// Splits the change at sector boundaries.
     fn sectors(&self) -> Vec<Change> {
         let Self::Write { offset, bytes } = self else {
             let Self::SetLen(len) = self else {
@@ -242,7 +247,7 @@ struct FileState {
     durable: Vec<u8>,
     current: Vec<u8>,
     open: Weak<SimFile>,
-    /// The power was cut while the file was created.
+    /// Power failed while the file was being created.
     is_doubtful: bool,
 }
 
@@ -254,16 +259,16 @@ struct World {
     fault: Option<Fault>,
     read_fault: Option<Fault>,
     first_failed: Option<SimOperation>,
-    /// Bytes that all files may have together.
+    /// Limit on the total bytes of all files.
     capacity: Option<u64>,
     cut_at: Option<u64>,
     is_cut: bool,
 }
 
-/// What becomes of an operation.
+/// Outcome of an operation.
 enum Verdict {
     Works,
-    /// The power goes while it is under way: a crash may keep any part of it.
+    /// Power fails during the operation: a crash may keep any part of it.
     IsCut(Error),
     /// The power is off.
     Off(Error),
@@ -280,7 +285,7 @@ impl Verdict {
 }
 
 impl World {
-    /// Counts an operation on `name` and decides about it.
+    /// Counts an operation on `name` and decides its outcome.
     fn judge(&mut self, name: &str, operation: SimOperation) -> Verdict {
         let number = self.counters.operations;
         self.counters.operations += 1;
@@ -305,7 +310,7 @@ impl World {
         Verdict::Works
     }
 
-    /// How long a file may be, if a change would make it longer.
+    /// Returns the longest possible length of a file, if the change would exceed it.
     fn room(&self, name: &str, change: &Change) -> Option<usize> {
         let capacity = self.capacity?;
         let len = self.files.get(name).map_or(0, |state| state.current.len());
@@ -320,7 +325,7 @@ impl World {
         (end > room).then_some(room)
     }
 
-    /// Applies a change to what the system shows.
+    /// Applies a change to the current image.
     fn record(&mut self, name: &str, change: Change) {
         if let Some(state) = self.files.get_mut(name) {
             change.apply(&mut state.current);
@@ -328,7 +333,7 @@ impl World {
         }
     }
 
-    /// Takes the unflushed changes of a file.
+    /// Removes and returns the unflushed changes of a file.
     fn take_unflushed(&mut self, name: &str) -> impl Iterator<Item = Change> + use<> {
         let (taken, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.unflushed)
             .into_iter()
@@ -338,7 +343,7 @@ impl World {
     }
 }
 
-/// A storage in memory that can fail and crash. Clones share one world.
+/// An in-memory storage that can fail and crash. Clones share one world.
 #[derive(Clone, Default)]
 pub struct SimStorage {
     world: Arc<Mutex<World>>,
@@ -349,13 +354,13 @@ fn lock(world: &Mutex<World>) -> MutexGuard<'_, World> {
 }
 
 impl SimStorage {
-    /// An empty storage that works.
+    /// Creates an empty storage without faults.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A storage with the given files, all durable.
+    /// Creates a storage with the given files, all durable.
     #[must_use]
     pub fn from_files(files: BTreeMap<String, Vec<u8>>) -> Self {
         let storage = Self::new();
@@ -373,7 +378,7 @@ impl SimStorage {
         storage
     }
 
-    /// What a reader of the running system sees.
+    /// Returns the files as a reader of the running system sees them.
     #[must_use]
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let world = lock(&self.world);
@@ -384,24 +389,24 @@ impl SimStorage {
             .collect()
     }
 
-    /// Counters since the storage was made.
+    /// Counters since the storage was created.
     #[must_use]
     pub fn counters(&self) -> SimCounters {
         lock(&self.world).counters
     }
 
-    /// Bounds the bytes that all files have together, or ends that: what would make a file longer than that fails with
-    /// [`Error::StorageFull`], after as much of it as there is room for.
+    /// Limits the total bytes of all files, or removes the limit. A change that would exceed it
+    /// fails with [`Error::StorageFull`], after as much of a write as there is room for.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         lock(&self.world).capacity = bytes;
     }
 
-    /// Cuts the power at operation `at`: it and all after it fail.
+    /// Cuts the power at operation `at`: it and all later ones fail.
     pub fn cut_at(&self, at: u64) {
         lock(&self.world).cut_at = Some(at);
     }
 
-    /// Injects a failure, or ends one.
+    /// Injects a failure, or removes it.
     pub fn set_fault(&self, fault: Option<Fault>) {
         lock(&self.world).fault = fault;
     }
@@ -412,12 +417,12 @@ impl SimStorage {
         lock(&self.world).first_failed
     }
 
-    /// Injects a failure of reads, counted by [`SimCounters::reads`], or ends one.
+    /// Injects a failure of reads, counted by [`SimCounters::reads`], or removes it.
     pub fn set_read_fault(&self, fault: Option<Fault>) {
         lock(&self.world).read_fault = fault;
     }
 
-    /// The files as a power cut now could leave them.
+    /// Returns the files as a power failure now could leave them.
     #[must_use]
     pub fn crash(&self, policy: CrashPolicy, seed: u64) -> BTreeMap<String, Vec<u8>> {
         let world = lock(&self.world);
@@ -462,7 +467,7 @@ impl SimStorage {
     }
 }
 
-/// A file system may have made a file longer and then not written what belongs there.
+/// A file system may have extended a file without writing the new content.
 fn keep_lengths(world: &World, files: &mut BTreeMap<String, Vec<u8>>, rng: &mut SimRng) {
     for (name, image) in files {
         let len = world.files[name].current.len();
@@ -472,7 +477,7 @@ fn keep_lengths(world: &World, files: &mut BTreeMap<String, Vec<u8>>, rng: &mut 
     }
 }
 
-/// Half of the sectors, shuffled, some of them damaged.
+/// Returns about half of the sectors, shuffled, some of them damaged.
 fn surviving_sectors<'a>(
     unflushed: &'a [(String, Change)],
     policy: CrashPolicy,
@@ -551,7 +556,7 @@ struct SimFile {
 }
 
 impl SimFile {
-    /// Counts a change and makes it, if it does not fail.
+    /// Counts a change and applies it unless it fails.
     fn change(&self, world: &mut World, change: Change) -> Result<()> {
         let operation = match &change {
             Change::Write { offset, .. } => SimOperation::Write(*offset as u64),

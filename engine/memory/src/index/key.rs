@@ -1,12 +1,12 @@
-//! Keys as the nodes hold them.
+//! Keys as stored in nodes.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// How many bytes fit beside the tag and the length into the three words that a key takes anyway.
+/// Bytes that fit, with the tag and the length, in the three words that a key takes anyway.
 const INLINE: usize = 22;
 
-/// A key: in place if it is short, else shared between the copies of its node.
+/// A key: stored in place if it is short, otherwise shared between the copies of its node.
 #[derive(Clone, Debug)]
 pub struct Key(Place);
 
@@ -17,7 +17,7 @@ enum Place {
 }
 
 impl Key {
-    /// A copy of the key.
+    /// Copies the key.
     #[must_use]
     pub fn new(key: &[u8]) -> Self {
         if key.len() > INLINE {
@@ -43,7 +43,7 @@ impl Deref for Key {
     }
 }
 
-/// Length of the longest common prefix of two byte strings.
+/// Returns the length of the longest common prefix of two byte strings.
 #[must_use]
 pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     let mut len = 0;

@@ -1,7 +1,12 @@
-//! Ordered maps in memory, from byte strings to anything: a write set, or a whole database without a file.
+//! Ordered in-memory maps from byte strings to any type: a write set, or a whole database without a
+//! file.
 //!
-//! [`BTree`] has what a database asks of an [`OrderedIndex`]: a [`Clone`] of constant cost (a snapshot or a savepoint; the copies share all nodes,
-//! and a change copies those on its path that are shared), neighbours of any key, and positions.
+//! [`BTree`] provides what a database requires of an [`OrderedIndex`]:
+//!
+//! - a [`Clone`] of constant cost, as a snapshot or a savepoint: the copies share all nodes, and a
+//!   change copies the shared nodes on its path,
+//! - the neighbours of any key,
+//! - positions.
 //!
 //! ```
 //! use std::ops::Bound;
@@ -29,9 +34,10 @@ mod key;
 pub use btree::{BTree, BTreeRange};
 pub use key::{Key, common_prefix};
 
-/// An ordered map from byte strings to `T`. Keys are ordered as slices are: `"a"` before `"a\0"` before `"b"`.
+/// An ordered map from byte strings to `T`. Keys are ordered like slices: `"a"` before `"a\0"`
+/// before `"b"`.
 ///
-/// A clone costs the same whatever the number of entries. Dropping the last owner of a node frees it.
+/// A clone costs the same for any number of entries. Dropping the last owner of a node frees it.
 pub trait OrderedIndex<T: Clone>: Default + Clone {
     /// Iterator over the entries between two bounds.
     type Range<'a>: ExactSizeIterator<Item = (&'a [u8], &'a T)>
@@ -39,15 +45,15 @@ pub trait OrderedIndex<T: Clone>: Default + Clone {
         Self: 'a,
         T: 'a;
 
-    /// How many entries there are.
+    /// Number of entries.
     fn len(&self) -> usize;
 
-    /// Whether there is no entry.
+    /// Whether there are no entries.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The value at `key`.
+    /// Returns the value at `key`.
     fn get(&self, key: &[u8]) -> Option<&T>;
 
     /// Sets the value at `key` and returns the former one.
@@ -61,36 +67,39 @@ pub trait OrderedIndex<T: Clone>: Default + Clone {
         *self = Self::default();
     }
 
-    /// The entry nearest to `bound` within it: forwards the first at or after an included key, after an excluded one, or of all;
-    /// in reverse the last at or before an included key, before an excluded one, or of all.
+    /// Returns the entry nearest to `bound` within it.
+    ///
+    /// - Forward: the first entry at or after an included key, after an excluded one, or of all.
+    /// - Reverse: the last entry at or before an included key, before an excluded one, or of all.
     fn seek(&self, bound: Bound<&[u8]>, direction: Direction) -> Option<(&[u8], &T)>;
 
-    /// The entries between two bounds, none if these exclude each other.
+    /// Iterates over the entries between two bounds; over none if the bounds exclude each other.
     fn range(&self, lower: Bound<&[u8]>, upper: Bound<&[u8]>, direction: Direction) -> Self::Range<'_>;
 
-    /// All entries.
+    /// Iterates over all entries.
     fn iter(&self, direction: Direction) -> Self::Range<'_> {
         self.range(Bound::Unbounded, Bound::Unbounded, direction)
     }
 
-    /// How many entries have smaller keys than `key`.
+    /// Number of entries with keys smaller than `key`.
     fn rank(&self, key: &[u8]) -> usize;
 
-    /// The entry that has `position` smaller ones.
+    /// Returns the entry with `position` smaller ones.
     fn at(&self, position: usize) -> Option<(&[u8], &T)>;
 }
 
-/// A place between two neighbouring keys: right before or right after `key`, whether there is such an entry or not.
+/// A place between two neighbouring keys: right before or after `key`, whether or not it exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut<'k> {
     /// The key.
     pub key: &'k [u8],
-    /// Whether it is after the key rather than before it.
+    /// Whether the cut is after the key rather than before it.
     pub after: bool,
 }
 
 impl<'k> Cut<'k> {
-    /// Where a range with this bound begins, seen in `direction`; `None` if it has no bound there.
+    /// Returns where a range with this bound begins in `direction`; `None` if it is unbounded
+    /// there.
     #[must_use]
     pub fn new(bound: Bound<&'k [u8]>, direction: Direction) -> Option<Self> {
         let reverse = direction == Direction::Reverse;

@@ -1,4 +1,4 @@
-//! What a transaction did.
+//! The changes of a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::{Footprint, OwnedRange, borrowed, owned};
 use crate::draft::Draft;
 use crate::state::{Record, State};
 
-/// A change as the transaction made it, to be made again on what is the newest version then.
+/// A change that the commit replays on the newest version.
 pub(super) enum Change {
     Put {
         collection: Arc<str>,
@@ -53,7 +53,7 @@ impl Change {
     }
 }
 
-/// What the changes write to collections of the transaction's snapshot.
+/// Returns what the changes write to collections that exist in the transaction's snapshot.
 pub(super) fn written<I>(changes: &[Change], base: &State<I>) -> BTreeMap<Arc<str>, Footprint> {
     let mut footprints = BTreeMap::<Arc<str>, Footprint>::new();
     let mut names = BTreeMap::<Arc<str>, Arc<str>>::new();

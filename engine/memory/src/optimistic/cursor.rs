@@ -1,4 +1,4 @@
-//! A cursor that takes note of what it has read.
+//! A cursor that records what it has read.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,25 +10,26 @@ use super::MemoryTransaction;
 use crate::MemoryCursor;
 use crate::state::Record;
 
-/// Moves over a range as the transaction sees it.
+/// Iterates over a range as the transaction sees it.
 pub struct MemoryTransactionCursor<'t, I: OrderedIndex<Record> = BTree<Record>> {
     pub(super) transaction: &'t MemoryTransaction<I>,
     pub(super) inner: MemoryCursor<'t, I>,
     pub(super) direction: Direction,
-    /// Where its range was noted as read: the collection's name in the snapshot, and the position among the ranges.
+    /// Where its range was recorded as read: the collection's name in the snapshot, and the index
+    /// among the ranges.
     pub(super) noted: Option<(Arc<str>, usize)>,
     pub(super) is_done: bool,
 }
 
 impl<'t, I: OrderedIndex<Record>> MemoryTransactionCursor<'t, I> {
-    /// Goes to the next record; `false` at the end of the range.
+    /// Advances to the next record; `false` at the end of the range.
     pub fn advance(&mut self) -> bool {
         let advanced = self.inner.advance();
         self.is_done |= !advanced;
         advanced
     }
 
-    /// Key of the current record; of the last one after the end.
+    /// Key of the current record; after the end, of the last one.
     #[must_use]
     pub fn key(&self) -> &'t [u8] {
         self.inner.key()
@@ -41,7 +42,7 @@ impl<'t, I: OrderedIndex<Record>> MemoryTransactionCursor<'t, I> {
     }
 }
 
-/// What lies beyond the current record was not read after all.
+/// Limits the recorded range to what was read, if the cursor did not reach the end.
 impl<I: OrderedIndex<Record>> Drop for MemoryTransactionCursor<'_, I> {
     fn drop(&mut self) {
         let Some((name, at)) = self.noted.take().filter(|_| !self.is_done) else {
@@ -56,7 +57,7 @@ impl<I: OrderedIndex<Record>> Drop for MemoryTransactionCursor<'_, I> {
             return;
         };
         if !self.inner.has_advanced() {
-            // An empty range in its place: the others are known by their positions.
+            // Replaced by an empty range, because the other ranges are identified by index.
             *range = (Bound::Unbounded, Bound::Excluded(Vec::new()));
             return;
         }

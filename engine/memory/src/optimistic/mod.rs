@@ -1,7 +1,7 @@
-//! Optimistic transactions: a draft of their own, and a list of what has to be done again where others committed meanwhile.
+//! Optimistic transactions: each has its own draft, and a list of changes to replay at commit.
 //!
-//! Nothing is logged for them. Every record carries the version that wrote it, so what a transaction saw is compared between its snapshot and
-//! the newest version when it commits.
+//! Nothing is logged for them. Every record carries the version that wrote it, so a commit compares
+//! what the transaction read in its snapshot with the newest version.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -44,21 +44,22 @@ struct Footprint {
 
 #[derive(Default)]
 struct Reads {
-    /// What was looked at, by the names that the collections have in the snapshot.
+    /// What was read, by the names of the collections in the snapshot.
     footprints: BTreeMap<Arc<str>, Footprint>,
     /// Collections that were used by name.
     names: BTreeSet<Arc<str>>,
 }
 
-/// A state to come back to.
+/// A state that a transaction can roll back to.
 #[derive(Clone)]
 pub struct MemorySavepoint<I: OrderedIndex<Record> = BTree<Record>> {
     draft: Draft<I>,
     changes: usize,
 }
 
-/// A transaction that reads a snapshot and keeps its writes to itself until [`commit`](Self::commit). Dropping it undoes everything. Any
-/// number can be active at once, beside other writers.
+/// A transaction that reads a snapshot and keeps its writes private until [`commit`](Self::commit).
+///
+/// Dropping it rolls it back. Any number can be active at once, beside other writers.
 pub struct MemoryTransaction<I: OrderedIndex<Record> = BTree<Record>> {
     shared: Arc<Shared<I>>,
     snapshot: MemorySnapshot<I>,
@@ -81,7 +82,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         }
     }
 
-    /// Version that it reads.
+    /// Version that the transaction reads.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.snapshot.version()
@@ -91,7 +92,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         self.reads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that a collection is used; returns its name.
+    /// Records the use of a collection; returns its name.
     fn name(&self, name: &str) -> Arc<str> {
         let mut reads = self.reads();
         if let Some(known) = reads.names.get(name) {
@@ -102,19 +103,21 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         name
     }
 
-    /// The name in the snapshot of a collection that may have been renamed here; `None` if it is not there.
+    /// Returns the snapshot's name of a collection that may have been renamed here; `None` if the
+    /// snapshot lacks it.
     fn base_name(&self, collection: &str) -> Option<Arc<str>> {
         let id = self.draft.collection(collection)?.id;
         let base = &self.snapshot.state().collections;
         if base.get(collection).is_some_and(|base| base.id == id) {
             return Some(collection.into());
         }
-        // Ids of collections that were created here may be used in later versions, but not in the snapshot.
+        // The id of a collection created here may also occur in later versions, but not in the
+        // snapshot.
         let renamed = base.iter().find(|(_, collection)| collection.id == id);
         renamed.map(|(name, _)| Arc::clone(name))
     }
 
-    /// Takes note of a read, if reads count.
+    /// Records a read, if the isolation level requires it.
     fn note<T>(&self, collection: &str, add: impl FnOnce(&mut Footprint) -> T) -> Option<T> {
         self.name(collection);
         if self.isolation == Isolation::Snapshot {
@@ -124,13 +127,14 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         Some(add(self.reads().footprints.entry(base).or_default()))
     }
 
-    /// Value of a key, this transaction's own writes included. O(log n).
+    /// Returns the value of a key, including this transaction's own writes. O(log n).
     #[must_use]
     pub fn get(&self, collection: &str, key: &[u8]) -> Option<&[u8]> {
         self.find(collection, key).map(|record| &*record.value)
     }
 
-    /// As [`get`](Self::get), with version and expiry. A record that this transaction wrote has version 0.
+    /// As [`get`](Self::get), with version and expiry. A record that this transaction wrote has
+    /// version 0.
     #[must_use]
     pub fn entry(&self, collection: &str, key: &[u8]) -> Option<Entry> {
         self.find(collection, key).map(Record::entry)
@@ -148,7 +152,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         found
     }
 
-    /// Whether a collection is there.
+    /// Whether a collection exists.
     #[must_use]
     pub fn has_collection(&self, name: &str) -> bool {
         self.name(name);
@@ -162,7 +166,8 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         self.draft.tree(collection).map_or(0, |tree| tree.count(range))
     }
 
-    /// A cursor over a range, this transaction's own writes included. What it passes over counts as read.
+    /// Returns a cursor over a range, including this transaction's own writes. What it passes over
+    /// counts as read.
     #[must_use]
     pub fn cursor(
         &self,
@@ -170,7 +175,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         range: KeyRange<'_>,
         direction: Direction,
     ) -> MemoryTransactionCursor<'_, I> {
-        // All of it, until the cursor is done.
+        // The whole range; the cursor limits it when dropped early.
         let noted = self.note(collection, |footprint| {
             footprint.ranges.push(owned(&range));
             footprint.ranges.len() - 1
@@ -198,7 +203,8 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         Ok(())
     }
 
-    /// Stores a record, creating the collection if need be; returns whether the key was there before. O(log n).
+    /// Stores a record, creating the collection if needed; returns whether the key existed.
+    /// O(log n).
     ///
     /// # Errors
     /// As [`MemoryWriteTransaction::set`].
@@ -206,7 +212,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         self.set_until(collection, key, value, None)
     }
 
-    /// Stores a record without looking whether the key was there, so that nothing counts as read.
+    /// Stores a record without checking whether the key exists, so that nothing counts as read.
     ///
     /// # Errors
     /// As [`set`](Self::set).
@@ -214,7 +220,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         self.put_record(collection, key, value, 0)
     }
 
-    /// Removes a record; returns whether it was there. O(log n).
+    /// Removes a record; returns whether it existed. O(log n).
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> bool {
         let found = self.find(collection, key).is_some();
         if found {
@@ -225,7 +231,8 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         found
     }
 
-    /// Removes all records of a range; costs what it costs in an exclusive transaction, now and again at commit.
+    /// Removes all records of a range; costs as much as in an exclusive transaction, now and once
+    /// more at commit.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) {
         if self.has_collection(collection) {
             self.draft.clear(collection, &range);
@@ -234,7 +241,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         }
     }
 
-    /// Records the codec ids of a collection, creating it if need be.
+    /// Records the codec ids of a collection, creating it if needed.
     ///
     /// # Errors
     /// As [`MemoryWriteTransaction::set_codecs`].
@@ -245,7 +252,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         Ok(())
     }
 
-    /// Removes a collection with all its records; returns whether it was there.
+    /// Removes a collection with all its records; returns whether it existed.
     pub fn drop_collection(&mut self, name: &str) -> bool {
         let name = self.name(name);
         let dropped = self.draft.drop_collection(&name);
@@ -255,7 +262,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         dropped
     }
 
-    /// Gives a collection another name; returns whether it was there.
+    /// Renames a collection; returns whether it existed.
     ///
     /// # Errors
     /// As [`MemoryWriteTransaction::rename_collection`].
@@ -268,7 +275,7 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         Ok(renamed)
     }
 
-    /// A state to come back to. O(number of collections).
+    /// Returns a state to roll back to. O(number of collections).
     #[must_use]
     pub fn savepoint(&self) -> MemorySavepoint<I> {
         MemorySavepoint {
@@ -277,20 +284,24 @@ impl<I: OrderedIndex<Record>> MemoryTransaction<I> {
         }
     }
 
-    /// Forgets all writes since a savepoint of this transaction. What was read since then still counts as read.
+    /// Discards all writes since a savepoint of this transaction. What was read since then still
+    /// counts as read.
     pub fn rollback_to(&mut self, savepoint: &MemorySavepoint<I>) {
         self.draft = savepoint.draft.clone();
         self.changes.truncate(savepoint.changes);
     }
 
-    /// Undoes everything, as dropping does.
+    /// Rolls the transaction back, as dropping it does.
     pub fn rollback(self) {}
 
-    /// Makes the changes visible as one commit. A transaction that wrote nothing always succeeds. Costs O(log n) for each change and, where
-    /// others committed meanwhile, for each key that was read, and the length of each range that was read in a collection that they changed.
+    /// Makes the changes visible as one commit. A transaction that wrote nothing always succeeds.
+    ///
+    /// Costs O(log n) for each change. If others committed meanwhile, it also costs O(log n) for
+    /// each key read, and the length of each range read in a collection that they changed.
     ///
     /// # Errors
-    /// [`Error::Conflict`](mangrove_engine::Error::Conflict) if a later commit changed what this transaction depends on: run it again. Nothing of it is visible then.
+    /// [`Error::Conflict`](mangrove_engine::Error::Conflict) if a later commit changed what this
+    /// transaction depends on: run it again. None of its changes are visible then.
     pub fn commit(self) -> Result<CommitInfo> {
         if self.changes.is_empty() {
             return Ok(CommitInfo {

@@ -1,4 +1,4 @@
-//! Whether what a transaction saw is still there.
+//! Checks whether what a transaction read is unchanged.
 
 use crate::index::OrderedIndex;
 use mangrove_engine::Direction;
@@ -7,7 +7,7 @@ use mangrove_engine::{ConflictReason, Error, Result};
 use super::{Footprint, borrowed};
 use crate::state::{Collection, Record};
 
-/// Fails if the records that a footprint names were written by other commits in one version than in the other.
+/// Fails if the two versions differ in which commits wrote the records of a footprint.
 pub(super) fn compare<I: OrderedIndex<Record>>(
     name: &str,
     before: &Collection<I>,

@@ -1,7 +1,8 @@
-//! The changes of one commit as bytes.
+//! Encoding of the changes of one commit.
 //!
-//! Per change: u8 kind, then what it is made of. Names, keys and values are a length and so many bytes; an expiry is a number; a bound is
-//! u8 0 none, 1 inclusive, 2 exclusive, and for the latter two a key.
+//! Each change is a u8 kind followed by its fields. A name, key or value is a length and that many
+//! bytes; an expiry is a number; a bound is u8 0 none, 1 inclusive, 2 exclusive, followed for the
+//! latter two by a key.
 //!
 //! ```text
 //! 1 set      collection, key, value
@@ -155,7 +156,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// The next change, `None` after the last one; `Err` if there is none of this form.
+    /// Returns the next change, `None` after the last one; `Err` if the bytes are malformed.
     pub(super) fn next(&mut self) -> Result<Option<Change>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
@@ -164,7 +165,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Bytes that are no change.
+/// Bytes that do not encode a change.
 #[derive(Debug)]
 pub(super) struct Malformed;
 

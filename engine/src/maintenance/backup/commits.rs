@@ -1,4 +1,4 @@
-//! The frame of an incremental backup: commits whose bytes mean nothing here.
+//! The stream of an incremental backup: commits as opaque bytes.
 
 use std::io::{Read, Write};
 
@@ -7,7 +7,7 @@ use super::read::FrameReader;
 use super::write::FrameWriter;
 use crate::error::{Error, Result};
 
-/// Writes the commits after one version up to another.
+/// Writes the commits after one version, up to another.
 pub(crate) struct CommitWriter<'a> {
     frames: FrameWriter<&'a mut dyn Write>,
     last: u64,
@@ -36,7 +36,7 @@ impl<'a> CommitWriter<'a> {
         })
     }
 
-    /// Appends a commit. Versions ascend.
+    /// Appends a commit. Versions must ascend.
     pub(crate) fn write(&mut self, version: u64, changes: &[u8]) -> Result<()> {
         if version <= self.last || version > self.version {
             return Err(Error::InvalidArgument {
@@ -50,12 +50,12 @@ impl<'a> CommitWriter<'a> {
         Ok(())
     }
 
-    /// Number of frames that were ended.
+    /// Number of complete frames.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.frames()
     }
 
-    /// Bytes that were written so far.
+    /// Bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.frames.written()
     }
@@ -103,8 +103,8 @@ impl<'a> CommitReader<'a> {
         Ok((header, reader))
     }
 
-    /// The next commit's version and changes, of at most `max_bytes`; `None` after the last one. Only [`finish`](Self::finish) tells
-    /// whether the stream is whole.
+    /// Returns the next commit's version and changes, of at most `max_bytes`; `None` after the last
+    /// one. Only [`finish`](Self::finish) tells whether the stream is complete.
     pub(crate) fn next(&mut self, max_bytes: usize) -> Result<Option<(u64, Vec<u8>)>> {
         if self.frames.is_at_end()? {
             return Ok(None);
@@ -121,22 +121,22 @@ impl<'a> CommitReader<'a> {
         Ok(Some((version, changes)))
     }
 
-    /// Damage in the frame in hand.
+    /// Reports damage in the current frame.
     pub(crate) fn damaged(&self, what: impl Into<String>) -> Error {
         self.frames.damaged(what)
     }
 
-    /// Number of frames that were read.
+    /// Number of frames read.
     pub(crate) fn frames(&self) -> u64 {
         self.frames.frames()
     }
 
-    /// Bytes of the stream that were read.
+    /// Bytes of the stream read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.frames.bytes_read()
     }
 
-    /// Checks the totals and that nothing is missing or follows.
+    /// Checks the totals, and that nothing is missing or follows.
     pub(crate) fn finish(mut self) -> Result<()> {
         if self.last != self.version {
             return Err(self.frames.damaged("the last commits are missing"));
@@ -245,7 +245,7 @@ mod tests {
         writer.write(4, b"").unwrap();
         assert!(writer.write(4, b"").is_err());
         assert!(writer.finish().is_err(), "commit 5 is missing");
-        // Sealed well, but with contents that no writer makes.
+        // Valid frames with contents that no writer makes.
         for content in [
             &b"\x03\0"[..],
             b"\x06\0",

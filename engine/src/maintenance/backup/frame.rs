@@ -2,7 +2,7 @@
 
 use crate::block::checksum::Hasher;
 
-/// Longest data of a frame.
+/// Maximum raw data per frame.
 pub(crate) const FRAME_BYTES: usize = 256 << 10;
 pub(super) const HEADER_BYTES: usize = 16;
 const CRC_AT: usize = HEADER_BYTES - 4;
@@ -13,7 +13,7 @@ pub(super) enum FrameKind {
     End = 2,
 }
 
-/// Everything in a frame's header but the checksum.
+/// A frame's header without the checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct FrameInfo {
     pub kind: FrameKind,
@@ -30,7 +30,7 @@ fn crc_of(previous_crc: u32, header: &[u8], stored: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The checksum that a header of a stream or frame ends with.
+/// Returns the checksum at the end of a stream or frame header.
 pub(super) fn crc_at_end(header: &[u8]) -> u32 {
     header
         .last_chunk()
@@ -50,7 +50,7 @@ impl FrameInfo {
         crc
     }
 
-    /// Reads a header, which may be anything.
+    /// Decodes an untrusted header.
     pub(super) fn decode(header: &[u8; HEADER_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let info = Self {
@@ -76,14 +76,14 @@ impl FrameInfo {
         (is_known && fits && (1..=FRAME_BYTES).contains(&info.raw_len)).then_some(info)
     }
 
-    /// Whether the frame is the one that was written after the one with `previous_crc`; if so, its CRC.
+    /// Returns the frame's CRC if it is the one written after the frame with `previous_crc`.
     pub(super) fn check(previous_crc: u32, header: &[u8; HEADER_BYTES], stored: &[u8]) -> Option<u32> {
         let crc = crc_of(previous_crc, header, stored);
         (crc == crc_at_end(header)).then_some(crc)
     }
 }
 
-/// What the end frame says about all others.
+/// Totals of a stream, stored in the end frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Totals {
     pub frames: u64,

@@ -1,4 +1,4 @@
-//! The front of a stream.
+//! The header of a stream.
 
 use crate::block::checksum;
 use crate::error::{Error, Result};
@@ -11,15 +11,15 @@ const FORMAT_VERSION: u16 = 1;
 /// As in a superblock.
 const MAX_VERSION: u64 = 1 << 63;
 
-/// What a stream says about itself.
+/// The header of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Header {
-    /// Node size of the database: it bounds the keys.
+    /// Node size of the database, which bounds the keys.
     pub node_bytes: u32,
     pub database_id: u128,
-    /// Version that the database has after this backup was restored.
+    /// Version that the database has once this backup is restored.
     pub version: u64,
-    /// Version that the database has to have before; 0: the backup is a full one.
+    /// Version that the database must have before; 0 for a full backup.
     pub base: u64,
     /// Records of all collections of a full backup.
     pub records: u64,
@@ -44,7 +44,8 @@ impl Header {
         bytes
     }
 
-    /// Whether the first bytes of a stream, which may be fewer than a header has, can be those of a backup.
+    /// Whether a stream that starts with these bytes, possibly fewer than a header, can be a
+    /// backup.
     pub(super) fn is_ours(front: &[u8]) -> bool {
         let len = front.len().min(MAGIC.len());
         front[..len] == MAGIC[..len]

@@ -1,5 +1,5 @@
-//! The storage that a restoration writes to. The superblocks stay in memory until the database is complete, so that whatever ends the work
-//! before, what is left does not open.
+//! The storage that a restore writes to. It holds the superblocks in memory until the database is
+//! complete, so that an interrupted restore leaves nothing that opens.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,14 +7,14 @@ use crate::error::{Error, Result};
 use crate::pages::{AREA_BYTES, DATA_FILE};
 use crate::storage::{Storage, StorageFile};
 
-/// A storage whose data file's front is held back.
+/// A storage that holds back the front of the data file.
 pub(super) struct HeldStorage {
     target: Arc<dyn Storage>,
     data: Arc<HeldFile>,
 }
 
 impl HeldStorage {
-    /// Creates the data file, which must not be there or be empty.
+    /// Creates the data file, which must be missing or empty.
     pub(super) fn new(target: Arc<dyn Storage>) -> Result<Self> {
         let file = target.open(DATA_FILE, true)?;
         if !file.is_empty()? {
@@ -27,7 +27,8 @@ impl HeldStorage {
         Ok(Self { target, data })
     }
 
-    /// Writes what was held back. Both superblocks say the same by now, so that any part of them that survives a power cut will do.
+    /// Writes what was held back. Both superblocks agree by now, so any part of them that survives
+    /// a power failure suffices.
     pub(super) fn release(&self) -> Result<()> {
         self.data.file.write_at(0, &self.data.front())?;
         self.data.file.flush()
@@ -53,7 +54,7 @@ impl Storage for HeldStorage {
 
 struct HeldFile {
     file: Arc<dyn StorageFile>,
-    /// The first bytes of the file, at most as many as the superblocks take.
+    /// The first bytes of the file, at most the length of the superblocks.
     front: Mutex<Vec<u8>>,
 }
 

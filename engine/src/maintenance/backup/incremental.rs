@@ -1,4 +1,4 @@
-//! Incremental backups: the commits since another backup, out of the feed and back.
+//! Incremental backups: the commits since another backup, read from the feed and restored.
 
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
@@ -12,21 +12,25 @@ use crate::database::{Changes, Database};
 use crate::error::{Error, Result};
 use crate::transaction::{Durability, WriteTransaction};
 
-/// A commit is as large as memory allows, here as it was where it was made.
+/// Only memory limits a commit here, as it did where the commit was made.
 const MAX_COMMIT_BYTES: usize = isize::MAX as usize;
 
 impl Database {
-    /// Writes all commits after `version` up to the newest one to `into`, in the form that [`restore_commits`](Self::restore_commits) reads:
-    /// what happened since the backup whose report says `version`. They come from the feed, so one should be kept
-    /// ([`Options::feed_commits`](crate::Options::feed_commits)), and reach back that far. `progress` counts commits and is called at the
-    /// beginning, at the end and at least once for every megabyte of data.
+    /// Writes all commits after `version`, up to the newest one, to `into`.
+    ///
+    /// [`restore_commits`](Self::restore_commits) reads the stream: it holds what happened since
+    /// the backup whose report says `version`. The commits come from the feed, so the database
+    /// should store one ([`Options::feed_commits`](crate::Options::feed_commits)) that reaches back
+    /// that far. `progress` counts commits and is called at the beginning, at the end and at least
+    /// once for every megabyte of data.
     ///
     /// Memory is bounded by the largest commit and a few frames of 256 KiB.
     ///
     /// # Errors
-    /// [`Error::TruncatedFeed`] if commits after `version` are no longer kept; a full backup is due then. [`Error::InvalidArgument`] if there
-    /// are no commits after `version`, or if it is 0. What reading the database reports, and the errors of the sink. What was
-    /// written by then is no backup.
+    /// [`Error::TruncatedFeed`] if commits after `version` are no longer kept, so that a full
+    /// backup is required. [`Error::InvalidArgument`] if there are no commits after `version`, or
+    /// if it is 0. Errors of reading the database and of the sink. What was written by then is not
+    /// a valid backup.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -94,16 +98,20 @@ impl Database {
         })
     }
 
-    /// Makes the commits of a backup that [`backup_since`](Self::backup_since) wrote once more, with the same versions, in a database that was
-    /// restored from the backup before it. All of them become visible and durable together, or none does: after an error or a cancellation the
-    /// database is as it was. Records have the version of their commit.
+    /// Replays the commits of an incremental backup with the same versions.
+    ///
+    /// Takes a backup that [`backup_since`](Self::backup_since) wrote, in a database restored from
+    /// the backup before it. All commits become visible and durable together or not at all: after
+    /// an error or a cancellation the database is unchanged. Records have the version of their
+    /// commit.
     ///
     /// Memory is bounded by the cache and the largest commit.
     ///
     /// # Errors
-    /// [`Error::WrongBase`] if this database has another version than the one that the backup builds on, [`Error::InvalidArgument`] if the
-    /// backup is a full one or of a database with another id, [`Error::NotADatabase`] if the stream is no backup,
-    /// [`Error::VersionUnsupported`], [`Error::CorruptBackup`] if it is damaged or too short, and the errors of writing.
+    /// [`Error::WrongBase`] if the backup builds on another version than this database has,
+    /// [`Error::InvalidArgument`] if the backup is a full one or of a database with another id,
+    /// [`Error::NotADatabase`] if the stream is not a backup, [`Error::VersionUnsupported`],
+    /// [`Error::CorruptBackup`] if it is damaged or truncated, and the errors of writing.
     pub fn restore_commits(
         &self,
         from: &mut dyn Read,
@@ -128,7 +136,7 @@ impl Database {
         let outcome = match applied.and_then(|()| Ok(reader.finish()?)) {
             Ok(()) => {
                 transaction.commit(Durability::Strict)?;
-                // The commits are there, whatever the callback says to that.
+                // The commits are durable now, so the callback can no longer cancel.
                 let _ = control.report();
                 BackupOutcome::Complete
             }
@@ -172,7 +180,7 @@ fn save(
         control.at(writer.frames(), writer.written())?;
     }
     control.state.bytes = writer.finish()?;
-    // The backup is complete, whatever the callback says to that.
+    // The backup is complete, so the callback can no longer cancel.
     let _ = control.report();
     Ok(())
 }
@@ -191,7 +199,7 @@ fn apply(
         let mut decoder = Decoder::new(&bytes);
         while let Some(change) = decoder.next().map_err(|_| reader.damaged("a change is malformed"))? {
             transaction.repeat(&change).map_err(|error| match error {
-                // No database has made such a change.
+                // No database makes such a change.
                 Error::InvalidArgument { .. }
                 | Error::KeyTooLarge { .. }
                 | Error::ValueTooLarge { .. }

@@ -1,4 +1,4 @@
-//! Backups: one snapshot as a stream of bytes, and back.
+//! Backups: writing a snapshot as a stream of bytes, and restoring it.
 //!
 //! A stream is a header, data frames and an end frame. All numbers are little endian.
 //!
@@ -30,8 +30,8 @@
 //! 16  u64 records of a full backup, commits of an incremental one
 //! ```
 //!
-//! The raw data of the data frames, one after the other, is the content; where it is cut means nothing. Lengths, counts and versions in it are
-//! unsigned LEB128 numbers.
+//! The content is the concatenated raw data of the data frames; frame boundaries carry no meaning.
+//! Lengths, counts and versions in it are unsigned LEB128 numbers.
 //!
 //! ```text
 //! full, per collection in the order of their names
@@ -45,7 +45,8 @@
 //!     length, changes of the commit, see changes.rs
 //! ```
 //!
-//! Each frame's checksum covers that of the frame before it, so a frame that is missing, repeated or out of its place is found like a damaged one.
+//! Each frame's checksum covers the previous frame's, so a missing, repeated or misplaced frame is
+//! detected like a damaged one.
 
 use std::ops::ControlFlow;
 
@@ -66,36 +67,37 @@ mod write;
 pub use pieces::BackupPieces;
 pub use restore::restore;
 
-/// How far a backup or restoration is.
+/// Progress of a backup or a restore.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct BackupProgress {
-    /// Records, or commits of an incremental backup, that are done.
+    /// Records, or commits of an incremental backup, processed so far.
     pub records: u64,
-    /// Records or commits of the whole backup.
+    /// Total number of records or commits in the backup.
     pub total_records: u64,
-    /// Bytes of the stream that were written or read.
+    /// Bytes of the stream written or read.
     pub bytes: u64,
 }
 
-/// How a backup or restoration ended.
+/// How a backup or a restore ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackupOutcome {
-    /// With all records.
+    /// All records were processed.
     Complete,
-    /// The callback asked to stop. A backup has no end then, and cannot be restored; the target of a restoration was emptied again.
+    /// The callback asked to stop. A cancelled backup lacks its end and cannot be restored; the
+    /// target of a cancelled restore was emptied again.
     Cancelled,
 }
 
-/// What a backup wrote.
+/// Result of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupReport {
-    /// How it ended. The other figures are of what was done until then.
+    /// How it ended. The other figures cover what was done until then.
     pub outcome: BackupOutcome,
     /// Id of the database.
     pub database_id: u128,
-    /// Version that an incremental backup builds on; 0: it is a full one.
+    /// Version that an incremental backup builds on; 0 for a full backup.
     pub base: u64,
     /// Commit sequence number of the snapshot.
     pub version: u64,
@@ -105,21 +107,21 @@ pub struct BackupReport {
     pub records: u64,
     /// Number of commits of an incremental backup.
     pub commits: u64,
-    /// Number of changes of those commits.
+    /// Number of changes in those commits.
     pub changes: u64,
     /// Length of the stream.
     pub bytes: u64,
 }
 
-/// What a restoration read.
+/// Result of a restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RestoreReport {
-    /// How it ended. The other figures are of what was done until then.
+    /// How it ended. The other figures cover what was done until then.
     pub outcome: BackupOutcome,
     /// Id of the database that was backed up.
     pub database_id: u128,
-    /// Commit sequence number of the new database, the one of the snapshot.
+    /// Commit sequence number of the new database, equal to the snapshot's.
     pub version: u64,
     /// Number of collections of a full backup.
     pub collections: u64,
@@ -127,7 +129,7 @@ pub struct RestoreReport {
     pub records: u64,
     /// Number of commits of an incremental backup.
     pub commits: u64,
-    /// Number of changes of those commits.
+    /// Number of changes in those commits.
     pub changes: u64,
     /// Length of the stream.
     pub bytes: u64,
@@ -149,7 +151,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Counts, and calls back when there is a new frame.
+/// Counts progress and reports it after each new frame.
 struct Control<'a> {
     callback: &'a mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     state: BackupProgress,
@@ -171,7 +173,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// So many frames with so many bytes in all were written or read.
+    /// Notes how many frames, with how many bytes in total, were written or read.
     fn at(&mut self, frames: u64, bytes: u64) -> Flow<()> {
         if frames == self.frames {
             return Ok(());

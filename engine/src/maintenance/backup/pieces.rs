@@ -1,4 +1,4 @@
-//! Writing a full backup piece by piece, for those who cannot wait for all of it.
+//! Writing a full backup in pieces, for hosts that cannot wait for all of it.
 
 use super::BackupProgress;
 use super::save::{begin_collection, header_of, write_head};
@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::snapshot::{Cursor, Snapshot};
 use crate::state::CollectionInfo;
 
-/// A full backup that is under way. It holds a snapshot, so that other commits can be made between two pieces.
+/// A full backup in progress. It holds a snapshot, so that commits can proceed between pieces.
 pub struct BackupPieces {
     snapshot: Snapshot,
     collections: Vec<CollectionInfo>,
-    /// Number of the collection whose records the cursor moves over, or of the next one.
+    /// Index of the collection that the cursor reads, or of the next one.
     collection: usize,
     cursor: Option<Cursor>,
     writer: FrameWriter<Vec<u8>>,
@@ -20,10 +20,10 @@ pub struct BackupPieces {
 }
 
 impl Snapshot {
-    /// As [`backup`](Self::backup), with a stream that is asked for piece by piece.
+    /// As [`backup`](Self::backup), with a stream that the caller pulls in pieces.
     ///
     /// # Errors
-    /// None but those of a writer in memory.
+    /// Only those of writing to memory.
     pub fn backup_pieces(self) -> Result<BackupPieces> {
         let collections = self.collections();
         let header = header_of(&self, &collections);
@@ -44,11 +44,11 @@ impl Snapshot {
 }
 
 impl BackupPieces {
-    /// The next part of the stream; empty after its end. It has at least `bytes` bytes unless it is the last, and may be longer by a
-    /// frame of 256 KiB and a value.
+    /// Returns the next piece of the stream; empty after its end. A piece has at least `bytes`
+    /// bytes unless it is the last, and may exceed that by a frame of 256 KiB and a value.
     ///
     /// # Errors
-    /// What reading the database reports. What was given by then is no backup.
+    /// Errors of reading the database. The pieces returned by then are not a valid backup.
     pub fn next_piece(&mut self, bytes: usize) -> Result<Vec<u8>> {
         while !self.is_done && self.writer.sink().len() < bytes.max(1) {
             if let Err(error) = self.step() {
@@ -60,13 +60,13 @@ impl BackupPieces {
         Ok(std::mem::take(self.writer.sink()))
     }
 
-    /// How far it is.
+    /// Progress so far.
     #[must_use]
     pub fn progress(&self) -> BackupProgress {
         self.state
     }
 
-    /// Writes one record, the beginning of a collection, or the end.
+    /// Writes one record, the start of a collection, or the end.
     fn step(&mut self) -> Result<()> {
         match &mut self.cursor {
             Some(cursor) => {

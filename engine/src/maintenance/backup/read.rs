@@ -1,4 +1,4 @@
-//! Reading a stream, of which nothing is believed.
+//! Reading an untrusted stream.
 
 use std::io::{ErrorKind, Read};
 
@@ -8,23 +8,23 @@ use crate::block::lz4;
 use crate::error::{Error, Result};
 use crate::node::cell::get_varint;
 
-/// Reads the data of a stream, whatever frames it was cut into. Memory is bounded by two frames.
+/// Reads the data of a stream regardless of its frames. Memory is bounded by two frames.
 pub(crate) struct FrameReader<'a> {
     from: &'a mut dyn Read,
     data: Vec<u8>,
-    /// First byte of `data` that was not taken.
+    /// First byte of `data` not yet consumed.
     at: usize,
     previous_crc: u32,
-    /// What was read so far; `items` is not counted.
+    /// Totals of what was read so far, except `items`.
     totals: Totals,
     end: Option<Totals>,
-    /// Offset in the stream of the frame in hand.
+    /// Offset of the current frame in the stream.
     frame_offset: u64,
-    /// Bytes of the stream that were read.
+    /// Bytes of the stream read so far.
     read: u64,
 }
 
-/// Fills as much of `into` as there is; returns how much.
+/// Fills `into` as far as the stream reaches; returns how many bytes.
 fn fill(from: &mut dyn Read, into: &mut [u8]) -> Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -70,7 +70,7 @@ impl<'a> FrameReader<'a> {
         Ok((header, reader))
     }
 
-    /// Damage in the frame in hand.
+    /// Reports damage in the current frame.
     pub(crate) fn damaged(&self, what: impl Into<String>) -> Error {
         Error::CorruptBackup {
             what: what.into(),
@@ -78,17 +78,17 @@ impl<'a> FrameReader<'a> {
         }
     }
 
-    /// Number of frames that were read.
+    /// Number of frames read.
     pub(crate) fn frames(&self) -> u64 {
         self.totals.frames
     }
 
-    /// Bytes of the stream that were read.
+    /// Bytes of the stream read so far.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.read
     }
 
-    /// Whether all data was taken.
+    /// Whether all data has been consumed.
     pub(crate) fn is_at_end(&mut self) -> Result<bool> {
         while self.at == self.data.len() {
             if self.end.is_some() {
@@ -113,7 +113,7 @@ impl<'a> FrameReader<'a> {
         Ok(())
     }
 
-    /// The next number.
+    /// Reads the next number.
     pub(crate) fn read_varint(&mut self) -> Result<u64> {
         let mut bytes = Vec::with_capacity(10);
         while bytes.len() < 10 {
@@ -125,14 +125,15 @@ impl<'a> FrameReader<'a> {
         Err(self.damaged("a number is malformed"))
     }
 
-    /// The next number, which is a length of at most `max`.
+    /// Reads the next number, a length of at most `max`.
     pub(crate) fn read_len(&mut self, max: usize, what: &str) -> Result<usize> {
         let len = self.read_varint()?;
         let fitting = usize::try_from(len).ok().filter(|len| *len <= max);
         fitting.ok_or_else(|| self.damaged(format!("{what} has {len} bytes, at most {max} are possible")))
     }
 
-    /// Checks that all data was taken, that it held `items` records or commits, and that nothing follows it.
+    /// Checks that all data was consumed, that it held `items` records or commits, and that nothing
+    /// follows.
     pub(crate) fn finish(&mut self, items: u64) -> Result<()> {
         if !self.is_at_end()? {
             return Err(self.damaged("there is more data than its parts say"));

@@ -1,4 +1,4 @@
-//! Reading a full backup into a new database.
+//! Restoring a full backup to a new database.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -18,21 +18,30 @@ use crate::state::{MAX_CODEC_BYTES, MAX_NAME_BYTES};
 use crate::storage::Storage;
 use crate::transaction::{Durability, WriteTransaction};
 
-/// Reads a backup that [`Snapshot::backup`](crate::Snapshot::backup) wrote into a new database in `target`, which gets the id and the version
-/// of the one that was backed up. Records keep their expiry; the version of all of them is that of the database.
+/// Restores a backup written by [`Snapshot::backup`](crate::Snapshot::backup) to a new database in
+/// `target`.
 ///
-/// `options` are those of the new database; no feed is begun, their id wins over the backup's, and nodes become larger than they say if the keys may need it.
-/// The database is complete or not there: its superblocks are written last, after all of it was compared with the totals
-/// of the backup and verified. After an error or a cancellation the target is empty again. What the death of the process or a power cut leaves does not open
-/// as a database and has to be removed. `progress` is called at the beginning, before the verification, and at least once for
-/// every megabyte of data.
+/// The new database gets the id and the version of the original. Records keep their expiry; all of
+/// them get the version of the database.
+///
+/// `options` apply to the new database, except that no feed is started. Their id overrides the
+/// backup's, and nodes become larger than they say if the keys may require it.
+///
+/// The database is complete or does not exist: its superblocks are written last, after everything
+/// was compared with the totals of the backup and verified. After an error or a cancellation the
+/// target is empty again. What a killed process or a power failure leaves behind does not open as a
+/// database and has to be removed.
+///
+/// `progress` is called at the beginning, before the verification, and at least once for every
+/// megabyte of data.
 ///
 /// Memory is bounded by the cache, a few frames of 256 KiB, and a value chunk of 1 MiB.
 ///
 /// # Errors
-/// [`Error::AlreadyExists`] if there is something in `target`, [`Error::NotADatabase`] if the stream is no backup,
-/// [`Error::VersionUnsupported`], [`Error::CorruptBackup`] if it is damaged or too short, [`Error::InvalidArgument`] if it is an incremental
-/// one, and the errors of opening and writing the new database.
+/// [`Error::AlreadyExists`] if `target` is not empty, [`Error::NotADatabase`] if the stream is not
+/// a backup, [`Error::VersionUnsupported`], [`Error::CorruptBackup`] if it is damaged or truncated,
+/// [`Error::InvalidArgument`] if it is an incremental one, and the errors of opening and writing
+/// the new database.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "storages are handed over, as to Database::open"
@@ -75,11 +84,12 @@ pub fn restore(
     };
     match result {
         Ok(blocks) => Ok(report(BackupOutcome::Complete, blocks)),
-        // Somebody else made a database there since it was looked at: it is not ours to remove.
+        // Another process created a database there since the check: it is not ours to remove.
         Err(Stop::Failed(error @ (Error::AlreadyExists { .. } | Error::Locked { .. }))) => Err(error),
         Err(stop) => {
             for name in [DATA_FILE, LOG_FILE] {
-                // What counts is why the work ended. The target was empty, and what is left of it nobody needs.
+                // Ignored, so that the original error is reported. The target was empty; leftovers
+                // are useless.
                 let _ = target.remove(name);
             }
             match stop {
@@ -90,7 +100,7 @@ pub fn restore(
     }
 }
 
-/// Makes the database; returns how many blocks of it were verified.
+/// Creates the database; returns how many of its blocks were verified.
 fn run(
     header: &Header,
     reader: &mut FrameReader<'_>,
@@ -102,13 +112,13 @@ fn run(
     options.create = true;
     options.exclusive = true;
     options.read_only = false;
-    // It would be a commit of its own, and only tell of the restoration.
+    // Starting a feed would take a commit of its own, and the feed would contain only the restore.
     options.feed_commits = 0;
     options.database_id = options.database_id.or(Some(header.database_id));
     options.node_bytes = options.node_bytes.max(header.node_bytes);
     let storage = Arc::new(HeldStorage::new(Arc::clone(target))?);
     let database = Database::open(Arc::clone(&storage) as Arc<dyn Storage>, options)?;
-    // One transaction for everything: it has one version, and no more of it stays in memory than the cache holds.
+    // A single transaction has one version, and no more of it stays in memory than the cache holds.
     let mut transaction = database.begin()?;
     transaction.start_as(header.version.max(1));
     read_all(header, reader, &mut transaction, database.max_key_bytes(), control)?;
@@ -167,7 +177,7 @@ fn read_text(reader: &mut FrameReader<'_>, max: usize, what: &str) -> Result<Str
     String::from_utf8(bytes).map_err(|_| reader.damaged(format!("{what} is not UTF-8")))
 }
 
-/// Length of a value and expiry of its record, 0 for none.
+/// Reads the length of a value and the expiry of its record, 0 for none.
 fn read_head(reader: &mut FrameReader<'_>) -> Result<(usize, u64)> {
     let head = reader.read_len(MAX_VALUE_BYTES << 1 | 1, "a value")?;
     let expires = if head & 1 == 0 { 0 } else { reader.read_varint()? };
@@ -202,7 +212,7 @@ fn read_records(
         let stored = transaction.set_from(name, &key, expires, value_len, &mut |into, len| {
             reader.read(into, len)?;
             is_cancelled |= control.at(reader.frames(), reader.bytes_read()).is_err();
-            // Whatever the error is, it only gets out of the transaction.
+            // Any error will do: it only serves to leave the transaction.
             if is_cancelled { Err(Error::Closed) } else { Ok(()) }
         });
         if is_cancelled {

@@ -13,18 +13,21 @@ use crate::snapshot::{Cursor, Snapshot};
 use crate::state::CollectionInfo;
 
 impl Snapshot {
-    /// Writes everything in this snapshot to `into`, in the form that [`restore`](crate::restore) reads. Other threads may write to the
-    /// database meanwhile. `progress` is called at the beginning, at the end and at
-    /// least once for every megabyte of data.
+    /// Writes everything in this snapshot to `into`, in the form that [`restore`](crate::restore)
+    /// reads.
     ///
-    /// Records keep their expiry, and those that have expired but were not purged come along. A change feed does not, nor do the versions of
-    /// the records.
+    /// Other threads may write to the database meanwhile. `progress` is called at the beginning, at
+    /// the end and at least once for every megabyte of data.
+    ///
+    /// The backup includes the records' expiry, and expired records not yet purged. It does not
+    /// include a change feed or the versions of the records.
     ///
     /// Memory is bounded by a few frames of 256 KiB and a value chunk of 1 MiB.
     ///
     /// # Errors
-    /// What reading the database reports, and [`Error::Io`](crate::Error::Io) and [`Error::StorageFull`](crate::Error::StorageFull) of
-    /// the sink. What was written by then is no backup.
+    /// Errors of reading the database, and [`Error::Io`](crate::Error::Io) and
+    /// [`Error::StorageFull`](crate::Error::StorageFull) of the sink. What was written by then is
+    /// not a valid backup.
     ///
     /// ```
     /// use std::ops::ControlFlow;
@@ -102,7 +105,7 @@ fn save(
         control.collections += 1;
     }
     control.state.bytes = writer.finish(header.records)?;
-    // The backup is complete, whatever the callback says to that.
+    // The backup is complete, so the callback can no longer cancel.
     let _ = control.report();
     Ok(())
 }
@@ -125,7 +128,7 @@ fn save_collection(
     Ok(())
 }
 
-/// Writes what stands before the records of a collection; the cursor moves over them.
+/// Writes what precedes the records of a collection; returns a cursor over the records.
 pub(super) fn begin_collection<W: Write>(
     snapshot: &Snapshot,
     info: &CollectionInfo,
@@ -139,7 +142,7 @@ pub(super) fn begin_collection<W: Write>(
     Ok(tree.with_expired().cursor(KeyRange::all(), Direction::Forward))
 }
 
-/// Writes what stands before a record's value.
+/// Writes what precedes a record's value.
 pub(super) fn write_head<W: Write>(cursor: &Cursor, writer: &mut FrameWriter<W>) -> Result<()> {
     writer.write_counted(cursor.key())?;
     let expires_at = cursor.expires_at();

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 /// Data below this length is not worth compressing.
 const COMPRESS_FROM_BYTES: usize = 256;
 
-/// Cuts the data of a stream into frames. Memory is bounded by two frames.
+/// Splits the data of a stream into frames. Memory is bounded by two frames.
 pub(crate) struct FrameWriter<W> {
     into: W,
     data: Vec<u8>,
@@ -47,7 +47,7 @@ impl<W: Write> FrameWriter<W> {
         Ok(writer)
     }
 
-    /// Appends data. It may end up in several frames.
+    /// Appends data, which may span several frames.
     pub(crate) fn write(&mut self, mut data: &[u8]) -> Result<()> {
         while !data.is_empty() {
             let (now, later) = data.split_at(data.len().min(FRAME_BYTES - self.data.len()));
@@ -67,7 +67,7 @@ impl<W: Write> FrameWriter<W> {
         self.write(&bytes)
     }
 
-    /// Appends a length and so many bytes.
+    /// Appends a length and that many bytes.
     pub(crate) fn write_counted(&mut self, bytes: &[u8]) -> Result<()> {
         self.write_varint(bytes.len() as u64)?;
         self.write(bytes)
@@ -87,7 +87,8 @@ impl<W: Write> FrameWriter<W> {
         self.put()
     }
 
-    /// Ends the stream, which holds so many records or commits, and flushes the sink; returns its length.
+    /// Ends the stream, which holds `items` records or commits, and flushes the sink; returns its
+    /// length.
     pub(crate) fn finish(&mut self, items: u64) -> Result<u64> {
         self.end_frame()?;
         self.totals.items = items;
@@ -98,17 +99,17 @@ impl<W: Write> FrameWriter<W> {
         Ok(self.written)
     }
 
-    /// Where the stream goes.
+    /// The sink of the stream.
     pub(crate) fn sink(&mut self) -> &mut W {
         &mut self.into
     }
 
-    /// Number of frames that were ended.
+    /// Number of complete frames.
     pub(crate) fn frames(&self) -> u64 {
         self.totals.frames
     }
 
-    /// Bytes that were written so far.
+    /// Bytes written so far.
     pub(crate) fn written(&self) -> u64 {
         self.written
     }

@@ -1,8 +1,11 @@
-//! Giving space back to the file system: blocks at the end of the file move to free extents below, and the tail is cut off.
+//! Compaction: moves blocks from the end of the file to free extents below, and truncates the file.
 //!
-//! One pass moves what lies above a bound, in slices; each is one checkpoint under the writer lock, which is free in between. A moved block's old
-//! extent is free after the next checkpoint (invariant I1), so a pass ends with checkpoints that move nothing. What readers see does not change, so
-//! the version stays and the log gets no record; the state's [`Age`](crate::pages::Age) tells snapshots that need the old extents.
+//! One pass moves the blocks above a bound, in slices. Each slice is one checkpoint under the
+//! writer lock, which is released between slices. A moved block's old extent is free only after the
+//! next checkpoint (invariant I1), so a pass ends with checkpoints that move nothing.
+//!
+//! Readers see no change, so the version stays the same and the log gets no record. The state's
+//! [`Age`](crate::pages::Age) identifies snapshots that need the old extents.
 
 use std::ops::ControlFlow;
 
@@ -15,25 +18,28 @@ use crate::tree::relocate::Aim;
 
 mod slice;
 
-/// Passes after which writers that fill the file again are left alone.
+/// Passes after which the compaction gives up if writers keep refilling the file.
 const MAX_PASSES: u32 = 64;
-/// A pass covers this part of what has to move, so that a compaction that is cut short has given something back.
+/// Passes over which the blocks to move are spread, so that an interrupted compaction has given
+/// back some space.
 const PASSES: u64 = 8;
-/// Passes, with lower and lower bounds, for the case that nothing from the end of the file fits below the bound.
+/// Passes with ever lower bounds, in case nothing from the end of the file fits below the bound.
 const DENSE_PASSES: u64 = 4;
-/// A pass is at least this many slices.
+/// Smallest pass, in slices.
 const PASS_SLICES: u64 = 8;
-/// Slices whose old extents snapshots may hold before the pass gives up.
+/// Slices whose old extents snapshots may hold before a pass gives up.
 const HELD_SLICES: u64 = 16;
-/// Checkpoints at the end of a pass. Two are needed; snapshots of readers that come and go may take more.
+/// Limit on checkpoints at the end of a pass. Two are required; short-lived snapshots may require
+/// more.
 const SETTLE_ROUNDS: u32 = 5;
 
-/// How to [`compact`](Database::compact).
+/// Options of [`compact`](Database::compact).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CompactOptions {
-    /// Bytes of blocks that are moved at once, while other writers wait. A block, and the nodes above it, are moved whole. Default 1 MiB.
+    /// Bytes of blocks moved per slice, while other writers wait. A block and the nodes above it
+    /// always move together. Default 1 MiB.
     pub slice_bytes: u64,
-    /// Nothing is done while the file is longer than its used size by no more than this. Default 1 MiB.
+    /// Unused bytes of the file that are tolerated without compaction. Default 1 MiB.
     pub threshold_bytes: u64,
 }
 
@@ -46,57 +52,61 @@ impl Default for CompactOptions {
     }
 }
 
-/// How far a compaction went, told between two slices.
+/// Progress of a compaction, reported between slices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CompactProgress {
-    /// Bytes of the blocks that were moved so far.
+    /// Bytes of the blocks moved so far.
     pub moved_bytes: u64,
     /// Length of the file.
     pub file_bytes: u64,
-    /// Bytes of it in use: the length that it can come down to at best.
+    /// Bytes of the file in use: the shortest length it can reach.
     pub used_bytes: u64,
 }
 
 /// Why a compaction ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CompactEnd {
-    /// The file is as short as the threshold asks for.
+    /// The file is as short as the threshold requires.
     Done,
-    /// The caller broke it off.
+    /// The caller cancelled it.
     Cancelled,
-    /// What lies at the end of the file fits into no free extent below: the free space is in pieces that are shorter than the blocks.
+    /// No free extent below can take the blocks at the end of the file: the free space is too
+    /// fragmented.
     NoRoom,
     /// Open snapshots hold the extents that would become free.
     Snapshots,
 }
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct CompactReport {
     /// Why it ended.
     pub end: CompactEnd,
-    /// Length of the file before.
+    /// Length of the file before the compaction.
     pub file_bytes_before: u64,
-    /// Length of the file after.
+    /// Length of the file after it.
     pub file_bytes_after: u64,
-    /// Bytes of the blocks that were moved.
+    /// Bytes of the blocks moved.
     pub moved_bytes: u64,
-    /// Slices in which something was moved.
+    /// Slices that moved a block.
     pub slices: u64,
     /// Bytes that only open snapshots keep.
     pub held_bytes: u64,
 }
 
 impl Database {
-    /// Gives the free space inside the data file back to the file system, in place. Memtables are merged first; the file grows only
-    /// where that needs room. Other threads read and write in between; `progress` is called between two slices, with no lock held, and can break
-    /// the compaction off.
+    /// Returns the free space inside the data file to the file system, in place.
+    ///
+    /// Memtables are merged first; the file grows only if the merge needs room. Other threads read
+    /// and write between slices. `progress` is called there without a lock held, and can cancel the
+    /// compaction.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Poisoned`], [`Error::Corrupt`] if a block that has to move is damaged, [`Error::StorageFull`] and
-    /// [`Error::Io`]. The database stays as usable as after a failed commit, and what was moved before stays moved.
+    /// [`Error::ReadOnly`], [`Error::Poisoned`], [`Error::Corrupt`] if a block that has to move is
+    /// damaged, [`Error::StorageFull`] and [`Error::Io`]. The database stays as usable as after a
+    /// failed commit, and blocks already moved stay moved.
     pub fn compact(
         &self,
         options: CompactOptions,
@@ -150,7 +160,7 @@ impl<'a> Compaction<'a> {
         if !self.merge()? && self.goal()?.is_none() {
             return Ok(CompactEnd::Done);
         }
-        // What the merge and earlier checkpoints left behind may be all that there is to gain.
+        // Settling alone may free enough of what the merge and earlier checkpoints left behind.
         let mut end = self.settle()?;
         let mut step = None;
         let mut dense = 0;
@@ -160,7 +170,8 @@ impl<'a> Compaction<'a> {
                 return Ok(CompactEnd::Done);
             };
             let bound = if is_stuck {
-                // Small blocks from the middle fill small holes further down, which makes larger ones in the middle.
+                // Moving small blocks from the middle to small holes further down leaves larger
+                // holes in the middle.
                 let bound = goal - goal * dense / DENSE_PASSES;
                 dense += 1;
                 bound
@@ -200,8 +211,9 @@ impl<'a> Compaction<'a> {
         self.held > HELD_SLICES * self.slice_units
     }
 
-    /// Merges the memtables: what they remove or replace is free only then. The file grows where that lacks room; where it cannot, they stay.
-    /// Says whether there was anything to merge.
+    /// Merges the memtables, because what they remove or replace is free only then. Lets the file
+    /// grow if the merge needs room; if it cannot grow, the memtables stay. Returns whether there
+    /// was anything to merge.
     fn merge(&self) -> Result<bool> {
         let mut writer = self.shared.writable()?;
         if writer.durable.version == self.shared.newest().version {
@@ -213,7 +225,7 @@ impl<'a> Compaction<'a> {
         }
     }
 
-    /// The unit at which the file should end; `None` if that is near enough.
+    /// The unit at which the file should end; `None` if the file is short enough already.
     fn goal(&self) -> Result<Option<u64>> {
         let writer = self.shared.writable()?;
         let used = writer.space.used_units();
@@ -225,7 +237,7 @@ impl<'a> Compaction<'a> {
         Ok(is_long.then_some(used + self.threshold_units / 2))
     }
 
-    /// Moves what lies above the bound. Says why if it ends early.
+    /// Moves the blocks above the bound; returns why if it ends early.
     fn pass(
         &mut self,
         aim: &Aim,
@@ -265,11 +277,12 @@ impl<'a> Compaction<'a> {
         })
     }
 
-    /// Moves some blocks, from `place` on, and makes a checkpoint if there were any.
+    /// Moves some blocks, starting at `place`, and makes a checkpoint if any moved.
     fn slice(&mut self, aim: &Aim, place: &Place, units: u64) -> Result<Slice> {
         let shared = self.shared;
         let mut writer = shared.writable()?;
-        // A record in the log names blocks of values by their place: those stay where they are until a checkpoint has the record.
+        // A log record refers to value blocks by address, so they must not move until a checkpoint
+        // contains the record.
         if writer.durable.version != shared.newest().version {
             slice::checkpoint(shared, &mut writer)?;
         }
@@ -286,12 +299,13 @@ impl<'a> Compaction<'a> {
         result
     }
 
-    /// Makes the checkpoints after which old extents are free, and cuts them off; returns where the file ends.
+    /// Makes the checkpoints that free the old extents, and truncates the file; returns where it
+    /// ends.
     fn settle(&mut self) -> Result<u64> {
         let mut best = u64::MAX;
         for round in 0..SETTLE_ROUNDS {
             let mut writer = self.shared.writable()?;
-            // Where almost nothing is free yet, a free map behind the end is what makes the rest free.
+            // If almost nothing is free yet, a free map past the end lets the rest become free.
             let kept: u64 = writer.space.kept().map(|extent| extent.units).sum();
             let may_grow = kept > writer.space.free.free_units();
             if !may_grow {
@@ -303,7 +317,8 @@ impl<'a> Compaction<'a> {
                 Err(error) if is_limit_error(&error) => return Ok(best.min(writer.space.free.end())),
                 made => made?,
             }
-            // Under the lock: what a transaction has written behind the checkpoint's end would be cut off.
+            // Under the lock, because truncation would remove what a transaction has written past
+            // the checkpoint's end.
             let reserve_bytes = self.shared.config.reserve_bytes;
             cut_whole_tail(self.shared.pager.blocks.file(), &writer.superblock, reserve_bytes);
             self.held = held_units(&writer);
@@ -317,14 +332,14 @@ impl<'a> Compaction<'a> {
     }
 }
 
-/// Units that would be free but for snapshots.
+/// Units that only snapshots keep from being free.
 fn held_units(writer: &Writer) -> u64 {
     let groups = writer.space.quarantine.iter();
     let held = groups.filter(|group| group.generation < writer.superblock.generation);
     held.flat_map(|group| &group.extents).map(|extent| extent.units).sum()
 }
 
-/// Keeps the file as long as it is at most, until the limit is taken away.
+/// Keeps the file from growing until the limit is lifted.
 fn limit_growth(shared: &Shared, writer: &mut Writer) -> Result<()> {
     let file_units = shared.pager.blocks.file().len()? / shared.pager.blocks.unit_bytes() as u64;
     let free = &writer.space.free;

@@ -1,4 +1,4 @@
-//! One slice of a compaction: a part of a tree is moved to lower addresses and published.
+//! One slice of a compaction: moves part of a tree to lower addresses and publishes it.
 
 use crate::error::Result;
 use crate::pages::Draft;
@@ -6,10 +6,10 @@ use crate::state::{Shared, Version, Writer};
 use crate::tree::Editor;
 use crate::tree::relocate::{Aim, Relocation, reaches_above};
 
-/// Catalog entries that one slice looks at.
+/// Catalog entries that one slice examines.
 const SLICE_ENTRIES: usize = 1024;
 
-/// Where a pass goes on: the trees in the order of their names, then the catalog.
+/// Where a pass continues: the trees ordered by name, then the catalog.
 #[derive(Clone, Default)]
 pub(super) struct Place {
     name: String,
@@ -17,18 +17,19 @@ pub(super) struct Place {
     is_in_catalog: bool,
 }
 
-/// What became of a slice.
+/// Outcome of a slice.
 pub(super) struct Slice {
     pub moved: u64,
     pub next: Option<Place>,
 }
 
-/// Makes a checkpoint, whether something changed or not.
+/// Makes a checkpoint, even if nothing changed.
 pub(super) fn checkpoint(shared: &Shared, writer: &mut Writer) -> Result<()> {
     writer.checkpoint_newest(shared, false)
 }
 
-/// Moves some blocks, from `place` on, and makes a checkpoint if there were any. On failure the draft says what to give back.
+/// Moves some blocks, starting at `place`, and makes a checkpoint if any moved. After a failure the
+/// draft lists the extents to return.
 pub(super) fn run(
     shared: &Shared,
     writer: &mut Writer,
@@ -102,7 +103,8 @@ fn move_in_trees(
     })
 }
 
-/// The checkpoint rewrites the catalog's way to each entry that changed; here it is told to rewrite those that lie too high.
+/// Marks entries in catalog blocks that lie too high: the checkpoint rewrites the catalog path to
+/// each marked entry.
 fn choose_entries(
     shared: &Shared,
     writer: &mut Writer,

@@ -1,4 +1,4 @@
-//! Which collections there are, and which were there once.
+//! Determines which collections exist, and which existed once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,15 @@ use crate::state::expiry::HIDDEN;
 
 /// A collection to be recovered.
 pub(super) struct Entry {
-    /// `None`: its name is lost.
+    /// `None` if its name is lost.
     pub(super) name: Option<String>,
     pub(super) collection: Collection,
-    /// Checkpoint whose catalog says so.
+    /// Generation of the catalog with this entry.
     pub(super) as_of: u64,
 }
 
 impl Entry {
-    /// Whether it is one of the engine's own.
+    /// Whether this is one of the engine's own collections.
     pub(super) fn is_hidden(&self) -> bool {
         self.name.as_ref().is_some_and(|name| name.starts_with(HIDDEN))
     }
@@ -69,7 +69,7 @@ impl Sink for Entries {
     }
 }
 
-/// All collections that there may be: those of the catalog, then those whose entry is lost.
+/// Lists all possible collections: those of the catalog, then those whose entry is lost.
 pub(super) fn collections(salvage: &mut Salvage<'_>, root: Option<Child>, as_of: u64) -> Flow<(Vec<Entry>, Outcome)> {
     let mut entries = Entries::default();
     let outcome = salvage.tree(0, root, as_of, &mut entries)?;
@@ -81,7 +81,8 @@ pub(super) fn collections(salvage: &mut Salvage<'_>, root: Option<Child>, as_of:
         return Ok((list, outcome));
     };
     let is_unnamed = |owner: &u32| *owner != 0 && !named.contains(owner);
-    // Where the catalog is whole, only what was written after it can belong to a collection that it does not know.
+    // If the catalog is complete, only nodes written after it can belong to a collection it does
+    // not list.
     let after = if is_whole { outcome.as_of } else { 0 };
     let unnamed: Vec<(u32, u64)> = index
         .owners()
@@ -95,16 +96,16 @@ pub(super) fn collections(salvage: &mut Salvage<'_>, root: Option<Child>, as_of:
     Ok((list, outcome))
 }
 
-/// What the readable leaves of the catalog, old ones included, say about a name with a certain id.
+/// What the readable catalog leaves, old ones included, say about a name with a given id.
 struct Seen {
     collection: Collection,
-    /// Newest leaf that has it.
+    /// Generation of the newest leaf with the entry.
     present: u64,
-    /// Newest leaf that covers the name and does not have it.
+    /// Generation of the newest leaf that covers the name without the entry.
     absent: u64,
 }
 
-/// Adds the collections that are not in `list`, but for those that were dropped.
+/// Adds the collections missing from `list`, except those that were dropped.
 fn add_unnamed(salvage: &mut Salvage<'_>, unnamed: &[(u32, u64)], list: &mut Vec<Entry>) -> Flow<()> {
     let mut seen: BTreeMap<(Vec<u8>, u32), Seen> = BTreeMap::new();
     salvage.history(0, |range, generation, records| {

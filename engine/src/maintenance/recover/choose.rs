@@ -1,4 +1,4 @@
-//! Which checkpoint to begin with, and which blocks are not part of it.
+//! Chooses the checkpoint to start from, and the blocks that are not part of it.
 
 use super::catalog::Entries;
 use super::control::Flow;
@@ -10,10 +10,13 @@ use crate::node::Child;
 use crate::pages::{Expected, Extent, Space, Superblock};
 
 impl Salvage<'_> {
-    /// Chooses between the checkpoint of the only slot that can be read and what the scan found beyond it: either the checkpoint whose slot is
-    /// lost, or one that a crash cut short. The newest that is whole is the best; if none is, nothing that was found is left out.
+    /// Chooses between the checkpoint of the only readable slot and newer blocks found by the scan.
     ///
-    /// Returns the root of the catalog and its checkpoint.
+    /// Those belong either to the checkpoint whose slot is lost, or to one that a crash
+    /// interrupted. The newest complete checkpoint is best; if none is complete, everything found
+    /// is used.
+    ///
+    /// Returns the root of the catalog and its generation.
     pub(super) fn choose(&mut self, superblock: &Superblock) -> Flow<(Option<Child>, u64)> {
         let own = (superblock.catalog, superblock.generation);
         let is_newest = self.scanned()?.newest_of_all() <= superblock.generation;
@@ -34,7 +37,7 @@ impl Salvage<'_> {
         Ok(own)
     }
 
-    /// Blocks after this checkpoint are of one that was never finished.
+    /// Excludes blocks of later checkpoints, which were never finished.
     fn settle(&mut self, generation: u64) {
         self.last_generation = generation;
         if self
@@ -46,7 +49,7 @@ impl Salvage<'_> {
         }
     }
 
-    /// Whether everything that a catalog leads to can be read.
+    /// Whether everything reachable from a catalog can be read.
     fn is_whole(&mut self, catalog: Option<Child>, generation: u64) -> Flow<bool> {
         let report = self.report.clone();
         let result = self.reads_whole(catalog, generation);
@@ -80,21 +83,23 @@ impl Salvage<'_> {
         Ok(holes.is_empty())
     }
 
-    /// Takes note of the space that is free in a checkpoint. What lies there is outdated, or was never part of the database. Without a readable free
-    /// map there are only the generation and the checkpoint's end to tell.
+    /// Records the space that is free in a checkpoint. Blocks there are outdated, or were never
+    /// part of the database. Without a readable free map, only the generation and the checkpoint's
+    /// end can tell.
     pub(super) fn learn_free_space(&mut self, superblock: &Superblock) {
         if let Ok(space) = Space::load(&self.pager, superblock) {
             self.free = space.free.extents().into_iter().chain(space.kept()).collect();
             self.free.sort_unstable();
         }
-        // A crash leaves blocks there that have the generation of the next checkpoint, as those have that it wrote in the end.
+        // A crash leaves blocks there with the generation of the next checkpoint, the same
+        // generation that the blocks of the finished checkpoint have.
         self.free.push(Extent {
             start: superblock.file_units,
             units: u64::MAX - superblock.file_units,
         });
     }
 
-    /// Whether a node lies in space that is known to be free.
+    /// Whether a node lies in known free space.
     pub(super) fn is_free(&self, found: &Found) -> bool {
         let unit = found.offset() >> self.unit_shift;
         let next = self.free.partition_point(|extent| extent.start <= unit);
@@ -103,7 +108,7 @@ impl Salvage<'_> {
     }
 }
 
-/// Only whether records can be read counts.
+/// A sink that notes only whether all records can be read.
 struct Nothing {
     is_lost: bool,
 }

@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use super::report::{RecoverPhase, RecoverProgress};
 use crate::error::Error;
 
-/// Bytes of the file between two reports of progress.
+/// Bytes of the file between progress reports.
 const STEP_BYTES: u64 = 1 << 20;
-/// Leaves between two reports.
+/// Leaves between progress reports.
 const STEP_LEAVES: u64 = 64;
 
 /// Why the work ends early.
@@ -55,7 +55,7 @@ impl<'a> Control<'a> {
         self.state.phase
     }
 
-    /// The scan has come to this byte.
+    /// Notes that the scan has reached this byte.
     pub(super) fn at(&mut self, offset: u64) -> Flow<()> {
         self.state.scanned_bytes = offset;
         if offset.abs_diff(self.reported_bytes) < STEP_BYTES {
@@ -65,7 +65,7 @@ impl<'a> Control<'a> {
         self.report()
     }
 
-    /// A leaf with this many records was taken.
+    /// Notes a leaf with this many records.
     pub(super) fn leaf(&mut self, records: u64) -> Flow<()> {
         self.state.records += records;
         self.leaves += 1;
@@ -76,7 +76,7 @@ impl<'a> Control<'a> {
         }
     }
 
-    /// What was read so far was only looked at.
+    /// Resets the record count after reads that only probed.
     pub(super) fn forget_records(&mut self) {
         self.state.records = 0;
     }

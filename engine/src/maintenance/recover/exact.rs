@@ -1,4 +1,5 @@
-//! A source that can be read as it is, its log included: the result is the state that opening it gives.
+//! Copies a source that is fully readable, its log included: the result is the state that opening
+//! it gives.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -23,10 +24,10 @@ use crate::storage::Storage;
 
 /// Pages of the source kept in memory.
 const CACHE_BYTES: usize = 1 << 20;
-/// Records between two reports of progress count as a leaf.
+/// Number of records that counts as one leaf in progress reports.
 const LEAF_RECORDS: u64 = 64;
 
-/// Copies everything if everything can be read; otherwise `None`, and the target is empty again.
+/// Copies everything if it can all be read; otherwise returns `None` and leaves the target empty.
 pub(super) fn copy(
     files: &Files,
     copies: &Copies,
@@ -51,7 +52,8 @@ pub(super) fn copy(
             continue;
         };
         let version = shared.newest().version;
-        // A superblock is lost. If its checkpoint was newer and went past the log, only a scan finds it.
+        // A superblock is lost. If its checkpoint was newer and bypassed the log, only a scan finds
+        // it.
         let may_be_older = !copies.is_certain && version == superblock.version;
         if version < newest.version || may_be_older {
             continue;
@@ -93,7 +95,7 @@ fn describe_log(files: &Files, superblock: &Superblock, version: u64, report: &m
     };
 }
 
-/// Copies the newest version; `None` if something in it cannot be read.
+/// Copies the newest version; `None` if any of it cannot be read.
 fn copy_version(
     shared: &Arc<Shared>,
     database: &Database,

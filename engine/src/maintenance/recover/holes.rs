@@ -1,9 +1,10 @@
-//! Ranges of keys, and those that references do not lead to.
+//! Key ranges, and holes: ranges that references do not reach.
 
 use crate::node::Node;
 use crate::pages::Expected;
 
-/// Memory that the list of holes of one tree may take. Beyond it neighbouring holes become one; what lies between them is found by the scan.
+/// Memory limit for one tree's list of holes. Beyond it, holes are merged; the scan finds the keys
+/// between them.
 const MAX_HOLE_BYTES: usize = 4 << 20;
 /// Keys from `lower` up to, not including, `upper`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,14 +41,14 @@ impl Range {
     }
 }
 
-/// Keys whose node could not be reached.
+/// Keys whose node cannot be reached.
 pub(super) struct Hole {
     pub(super) range: Range,
     /// Records that should be there.
     pub(super) expected: Option<u64>,
 }
 
-/// Holes in the order of their keys.
+/// Holes in key order.
 #[derive(Default)]
 pub(super) struct Holes {
     pub(super) list: Vec<Hole>,
@@ -81,7 +82,7 @@ impl Holes {
         });
     }
 
-    /// The parts of the holes that a range covers.
+    /// Parts of the holes that a range covers.
     pub(super) fn parts<'a>(&'a self, range: &'a Range) -> impl Iterator<Item = Range> + 'a {
         let is_before = |hole: &Hole| hole.range.upper.as_ref().is_some_and(|upper| *upper <= range.lower);
         let first = self.list.partition_point(is_before);
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(parts(b"", None).len(), 3);
     }
 
-    /// Too many holes become wider ones: the scan finds what lies between.
+    /// Too many holes are merged into wider ones: the scan finds the keys between them.
     #[test]
     fn the_list_is_bounded_and_covers_every_hole() {
         let mut holes = Holes::default();

@@ -1,4 +1,4 @@
-//! The log's records, applied on top of what the blocks gave.
+//! Applies the log's records on top of what the blocks gave.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -18,9 +18,9 @@ use crate::state::expiry::HIDDEN;
 use crate::transaction::{Durability, ReadWrite, WriteTransaction};
 use crate::tree::value;
 
-/// Bytes after which a transaction ends.
+/// Bytes after which a transaction is committed.
 const BATCH_BYTES: usize = 1 << 20;
-/// Values that are enough to tell the unit.
+/// Number of values sampled to determine the unit.
 const MAX_SAMPLES: usize = 64;
 
 fn operations(log: &SalvagedLog) -> impl Iterator<Item = Operation<'_>> {
@@ -28,7 +28,7 @@ fn operations(log: &SalvagedLog) -> impl Iterator<Item = Operation<'_>> {
     payloads.flat_map(Operations::new).map_while(Result::ok)
 }
 
-/// Length of the longest key in the log.
+/// Room that the longest key in the log needs.
 pub(super) fn longest_key(log: &SalvagedLog) -> usize {
     let lengths = operations(log).map(|operation| match operation {
         Operation::Set { key, expires, .. } | Operation::SetOutOfLine { key, expires, .. } => {
@@ -58,7 +58,7 @@ fn values_are_there(salvage: &Salvage<'_>, payload: &[u8]) -> bool {
     })
 }
 
-/// The unit with which most of the log's references lead to a value.
+/// Finds the unit with which most of the log's references lead to a value.
 pub(super) fn unit_shift(log: &SalvagedLog, blocks: impl Fn(u32) -> BlockFile) -> Option<u32> {
     let hits = |shift: u32| {
         let blocks = blocks(shift);
@@ -77,10 +77,11 @@ pub(super) fn unit_shift(log: &SalvagedLog, blocks: impl Fn(u32) -> BlockFile) -
     (best.0 > 0).then_some(best.1)
 }
 
-/// Applies the log. `is_newer`: the blocks may be of a later checkpoint than the one at which the log begins.
+/// Applies the log. `is_newer`: the blocks may be of a later checkpoint than the log's start.
 ///
-/// Records that the blocks contain already do no harm as long as all commits since then are in the log too: each says what its keys are
-/// from then on, whatever they were before. What it says about the collections `hidden`, which are the engine's own, is left out.
+/// Records already contained in the blocks do no harm as long as the log also has all commits
+/// since: each record sets its keys regardless of their previous state. Operations on the
+/// collections `hidden`, the engine's own, are skipped.
 pub(super) fn apply(
     salvage: &mut Salvage<'_>,
     database: &Database,
@@ -90,7 +91,7 @@ pub(super) fn apply(
     hidden: BTreeSet<u32>,
 ) -> Flow<()> {
     let went_past = |record: &SalvagedRecord| record.missing > 0 && !record.after_damage;
-    // What went past the log is in a checkpoint, and so is everything before.
+    // Commits that bypassed the log are in a checkpoint, and so is everything before them.
     let contained = log.records.iter().rposition(went_past).filter(|_| is_newer);
     let from = contained.unwrap_or(0);
     let mut applier = Applier::new(database, salvage, &log.records[from..], lost, hidden);
@@ -124,7 +125,7 @@ struct Applier<'a> {
     names: BTreeMap<u32, String>,
     /// Keys whose value could not be read.
     lost: BTreeMap<u32, LostKeys>,
-    /// Collections that the log drops in the end, and the engine's own.
+    /// Collections that the log drops, and the engine's own.
     left_out: BTreeSet<u32>,
 }
 
@@ -167,7 +168,7 @@ impl<'a> Applier<'a> {
         }
     }
 
-    /// Adds a collection under its name or, if that is taken or lost, another.
+    /// Adds a collection under its own name or, if that is taken or lost, another.
     fn create(&mut self, salvage: &mut Salvage<'_>, id: u32, own: Option<&str>) -> Result<String> {
         let max_name_bytes = MAX_NAME_BYTES.min(self.database.max_key_bytes());
         let is_taken = |name: &str| self.names.values().any(|taken| taken == name);
@@ -187,7 +188,7 @@ impl<'a> Applier<'a> {
         Ok(name)
     }
 
-    /// Name of a collection; `None` if it is gone in the end.
+    /// Returns the name of a collection, created if needed; `None` if it is left out.
     fn name(&mut self, salvage: &mut Salvage<'_>, id: u32) -> Result<Option<String>> {
         match self.names.get(&id) {
             Some(name) => Ok(Some(name.clone())),
@@ -208,7 +209,7 @@ impl<'a> Applier<'a> {
             return Ok(());
         };
         let lost = self.lost.entry(id).or_default();
-        // The records of a hostile log have any key.
+        // A hostile log can have keys of any length.
         let fits = stored_key_bytes(key, expires) <= self.database.max_key_bytes();
         match value.filter(|_| fits) {
             None => lost.add(key),
@@ -307,7 +308,7 @@ impl<'a> Applier<'a> {
         Ok(())
     }
 
-    /// Makes everything visible and brings the report in line with it.
+    /// Commits the rest and updates the report.
     fn finish(mut self, salvage: &mut Salvage<'_>) -> Result<()> {
         self.flush()?;
         for (id, lost) in std::mem::take(&mut self.lost) {
@@ -318,7 +319,7 @@ impl<'a> Applier<'a> {
     }
 }
 
-/// `None`: nothing lies between these bounds.
+/// Converts bounds to a range; `None` if it is empty.
 fn range_of(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<Range> {
     let after = |key: &[u8]| [key, &[0]].concat();
     let range = Range {

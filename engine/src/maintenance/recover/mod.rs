@@ -1,9 +1,12 @@
-//! Salvage: everything that can still be read of a damaged database, written into a new one.
+//! Salvage: writes everything still readable in a damaged database into a new one.
 //!
-//! References lead to the records as long as they are intact: from the newest superblock, or from the newest root of a catalog, through the trees. Where a node
-//! cannot be read, the scan takes over: all nodes in the file that cover its keys are applied in the order in which they were written. The newest one
-//! that covers a key decides about it, so what was deleted stays deleted unless the leaf that no longer had it is lost. What can be read of the log comes
-//! on top of all that.
+//! As long as references are intact, they lead to the records: from the newest superblock, or the
+//! newest root of a catalog, through the trees. Where a node cannot be read, the scan takes over:
+//! it applies all nodes in the file that cover the node's keys, in the order in which they were
+//! written.
+//!
+//! The newest node that covers a key decides about it, so a deleted record stays deleted unless the
+//! leaf without it is lost. The readable part of the log is applied on top.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -47,31 +50,35 @@ const FILES: [&str; 2] = [DATA_FILE, LOG_FILE];
 /// Largest node a database can have.
 const MAX_NODE_BYTES: u32 = 65536;
 
-/// The files of the source.
+/// Files of the source.
 struct Files {
     data: Arc<dyn StorageFile>,
     log: Option<Arc<dyn StorageFile>>,
 }
 
-/// Reads every readable record of a damaged database out of `source` into a new database in `target`.
+/// Reads every readable record of a damaged database out of `source` into a new database in
+/// `target`.
 ///
-/// The source is opened, locked and read, never written to. If it can be read as it is, the result is the state that opening it gives; that its log is
-/// missing is no error either. `options` are those of the new database; its nodes become larger than they say if
-/// the keys need it. Collections whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is empty again.
+/// The source is opened, locked and read, never written to. If the whole source can be read, the
+/// result is the state that opening it gives; a missing log is no error either. `options` apply to
+/// the new database; its nodes become larger than they say if the keys require it. Collections
+/// whose name is lost are called `recovered-<id>`. After an error or a cancellation the target is
+/// empty again.
 ///
-/// Records keep their expiry, and those that have expired but were not purged come along. A change feed that the database kept is not carried
-/// over: the new database has versions of its own, and whoever follows it begins anew. Should the name of one of the engine's own
-/// collections be lost, it is among those called `recovered-<id>`.
+/// Records keep their expiry; expired records not yet purged are copied too. A stored change feed
+/// is not carried over: the new database has its own versions, and followers start over. If the
+/// name of one of the engine's own collections is lost, it is recovered as `recovered-<id>` too.
 ///
-/// Superblock and free map tell which blocks belong to a checkpoint that was never finished. Without them, records of such a checkpoint can be
-/// among those that are put together from single blocks.
+/// The superblock and the free map identify blocks of an unfinished checkpoint. Without them,
+/// records put together from single blocks can include records of such a checkpoint.
 ///
-/// Memory is bounded by 24 bytes for each node of the file, the caches, the log, and the largest value.
+/// Memory is bounded by 32 bytes for each node of the file, the caches, the log, and the largest
+/// value.
 ///
 /// # Errors
-/// [`Error::AlreadyExists`] if there is a database in `target`, [`Error::NotFound`] if there is nothing in `source`,
-/// [`Error::NotADatabase`] if nothing in it is ours, [`Error::VersionUnsupported`], and the errors of opening and writing the new
-/// database. Damage of the source is no error; it is in the report.
+/// [`Error::AlreadyExists`] if `target` has a database, [`Error::NotFound`] if `source` is empty,
+/// [`Error::NotADatabase`] if nothing in it is ours, [`Error::VersionUnsupported`], and the errors
+/// of opening and writing the new database. Damage to the source is no error; the report lists it.
 ///
 /// ```
 /// use std::ops::ControlFlow;
@@ -115,10 +122,11 @@ pub fn recover(
     let control = Control::new(progress, source.len);
     match run(source, &files, &copies, &target, options, control) {
         Ok(report) => Ok(report),
-        // Somebody else made a database there since it was looked at: it is not ours to remove.
+        // Another process created a database there since the check: it is not ours to remove.
         Err(Stop::Failed(error @ (Error::AlreadyExists { .. } | Error::Locked { .. }))) => Err(error),
         Err(stop) => {
-            // What counts is why the work ended. The target was empty, and what is left of it nobody needs.
+            // Ignored, so that the original error is reported. The target was empty; leftovers are
+            // useless.
             let _ = target::clear(&*target);
             match stop {
                 Stop::Failed(error) => Err(error),
@@ -152,7 +160,7 @@ fn log_start(superblock: &Superblock) -> LogStart {
     }
 }
 
-/// What is left of the log, and whether it is there at all.
+/// Reads what is left of the log, and tells whether there is one.
 fn read_log(files: &Files, superblock: Option<&Superblock>) -> (SalvagedLog, LogState) {
     let is_used = superblock.is_none_or(|superblock| superblock.log_half_bytes > 0);
     match &files.log {
@@ -260,7 +268,7 @@ fn run(
     Ok(report)
 }
 
-/// Nodes that take keys of this length.
+/// Smallest node size that takes keys of this length.
 fn node_bytes_for(mut node_bytes: u32, longest_key: usize) -> u32 {
     while (256..MAX_NODE_BYTES).contains(&node_bytes) && Limits::new(node_bytes as usize).max_key_bytes < longest_key {
         node_bytes = (node_bytes * 2).min(MAX_NODE_BYTES);
@@ -278,7 +286,7 @@ fn add_range(salvage: &mut Salvage<'_>, collection: Option<&str>, hole: &Hole, r
     });
 }
 
-/// Recovers one collection; returns whether its records are of more than one checkpoint.
+/// Recovers one collection; returns whether its records may come from more than one checkpoint.
 fn collection(
     salvage: &mut Salvage<'_>,
     database: &Database,

@@ -1,43 +1,47 @@
-//! What a recovery says about itself.
+//! The report of a recovery.
 
 use crate::error::Error;
 
-/// What the recovery is doing.
+/// Phase of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RecoverPhase {
-    /// It reads the whole file, because references alone do not lead to everything.
+    /// Reads the whole file, because references alone do not lead to everything.
     Scanning,
-    /// It copies records.
+    /// Copies records.
     Copying,
-    /// It verifies the new database.
+    /// Verifies the new database.
     Verifying,
 }
 
-/// How far the recovery is.
+/// Progress of a recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RecoverProgress {
-    /// What it is doing.
+    /// Current phase.
     pub phase: RecoverPhase,
-    /// Bytes of the file that were scanned. An undamaged file is not scanned.
+    /// Bytes of the file scanned. An undamaged file is not scanned.
     pub scanned_bytes: u64,
     /// Length of the file.
     pub total_bytes: u64,
-    /// Records copied. Older forms of a record that are replaced later count too.
+    /// Records copied, including older versions of a record that are replaced later.
     pub records: u64,
 }
 
-/// How good the result is.
+/// Quality of the result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Completeness {
     /// Exactly the newest state.
     Exact,
-    /// Exactly one state, the newest that was found. A superblock or the log is lost, so newer commits may have been lost as a whole.
-    /// One case looks like it and cannot be told from it: a power cut took commits that were not flushed out of the log, a checkpoint has
-    /// them, and its superblock is lost. Then records that these commits changed can be as the log before them says.
+    /// Exactly one state, the newest found. A superblock or the log is lost, so newer commits may
+    /// be missing entirely.
+    ///
+    /// One other case is indistinguishable: a power failure removed unflushed commits from the log,
+    /// a checkpoint contains them, and its superblock is lost. Records that these commits changed
+    /// may then be as the log before them says.
     Reconstructed,
-    /// Something, or a part of the log, could not be read. Records that were lost may be missing, or stand there as an earlier checkpoint had them.
+    /// Some blocks or part of the log could not be read. Lost records may be missing, or appear as
+    /// of an earlier checkpoint.
     Salvage,
     /// The callback asked to stop. The target was emptied again.
     Cancelled,
@@ -53,21 +57,22 @@ pub enum RecoveredRoot {
         /// Its commit sequence number.
         version: u64,
     },
-    /// The root of a catalog that was found by scanning.
+    /// The root of a catalog found by the scan.
     Catalog {
-        /// The checkpoint that wrote it.
+        /// Number of the checkpoint that wrote it.
         generation: u64,
     },
-    /// Nothing: the records were put together from single blocks.
+    /// None: the records were put together from single blocks.
     None,
 }
 
-/// What became of the log.
+/// Condition of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogState {
-    /// There is none, and nothing says that there should be one.
+    /// There is none, and none is expected.
     Absent,
-    /// There is none although the database was not closed: the commits since its last checkpoint are lost.
+    /// There is none, although the database was not closed: commits since its last checkpoint are
+    /// lost.
     Missing,
     /// It was read to its end.
     Intact,
@@ -75,14 +80,15 @@ pub enum LogState {
     Damaged,
 }
 
-/// What the log gave.
+/// What the log contributed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecoveredLog {
-    /// What became of it.
+    /// Condition of the log.
     pub state: LogState,
-    /// Records that were applied, each of one commit or more.
+    /// Records applied, each of one or more commits.
     pub applied_records: u64,
-    /// Commits that are missing between them. Where the end of the log is lost nobody knows how many there were.
+    /// Commits missing between the applied records. If the end of the log is lost, the number lost
+    /// there is unknown.
     pub lost_commits: u64,
 }
 
@@ -93,7 +99,7 @@ pub struct RecoveredCollection {
     pub name: String,
     /// Its id in the old one.
     pub id: u32,
-    /// Whether the name is its own. Otherwise it was lost, and the codec ids with it.
+    /// Whether the name is its own. Otherwise the name is lost, and the codec ids with it.
     pub is_named: bool,
     /// Number of records.
     pub count: u64,
@@ -102,19 +108,20 @@ pub struct RecoveredCollection {
 /// Keys whose newest node could not be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedRange {
-    /// The collection in the new database; `None`: the catalog, whose keys are names of collections.
+    /// The collection in the new database; `None`: the catalog, whose keys are names of
+    /// collections.
     pub collection: Option<String>,
     /// First key of the range.
     pub lower: Vec<u8>,
-    /// The first key after it; `None`: it has no end.
+    /// First key after the range; `None` if it is unbounded.
     pub upper: Option<Vec<u8>>,
-    /// How many records there should be, where that is known.
+    /// Number of records that should be there, if known.
     pub expected: Option<u64>,
-    /// How many are there, found in blocks that are readable.
+    /// Number of records there, found in readable blocks.
     pub recovered: u64,
 }
 
-/// A record whose key was found and whose value could not be read.
+/// A record whose key was found, but whose value could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRecord {
     /// The collection in the new database; `None`: the catalog.
@@ -123,27 +130,28 @@ pub struct LostRecord {
     pub key: Vec<u8>,
 }
 
-/// What a recovery found.
+/// Result of a recovery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RecoverReport {
-    /// How good the result is.
+    /// Quality of the result.
     pub completeness: Completeness,
     /// What led to the records.
     pub root: RecoveredRoot,
-    /// What the log added to that.
+    /// What the log contributed.
     pub log: RecoveredLog,
-    /// Collections of the new database, in the order of their names.
+    /// Collections of the new database, ordered by name.
     pub collections: Vec<RecoveredCollection>,
-    /// Keys whose newest node could not be reached, the first thousand ranges.
+    /// Keys whose newest node could not be reached: the first thousand ranges.
     pub damaged_ranges: Vec<DamagedRange>,
-    /// All of them.
+    /// Total number of such ranges.
     pub damaged_range_count: u64,
-    /// Records whose value could not be read, the first ten thousand.
+    /// Records whose value could not be read: the first ten thousand.
     pub lost_records: Vec<LostRecord>,
-    /// All of them. Where keys did not fit in the list it is an upper bound.
+    /// Total number of such records; an upper bound if some keys did not fit in the list.
     pub lost_record_count: u64,
-    /// Blocks that something refers to and that could not be read, and sectors that the storage could not read in the scan.
+    /// Referenced blocks that could not be read, and sectors that the storage could not read in the
+    /// scan.
     pub unreadable_blocks: u64,
     /// What was wrong with the first hundred of these blocks.
     pub problems: Vec<Error>,
@@ -176,7 +184,7 @@ impl RecoverReport {
         }
     }
 
-    /// Records of all collections.
+    /// Total number of records in all collections.
     #[must_use]
     pub fn records(&self) -> u64 {
         self.collections.iter().map(|collection| collection.count).sum()
@@ -189,7 +197,7 @@ impl RecoverReport {
         }
     }
 
-    /// A collection got another name in the end.
+    /// Applies a rename from the log.
     pub(super) fn rename_collection(&mut self, from: &str, to: &str) {
         let names = self.collections.iter_mut().map(|found| &mut found.name);
         let ranges = self
@@ -201,7 +209,7 @@ impl RecoverReport {
         }
     }
 
-    /// A collection was dropped in the end.
+    /// Removes a collection that the log drops.
     pub(super) fn forget_collection(&mut self, name: &str) {
         self.collections.retain(|found| found.name != name);
         let before = self.damaged_ranges.len();

@@ -1,8 +1,8 @@
-//! The search for blocks that nobody refers to.
+//! The scan for nodes that no readable reference leads to.
 //!
-//! A node's block says whose it is, which checkpoint wrote it and, with its fences, which keys it covers. The trees are copy on write, so of
-//! all nodes of a collection that cover a key, the one with the highest generation is the one that counts,
-//! and of those of one generation, the one with the highest number.
+//! A node's block gives its owner, the checkpoint that wrote it and, by its fences, the keys it
+//! covers. The trees are copy-on-write, so of all nodes of a collection that cover a key, the one
+//! with the highest generation counts, and within a generation the one with the highest number.
 
 use super::control::{Control, Flow};
 use super::source::Source;
@@ -14,12 +14,12 @@ use crate::state::expiry::HINT_BYTES;
 /// Blocks begin at multiples of this, whatever the unit.
 const SECTOR_BYTES: u64 = 512;
 const UNIT_SHIFTS: std::ops::RangeInclusive<u32> = 9..=16;
-/// Longest block that is checked only to be passed over.
+/// Longest block whose checksum is verified only to skip it.
 const MAX_SKIPPED_BYTES: u64 = 1 << 20;
-/// References that are enough to tell the unit.
+/// Number of references sampled to determine the unit.
 const MAX_SAMPLES: usize = 4096;
 
-/// A node: all that is kept of it in memory, 32 bytes.
+/// A node found by the scan: 32 bytes in memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
     /// Sector in bits 9 to 63, whether the node covers all keys in bit 8, its level in bits 0 to 7.
@@ -40,7 +40,7 @@ impl Found {
         self.place >> 9
     }
 
-    /// A node that covers all keys is a root, or was one.
+    /// Only a current or former root covers all keys.
     fn is_root(&self) -> bool {
         self.place & 0x100 != 0
     }
@@ -50,13 +50,13 @@ impl Found {
     }
 }
 
-/// The newest of these nodes that was a root: of those of one checkpoint, the one on the highest level.
+/// The newest root among these nodes; within one checkpoint, the one on the highest level.
 pub(super) fn newest_root<'a>(nodes: impl Iterator<Item = &'a Found>) -> Option<Found> {
     let roots = nodes.filter(|found| found.is_root());
     roots.max_by_key(|found| (found.generation, found.level())).copied()
 }
 
-/// What the scan found, by owner and generation.
+/// Nodes found by the scan, by owner and generation.
 pub(super) struct Index {
     nodes: Vec<Found>,
     pub(super) unit_shift: u32,
@@ -88,7 +88,7 @@ impl Index {
     }
 }
 
-/// References seen on the way, to tell the unit where no superblock does.
+/// References seen during the scan, to determine the unit if no superblock gives it.
 #[derive(Default)]
 struct Samples(Vec<(u64, u32)>);
 
@@ -114,7 +114,8 @@ impl Samples {
         }
     }
 
-    /// The unit with which most references lead to the block they name. `nodes` are in the order of their places.
+    /// Finds the unit with which most references lead to the right block. `nodes` are in address
+    /// order.
     fn unit_shift(&self, nodes: &[Found]) -> u32 {
         let leads = |unit: u64, checksum: u32, shift: u32| {
             let sector = unit.checked_shl(shift - *UNIT_SHIFTS.start()).unwrap_or(u64::MAX);
@@ -131,7 +132,8 @@ impl Samples {
             .iter()
             .fold(u64::MAX, |all, found| all.min((found.sector()).trailing_zeros().into()));
         let widest = *UNIT_SHIFTS.start() + aligned.min(7) as u32;
-        // `max_by_key` takes the last of equals; without references the widest that fits is as good as any.
+        // `max_by_key` takes the last of equals. Without references, the widest unit that fits is
+        // as good as any.
         let best = UNIT_SHIFTS
             .map(|shift| (shift, hits(shift)))
             .max_by_key(|(_, hits)| *hits);
@@ -139,7 +141,8 @@ impl Samples {
     }
 }
 
-/// Reads the whole file. Blocks of checkpoints after `last_generation` were never part of the database.
+/// Scans the whole file. Blocks of checkpoints after `last_generation` were never part of the
+/// database.
 pub(super) fn scan(
     source: &mut Source,
     unit_shift: Option<u32>,
@@ -175,14 +178,15 @@ pub(super) fn scan(
 struct Scan {
     index: Index,
     samples: Samples,
-    /// Bytes that may still be checked in vain: overlapping false headers must not make the scan take forever.
+    /// Bytes of failed checks still allowed, so that overlapping false headers cannot stall the
+    /// scan.
     budget: u64,
     last_generation: u64,
 }
 
 impl Scan {
-    /// Takes note of the block at `offset`; returns its length, 0 if there is none. What a valid block holds is not searched: values may
-    /// look like blocks.
+    /// Records the block at `offset`; returns its length, 0 if there is none. The content of a
+    /// valid block is not searched, because values may look like blocks.
     fn block(&mut self, source: &mut Source, offset: u64) -> u64 {
         let Some(header) = source.header(offset) else { return 0 };
         if matches!(header.kind, Kind::Leaf | Kind::Inner) {
@@ -222,7 +226,7 @@ impl Scan {
             number: node.block_number(),
         });
         self.samples.take(header.owner, node);
-        // The new database may need room for a hint about the record.
+        // The new database may need room for the record's expiry hint.
         let expires = |index| node.is_leaf() && node.record(index).expires != 0;
         let hint_bytes = |index| if expires(index) { HINT_BYTES } else { 0 };
         let keys = (0..node.len()).map(|index| node.prefix_len() + node.suffix(index).len() + hint_bytes(index));

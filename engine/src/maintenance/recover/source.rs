@@ -1,4 +1,4 @@
-//! The damaged file, read through one window that never grows.
+//! The damaged file, read through one window of fixed maximum size.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use crate::error::{Error, Result};
 use crate::node::{Limits, Node};
 use crate::storage::StorageFile;
 
-/// Bytes read at once.
+/// Bytes per sequential read.
 const WINDOW_BYTES: usize = 2 << 20;
-/// Bytes read at once where the next read is likely to be elsewhere.
+/// Bytes per random read.
 const JUMP_BYTES: usize = 64 << 10;
-/// What is read singly where the window cannot be read as a whole: the sector of most disks.
+/// Unit of reading if the window cannot be read as a whole: the sector of most disks.
 const PIECE_BYTES: usize = 4096;
 /// Longest node a block can hold.
 pub(super) const MAX_NODE_BYTES: u32 = u16::MAX as u32;
@@ -42,7 +42,7 @@ impl Source {
         &self.file
     }
 
-    /// `len` bytes at `offset`; `None` if the file ends before or the window is too short for them.
+    /// Returns `len` bytes at `offset`; `None` if the file or the window is too short for them.
     pub(super) fn bytes(&mut self, offset: u64, len: usize) -> Option<&[u8]> {
         let end = offset.checked_add(len as u64)?;
         if end > self.len || len > WINDOW_BYTES {
@@ -56,7 +56,7 @@ impl Source {
     }
 
     fn load(&mut self, offset: u64, needed: usize) {
-        // Only who goes on where the window ends will want what follows.
+        // Only sequential reads are likely to want what follows.
         let goes_on = (self.at..=self.at + self.window.len() as u64).contains(&offset);
         let wanted = if goes_on { WINDOW_BYTES } else { needed.max(JUMP_BYTES) };
         self.at = offset;
@@ -75,7 +75,7 @@ impl Source {
         }
     }
 
-    /// A node that a scan found.
+    /// Reads a node that a scan found.
     pub(super) fn node(&mut self, found: &Found) -> Result<Node> {
         let (header, node) = self.node_at(found.offset())?;
         if header.checksum == found.checksum {
@@ -85,7 +85,7 @@ impl Source {
         }
     }
 
-    /// The node at byte `offset`, if a whole and valid one begins there.
+    /// Reads the node at byte `offset`, if a complete and valid one begins there.
     pub(super) fn node_at(&mut self, offset: u64) -> Result<(Header, Node)> {
         let refused = || Error::corrupt(format!("there is no valid node at byte {offset}"));
         let header = self.header(offset).ok_or_else(refused)?;

@@ -17,10 +17,11 @@ use crate::state::{Collection, MAX_CODEC_BYTES};
 use crate::storage::Storage;
 use crate::transaction::{Durability, ReadWrite, WriteTransaction};
 
-/// Bytes and leaves after which a transaction ends. The new database then writes out what does not fit in its cache.
+/// Bytes and leaves after which a transaction is committed. The new database then writes out what
+/// does not fit in its cache.
 const BATCH_BYTES: usize = 1 << 20;
 const BATCH_LEAVES: usize = 64;
-/// Bytes of the keys of lost records that are kept.
+/// Limit on the bytes of lost keys kept.
 const MAX_LOST_BYTES: usize = 1 << 20;
 
 /// Creates the new database.
@@ -28,7 +29,7 @@ pub(super) fn create(target: &Arc<dyn Storage>, mut options: Options) -> Result<
     options.create = true;
     options.exclusive = true;
     options.read_only = false;
-    // A feed would only tell of the recovery.
+    // A feed would contain only the recovery.
     options.feed_commits = 0;
     Database::open(Arc::clone(target), options)
 }
@@ -50,7 +51,7 @@ pub(super) fn create_collection(database: &Database, name: &str, collection: &Co
     Ok(())
 }
 
-/// Brings the numbers of records in the report in line with the new database.
+/// Updates the record counts in the report from the new database.
 pub(super) fn count(database: &Database, report: &mut RecoverReport) -> Result<()> {
     let snapshot = database.snapshot();
     for collection in &mut report.collections {
@@ -69,7 +70,7 @@ pub(super) fn count(database: &Database, report: &mut RecoverReport) -> Result<(
     Ok(())
 }
 
-/// Makes the new database durable, and reads it once.
+/// Makes the new database durable, verifies and closes it.
 pub(super) fn finish(database: Database, control: &mut Control<'_>) -> Flow<()> {
     control.enter(RecoverPhase::Verifying)?;
     database.checkpoint()?;
@@ -80,12 +81,12 @@ pub(super) fn finish(database: Database, control: &mut Control<'_>) -> Flow<()> 
     Ok(())
 }
 
-/// Room that a key needs in a database: if the record expires, there is a hint that is longer than the key.
+/// Room that a key needs: a record that expires has a hint, which is longer than the key.
 pub(super) fn stored_key_bytes(key: &[u8], expires: u64) -> usize {
     key.len() + if expires == 0 { 0 } else { HINT_BYTES }
 }
 
-/// Keys of records that were lost. A newer leaf that is found later may bring them back.
+/// Keys of lost records. A newer leaf found later may restore them.
 #[derive(Default)]
 pub(super) struct LostKeys {
     keys: BTreeSet<Vec<u8>>,
@@ -159,7 +160,7 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes the collection `name`, which exists.
+    /// Creates a writer for the existing collection `name`.
     pub(super) fn new(database: &'a Database, name: &'a str) -> Self {
         Self {
             database,
@@ -178,13 +179,13 @@ impl<'a> Writer<'a> {
         Ok(self.transaction.as_mut().expect("it was begun just now"))
     }
 
-    /// Makes the collection visible as it is; returns what is missing in it.
+    /// Commits the rest; returns the keys that were lost.
     pub(super) fn finish(mut self) -> Result<LostKeys> {
         self.flush()?;
         Ok(self.lost)
     }
 
-    /// Ends the running transaction. Nothing has to be durable before the end of the recovery.
+    /// Commits the current transaction. Nothing has to be durable before the end of the recovery.
     fn flush(&mut self) -> Result<()> {
         self.bytes = 0;
         self.leaves = 0;
@@ -204,7 +205,7 @@ impl Sink for Writer<'_> {
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires: u64, _generation: u64) -> Result<()> {
-        // No database can have written such a key; a hostile block can hold it.
+        // No database writes such a key, but a hostile block can contain one.
         if stored_key_bytes(key, expires) > self.database.max_key_bytes() {
             self.lose(key);
             return Ok(());

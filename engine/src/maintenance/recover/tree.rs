@@ -1,4 +1,4 @@
-//! One tree: what references lead to first, then, for the keys they do not lead to, what the scan found.
+//! Recovery of one tree: by references first, then, for keys they do not reach, from the scan.
 
 use super::MAX_NODE_BYTES;
 use super::control::{Control, Flow};
@@ -15,25 +15,25 @@ use crate::tree::value;
 /// Pages of the source kept in memory.
 const CACHE_BYTES: usize = 1 << 20;
 
-/// Where the records of a tree go, in the order of the leaves that hold them.
+/// Receives the records of a tree, in the order of their leaves.
 pub(super) trait Sink {
-    /// A newer leaf covers these keys: forget what older ones said.
+    /// Discards what older leaves said about these keys, because a newer leaf covers them.
     fn clear(&mut self, range: &Range) -> Result<(), Error>;
-    /// A record with its expiry, 0 for none, and the checkpoint as of which it is known.
+    /// Takes a record with its expiry, 0 for none, and the checkpoint as of which it is known.
     fn put(&mut self, key: &[u8], value: &[u8], expires: u64, generation: u64) -> Result<(), Error>;
-    /// A record whose value cannot be read.
+    /// Takes the key of a record whose value cannot be read.
     fn lose(&mut self, key: &[u8]);
-    /// All records of a leaf were given.
+    /// Called after the last record of a leaf.
     fn end_leaf(&mut self) -> Result<(), Error>;
 }
 
-/// What came of a tree.
+/// Outcome of recovering a tree.
 pub(super) struct Outcome {
-    /// What references did not lead to.
+    /// Key ranges that references did not reach.
     pub(super) holes: Vec<Hole>,
-    /// Checkpoint of the root that was used.
+    /// Checkpoint of the root used.
     pub(super) as_of: u64,
-    /// The root was found by the scan and is newer than the one that was given.
+    /// The scan found the root, which is newer than the given one.
     pub(super) is_found: bool,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Salvage<'a> {
     pub(super) source: Source,
     pub(super) pager: Pager,
     pub(super) unit_shift: u32,
-    /// Present once it was needed.
+    /// Built on first use.
     pub(super) index: Option<Index>,
     /// Blocks of later checkpoints were never part of the database.
     pub(super) last_generation: u64,
@@ -73,21 +73,23 @@ impl<'a> Salvage<'a> {
         }
     }
 
-    /// Nodes of an owner outside of free space, oldest first, if there was a scan.
+    /// Nodes of an owner outside free space, oldest first; none without a scan.
     pub(super) fn used_nodes(&self, owner: u32) -> impl DoubleEndedIterator<Item = &Found> {
         let nodes = self.index.as_ref().map_or(&[][..], |index| index.of(owner));
         nodes.iter().filter(|found| !self.is_free(found))
     }
 
-    /// The reference to a root that the scan found.
+    /// Returns the reference to a root that the scan found.
     pub(super) fn found_root(&mut self, found: Found) -> Option<Child> {
         let (header, node) = self.source.node_at(found.offset()).ok()?;
         let reference = header.reference(found.offset(), self.unit_shift)?;
         Some(node.as_child(reference))
     }
 
-    /// Gives the records of a tree to `sink`. `root` is its root as of the checkpoint `as_of`, unless the scan found a newer one. Where
-    /// it does not lead to the leaves, the sink gets what the scan found.
+    /// Passes the records of a tree to `sink`.
+    ///
+    /// `root` is the tree's root as of the checkpoint `as_of`, unless the scan found a newer one.
+    /// Where the root does not lead to the leaves, the sink gets what the scan found.
     pub(super) fn tree(
         &mut self,
         owner: u32,
@@ -109,7 +111,7 @@ impl<'a> Salvage<'a> {
         let whole = Expected::root(owner, root.map_or(0, |root| root.count));
         let mut after = 0;
         if newest > as_of {
-            // The root that leads to these nodes is lost. An older one would hide them.
+            // The root that leads to these nodes is lost; an older root would hide them.
             holes.add(&whole, None);
             after = if root.is_none() { as_of } else { 0 };
         } else if let Some(root) = &root {
@@ -161,7 +163,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// Gives those records of a leaf that lie in `part` to the sink.
+    /// Passes the records of a leaf that lie in `part` to the sink.
     fn leaf(
         &mut self,
         node: &Node,
@@ -181,7 +183,7 @@ impl<'a> Salvage<'a> {
             match value::read(&self.pager.blocks, owner, &record, &mut bytes) {
                 Ok(()) => sink.put(&key, &bytes, record.expires, generation)?,
                 Err(error) => {
-                    // Leaves that the scan found may be outdated; that their values are gone is no damage.
+                    // Leaves found by the scan may be outdated, so a missing value is no damage.
                     if part.is_none() {
                         self.report.add_problem(error.covering(&key, Some(&key)));
                     }
@@ -193,9 +195,11 @@ impl<'a> Salvage<'a> {
         self.control.leaf(node.len() as u64)
     }
 
-    /// Fills holes from the leaves that the scan found, the oldest first: each takes the place of what older ones said about its keys.
-    /// So no list of what is covered already has to be kept. Leaves in free space come before all others: they can only stand in for
-    /// one that is lost.
+    /// Fills holes from the leaves that the scan found.
+    ///
+    /// Leaves are applied oldest first, each replacing what older ones said about its keys, so no
+    /// list of covered keys is needed. Leaves in free space come before all others: they only stand
+    /// in for lost leaves.
     fn fill(&mut self, owner: u32, holes: &Holes, after: u64, sink: &mut dyn Sink) -> Flow<()> {
         let count = self.scanned()?.of(owner).len();
         let order = [true, false]
@@ -216,7 +220,7 @@ impl<'a> Salvage<'a> {
         Ok(())
     }
 
-    /// The index, made now if it was not needed before.
+    /// Returns the index, built on first use.
     pub(super) fn scanned(&mut self) -> Flow<&Index> {
         if self.index.is_none() {
             let shift = Some(self.unit_shift);
@@ -229,7 +233,7 @@ impl<'a> Salvage<'a> {
         Ok(self.index.as_ref().expect("it was made just now"))
     }
 
-    /// Ranges of keys and generations of the leaves that the scan found, oldest first.
+    /// Visits the key range, generation and records of each leaf that the scan found, oldest first.
     pub(super) fn history(
         &mut self,
         owner: u32,

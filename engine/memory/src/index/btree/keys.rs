@@ -1,21 +1,21 @@
-//! The sorted keys of a node, and how to find one among them.
+//! The sorted keys of a node, and the search among them.
 
 use std::cmp::Ordering;
 
 use crate::index::key::{Key, common_prefix};
 
-/// How many keys a node can have. Those of the tree have fewer: a node splits when it is full.
+/// Capacity of a node in keys. Nodes in a tree have fewer, because a full node splits.
 pub(super) const SLOTS: usize = 64;
 
-/// Shorter common prefixes are not worth a look at the first key.
+/// Shorter common prefixes are not worth a comparison with the first key.
 const MIN_SKIP: usize = 4;
 
-/// Sorted keys. A search compares heads, eight bytes of each key after a prefix common to all, side by side in memory; then, as a rule, one
-/// whole key.
+/// Sorted keys. A search compares their heads, which are contiguous in memory, and then usually one
+/// whole key. A head is the eight bytes of a key that follow the prefix common to all keys.
 #[derive(Clone)]
 pub(super) struct Keys {
     heads: [u64; SLOTS],
-    /// Length of a prefix that all keys have.
+    /// Length of a prefix common to all keys.
     skip: usize,
     full: Vec<Key>,
 }
@@ -42,7 +42,7 @@ impl Keys {
         self.full.len()
     }
 
-    /// Index of the key, or where it belongs.
+    /// Returns the index of the key, or where it belongs.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         if self.skip > 0 {
             let prefix = &self.full[0][..self.skip];
@@ -72,7 +72,7 @@ impl Keys {
             self.heads.copy_within(index..len, index + 1);
             self.heads[index] = head;
         }
-        // Now and then the prefix is looked for anew.
+        // The common prefix may have grown, which is checked only occasionally.
         if !fits || len.is_power_of_two() {
             self.update_skip();
         }
@@ -87,7 +87,7 @@ impl Keys {
         key
     }
 
-    /// Keeps the keys before `at` and returns the others.
+    /// Keeps the keys before `at` and returns the rest.
     pub(super) fn split_off(&mut self, at: usize) -> Self {
         let mut right = self.clone_heads(at);
         right.full = self.full.split_off(at);
@@ -96,7 +96,7 @@ impl Keys {
         right
     }
 
-    /// Adds greater keys, as many as there is room for.
+    /// Adds greater keys, for which there must be room.
     pub(super) fn append(&mut self, right: Self) {
         let len = self.len();
         self.full.extend(right.full);
@@ -109,7 +109,7 @@ impl Keys {
         }
     }
 
-    /// Heads from `at` on, without the keys.
+    /// Copies the heads from `at` on, without the keys.
     fn clone_heads(&self, at: usize) -> Self {
         let mut heads = self.heads;
         heads.copy_within(at.., 0);
@@ -120,7 +120,7 @@ impl Keys {
         }
     }
 
-    /// Length of the prefix that is worth skipping.
+    /// Length of the common prefix, 0 if it is not worth skipping.
     fn common_skip(&self) -> usize {
         let len = match &self.full[..] {
             [first, .., last] => common_prefix(first, last),
@@ -129,7 +129,7 @@ impl Keys {
         if len < MIN_SKIP { 0 } else { len }
     }
 
-    /// Heads are left alone if they can be: to make them, each key has to be visited.
+    /// Keeps the heads if possible, because computing them visits every key.
     fn update_skip(&mut self) {
         let skip = self.common_skip();
         if skip != self.skip {
@@ -145,7 +145,8 @@ impl Keys {
     }
 }
 
-/// Eight bytes after the first `skip`, padded with zeros: a key with a smaller head is smaller.
+/// Returns the eight bytes after the first `skip`, padded with zeros: a key with a smaller head is
+/// smaller.
 fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
     match rest.first_chunk() {

@@ -16,17 +16,20 @@ mod tests;
 use node::{Content, Node};
 pub use range::BTreeRange;
 
-/// More than there can be: inner nodes have at least eight children, but for the root.
+/// More levels than possible: inner nodes have at least eight children, except the root.
 const MAX_LEVELS: usize = 24;
 
-/// A persistent, counted B-tree: entries in the leaves, up to 63 in each, shortest separators above them.
+/// A persistent, counted B-tree: up to 63 entries in each leaf, and shortest separators above.
 ///
-/// The structure is the B⁺-tree of D. Comer's [survey](https://doi.org/10.1145/356770.356776), with separators as in R. Bayer and K. Unterauer's
-/// [prefix B-trees](https://doi.org/10.1145/320521.320530). Beside its keys each node has their *heads*, the eight bytes that follow
-/// a prefix common to all: a search compares these and then, as a rule, one whole key.
+/// The structure is the B⁺-tree of D. Comer's [survey](https://doi.org/10.1145/356770.356776), with
+/// separators as in R. Bayer and K. Unterauer's [prefix
+/// B-trees](https://doi.org/10.1145/320521.320530). Besides its keys, each node stores their
+/// *heads*, the eight bytes that follow a prefix common to all: a search compares these and then
+/// usually one whole key.
 ///
-/// With *n* entries an operation visits O(log *n*) nodes, four for a million. `clone` takes constant time; a change
-/// copies the nodes of its path that are shared with a clone, two to three KiB each.
+/// With *n* entries an operation visits O(log *n*) nodes, four for a million. `clone` takes
+/// constant time; a change copies the nodes on its path that are shared with a clone, two to three
+/// KiB each.
 #[derive(Clone)]
 pub struct BTree<T> {
     root: Option<Arc<Node<T>>>,
@@ -40,7 +43,7 @@ impl<T> Default for BTree<T> {
 }
 
 impl<T> Node<T> {
-    /// Keys and values of a leaf.
+    /// Keys and values of a leaf; none of an inner node.
     fn entries(&self) -> (&[Key], &[T]) {
         match &self.content {
             Content::Values(values) => (self.keys.as_slice(), values),
@@ -53,7 +56,7 @@ impl<T> Node<T> {
         Some((keys.get(index)?, values.get(index)?))
     }
 
-    /// How many keys of a leaf are before the cut.
+    /// Number of keys of a leaf before the cut.
     fn before(&self, cut: Cut<'_>) -> usize {
         let found = self.keys.search(cut.key);
         found.map_or_else(|index| index, |index| index + usize::from(cut.after))
@@ -61,7 +64,7 @@ impl<T> Node<T> {
 }
 
 impl<T> BTree<T> {
-    /// The leaf with the entry at `position` and its index in the leaf.
+    /// Returns the leaf with the entry at `position`, and the entry's index in the leaf.
     fn leaf_at(&self, position: usize) -> Option<(&Node<T>, usize)> {
         let mut node = self.root.as_ref().filter(|_| position < self.len)?;
         let mut position = position;
@@ -76,7 +79,7 @@ impl<T> BTree<T> {
         Some((node, position))
     }
 
-    /// How many entries are before the cut.
+    /// Number of entries before the cut.
     fn position(&self, cut: Cut<'_>) -> usize {
         let Some(mut node) = self.root.as_ref() else {
             return 0;
@@ -90,7 +93,7 @@ impl<T> BTree<T> {
         position + node.before(cut)
     }
 
-    /// The outermost entry on the side where `direction` begins.
+    /// Returns the first entry below `node` in `direction`.
     fn outermost(mut node: &Node<T>, direction: Direction) -> Option<(&[u8], &T)> {
         let end = |len: usize| if direction == Direction::Forward { 0 } else { len - 1 };
         while let Content::Children(children) = &node.content {

@@ -1,16 +1,17 @@
-//! Nodes of a B-tree and their changes.
+//! Nodes of a B-tree, and how they change.
 
 use std::sync::Arc;
 
 use super::keys::{Keys, SLOTS};
 use crate::index::key::{Key, common_prefix};
 
-/// A node with fewer keys after a removal is merged with a neighbour, or shares its entries.
+/// A node left with fewer keys by a removal is merged with a neighbour, or shares its entries.
 const MIN_KEYS: usize = SLOTS / 4;
 
 #[derive(Clone)]
 pub(super) struct Node<T> {
-    /// Of a leaf, those of its entries; of an inner node, the separators: child `i` has the keys from separator `i - 1`, included, to separator `i`, excluded.
+    /// In a leaf, the keys of its entries; in an inner node, the separators: child `i` has the keys
+    /// from separator `i - 1`, included, to separator `i`, excluded.
     pub(super) keys: Keys,
     pub(super) content: Content<T>,
 }
@@ -21,15 +22,16 @@ pub(super) enum Content<T> {
     Children(Children<T>),
 }
 
-/// One more than the node has separators.
+/// Children of an inner node, one more than its separators.
 #[derive(Clone)]
 pub(super) struct Children<T> {
     pub(super) nodes: Vec<Arc<Node<T>>>,
-    /// How many entries each child has below it.
+    /// Number of entries below each child.
     pub(super) counts: Vec<usize>,
 }
 
-/// What an insertion left: the value it replaced, and the new right neighbour of a node that had to be split.
+/// Result of an insertion: the value it replaced, and the new right neighbour if the node was
+/// split.
 pub(super) struct Inserted<T> {
     pub(super) former: Option<T>,
     pub(super) split: Option<Split<T>>,
@@ -48,7 +50,7 @@ impl<T> Node<T> {
         }
     }
 
-    /// A root above the two halves of the former one.
+    /// Creates a root above the two halves of the former one.
     pub(super) fn root(left: Arc<Self>, split: Split<T>) -> Self {
         let counts = vec![left.count(), split.right.count()];
         Self {
@@ -60,7 +62,7 @@ impl<T> Node<T> {
         }
     }
 
-    /// How many entries the node has below it.
+    /// Number of entries in or below the node.
     fn count(&self) -> usize {
         match &self.content {
             Content::Values(values) => values.len(),
@@ -68,12 +70,13 @@ impl<T> Node<T> {
         }
     }
 
-    /// Which child has this key.
+    /// Index of the child that covers this key.
     pub(super) fn child_of(&self, key: &[u8]) -> usize {
         self.keys.search(key).map_or_else(|index| index, |index| index + 1)
     }
 
-    /// Splits off the right part. Runs of ascending or of descending keys fill most of the node they leave behind; the rest is in case they were none.
+    /// Splits off the right part. Runs of ascending or descending keys leave a mostly full node
+    /// behind; the remaining room is in case they were not runs.
     fn split(&mut self, inserted: usize) -> Split<T> {
         let at = match inserted {
             0 => SLOTS / 8,
@@ -105,7 +108,7 @@ impl<T> Node<T> {
 }
 
 impl<T> Node<T> {
-    /// Adds the entries of the right neighbour, which the separator parts from those here.
+    /// Adds the entries of the right neighbour, which `separator` separates from those here.
     fn append(&mut self, separator: Key, right: Self) {
         match (&mut self.content, right.content) {
             (Content::Values(values), Content::Values(right)) => values.extend(right),
@@ -120,13 +123,13 @@ impl<T> Node<T> {
     }
 }
 
-/// The shortest key that parts its neighbours.
+/// Returns the shortest key that separates its neighbours.
 fn separator(left: &[u8], right: &[u8]) -> Key {
     Key::new(&right[..=common_prefix(left, right)])
 }
 
 impl<T: Clone> Node<T> {
-    /// Calls itself once per level, of which even 2⁶⁴ entries would need less than 20.
+    /// Recurses once per level; even 2⁶⁴ entries need fewer than 20 levels.
     pub(super) fn insert(&mut self, key: &[u8], value: T) -> Inserted<T> {
         let (index, former) = match &mut self.content {
             Content::Values(values) => match self.keys.search(key) {
@@ -184,7 +187,8 @@ impl<T: Clone> Node<T> {
         }
     }
 
-    /// Merges two neighbouring children, or shares their entries evenly if one node cannot take them.
+    /// Merges two neighbouring children, or shares their entries evenly if one node cannot take
+    /// them.
     fn join(&mut self, left: usize) {
         let Content::Children(children) = &mut self.content else {
             return;
@@ -197,7 +201,7 @@ impl<T: Clone> Node<T> {
         let mut right = Arc::unwrap_or_clone(children.nodes.remove(left + 1));
         let node = Arc::make_mut(&mut children.nodes[left]);
         let (len, right_len) = (node.keys.len(), right.keys.len());
-        // A merged inner node has the separator, too.
+        // A merged inner node also gets the separator.
         if len + right_len + 1 < SLOTS {
             node.append(separator, right);
             return;

@@ -1,4 +1,4 @@
-//! The entries of a B-tree, one by one.
+//! Iteration over the entries of a B-tree.
 
 use super::BTree;
 use crate::index::key::Key;
@@ -11,7 +11,7 @@ pub struct BTreeRange<'a, T> {
     /// Positions of the entries to come.
     start: usize,
     end: usize,
-    /// What the current leaf has from `start` on, or up to `end` in reverse.
+    /// Entries of the current leaf from `start` on, or up to `end` in reverse.
     keys: &'a [Key],
     values: &'a [T],
 }

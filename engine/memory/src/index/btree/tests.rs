@@ -3,7 +3,7 @@
 use super::keys::SLOTS;
 use super::*;
 
-/// Checks a node and returns its height and how many entries it has.
+/// Checks a node and returns its height and number of entries.
 fn check(node: &Node<u32>, lower: Option<&[u8]>, upper: Option<&[u8]>, min: usize) -> (usize, usize) {
     let keys = node.keys.as_slice();
     assert!((min..SLOTS).contains(&keys.len()), "{} keys", keys.len());
