@@ -1,5 +1,6 @@
-//! Proves that a backup holds exactly one snapshot, that what is restored from it is the same database, that no damage to the stream goes
-//! unnoticed, and that a restoration that does not come to its end leaves nothing that opens.
+//! Proves that a backup holds exactly one snapshot, that restoring it yields the same database,
+//! that no damage to the stream goes unnoticed, and that an interrupted restore leaves nothing that
+//! opens.
 
 mod damage;
 mod expiry;
@@ -23,7 +24,7 @@ use proptest::prelude::*;
 
 type Content = Vec<(CollectionInfo, Vec<(Vec<u8>, Vec<u8>)>)>;
 
-/// Options for small databases.
+/// Returns options for small databases.
 fn small() -> Options {
     Options {
         cache_bytes: 64 << 10,
@@ -73,7 +74,7 @@ fn restored(mut stream: &[u8], options: Options) -> (RestoreReport, MemoryStorag
     (report, target)
 }
 
-/// Backs a snapshot up, restores it, and compares.
+/// Backs up a snapshot, restores it, and compares.
 fn check_round_trip(snapshot: &Snapshot, options: &Options) {
     let stream = backed_up(snapshot);
     let (report, target) = restored(&stream, options.clone());
@@ -85,9 +86,9 @@ fn check_round_trip(snapshot: &Snapshot, options: &Options) {
     assert_eq!(copy.version(), snapshot.version());
     assert!(content_of(&copy.snapshot()) == content_of(snapshot));
     assert!(copy.verify().expect("it can look").is_ok());
-    // Nothing but the snapshot counts, not the way to it or where it is.
+    // The stream depends on the snapshot alone, not on its history or its place in the file.
     assert!(backed_up(&copy.snapshot()) == stream);
-    // Life goes on.
+    // The restored database accepts writes.
     let mut transaction = copy.begin().expect("it can be written");
     transaction.set("after", b"", b"").expect("memory works");
     let info = transaction.commit(Durability::Strict).expect("memory works");
@@ -99,7 +100,7 @@ fn noise(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// A database with a bit of everything.
+/// Returns a database with a bit of everything.
 fn varied() -> Database {
     let database = Database::open(Arc::new(MemoryStorage::new()), Options::default()).expect("memory works");
     let mut transaction = database.begin().expect("it can be written");
@@ -147,7 +148,7 @@ fn everything_comes_back() {
             ..Options::default()
         },
     );
-    // The keys need larger nodes than these.
+    // These keys do not fit into the nodes of `small()`.
     let small = Options {
         unit_bytes: 65536,
         ..small()
@@ -190,7 +191,7 @@ fn the_copy_has_the_id_unless_told_otherwise() {
     assert_eq!(id_of(options), 8);
 }
 
-/// Each commit changes all records to its number, so a mixture of two versions shows.
+/// Each commit sets every record to the commit's number, so a mixture of two versions shows.
 #[test]
 fn writers_go_on_and_do_not_show_in_the_backup() {
     let database = Database::open(Arc::new(MemoryStorage::new()), small()).expect("memory works");
@@ -236,7 +237,7 @@ fn an_open_transaction_does_not_hold_a_backup_up() {
     drop(transaction);
 }
 
-/// Gives one byte at a time and is interrupted before each.
+/// Yields one byte at a time and reports an interruption before each.
 struct Trickle<'a>(&'a [u8], bool);
 
 impl Read for Trickle<'_> {
@@ -250,7 +251,7 @@ impl Read for Trickle<'_> {
     }
 }
 
-/// Takes so many bytes, remembers the longest write and whether it was flushed.
+/// Accepts `left` bytes; records the longest write and whether it was flushed.
 struct Gauge {
     left: usize,
     longest: usize,

@@ -1,4 +1,5 @@
-//! Proves that clearing a range leaves a sound tree with the right records, and that its cost does not grow with the range.
+//! Proves that clearing a range leaves a sound tree with the right records, and that its cost does
+//! not grow with the range.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ fn check(database: &Database, records: &Records) {
     assert!(!cursor.advance().expect("the storage works"));
 }
 
-/// Keys with long common beginnings, so that a node that takes over its neighbour's range loses most of its prefix.
+/// Generates keys with long common prefixes. A node that takes over its neighbour's range then
+/// loses most of its prefix.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         (0_u16..1500).prop_map(|number| number.to_be_bytes().to_vec()),
@@ -106,7 +108,8 @@ proptest! {
     }
 }
 
-/// 99 % of 100,000 records go, from the front, the middle and the end: a handful of pages is written, and the space comes back.
+/// Clearing 99 % of 100,000 records writes a handful of pages and frees the space. The cleared
+/// range leaves records at the end, at both ends, or at the front.
 #[test]
 fn clearing_most_of_a_large_tree_writes_few_pages() {
     for (from, to) in [(0_u32, 99_000_u32), (500, 99_500), (1000, 100_000)] {

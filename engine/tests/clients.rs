@@ -1,4 +1,5 @@
-//! Shows what the client table promises: it belongs to the commits it was stored with, makes none of its own, and nobody sees it.
+//! Shows what the client table promises: an entry belongs to the commit it was stored with, makes
+//! no commit of its own, and is visible neither as a record nor in the feed.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Proves that compaction gives space back, changes nothing that can be read, and can be broken off, cut and refused at any point.
+//! Proves that compaction returns space, changes nothing that can be read, and survives
+//! cancellation, power cuts and a full storage at any point.
 
 #![allow(clippy::print_stdout, reason = "the number of images is a result")]
 
@@ -54,7 +55,7 @@ fn value(number: u64, len: u64) -> Vec<u8> {
     (0..len).map(|at| (number + at / 5) as u8).collect()
 }
 
-/// Fills two collections and deletes all but every eighth record, in an order that leaves holes everywhere.
+/// Fills two collections and deletes all but every eighth record, leaving holes everywhere.
 fn fill_and_thin(database: &Database, records: u64, longest: u64) {
     let mut rng = SimRng::new(3);
     let mut keys: Vec<u64> = (0..records).collect();
@@ -97,7 +98,7 @@ fn used_bytes(database: &Database) -> u64 {
     stats.file_bytes - stats.free_bytes - stats.kept_bytes
 }
 
-/// Compacts and checks what must hold whatever comes of it.
+/// Compacts and checks what must hold however it ends.
 fn compact(database: &Database, options: CompactOptions) -> CompactReport {
     let (before, version) = (content(database), database.version());
     let report = database.compact(options, &mut go_on).expect("nothing fails");
@@ -134,7 +135,6 @@ fn a_thinned_file_shrinks_to_what_it_needs() {
     }
 }
 
-/// Values of many chunks, of which some lie low and some high, and a catalog of many nodes.
 #[test]
 fn what_is_removed_in_memtables_alone_is_given_back() {
     let storage = SimStorage::new();
@@ -152,7 +152,7 @@ fn what_is_removed_in_memtables_alone_is_given_back() {
             .expect("it is small");
     }
     transaction.commit(Durability::Strict).expect("no faults");
-    // The next open merges what the log has.
+    // The next opening merges what the log holds.
     drop(database);
     let database = Database::open(shared(&storage), options()).expect("it opens");
     compact(&database, fine());
@@ -168,6 +168,7 @@ fn what_is_removed_in_memtables_alone_is_given_back() {
     assert!(report.file_bytes_after * 4 < before, "{before} bytes became {report:?}");
 }
 
+/// Values of many chunks, some low and some high in the file, and a catalog of many nodes.
 #[test]
 fn large_values_and_many_collections() {
     let database = open(&SimStorage::new());
@@ -238,7 +239,7 @@ fn open_snapshots_are_reported_and_stay_as_they_are() {
     assert_eq!(report.end, CompactEnd::Snapshots);
     assert!(report.held_bytes > 0);
     assert!(read_state(&snapshot).expect("it can be read") == before);
-    // A second snapshot of the same version, after blocks were moved.
+    // A second snapshot of the same version, taken after blocks moved.
     let second = database.snapshot();
     assert_eq!(second.version(), snapshot.version());
     drop(snapshot);
@@ -250,7 +251,7 @@ fn open_snapshots_are_reported_and_stay_as_they_are() {
     assert!(report.file_bytes_after < used_bytes(&database) * 5 / 4, "{report:?}");
 }
 
-/// A storage whose files cannot get longer than they were.
+/// A storage whose data file cannot grow past a limit, which truncation lowers.
 struct Full(SimStorage, Arc<AtomicU64>);
 
 struct FullFile(Arc<dyn StorageFile>, Arc<AtomicU64>);
@@ -310,7 +311,7 @@ fn the_file_never_grows() {
         let database = Database::open(full, small()).expect("it opens");
         fill_and_thin(&database, records, longest);
         database.checkpoint().expect("there is room");
-        // Whatever is cut off is lost to the test's disk at once.
+        // This storage loses truncated space at once.
         limit.store(storage.files()["data"].len() as u64, Ordering::Relaxed);
         let report = compact(&database, fine());
         assert_eq!(report.end, CompactEnd::Done, "{report:?}");
@@ -323,7 +324,7 @@ fn a_full_file_has_no_room_and_stays_usable() {
     let database = open(&storage);
     let mut transaction = database.begin().expect("it can be written");
     for key in 0..300_u64 {
-        // Holes of one unit between values of two.
+        // Values of one unit, deleted below, leave holes between values of two.
         transaction
             .set(
                 "a",
@@ -426,7 +427,7 @@ fn read_only_and_poisoned_databases_refuse() {
     ));
 }
 
-/// Cells that were replaced by smaller ones are not written again.
+/// Checkpoints do not write the dead cells that smaller ones replaced.
 #[test]
 fn shrunken_values_take_no_space_in_the_file() {
     let storage = SimStorage::new();

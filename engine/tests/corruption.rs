@@ -1,7 +1,8 @@
-//! Proves that damage is found and named, and that looking at a damaged or foreign file never changes it.
+//! Proves that damage is found and named, and that looking at a damaged or foreign file never
+//! changes it.
 //!
-//! A small database is damaged in every way tried here; opening it and reading everything must give the right records or a typed error. After a failed open the
-//! file has the bytes it had before.
+//! The tests damage a small database in many ways; opening it and reading everything must give the
+//! right records or a typed error. A failed open leaves the file's bytes unchanged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ fn storage_of(data: &[u8]) -> MemoryStorage {
     MemoryStorage::from_files(BTreeMap::from([("data".to_owned(), data.to_vec())]))
 }
 
-/// Opens and reads everything both ways.
+/// Opens the database and reads everything in both directions.
 fn read_all(storage: &MemoryStorage) -> Result<Records, Error> {
     let database = Database::open(Arc::new(storage.clone()), Options::default())?;
     let snapshot = database.snapshot();
@@ -64,7 +65,8 @@ fn read_all(storage: &MemoryStorage) -> Result<Records, Error> {
     }
 }
 
-/// Damage either does no harm or is reported as corruption; the file is not touched.
+/// Checks that damage is harmless or reported as corruption; returns whether it was reported. The
+/// file must be unchanged.
 fn check_damaged(data: &[u8], records: &Records, context: &str) -> bool {
     let storage = storage_of(data);
     let result = read_all(&storage);
@@ -110,7 +112,7 @@ fn a_damaged_sector_of_the_superblocks_loses_nothing() {
 fn damaged_pages_name_their_place() {
     let (data, _) = sample(Compression::None);
     let mut damaged = data.clone();
-    // Leaves begin with the block magic, kind 1.
+    // Leaves begin with the block magic and kind 1.
     let leaves: Vec<usize> = (8192..data.len())
         .step_by(512)
         .filter(|at| &data[*at..*at + 5] == b"MGBK\x01")
@@ -134,7 +136,7 @@ fn truncation_is_found_at_every_unit() {
     for len in (8192..data.len()).step_by(512) {
         let storage = storage_of(&data[..len]);
         match read_all(&storage) {
-            // Only free units were lost.
+            // Only free units were cut off.
             Ok(found) => assert!(found == records, "{len}"),
             Err(error) => assert_eq!(error.code(), "KV_CORRUPT", "{len}: {error}"),
         }
@@ -232,7 +234,8 @@ fn options_decide_between_creating_and_refusing() {
     }
 }
 
-/// Regression: records longer than the node size allows were read, and the first split of their leaf panicked.
+/// Regression: records longer than the node size allows were read. The first split of their leaf
+/// panicked.
 #[test]
 fn records_beyond_the_limits_of_the_node_size_are_damage() {
     let storage = MemoryStorage::new();

@@ -1,8 +1,11 @@
-//! Proves that no power cut loses an acknowledged commit, shows half of one, or leaves a database that cannot be opened.
+//! Proves that no power cut loses an acknowledged commit, shows half of one, or leaves a database
+//! that cannot be opened.
 //!
-//! A workload runs once to count its storage operations. Then it runs again for every operation, cut there; from each cut a set of images is made
-//! by every crash policy and several seeds. Each image must open, hold exactly a committed state that is not older than the last acknowledged
-//! one, verify, take new commits, and hold those after another opening. Every tenth cut crashes again inside the recovery and the first commit after it.
+//! A workload runs once to count its storage operations, then once more for each operation, with
+//! the power cut there. Every crash policy and several seeds turn each cut into images. Each image
+//! must open, hold exactly a committed state no older than the last acknowledged one, verify, take
+//! new commits, and hold those after reopening. Every tenth cut crashes again inside the recovery
+//! and the first commit after it.
 
 #![allow(clippy::print_stdout, reason = "the number of images is a result")]
 
@@ -20,7 +23,7 @@ use mangrove_engine::{Database, Durability, Error};
 
 /// Images of each cut by each policy that chooses at random.
 const SEEDS: u64 = 4;
-/// Images that all tests of the process checked.
+/// Number of images that all tests of the process have checked.
 static IMAGES: AtomicU64 = AtomicU64::new(0);
 
 fn number(name: &str, default: u64) -> u64 {
@@ -32,7 +35,8 @@ fn shared(storage: &SimStorage) -> Arc<dyn Storage> {
     Arc::new(storage.clone())
 }
 
-/// Opens an image, checks it, commits once more and opens it again; returns the images that crashing again on the way makes.
+/// Opens an image, checks it, commits once more and reopens it; returns the number of images. With
+/// `again`, it also crashes at each operation on the way.
 fn recover(image: &BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &History, context: &str, again: bool) -> u64 {
     let storage = SimStorage::from_files(image.clone());
     let database =
@@ -106,12 +110,12 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
         let storage = SimStorage::new();
         storage.cut_at(cut);
         let mut history = History::remembering();
-        // The last operations may be ones whose failure is harmless.
+        // The run may succeed: a cut at one of the last operations can be harmless.
         let _ = run(&shared(&storage), flavour, seed, commits, &mut history);
         for policy in CrashPolicy::ALL {
             let mut history = history.clone();
             if policy == CrashPolicy::Everything {
-                // As when only the process died.
+                // Equivalent to the death of the process alone.
                 history.acknowledged = history.handed_over;
             }
             let seeds = if matches!(policy, CrashPolicy::Nothing | CrashPolicy::Everything) {
@@ -177,8 +181,8 @@ fn transactions_larger_than_memory() {
     crash_everywhere(Flavour::Huge, 6, 8);
 }
 
-/// Fresh workloads until `MANGROVE_CRASH_IMAGES` images are checked (10 million), on all processors. The seeds begin at `MANGROVE_CRASH_SEED`;
-/// what fails names its seed.
+/// Runs fresh workloads on all processors until `MANGROVE_CRASH_IMAGES` images are checked. The
+/// default is 10 million. Seeds begin at `MANGROVE_CRASH_SEED`; a failure names its seed.
 #[test]
 #[ignore = "takes hours"]
 fn soak() {
@@ -213,15 +217,15 @@ fn soak() {
     );
 }
 
-/// Generation of the record at the front of a superblock slot; 0 if the slot was never written.
+/// Returns the generation of the record at the front of a superblock slot, or 0 if never written.
 fn generation(data: &[u8], slot: usize) -> u64 {
     let bytes = data.get(slot + 32..slot + 40).unwrap_or(&[0; 8]);
     u64::from_le_bytes(bytes.try_into().expect("8 bytes"))
 }
 
-/// Whatever is being written, the checkpoint before the newest one is whole too (invariant I1), and with the log it leads to the newest state
-/// (I16): nothing is lost when the newest superblock is destroyed. Where commits went past the log, that is reported or, without a log,
-/// the older state opens.
+/// Destroying the newest superblock loses nothing, whatever is being written. The checkpoint before
+/// it is whole too (invariant I1), and with the log it leads to the newest state (I16). Where
+/// commits bypassed the log, opening reports that or, without a log, yields the older state.
 #[test]
 fn the_older_superblock_and_the_log_stay_complete() {
     let stride = number("MANGROVE_CRASH_STRIDE", 1);
@@ -266,13 +270,13 @@ fn the_older_superblock_and_the_log_stay_complete() {
         }
         assert!(opened > 50 / stride, "{flavour:?}: {opened} images had two superblocks");
         println!("{flavour:?}: {opened} opened, {refused} refused");
-        // Their large commits went past the log.
+        // Their large commits bypassed the log.
         assert!(refused == 0 || matches!(flavour, Flavour::Mixed | Flavour::Merging));
     }
 }
 
-/// The newest superblock is whole but a block that opening needs is not: the older one and the log are used instead, and the database
-/// goes on from there.
+/// Opening passes over the newest superblock if it is whole but a block that opening needs is not.
+/// The older superblock and the log are used instead, and the database goes on from there.
 #[test]
 fn a_damaged_block_of_the_newest_checkpoint_is_passed_over() {
     let storage = SimStorage::new();

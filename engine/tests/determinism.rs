@@ -1,5 +1,5 @@
-//! Proves that the same operations with the same database id write the same bytes, and bounds what a commit writes. Both are
-//! free of time and chance, so a change here is a change of the engine.
+//! Proves that the same operations with the same database id write the same bytes, and bounds what
+//! a commit writes. Neither depends on time or chance, so a change here is a change of the engine.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{SimRng, SimStorage};
 use mangrove_engine::{Database, Durability, Options};
 
-/// Small commits that are measured.
+/// Number of small commits measured.
 const COMMITS: u64 = 100;
 
 #[test]
@@ -40,11 +40,12 @@ fn without_a_log_a_small_durable_commit_costs_two_flushes_and_its_path() {
     };
     let (bytes, flushes) = cost_of_commits(options);
     assert_eq!(flushes, 2 * COMMITS);
-    // A leaf, an inner node, the catalog and the free map of one unit or four each, and the superblock.
+    // A leaf, an inner node, the catalog and the free map, of one unit or four each, plus the
+    // superblock.
     assert!(bytes <= 11 * 4096, "{bytes} bytes a commit");
 }
 
-/// Keys in no order.
+/// Returns a key; consecutive numbers give scattered keys.
 fn key(number: u64) -> [u8; 24] {
     let mut key = [0; 24];
     for (part, bytes) in key.chunks_mut(8).enumerate() {
@@ -54,7 +55,7 @@ fn key(number: u64) -> [u8; 24] {
     key
 }
 
-/// Bytes that do not compress, or text that does.
+/// Returns bytes that do not compress, or text that does.
 fn value(rng: &mut SimRng, is_text: bool) -> Vec<u8> {
     if is_text {
         let words = [
@@ -73,8 +74,9 @@ fn value(rng: &mut SimRng, is_text: bool) -> Vec<u8> {
     (0..150).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// Commits of 1,000 random overwrites each, in a tree that is eight times the cache; bytes written for each, of its 174, with the log's, and percent of the
-/// records' length that the trees take in the end.
+/// Measures commits of 1,000 random overwrites each in a tree eight times the size of the cache.
+/// Returns the bytes written per 174-byte record, log included, and the final size of the trees in
+/// percent of the records' length.
 fn cost_of_overwrites(is_text: bool) -> (u64, u64) {
     const RECORDS: u64 = 48_000;
     const BATCHES: u64 = 50;
@@ -124,7 +126,8 @@ fn random_overwrites_write_so_much_for_each_record() {
     }
 }
 
-/// The last checkpoint's trees and those that are being written: what came before the former is written over.
+/// The file holds the last checkpoint's trees and those being written. Space of trees from before
+/// the last checkpoint is reused.
 #[test]
 fn large_transactions_leave_room_for_two_copies_of_the_trees() {
     const RECORDS: u64 = 10_000;
@@ -150,7 +153,7 @@ fn large_transactions_leave_room_for_two_copies_of_the_trees() {
     assert!(percent <= 240, "the file has {percent} % of its trees");
 }
 
-/// Bytes written for a commit of one record, and flushes for all of them.
+/// Returns the bytes written per one-record commit, and the flushes of all such commits.
 fn cost_of_commits(options: Options) -> (u64, u64) {
     let storage = SimStorage::new();
     let database = Database::open(Arc::new(storage.clone()), options).expect("the storage works");
@@ -171,7 +174,7 @@ fn cost_of_commits(options: Options) -> (u64, u64) {
     }
     let after = storage.counters();
     assert_eq!(after.bytes_read, before.bytes_read, "everything was in the cache");
-    // What was given up is used again: the file does not grow with the number of commits.
+    // Freed space is reused: the file does not grow with the number of commits.
     let len = storage.files()["data"].len();
     assert!(len < 4 << 20, "{len} bytes");
     (

@@ -1,4 +1,4 @@
-//! Shows, line by line, what docs/DURABILITY.md says about the modes of a commit.
+//! Shows, line by line, what docs/DURABILITY.md says about commit modes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ fn open(storage: &SimStorage, options: Options) -> Result<Database, Error> {
     Database::open(Arc::new(storage.clone()), options)
 }
 
-/// A new database with one strict commit.
+/// Returns a new database with one strict commit.
 fn begun(options: Options) -> (SimStorage, Database) {
     let storage = SimStorage::new();
     let database = open(&storage, options).expect("the storage works");
@@ -45,7 +45,7 @@ fn set(database: &Database, value_len: usize, durability: Durability) {
     transaction.commit(durability).expect("the storage works");
 }
 
-/// Version of the database in `files`; its records are as many.
+/// Returns the version of the database in `files`, which equals its number of records.
 fn version_in(files: Files) -> u64 {
     let database = open(&SimStorage::from_files(files), options()).expect("every image opens");
     let records = database.snapshot().collection("c").map_or(0, |tree| tree.len());
@@ -54,7 +54,7 @@ fn version_in(files: Files) -> u64 {
     records
 }
 
-/// Versions that survive the death of the process, and a power cut that loses all it may.
+/// Returns the versions that survive process death, and a power cut that loses all it may.
 fn survivors(storage: &SimStorage) -> (u64, u64) {
     let process = version_in(storage.files());
     (process, version_in(storage.crash(CrashPolicy::Nothing, 0)))
@@ -101,7 +101,7 @@ fn later_calls_make_earlier_commits_durable() {
             },
             (2, 2),
         ),
-        // It only hands its record over; before that, commits with `None` get a checkpoint.
+        // Only hands its record over; earlier commits with `None` get a checkpoint first.
         ("relaxed", |database| commit(database, Relaxed), (3, 1)),
         ("none", |database| commit(database, None), (2, 1)),
     ];
@@ -137,7 +137,8 @@ fn sealed_commits_are_durable_together() {
     assert_eq!(survivors(&storage), (4, 4));
 }
 
-/// What does not fit into a record of the log goes to the data file, whatever was asked for; `None` only when it does not fit in memory.
+/// A transaction that does not fit into a log record goes to the data file, whatever its mode. With
+/// `None` that happens only if it does not fit in memory.
 #[test]
 fn large_transactions_are_checkpoints() {
     for (durability, bytes, survives) in [
@@ -162,7 +163,8 @@ fn large_transactions_are_checkpoints() {
     }
 }
 
-/// A record of the log and the value it refers to are in two files. If the power takes the value, the commit was not durable.
+/// A log record and the value it refers to are in two files. If a power cut takes the value, the
+/// commit was not durable.
 #[test]
 fn a_relaxed_commit_without_its_value_never_happened() {
     let (storage, database) = begun(options());
@@ -177,8 +179,9 @@ fn a_relaxed_commit_without_its_value_never_happened() {
     assert_eq!(survivors(&storage), (3, 3));
 }
 
-/// Regression: the superblock of a database that was created or closed, and then written to, still said that there are no records in the log;
-/// without the log an older state opened in silence.
+/// Regression: without its log, a database silently opened in an older state. The superblock of a
+/// database that was created or closed, and then written to, still said that the log has no
+/// records.
 #[test]
 fn a_log_may_be_missing_after_close_only() {
     let (storage, database) = begun(options());
@@ -198,14 +201,14 @@ fn a_log_may_be_missing_after_close_only() {
     }
 }
 
-/// A torn tail is what a power cut leaves; damage in front of what was durable is reported.
+/// A torn tail is what a power cut leaves; damage in front of durable records is reported.
 #[test]
 fn damage_in_the_log_is_told_from_its_torn_end() {
     let (storage, database) = begun(options());
     let ends: Vec<usize> = (0..4)
         .map(|_| {
             commit(&database, Strict);
-            // Behind the records are zeros.
+            // Zeros follow the records.
             let last = storage.files()["log"].iter().rposition(|byte| *byte != 0);
             last.expect("it has records") + 1
         })

@@ -1,4 +1,5 @@
-//! One program for what needs no program of its own: linking each file to one takes longer than running it.
+//! Integration tests that need no process of their own, in one program: linking a program for each
+//! file takes longer than running it.
 
 mod common;
 

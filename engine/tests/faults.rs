@@ -1,7 +1,9 @@
-//! Proves what a failing storage may do to a database: an operation that fails surfaces as a typed error, nothing half-applied becomes visible,
-//! reads go on, a full disk leaves the database writable, a failed flush does not, and what is opened afterwards is a committed state.
+//! Proves what a failing storage may do to a database: a failed operation surfaces as a typed
+//! error, nothing half-applied becomes visible, reads go on, a full disk leaves the database
+//! writable, a failed flush does not, and reopening yields a committed state.
 //!
-//! A workload is repeated with every storage operation failing in turn, once or from then on, with and without a partial write.
+//! The tests repeat a workload with every storage operation failing in turn, once or from then on,
+//! with and without a partial write.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,15 +30,16 @@ fn fault_everywhere(flavour: Flavour, kind: FaultKind, forever: bool) {
         }));
         let mut history = History::default();
         match run(&shared(&storage), flavour, 11, 25, &mut history) {
-            // Cutting the free tail of the file off may fail without harm.
-            // A commit that was done already leaves the report to the next one: of a superblock that may or may not be written, too.
+            // Truncating the file's free tail may fail without harm. A commit that has already
+            // taken effect leaves its error to the next one, even if the superblock may or may not
+            // have been written.
             Ok(()) | Err(Error::Poisoned { .. }) => {}
             Err(Error::Io { .. }) => assert_eq!(kind, FaultKind::Io, "{context}"),
             Err(Error::StorageFull { .. }) => assert_eq!(kind, FaultKind::StorageFull, "{context}"),
             Err(other) => panic!("{context}: {other}"),
         }
         storage.set_fault(None);
-        // The process goes on without a power cut: everything that was written is there.
+        // The process goes on without a power cut, so everything written is there.
         let database =
             Database::open(shared(&storage), options(flavour, 2)).unwrap_or_else(|error| panic!("{context}: {error}"));
         check(&database, &history, &context);
@@ -64,7 +67,8 @@ fn the_disk_may_be_full_at_every_operation() {
     }
 }
 
-/// Commits that are merged in parts, with a storage that refuses one operation; returns how many were refused, and how many operations there were.
+/// Makes commits that are merged in parts, on a storage that refuses one operation. Returns the
+/// number of refused commits and of operations.
 fn merge_with_a_refusal(at: u64) -> (u32, u64) {
     let storage = SimStorage::new();
     let merging = || options(Flavour::Merging, 1);
@@ -97,7 +101,8 @@ fn merge_with_a_refusal(at: u64) -> (u32, u64) {
                 refused += 1;
                 doubtful = Some(after);
             }
-            // Of a superblock that was refused nobody knows whether it is there: nothing is written until the database is opened again.
+            // Whether a refused superblock reached the file is unknown, so nothing is written until
+            // the database is reopened.
             Err(Error::Poisoned { .. }) => is_poisoned = true,
             Err(other) => panic!("at {at}: {other}"),
         }
@@ -107,7 +112,7 @@ fn merge_with_a_refusal(at: u64) -> (u32, u64) {
         let durability = [Durability::Strict, Durability::Relaxed][number % 2];
         commit(&mut expected, 40, durability);
         if number % 20 == 19 {
-            // What fails here is done by a later commit.
+            // A later commit completes what fails here.
             while database.merge_slice().unwrap_or(false) {}
         }
     }
@@ -146,7 +151,7 @@ fn merges_go_on_after_a_refusal_at_any_of_their_writes() {
     assert!(refused > 30, "{refused} commits were refused");
 }
 
-/// Commits of one record each, some by the way that changes records in place; returns how many were refused.
+/// Makes one-record commits, some through the in-place path; returns how many were refused.
 fn refused_stays_unseen(at: u64, kind: FaultKind, durabilities: &[Durability]) -> u32 {
     let storage = SimStorage::new();
     let small = options(Flavour::Tiny, 1);
@@ -178,7 +183,8 @@ fn refused_stays_unseen(at: u64, kind: FaultKind, durabilities: &[Durability]) -
     refused
 }
 
-/// Regression: a relaxed commit after which the log was full was seen, and refused when the checkpoint's flush failed.
+/// Regression: a relaxed commit that filled the log was visible but refused. The flush of its
+/// checkpoint had failed.
 #[test]
 fn a_refused_commit_is_not_seen() {
     for kind in [FaultKind::Io, FaultKind::StorageFull] {
@@ -224,7 +230,7 @@ fn fail_from(storage: &SimStorage, after: u64, kind: FaultKind, forever: bool) {
 fn a_full_disk_undoes_the_commit_and_the_next_one_succeeds() {
     let (storage, database) = open_with_one_record();
     let before = read_state(&database.snapshot()).expect("reads go on");
-    // The first operation of a commit with a large value writes that value, the second the log's record.
+    // A commit with a large value first writes that value, then the log record.
     for after in 0..2 {
         fail_from(&storage, after, FaultKind::StorageFull, true);
         let failed = set(&database, b"second", &[2; 5000]);
@@ -282,11 +288,12 @@ fn a_failure_poisons(
     set(&database, b"after", b"").expect("writing works again");
 }
 
-/// Regression: a commit that was a checkpoint was refused, and seen, when the record that follows it in the log failed.
+/// Regression: a commit that was a checkpoint was visible but refused. The log record that follows
+/// it had failed.
 #[test]
 fn a_checkpoint_counts_whatever_the_log_does_after_it() {
     let (storage, database) = open_with_one_record();
-    // Too large for the log: the commit is a checkpoint, and a record of its version follows it.
+    // Too large for the log: the commit is a checkpoint, followed by a log record of its version.
     let large = 8 << 20;
     storage.set_fault(Some(Fault {
         scope: Scope::WritesOf("log"),
@@ -354,7 +361,7 @@ fn bad_input_leaves_the_transaction_usable() {
     assert_eq!(tree.get(&long).expect("asking for it is no error"), None);
 }
 
-/// Advances to the end and says how often reading failed on the way.
+/// Advances to the end; returns how often reading failed on the way.
 fn rest(cursor: &mut Cursor, keys: &mut Vec<Vec<u8>>) -> u32 {
     let mut failures = 0;
     loop {
@@ -364,14 +371,15 @@ fn rest(cursor: &mut Cursor, keys: &mut Vec<Vec<u8>>) -> u32 {
             Err(error) => {
                 assert!(matches!(error, Error::Io { .. }), "{error}");
                 failures += 1;
-                // It still stands where it stood.
+                // The cursor keeps its position.
                 assert!(keys.is_empty() || cursor.value().is_ok());
             }
         }
     }
 }
 
-/// Regression: after a failed read a cursor had lost its leaf, and the next step panicked or read an inner node as a leaf.
+/// Regression: a failed read cost a cursor its leaf. The next step panicked or read an inner node
+/// as a leaf.
 #[test]
 fn a_cursor_goes_on_after_a_failed_read() {
     let storage = SimStorage::new();

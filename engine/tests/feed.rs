@@ -1,5 +1,6 @@
-//! The feed: following it from the start rebuilds the database, in memory and, where it is kept, across openings, crashes and recovery; what is no
-//! longer kept is a typed error.
+//! Proves that following the feed from the start rebuilds the database: in memory and, where the
+//! feed is kept, across openings, crashes and recovery. Reading what is no longer kept is a typed
+//! error.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
@@ -185,7 +186,7 @@ fn a_kept_feed_survives_every_cut() {
             let image = SimStorage::from_files(storage.crash(policy, cut));
             let database = open(&image, 1000, 2);
             let mut copy = Copy::new();
-            // The commit that began the feed is in it, so it begins after version 0.
+            // The feed includes the commit that began it, so it begins after version 0.
             let mut changes = database.changes(Some(0)).expect("it is kept");
             follow(&mut changes, &mut copy);
             assert_eq!(copy, content(&database), "cut {cut} {policy:?}");

@@ -1,5 +1,6 @@
-//! Proves that of several openings of the same files, with no lock between them, none loses in silence what another acknowledged: either a commit is
-//! there when the database is opened again, or it was refused with [`Error::Locked`].
+//! Proves that when the same files are opened several times without a lock, no opening silently
+//! loses what another acknowledged: a commit is there when the database is reopened, or it was
+//! refused with [`Error::Locked`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
-/// Files that anybody may open at any time.
+/// Files that anyone may open at any time.
 #[derive(Clone, Default)]
 struct Unlocked {
     files: Arc<Mutex<BTreeMap<String, Bytes>>>,
@@ -110,7 +111,7 @@ fn is_locked<T>(result: &Result<T, Error>) -> bool {
     matches!(result, Err(Error::Locked { .. }))
 }
 
-/// What the first and the second do before the second takes over, and what the second does then.
+/// What an opening does before or after the other one opens the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Nothing,

@@ -1,12 +1,12 @@
-//! Proves that the tables of bytes on top of the modules are those of `docs/FORMAT.md`.
+//! Proves that the byte tables at the top of the modules match those of `docs/FORMAT.md`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A field: where it is, how long it is, and whether it is zero.
+/// A field: its offset, its length, and whether it is zero.
 type Field = (usize, usize, bool);
 
-/// The fields of each table, one after the other.
+/// The fields of each table in order.
 type Tables = Vec<Vec<Field>>;
 
 fn size_of(kind: &str) -> Option<usize> {
@@ -27,7 +27,7 @@ fn add(tables: &mut Tables, field: Field) {
     tables.last_mut().expect("a table begins at 0").push(field);
 }
 
-/// Tables in the comment on top of a module: `12  u32  what it is; 16 u8 0`.
+/// Returns the tables in a module's header comment: `12  u32  what it is; 16 u8 0`.
 fn of_module(text: &str) -> Tables {
     let mut tables = Tables::new();
     let top = text.lines().take_while(|line| line.starts_with("//!"));
@@ -42,7 +42,7 @@ fn of_module(text: &str) -> Tables {
     tables
 }
 
-/// Tables of a section of the document: `| 12 | 4 | what it is |`.
+/// Returns the tables of a section of the document: `| 12 | 4 | what it is |`.
 fn of_section(text: &str) -> Tables {
     let mut tables = Tables::new();
     for line in text.lines().filter(|line| line.starts_with('|')) {
@@ -56,7 +56,8 @@ fn of_section(text: &str) -> Tables {
     tables
 }
 
-/// Sections that name a file, and that file. A name without a folder is one beside the file of the section before.
+/// Returns the sections that name a file, with that file's path. A name without a folder refers to
+/// the folder of the previous section's file.
 fn sections(document: &str, root: &Path) -> Vec<(PathBuf, String)> {
     let mut folder = PathBuf::new();
     let mut found = Vec::new();

@@ -1,5 +1,6 @@
-//! Proves what a reserve promises where the storage is full: what stores something fails with a typed error and leaves no trace, what removes
-//! works, what that gave up can be used, and nothing is lost. The storage takes a number of bytes in all and no more, at every size of a range.
+//! Proves what a reserve promises when the storage is full: writes fail with a typed error and
+//! leave no trace, removals work, the space they free can be used, and nothing is lost. The storage
+//! takes a fixed number of bytes in all; the tests try every size of a range.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,18 +13,18 @@ use mangrove_engine::{CompactOptions, Compression, Database, Durability, Error, 
 
 const RESERVE_BYTES: u32 = 16 << 10;
 
-/// What is stored until the storage is full.
+/// What fills the storage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Load {
-    /// Records in place, one a commit.
+    /// Records in place, one per commit.
     Small,
-    /// Values outside of nodes.
+    /// Out-of-line values.
     Large,
-    /// Records in place, many a commit.
+    /// Records in place, many per commit.
     Batches,
-    /// All kinds of changes.
+    /// Records of various sizes, a varying number per commit.
     Mixed,
-    /// Transactions that are larger than memory.
+    /// Transactions larger than memory.
     Huge,
 }
 
@@ -57,7 +58,7 @@ fn bytes(rng: &mut SimRng, len: u64) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64() as u8).collect()
 }
 
-/// One commit that stores something; the model has it if it succeeded.
+/// Makes one commit that stores something; updates the model if it succeeds.
 fn store(
     database: &Database,
     model: &mut Model,
@@ -113,7 +114,7 @@ fn compact(database: &Database) {
         .expect("a full storage can be compacted");
 }
 
-/// What the next opening finds, whether or not the process died.
+/// Checks what the next opening finds, whether or not the process died.
 fn check_again(storage: &SimStorage, model: &Model, context: &str) {
     let image = SimStorage::from_files(storage.crash(CrashPolicy::Everything, 0));
     image.set_capacity(Some(storage.files().values().map(|file| file.len() as u64).sum()));
@@ -160,7 +161,7 @@ fn remove_and_go_on(load: Load, durability: Durability, capacity: u64, reopens: 
     }
     compact(&database);
     let small = if load == Load::Huge { Load::Batches } else { load };
-    // Ten long values at once may be too much for the smallest storages.
+    // The smallest storages may lack room for ten long values at once.
     let fits_again = |database: &Database, model: &mut Model, rng: &mut SimRng| {
         (0..2).any(|_| store(database, model, rng, small, durability).is_ok())
     };
@@ -186,8 +187,8 @@ fn remove_and_go_on(load: Load, durability: Durability, capacity: u64, reopens: 
     check(&open(&storage, 3), &model, &context);
 }
 
-/// Stores until the storage is full, then removes and stores again, until the power is cut; returns the states that were committed, the last of
-/// them perhaps not.
+/// Fills the storage, then removes and stores again, until the power is cut. Returns the states
+/// that were acknowledged.
 fn run_until_cut(storage: &SimStorage, load: Load) -> Vec<Model> {
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
     let mut states = vec![Model::new()];
@@ -237,7 +238,7 @@ fn no_cut_on_a_full_storage_loses_anything() {
             for policy in CrashPolicy::ALL {
                 let context = format!("{load:?} cut at {at}, {policy:?}");
                 let image = SimStorage::from_files(storage.crash(policy, at));
-                // There is no more room than before, for recovery too.
+                // Recovery gets no more room than there was before.
                 image.set_capacity(Some(60_000));
                 let database = open(&image, 2);
                 let version = database.version() as usize;
@@ -271,7 +272,7 @@ fn every_size_may_be_the_last() {
     }
 }
 
-/// As a browser has it: large nodes, a log that takes as much room as the data, and a quota for both.
+/// A browser's configuration: large nodes, a log as large as the data, and one quota for both.
 #[test]
 fn a_compaction_makes_room_for_the_next_commit() {
     let options = |session| Options {

@@ -1,5 +1,6 @@
-//! Proves that a log which finds no room for a while loses nothing: whatever the log was doing when writes began to fail, however many of them
-//! failed and whatever they left in the file, a commit that was refused never happened, and one that was acknowledged afterwards survives a power cut.
+//! Proves that a log that temporarily finds no room loses nothing: whatever the log was doing when
+//! writes began to fail, however many failed and whatever they left in the file, a refused commit
+//! never happened, and one acknowledged afterwards survives a power cut.
 
 #![allow(clippy::print_stdout, reason = "the number of images is a result")]
 
@@ -10,10 +11,10 @@ use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, Fault, FaultKind, Keeps, Scope, SimRng, SimStorage};
 use mangrove_engine::{Compression, Database, Durability, Error, Options};
 
-/// Where the log is when its writes begin to fail.
+/// State of the log when its writes begin to fail.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Begins {
-    /// The database was created a moment ago.
+    /// The database was just created.
     Created,
     /// It was opened after a clean close.
     Closed,
@@ -21,9 +22,9 @@ enum Begins {
     Killed,
     /// A quarter of the half is used.
     Used,
-    /// A checkpoint has just gone over to the other half, which has no header yet.
+    /// A checkpoint has just switched to the other half, which has no header yet.
     Switched,
-    /// The next record or two make a checkpoint due.
+    /// One or two more records make a checkpoint due.
     NearlyFull,
 }
 
@@ -58,7 +59,7 @@ fn options(scenario: &Scenario, session: u64) -> Options {
     }
 }
 
-/// One commit of one record; the history is right whether or not it succeeds.
+/// Commits one record; the history is correct whether or not that succeeds.
 fn commit(database: &Database, history: &mut History, rng: &mut SimRng, durability: Durability) -> Result<(), Error> {
     let base = database.version() as usize;
     history.states.truncate(base + 1);
@@ -83,7 +84,7 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, durabili
             Ok(())
         }
         Err(error) => {
-            // The power may have gone in the middle of it; otherwise it never happened.
+            // On an I/O error the power may have gone midway; otherwise the commit never happened.
             if !matches!(error, Error::Io { .. }) {
                 history.states.truncate(base + 1);
             }
@@ -100,7 +101,7 @@ fn fill_log(database: &Database, history: &mut History, rng: &mut SimRng, until:
     Ok(())
 }
 
-/// Brings the log to where the scenario begins.
+/// Brings the log into the state in which the scenario begins.
 fn prepare(
     storage: &SimStorage,
     scenario: &Scenario,
@@ -135,7 +136,7 @@ fn prepare(
     Ok(database)
 }
 
-/// Runs a scenario until its end or the power cut; tells how many commits were refused.
+/// Runs a scenario until its end or the power cut; returns the number of refused commits.
 fn run(storage: &SimStorage, scenario: &Scenario, history: &mut History) -> Result<u32, Error> {
     let mut rng = SimRng::new(scenario.seed);
     let database = prepare(storage, scenario, history, &mut rng)?;
@@ -182,7 +183,7 @@ fn check_image(
     let database =
         Database::open(shared(&image), options(scenario, 9)).unwrap_or_else(|error| panic!("{context}: {error}"));
     let version = check(&database, &history, &context);
-    // It goes on from there.
+    // The database accepts further commits.
     history.states.truncate(version as usize + 1);
     let mut rng = SimRng::new(seed);
     commit(&database, &mut history, &mut rng, Durability::Strict).unwrap_or_else(|error| panic!("{context}: {error}"));

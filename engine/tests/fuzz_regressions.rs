@@ -1,5 +1,6 @@
-//! Proves on a stable compiler, in every test run, that the committed corpus of the fuzz targets and some thousand mutations of it
-//! still pass. `fuzz/` looks for new inputs; those that found a bug stay in the corpus.
+//! Proves on a stable compiler, in every test run, that the committed corpus of the fuzz targets
+//! and several thousand mutations of it still pass. `fuzz/` looks for new inputs; those that found
+//! a bug stay in the corpus.
 
 #![allow(clippy::print_stderr, reason = "a panic has to say which input caused it")]
 
@@ -14,7 +15,7 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus-seeds")
 }
 
-/// Name and bytes of each file of a target, in the order of their names.
+/// Returns the name and bytes of each file of a target, sorted by name.
 fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     let directory = corpus().join(target);
     let mut files: Vec<PathBuf> = fs::read_dir(&directory)
@@ -29,7 +30,7 @@ fn inputs(target: &str) -> Vec<(String, Vec<u8>)> {
     files.into_iter().map(read).collect()
 }
 
-/// Says which input it was if the target panics.
+/// Runs a target; names the input if the target panics.
 fn run(target: Target, bytes: &[u8], context: &str) -> bool {
     catch_unwind(AssertUnwindSafe(|| target(bytes))).unwrap_or_else(|panic| {
         eprintln!("{context}");
@@ -37,7 +38,7 @@ fn run(target: Target, bytes: &[u8], context: &str) -> bool {
     })
 }
 
-/// One to four small changes, as a fuzzer makes them.
+/// Makes one to four small changes, as a fuzzer does.
 fn mutate(bytes: &mut Vec<u8>, rng: &mut SimRng) {
     for _ in 0..=rng.below(4) {
         let at = rng.below(bytes.len() as u64 + 1) as usize;
@@ -117,7 +118,8 @@ fn open() {
     replay("open", 2500);
 }
 
-/// Valid input is taken for valid, so the targets get beyond the first check; and the corpus is that of this format.
+/// The targets accept the seeds as valid, and so get beyond the first check. The committed corpus
+/// is that of this format.
 #[test]
 fn the_committed_seeds_are_accepted() {
     for (name, seed, bytes) in seeds().expect("memory works") {

@@ -1,7 +1,10 @@
-//! Proves that databases written by earlier builds stay readable, and that this build writes the same bytes.
+//! Proves that databases written by earlier builds stay readable, and that this build writes the
+//! same bytes.
 //!
-//! `tests/golden` holds small databases of file format 2. A change of the format that is meant needs a new version number and new
-//! files beside these; `cargo test -p mangrove-engine --test golden -- --ignored` writes those that are missing and changes none.
+//! `tests/golden` holds small databases of file format 3. An intended change of the format needs a
+//! new version number and new files beside these;
+//! `cargo test -p mangrove-engine --test engine golden -- --ignored` writes those that are missing and
+//! changes none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,9 +26,9 @@ enum Case {
     Closed,
     /// The same, uncompressed.
     ClosedUncompressed,
-    /// A checkpoint, and commits after it in both halves of the log.
+    /// A checkpoint, followed by commits in both halves of the log.
     WithLog,
-    /// Values of one block and of several chunks, some known to the log only.
+    /// Values of one block and of several chunks, some referenced by the log only.
     OutOfLine,
     /// Without a log.
     Unlogged,
@@ -60,7 +63,7 @@ fn value(number: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number + at as u32 / 3) as u8).collect()
 }
 
-/// One commit: some records set, some removed.
+/// Makes one commit that sets some records and removes others.
 fn commit(database: &Database, state: &mut State, round: u32, len: usize) {
     let mut transaction = database.begin().expect("memory works");
     for (name, codec) in [("", ""), ("cities", "tuple"), ("größe", "bytes")] {
@@ -81,7 +84,7 @@ fn commit(database: &Database, state: &mut State, round: u32, len: usize) {
     transaction.commit(Durability::Strict).expect("memory works");
 }
 
-/// Makes the database of a case; returns its files and what it holds.
+/// Creates the database of a case; returns its files and content.
 fn make(case: Case) -> (Files, State) {
     let storage = MemoryStorage::new();
     let database = Database::open(Arc::new(storage.clone()), options(case, 1)).expect("memory works");
@@ -187,7 +190,7 @@ fn the_same_database_has_the_same_bytes_today() {
     }
 }
 
-/// Writes the golden files that are not there yet.
+/// Writes the golden files that do not exist yet.
 #[test]
 #[ignore = "writes into the source tree"]
 fn write_golden_files() {

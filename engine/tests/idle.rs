@@ -1,4 +1,4 @@
-//! Merging in idle time: what is worth it is merged slice by slice beside commits, the rest is left alone.
+//! Merging in idle time: worthwhile merges run slice by slice alongside commits; the rest waits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn what_is_worth_it_is_merged_in_slices() {
     assert_eq!(database.merge_slice(), Ok(false));
 }
 
-/// Ascending keys all go behind the last leaf.
+/// Ascending keys all go after the last leaf.
 #[test]
 fn ascending_records_are_merged_in_slices() {
     let (database, mut model) = (open(), Model::new());
@@ -136,7 +136,7 @@ fn a_background_thread_merges_while_nobody_writes() {
     check(&database, &model);
 }
 
-/// Merges beside whatever the test does until that is over; gives how often there was something.
+/// Merges alongside the test until that is over; returns how often there was something to merge.
 fn merge_until(database: &Database, is_over: &AtomicBool) -> u64 {
     let mut merged = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -192,12 +192,12 @@ fn a_thread_merges_beside_commits() {
     assert!(merged > 0, "nothing was merged beside commits");
     check(&database, &model);
     drop(database);
-    // The log leads from the last checkpoint, a partial one perhaps, to the newest commit.
+    // The log leads from the last checkpoint, perhaps a partial one, to the newest commit.
     let database = Database::open(storage, options).expect("memory works");
     check(&database, &model);
 }
 
-/// A background thread ends at once, whatever it waits for.
+/// A background thread ends at once, whatever it is waiting for.
 #[test]
 fn a_background_thread_that_sleeps_can_be_stopped() {
     let database = Arc::new(open());

@@ -1,10 +1,10 @@
-//! Proves that the engine's modules import one way: each only what stands before it in `LAYERS`.
+//! Proves that the engine's modules import one way: each imports only those before it in `LAYERS`.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Each module uses only those before it.
+/// Modules in order; each uses only those before it.
 const LAYERS: [&str; 17] = [
     "sync",
     "clock",
@@ -24,7 +24,7 @@ const LAYERS: [&str; 17] = [
     "database",
     "maintenance",
 ];
-/// Stand on top of all of them.
+/// Modules above all layers.
 const TOP: [&str; 2] = ["background", "lib"];
 
 fn rank(module: &str) -> usize {
@@ -35,14 +35,15 @@ fn rank(module: &str) -> usize {
     })
 }
 
-/// The text without its tests, which may use anything, and without comments, which may name anything.
+/// Returns the source without tests and comments. Tests may use anything, and comments may name
+/// anything.
 fn code(text: &str) -> String {
     let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = product.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.flat_map(|line| [line, "\n"]).collect()
 }
 
-/// What the code names behind `crate::`, the first word of each path.
+/// Returns the names after `crate::`: the first word of each path.
 fn named(code: &str) -> Vec<String> {
     let mut names = Vec::new();
     for (at, _) in code.match_indices("crate::") {
@@ -62,7 +63,7 @@ fn named(code: &str) -> Vec<String> {
     names
 }
 
-/// Which module each name at the root comes from.
+/// Maps each name at the root to the module it comes from.
 fn reexports(lib: &str) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     for statement in lib.split("pub use ").skip(1) {
@@ -77,7 +78,7 @@ fn reexports(lib: &str) -> BTreeMap<String, String> {
     names
 }
 
-/// Imports that go up, as "module -> module".
+/// Returns the imports that go up, as "module -> module".
 fn violations(sources: &[(String, String)], lib: &str) -> Vec<String> {
     let roots = reexports(lib);
     let mut found = Vec::new();

@@ -1,4 +1,5 @@
-//! Layouts: each unit of the file is told once and agrees with the figures, with commits between the slices.
+//! Layouts: each unit of the file is reported exactly once and agrees with the statistics, with
+//! commits between the slices.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn write(database: &Database, collection: &str, keys: std::ops::Range<u32>, len:
     transaction.commit(Durability::Strict).expect("memory works");
 }
 
-/// A database with leaves, values of their own blocks, and records that expire.
+/// Returns a database with leaves, out-of-line values, and records that expire.
 fn filled(storage: &MemoryStorage) -> Database {
     let database = Database::open(Arc::new(storage.clone()), options()).expect("memory works");
     write(&database, "a", 0..2000, 40, None);
@@ -148,7 +149,7 @@ fn damage_is_an_error() {
         let database = Database::open(Arc::new(storage.clone()), options()).expect("it is intact");
         layout_of(&database, 100, |_| {})
     };
-    // Not a root, which opening reads.
+    // Not a root: opening reads roots.
     let inner = layout
         .of(ExtentKind::Inner, Some("a"))
         .into_iter()

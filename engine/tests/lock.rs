@@ -1,4 +1,5 @@
-//! Proves that a database has one opener at a time, in this process and in another one, and that the lock goes with the handle.
+//! Proves that a database has one opener at a time, in this process or another, and that dropping
+//! the handle releases the lock.
 
 use std::process::Command;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Bounds the memory that a database takes, on files, under writes and reads of data that is several times its cache.
+//! Bounds the memory of a database on files while it writes and reads data several times the size
+//! of its cache.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,8 @@ use peak_alloc::PeakAlloc;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const CACHE_BYTES: usize = 8 << 20;
-/// Beyond the cache: buffers of the log and of blocks, a transaction's record, the maps of pages and free extents.
+/// Memory beyond the cache. It holds buffers of the log and of blocks, a transaction's record, and
+/// the maps of pages and free extents.
 const MORE_BYTES: usize = 16 << 20;
 const RECORDS: u64 = 200_000;
 const BATCH: u64 = 1000;
@@ -29,7 +31,7 @@ fn value(number: u64) -> Vec<u8> {
     words.flatten().take(158).collect()
 }
 
-/// Runs `work` and tells the most memory that was taken beyond what was taken before.
+/// Runs `work` and returns the peak of memory beyond what was allocated before.
 fn peak_of(work: impl FnOnce()) -> usize {
     let before = ALLOCATOR.current_usage();
     ALLOCATOR.reset_peak_usage();

@@ -1,5 +1,6 @@
-//! Proves that a database behaves like sorted maps, whatever the order of operations: a property test against `BTreeMap` with tiny nodes, so that
-//! splits and merges happen all the time, and with reopening, snapshots, rollbacks and checkpoints in the mix.
+//! Proves that a database behaves like sorted maps, whatever the order of operations: a property
+//! test against `BTreeMap` with tiny nodes, so that splits and merges happen all the time, and with
+//! reopening, snapshots, rollbacks and checkpoints in the mix.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,7 +22,7 @@ enum Change {
     Put(usize, Key, usize),
     Delete(usize, Key),
     Discard(usize, Key),
-    /// So many changes without a look in between, of keys that follow from a number.
+    /// A seed and a number of changes without a read in between; the seed determines the keys.
     Burst(usize, u32, u32),
     Clear(usize, Bound<Key>, Bound<Key>),
     Drop(usize),
@@ -133,7 +134,7 @@ fn apply(database: &Database, model: &mut Model, changes: &[Change], end: Option
                     let key = ((random % 400) as u16).to_be_bytes();
                     let value = vec![random as u8; (random >> 8) as usize % 40];
                     let records = next.entry(NAMES[*name].to_owned()).or_default();
-                    // The collection is there after the first one.
+                    // The collection exists after the first change.
                     if random.is_multiple_of(4) && number > 0 {
                         transaction.discard(NAMES[*name], &key).expect("memory works");
                         records.remove(&key[..]);
@@ -166,7 +167,7 @@ fn apply(database: &Database, model: &mut Model, changes: &[Change], end: Option
             }
         }
     }
-    // A commit that nothing was read in takes another way.
+    // A commit whose transaction read nothing takes another path.
     let is_read = changes.len().is_multiple_of(2);
     for (name, records) in next.iter().filter(|_| is_read) {
         for key in records.keys().take(3) {
@@ -182,7 +183,7 @@ fn apply(database: &Database, model: &mut Model, changes: &[Change], end: Option
     }
 }
 
-/// Every kind of read of one collection against the model.
+/// Checks every kind of read of one collection against the model.
 fn check_reads(tree: &Tree, records: &Records, key: &[u8], lower: &Bound<Key>, upper: &Bound<Key>, skip: u64) {
     assert_eq!(tree.len(), records.len() as u64);
     assert_eq!(tree.get(key).expect("memory works").as_ref(), records.get(key));
@@ -237,7 +238,8 @@ fn check_all(snapshot: &Snapshot, model: &Model) {
                 );
             }
             (tree, records) => {
-                // A collection that only saw deletes was never created; one that was created may be empty.
+                // A collection that only saw deletes was never created; one that was created may be
+                // empty.
                 assert_eq!(
                     tree.map_or(0, |tree| tree.len()),
                     records.map_or(0, |records| records.len() as u64)
@@ -293,7 +295,7 @@ fn run(options: &Options, steps: Vec<Step>) {
                     database.close().expect("memory works");
                 } else {
                     let stats = database.stats();
-                    // A commit without durability may have become durable with a later checkpoint of its own.
+                    // A later checkpoint may have made a commit without durability durable.
                     if stats.durable_version == stats.version {
                         durable = model.clone();
                     }
@@ -326,7 +328,7 @@ proptest! {
     }
 }
 
-/// The key and value limits themselves, in the smallest and the default nodes.
+/// The key and value limits themselves, in the smallest, default and largest nodes.
 #[test]
 fn keys_and_values_at_their_limits() {
     for (node_bytes, unit_bytes) in [(256, 512), (512, 512), (16384, 4096), (65536, 65536)] {
@@ -341,7 +343,7 @@ fn keys_and_values_at_their_limits() {
         let mut model = Model::new();
         let changes: Vec<Change> = (0..60_usize)
             .flat_map(|number| {
-                // Keys of full length that differ first, last, or not before the end.
+                // Keys that differ in the first byte, in the last byte, or only in their length.
                 let mut early = vec![number as u8; max];
                 early[0] = number as u8 * 3;
                 let mut late = vec![9; max];
@@ -364,7 +366,7 @@ fn keys_and_values_at_their_limits() {
     }
 }
 
-/// Values of several chunks, at and around the chunk's border, across reopening.
+/// Values of several chunks, at and around the chunk boundary, across reopening.
 #[test]
 fn values_of_many_blocks() {
     let storage = MemoryStorage::new();

@@ -1,4 +1,5 @@
-//! Shows what commits do whose flush the host makes: nobody sees them before it, they survive from then on, and its failure ends writing.
+//! Shows how commits behave when the host flushes for them: they are invisible until the flush and
+//! survive from then on; a failed flush ends writing.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use Durability::{Relaxed, Strict};
 
 type Files = BTreeMap<String, Arc<dyn StorageFile>>;
 
-/// Keeps the files that the engine opened, for the host to flush.
+/// Collects the files that the engine opens, for the host to flush.
 struct Watched {
     inner: SimStorage,
     files: Arc<Mutex<Files>>,
@@ -60,7 +61,7 @@ fn open(storage: &SimStorage) -> Database {
 }
 
 impl Host {
-    /// With one durable commit.
+    /// Returns a host with one durable commit.
     fn new() -> Self {
         let storage = SimStorage::new();
         let files = Arc::new(Mutex::new(Files::new()));
@@ -94,7 +95,7 @@ impl Host {
         flush.finish(self.log.flush()).expect("the storage works");
     }
 
-    /// Version after a power cut that loses all it may.
+    /// Returns the version after a power cut that loses all it may.
     fn survivor(&self) -> u64 {
         open(&SimStorage::from_files(self.storage.crash(CrashPolicy::Nothing, 0))).version()
     }
@@ -168,7 +169,7 @@ fn optimistic_transactions_are_submitted_too() {
     late.get("c", b"0").expect("memory gives it");
     late.set("c", b"1", b"value").expect("memory takes it");
     assert!(transaction.submit(Strict).expect("the storage works").awaits_flush);
-    // It conflicts with what it could not see yet.
+    // It conflicts with a commit that it could not see yet.
     assert!(matches!(late.submit(Strict), Err(Error::Conflict { .. })));
     host.flush();
     assert_eq!(host.survivor(), 2);
@@ -236,7 +237,7 @@ fn a_released_flush_lets_others_flush_and_still_counts() {
     let mut flush = host.database.begin_flush().expect("it waits");
     flush.release();
     host.database.flush().expect("the storage works");
-    // The system told this one of lost writes, and no other.
+    // The system reported lost writes to this flush and to no other.
     let failure = Error::StorageFull {
         context: "flush log".to_owned(),
     };
@@ -244,8 +245,8 @@ fn a_released_flush_lets_others_flush_and_still_counts() {
     assert!(matches!(host.database.begin(), Err(Error::Poisoned { .. })));
 }
 
-/// Regression: a commit was refused because the flush that it had to wait for failed, and seen when the one before, which was not waited for,
-/// ended well.
+/// Regression: a commit refused for a failed flush became visible after all. An earlier flush,
+/// which the commit did not wait for, succeeded later.
 #[test]
 fn a_refused_commit_stays_unseen_whatever_a_released_flush_says_later() {
     let host = Host::new();
@@ -269,7 +270,8 @@ fn a_thread_that_has_to_flush_waits_for_the_host() {
     let flush = host.database.begin_flush().expect("it waits");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| host.database.set("c", b"2", b"value", Strict));
-        // Not a proof that it waits, which the scheduler's tests give; it would fail now and then if it did not.
+        // Not a proof that it waits, which the scheduler tests give; without the wait this would
+        // fail now and then.
         std::thread::sleep(Duration::from_millis(20));
         assert!(!waiting.is_finished());
         flush.finish(host.log.flush()).expect("the storage works");

@@ -1,5 +1,6 @@
-//! Optimistic transactions: what commits is serializable, conflicts are reported, nothing is locked, own writes are seen, savepoints and
-//! collections behave. Both kinds of write set run the same tests.
+//! Optimistic transactions: what commits is serializable, conflicts are reported, nothing is
+//! locked, transactions see their own writes, and savepoints and collections work. Both kinds of
+//! write set run the same tests.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -151,18 +152,19 @@ fn run_model(model: &mut Model, operation: &Operation) -> Seen {
 struct Active {
     transaction: Transaction,
     done: Vec<(Operation, Seen)>,
-    /// What the transaction's own view is.
+    /// The transaction's own view.
     view: Model,
 }
 
-/// Interleaves transactions at random. Whatever commits must have seen what it would have seen if it had run alone at its commit.
+/// Interleaves transactions at random. Each that commits must have seen what it would have seen
+/// running alone at its commit.
 #[test]
 fn committed_transactions_are_serializable() {
     let (mut committed, mut conflicts) = (0, 0);
     for seed in 0..150 {
         let mut rng = SimRng::new(seed);
         let database = database();
-        // The collection is there from the start: creating it in two transactions is a conflict of its own.
+        // The collection exists from the start: two transactions that create it would conflict.
         set(&database, b"first", b"");
         let mut model = Model::from([(b"first".to_vec(), Vec::new())]);
         let mut active: Vec<Active> = Vec::new();
@@ -187,7 +189,7 @@ fn committed_transactions_are_serializable() {
             }
             if choice == 8 {
                 let one = active.swap_remove(index);
-                // One that only read is right as of its snapshot.
+                // A transaction that only read is correct as of its snapshot.
                 let wrote = one.done.iter().any(|(operation, seen)| match operation {
                     Operation::Get(_) | Operation::Scan(..) | Operation::Count(..) => false,
                     Operation::Delete(_) => *seen == Seen::Found(true),
@@ -285,7 +287,7 @@ fn write_skew_is_seen_by_serializable_transactions_only() {
             Isolation::Serializable => assert!(matches!(result, Err(Error::Conflict { .. }))),
             Isolation::Snapshot => assert!(result.is_ok()),
         }
-        // Lost updates are seen by both.
+        // Both isolation levels detect lost updates.
         let mut first = database.transaction(isolation).expect("it is open");
         let mut second = database.transaction(isolation).expect("it is open");
         for transaction in [&mut first, &mut second] {
@@ -431,7 +433,8 @@ fn bad_input_leaves_the_transaction_as_it_was() {
     assert_eq!(get(&database, b"k"), Some(b"v".to_vec()));
 }
 
-/// Scans that outlive single calls: they see what was written before they were made, seek both ways inside their range, and count as reads.
+/// Scans outlive single calls and match a model. They see writes made before the scan was created,
+/// seek both ways inside their range, and count as reads.
 #[test]
 fn scans_beside_a_transaction_match_a_model() {
     for seed in 0..300 {
@@ -449,7 +452,7 @@ fn scans_beside_a_transaction_match_a_model() {
             let operation = operation(&mut rng);
             run(&mut transaction, &operation).expect("memory works");
             run_model(&mut model, &operation);
-            // From then on it depends on nothing.
+            // After clearing everything, the transaction depends on nothing.
             emptied |= matches!(operation, Operation::ClearAll);
         }
         let (mut low, mut high) = (key(&mut rng), key(&mut rng));
@@ -458,7 +461,7 @@ fn scans_beside_a_transaction_match_a_model() {
         }
         let direction = [Direction::Forward, Direction::Reverse][rng.below(2) as usize];
         let mut scan = transaction.scan("c", between(&low, &high), direction);
-        // Not seen by the scan.
+        // The scan does not see these writes.
         transaction.put("c", &low, b"later").expect("memory works");
         transaction.delete("c", &high).expect("memory works");
         let mut left: Vec<(&Vec<u8>, &Vec<u8>)> = model.range(low.clone()..high.clone()).collect();
@@ -488,7 +491,7 @@ fn scans_beside_a_transaction_match_a_model() {
                 Direction::Reverse => **key <= sought,
             });
         }
-        // What was passed is a read.
+        // Passing a record counts as reading it.
         let passed = !emptied && scan.advance(&transaction).expect("memory works");
         if passed {
             let key = scan.key().to_vec();

@@ -1,7 +1,8 @@
 //! Proves that killing a real process (`kill -9`) loses no acknowledged commit and damages nothing.
 //!
-//! A child commits numbered batches to a database on disk and prints each number once it is acknowledged. The parent kills it at some moment, opens the
-//! database and compares. The same database lives through all rounds.
+//! A child commits numbered batches to a database on disk and prints each number once it is
+//! acknowledged. The parent kills it at some moment, opens the database and compares. The same
+//! database lives through all rounds.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -25,7 +26,7 @@ fn open(directory: &Path) -> Database {
     Database::open(Arc::new(FsStorage::new(directory)), options).expect("it opens after every kill")
 }
 
-/// Number of whole commits in the database.
+/// Returns the number of whole commits in the database.
 fn commits(database: &Database) -> u64 {
     let tree = database.snapshot().collection("log");
     let records = tree.map_or(0, |tree| tree.len());
@@ -70,7 +71,7 @@ fn acknowledged_commits_survive_kill() {
             .expect("the child starts");
         let output = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut acknowledged = None;
-        // Rounds end after different numbers of commits, so the kill meets different moments.
+        // Rounds end after different numbers of commits, so that the kill hits different moments.
         let mut left = 1 + round * 7 % 40;
         for line in output.lines().map_while(Result::ok) {
             if let Some(number) = line.strip_prefix("acknowledged ") {

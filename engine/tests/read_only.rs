@@ -1,4 +1,5 @@
-//! Proves what readers of files may do: share them, read what they cannot write, and read beside a writer in another process.
+//! Proves what readers of files may do: share them, read those they cannot write, and read beside a
+//! writer in another process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -31,7 +32,8 @@ fn read(storage: FsStorage) -> Result<Database, Error> {
     Database::open(Arc::new(storage), options(true))
 }
 
-/// The value of round `number` at a key: every commit writes all keys, with lengths that move blocks about.
+/// Returns the value of a key in round `number`. Every commit writes all keys, with lengths that
+/// make blocks move.
 fn value(number: u64, key: u64) -> Vec<u8> {
     let mut value = number.to_be_bytes().to_vec();
     value.resize(8 + ((number * 31 + key * 7) % 90) as usize, key as u8);
@@ -50,7 +52,8 @@ fn commit(database: &Database, number: u64) {
     transaction.commit(Durability::Relaxed).expect("the disk works");
 }
 
-/// The round that a snapshot shows, if all of it can be read. It panics if that is not one round.
+/// Returns the round that a snapshot shows, if all of it can be read. Panics if the snapshot does
+/// not show exactly one round.
 fn round(snapshot: &Snapshot) -> Result<u64, Error> {
     let tree = snapshot.collection("all").expect("there always is one");
     let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
@@ -96,7 +99,7 @@ fn nothing_is_written_to_what_is_read() {
     let directory = tempfile::tempdir().expect("there is a temporary directory");
     let writer = write(directory.path()).expect("nobody else has it");
     commit(&writer, 1);
-    // Not closed: the log has to be read.
+    // Not closed, so that opening has to read the log.
     drop(writer);
     let files = || ["data", "log"].map(|name| std::fs::read(directory.path().join(name)).expect("it is there"));
     let before = files();
@@ -141,7 +144,7 @@ fn child_writes_until_it_is_killed() {
     }
 }
 
-/// A writer in another process, and the newest round that it has acknowledged.
+/// A writer in another process, and the newest round that it acknowledged.
 struct Writer {
     child: Child,
     acknowledged: Arc<Mutex<u64>>,
@@ -188,7 +191,7 @@ impl Drop for Writer {
     }
 }
 
-/// On Windows nobody reads what another has locked.
+/// On Windows no process can read what another has locked.
 #[cfg(unix)]
 #[test]
 fn a_reader_beside_a_writer_sees_whole_commits_or_is_stale() {
@@ -219,7 +222,7 @@ fn a_reader_beside_a_writer_sees_whole_commits_or_is_stale() {
             },
         }
         let snapshot = database.snapshot();
-        // Some wait until what they opened is gone.
+        // Some attempts wait until the state they opened is gone.
         if attempt % 5 == 0 {
             writer.wait_for(acknowledged + 8);
         }

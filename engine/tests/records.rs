@@ -1,4 +1,5 @@
-//! Single records: versions, conditional writes, updates, renaming of collections, and time to live with a clock of the test's own.
+//! Single records: versions, conditional writes, updates, renaming of collections, and time to live
+//! with a test clock.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -85,7 +86,7 @@ fn every_record_knows_the_commit_that_wrote_it() {
             .expect("memory works")
     );
     transaction.commit(Durability::Strict).expect("memory works");
-    // Once from the log and once from the data file.
+    // Once before and once after a checkpoint.
     for _ in 0..2 {
         let reopened = {
             let _ = database.version();
@@ -214,7 +215,7 @@ fn collections_are_renamed() {
     }
 }
 
-/// The files as they are now, opened again.
+/// Opens a copy of the files as they are now.
 fn world_database(world: &World, open: &Database, closes: bool) -> Database {
     if closes {
         open.checkpoint().expect("memory works");
@@ -249,7 +250,7 @@ fn expired_records_are_invisible_at_once_and_purged_in_slices() {
     let held = before.collection("c").expect("it is there");
     assert_eq!(held.len(), 100, "a snapshot stays at its time");
     assert!(held.contains(&0_u64.to_be_bytes()).expect("memory works"));
-    // 2000, 2002, ... 2050: 26 are gone.
+    // 2000, 2002, ... 2050: 26 have expired.
     assert_eq!(len(&database), 74);
     let tree = database.snapshot().collection("c").expect("it is there");
     assert_eq!(tree.get(&0_u64.to_be_bytes()), Ok(None));
@@ -469,7 +470,7 @@ fn purging_is_no_conflict() {
             let tree = database.snapshot().collection("c").expect("it is there");
             assert_eq!(tree.get(b"a"), Ok(Some(b"new".to_vec())));
             assert_eq!(tree.len(), 2);
-            // What somebody else writes meanwhile still is one.
+            // A concurrent write by someone else is still a conflict.
             let mut transaction = database.transaction(isolation).expect("it is open");
             assert_eq!(transaction.get("c", b"b"), Ok(Some(b"v".to_vec())));
             transaction.put("c", b"b", b"mine").expect("memory works");

@@ -17,7 +17,7 @@ use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{Completeness, Database, Error, Options, RecoverReport, RecoveredRoot, recover};
 
 const FLAVOURS: [Flavour; 4] = [Flavour::Tiny, Flavour::Batches, Flavour::Large, Flavour::Mixed];
-/// Unit of all databases here.
+/// Unit size of all databases here.
 const UNIT: usize = 512;
 
 /// All files of a database.
@@ -31,7 +31,7 @@ fn storage_of(data: &[u8]) -> MemoryStorage {
     MemoryStorage::from_files(files_of(data))
 }
 
-/// A database that was closed after a workload: its data file, and the states it went through.
+/// Returns the data file of a database closed after a workload, and the states it went through.
 fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<State>) {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
@@ -47,7 +47,7 @@ fn recovered(data: &[u8], context: &str) -> (RecoverReport, State) {
     recovered_files(&files_of(data), context)
 }
 
-/// Recovers a database; checks that the source is left alone and that the result is a sound database.
+/// Recovers a database; checks that the source is unchanged and the result is sound.
 fn recovered_files(files: &Files, context: &str) -> (RecoverReport, State) {
     let (source, target) = (MemoryStorage::from_files(files.clone()), MemoryStorage::new());
     let target_options = Options {
@@ -122,13 +122,13 @@ fn count(state: &State) -> u64 {
     state.values().map(|records| records.len() as u64).sum()
 }
 
-/// Whether a copy of the superblock is as it was.
+/// Whether a copy of the superblock is unchanged.
 fn same_record(data: &[u8], original: &[u8], at: usize) -> bool {
     data[at..at + 512] == original[at..at + 512]
 }
 
 fn newest_slot(data: &[u8]) -> usize {
-    // A cut may have left the second copy alone.
+    // A cut may leave only the second copy intact.
     let generation = |slot: usize| {
         let copies = [0, 2048].map(|copy| data[slot * 4096 + copy + 32..].first_chunk().expect("a slot is longer"));
         copies.map(|bytes| u64::from_le_bytes(*bytes)).into_iter().max()
@@ -136,7 +136,7 @@ fn newest_slot(data: &[u8]) -> usize {
     usize::from(generation(1) > generation(0))
 }
 
-/// A block of the file, and what it says of itself.
+/// Place of a block in the file.
 struct Block {
     start: usize,
     len: usize,
@@ -161,8 +161,8 @@ fn blocks(data: &[u8]) -> Vec<Block> {
     found
 }
 
-/// Checks a recovery against the states the database went through: outside of the damaged ranges and lost records there is exactly the newest state; inside
-/// them only what was once there.
+/// Checks a recovery against the states the database went through. Outside of damaged ranges and
+/// lost records there must be exactly the newest state; inside them only what once existed.
 fn check(report: &RecoverReport, state: &State, states: &[State], context: &str) {
     let newest = without_empty(states.last().expect("there is one"));
     let mut once: BTreeMap<(&str, &[u8]), BTreeSet<&[u8]>> = BTreeMap::new();
@@ -212,7 +212,8 @@ fn check(report: &RecoverReport, state: &State, states: &[State], context: &str)
     );
 }
 
-/// Collections may have lost their names, and dropped ones may be back, but no record is missing or outdated.
+/// Checks that no record is missing or outdated. Collections may have lost their names, and dropped
+/// ones may be back.
 fn assert_none_missing(expected: &State, state: &State, context: &str) {
     for (name, records) in expected {
         let nameless = state
@@ -262,7 +263,7 @@ fn every_damaged_unit_costs_at_most_its_block() {
     }
 }
 
-/// An inner node only points at records: when it is gone they all come back, and nothing that was deleted does.
+/// An inner node only points at records: losing it costs none, and nothing deleted returns.
 #[test]
 fn damaged_inner_nodes_cost_nothing() {
     for seed in 0..6 {
@@ -290,7 +291,7 @@ fn damaged_inner_nodes_cost_nothing() {
         // The damaged nodes may all have been outdated.
         let is_salvaged = report.completeness == Completeness::Salvage;
         assert!(is_salvaged || report.completeness == Completeness::Exact);
-        // And without the newest catalog: the one before knows only the roots before.
+        // Also without the newest catalog: the previous one knows only the previous roots.
         let newest = blocks(&data).iter().map(|block| generation(&data, block)).max();
         let last: Vec<Block> = blocks(&data)
             .into_iter()

@@ -1,8 +1,10 @@
-//! Proves the protocols between threads under a scheduler that decides at each lock, condition, atomic and storage operation who goes on: group
-//! flush, publication of staged versions, snapshots against checkpoints.
+//! Proves the protocols between threads: group flush, publication of staged versions, snapshots
+//! against checkpoints. A scheduler decides at each lock, condition, atomic and storage operation
+//! which thread runs next.
 //!
-//! Each transaction counts the commits, so that the content of a version says which one it is, and whether a commit is missing from it.
-//! Runs with `--features shuttle` only; `MANGROVE_SHUTTLE_SCHEDULES` and `MANGROVE_SHUTTLE_SEED` ask for more (see docs/TESTING.md).
+//! Each transaction counts the commits, so the content of a version identifies it and shows whether
+//! a commit is missing. Runs with `--features shuttle` only; `MANGROVE_SHUTTLE_SCHEDULES` and
+//! `MANGROVE_SHUTTLE_SEED` ask for more (see docs/TESTING.md).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64 as Figure, Ordering::Relaxed};
@@ -21,15 +23,15 @@ use shuttle::{Config, Runner, thread};
 type Files = BTreeMap<String, Vec<u8>>;
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Lets other threads in before and after each operation of a storage.
+/// Yields to other threads before and after each storage operation.
 struct Interleaved {
     inner: SimStorage,
     turns: Arc<AtomicU64>,
-    /// What was opened, for a host that flushes.
+    /// The open files, for a host that flushes.
     files: OpenFiles,
 }
 
-/// Touched by one thread only, while the database is opened, and read afterwards.
+/// One thread fills it while the database opens; afterwards it is only read.
 type OpenFiles = Arc<std::sync::Mutex<BTreeMap<String, Arc<dyn StorageFile>>>>;
 
 struct InterleavedFile {
@@ -105,7 +107,8 @@ struct World {
     database: Database,
     storage: SimStorage,
     files: OpenFiles,
-    /// Whether a host's flush may run beside another, which relies on a system that tells both of lost writes.
+    /// Whether a host's flush may run beside another. That relies on a system that reports lost
+    /// writes to both.
     may_release: bool,
 }
 
@@ -131,7 +134,7 @@ impl World {
         Arc::clone(&self.files.lock().expect("nobody panicked")[name])
     }
 
-    /// Commits as a host does that makes the flushes, unless another thread makes one.
+    /// Commits like a host that flushes itself, unless another thread is flushing.
     fn commit_as_host(&self, transaction: WriteTransaction<'_>, durability: Durability) -> Result<()> {
         let submission = transaction.submit(durability)?;
         if !submission.awaits_flush {
@@ -172,7 +175,7 @@ impl World {
         }
         match durability {
             Durability::Strict => self.crash(any_policy(), count),
-            // The death of the process alone.
+            // Process death alone.
             Durability::Relaxed => check_image(self.storage.files(), count),
             Durability::None => self.crash(any_policy(), 0),
         }
@@ -180,7 +183,7 @@ impl World {
         Ok(count)
     }
 
-    /// Crashes now; the commits up to `at_least` survive.
+    /// Crashes now; the commits up to `at_least` must survive.
     fn crash(&self, policy: CrashPolicy, at_least: u64) {
         check_image(self.storage.crash(policy, thread_rng().r#gen()), at_least);
     }
@@ -202,7 +205,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(*bytes.first_chunk().expect("numbers have 8 bytes"))
 }
 
-/// The records of a snapshot, which must be those of its version.
+/// Returns the records of a snapshot, which must be those of its version.
 fn check(snapshot: &Snapshot) -> Records {
     let tree = snapshot.collection("c").expect("it was there from the start");
     let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
@@ -229,7 +232,7 @@ fn read(world: &World, times: u32) {
         assert!(snapshot.version() >= newest, "time went backwards");
         newest = snapshot.version();
         let records = check(&snapshot);
-        // A strict commit is not seen before it is durable.
+        // A strict commit is invisible until it is durable.
         check_image(image, number(&records[&b"strict"[..]]));
     }
     assert!(check(&held) == before, "a held snapshot changed");
@@ -249,7 +252,7 @@ fn keep_up(world: &World, times: u32) -> Result<()> {
     Ok(())
 }
 
-/// A closed database with `fill` further records, made once in a process.
+/// Returns a closed database with `fill` further records, created once per process.
 fn files(log_bytes: u32, fill: u8, made: &'static OnceLock<Files>) -> &'static Files {
     made.get_or_init(|| {
         let keep = Arc::new(OnceLock::new());
@@ -279,8 +282,8 @@ fn from_environment(name: &str, default: u64) -> u64 {
     value.map_or(default, |value| value.parse().expect("it is a number"))
 }
 
-/// Runs a test under random schedules, and half as many with few but well-placed changes of thread (probabilistic concurrency testing,
-/// Burckhardt et al. 2010).
+/// Runs a test under random schedules, and half as many with few but well-placed thread switches.
+/// The latter is probabilistic concurrency testing (Burckhardt et al. 2010).
 fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
     let schedules = from_environment("MANGROVE_SHUTTLE_SCHEDULES", 3000) as usize;
     let seed = from_environment("MANGROVE_SHUTTLE_SEED", 1);
@@ -290,7 +293,7 @@ fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
     Runner::new(few_changes, config()).run(test);
 }
 
-/// Recovery takes more than the scheduler's default of 60 KiB of stack.
+/// Recovery needs more stack than the scheduler's default of 60 KiB.
 fn config() -> Config {
     let mut config = Config::new();
     config.stack_size = 1 << 20;
@@ -308,7 +311,7 @@ fn join(threads: Vec<thread::JoinHandle<()>>) {
     }
 }
 
-/// Everything is given back: the database closes, is intact, and holds all commits.
+/// Checks that all is released: the database closes, is intact, and holds all commits.
 fn finish(world: Arc<World>, commits: u64) {
     let world = Arc::into_inner(world).expect("all threads have ended");
     let report = world.database.verify().expect("it can be read");
@@ -326,7 +329,7 @@ fn any_durability() -> Durability {
     }
 }
 
-/// All at once, with a log that is full after a few commits, and without a log.
+/// Everything at once, with a log that is full after a few commits, and without a log.
 #[test]
 fn commits_snapshots_and_checkpoints() {
     static LOGGED: OnceLock<Files> = OnceLock::new();
@@ -353,7 +356,8 @@ fn commits_snapshots_and_checkpoints() {
     }
 }
 
-/// A record goes to the log under the writer's lock; the flush after that may be another thread's, but is never begun before.
+/// A record goes to the log under the writer's lock. Another thread may flush it, but only after
+/// that.
 #[test]
 fn strict_commits_share_flushes() {
     static FILES: OnceLock<Files> = OnceLock::new();
@@ -379,7 +383,7 @@ fn strict_commits_share_flushes() {
     assert!(flushes < schedules * WRITERS, "no schedule shared a flush");
 }
 
-/// Readers load pages from the file while checkpoints give space up and use it again.
+/// Readers load pages from the file while checkpoints free and reuse space.
 #[test]
 fn cold_reads_against_reused_space() {
     static FILES: OnceLock<Files> = OnceLock::new();
@@ -409,8 +413,8 @@ fn cold_reads_against_reused_space() {
     });
 }
 
-/// One operation of the storage fails at any moment, and a failed flush forgets what it should have written. Nobody waits for ever, and
-/// what is acknowledged holds.
+/// One storage operation fails at any moment, and a failed flush loses what it should have written.
+/// Nobody waits for ever, and what is acknowledged holds.
 #[test]
 fn failures_under_contention() {
     static FILES: OnceLock<Files> = OnceLock::new();
@@ -448,7 +452,8 @@ fn failures_under_contention() {
             }));
             join(threads);
             check(&world.database.snapshot());
-            // Nobody may have written a superblock that refers to blocks which another's flush has lost.
+            // No thread may have written a superblock that refers to blocks lost by another
+            // thread's flush.
             for policy in CrashPolicy::ALL {
                 world.crash(policy, 0);
             }
@@ -456,7 +461,7 @@ fn failures_under_contention() {
     }
 }
 
-/// Fills the memtables with records that a merge takes several slices for.
+/// Fills the memtables with records whose merge takes several slices.
 fn prefill(world: &World) {
     let mut transaction = world.database.begin().expect("nothing fails");
     let count = transaction.get("c", b"count").expect("nothing fails");
@@ -471,11 +476,12 @@ fn prefill(world: &World) {
     transaction.commit(Durability::Relaxed).expect("nothing fails");
 }
 
-/// Merges what others commit, as the thread of a host does. Tells how often there was something.
+/// Merges what others commit, as a host's thread does. Returns how often there was something to
+/// merge.
 fn merge(world: &World, times: u32) -> u64 {
     let mut merged = 0;
     for _ in 0..times {
-        // Freezes, where that is worth it.
+        // Freezes memtables where that is worthwhile.
         let _ = world.database.merge_slice();
         merged += u64::from(world.database.merge_beside() == Ok(true));
         world.crash(any_policy(), 0);
@@ -483,7 +489,7 @@ fn merge(world: &World, times: u32) -> u64 {
     merged
 }
 
-/// A thread merges while others commit, make checkpoints that need what it has, verify and read.
+/// A thread merges while others commit, make checkpoints that need its result, verify and read.
 #[test]
 fn a_merge_beside_commits() {
     static FILES: OnceLock<Files> = OnceLock::new();
@@ -518,7 +524,7 @@ fn a_merge_beside_commits() {
     assert!(MERGED.load(Relaxed) > 0, "no schedule merged beside commits");
 }
 
-/// As above, and one operation of the storage fails.
+/// As above, with one failing storage operation.
 #[test]
 fn a_merge_beside_commits_fails() {
     static FILES: OnceLock<Files> = OnceLock::new();

@@ -1,7 +1,8 @@
-//! Proves that readers in other threads always see whole commits and never wait for the writer's transaction to end.
+//! Proves that readers in other threads always see whole commits and never wait for the writer's
+//! transaction to end.
 //!
-//! The writer keeps two collections in step: commit `n` stores `n` under every key of both. A reader that finds two
-//! different numbers in one snapshot has seen half a commit.
+//! The writer keeps two collections in step: commit `n` stores `n` under every key of both. A
+//! reader that finds two different numbers in one snapshot has seen half a commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -36,7 +37,7 @@ fn commit_number(database: &Database, number: u64, durability: Durability) {
     transaction.commit(durability).expect("memory takes every commit");
 }
 
-/// The number that every record of the snapshot holds.
+/// Returns the number that every record of the snapshot holds.
 fn number_in(snapshot: &Snapshot) -> u64 {
     let mut seen = None;
     for collection in COLLECTIONS {

@@ -25,7 +25,7 @@ fn write(database: &Database, collection: &str, keys: std::ops::Range<u32>, len:
     transaction.commit(Durability::Strict).expect("memory works");
 }
 
-/// A database with leaves, values of their own blocks, and records that expire.
+/// Returns a database with leaves, out-of-line values, and records that expire.
 fn filled(storage: &MemoryStorage) -> Database {
     let database = Database::open(Arc::new(storage.clone()), options()).expect("memory works");
     write(&database, "a", 0..2000, 40, None);
@@ -34,7 +34,7 @@ fn filled(storage: &MemoryStorage) -> Database {
     database
 }
 
-/// Verifies by slices of `bytes`, with something else between two of them.
+/// Verifies in slices of `bytes`; calls `between` between two of them.
 fn verify(database: &Database, bytes: u64, mut between: impl FnMut(u32)) -> (u32, VerifyReport) {
     let mut verification = database.snapshot().verification();
     let mut before = 0;

@@ -1,5 +1,5 @@
-//! Mangrove beside its peers: every engine runs every workload in a process of its own, the engines in turn and several times over, and
-//! the report shows medians beside the best peer.
+//! Mangrove against its peers: every engine runs every workload in a process of its own, the
+//! engines taking turns over several rounds, and the report shows medians beside the best peer.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a person")]
 #![allow(
     clippy::cast_precision_loss,
@@ -35,7 +35,7 @@ struct Arguments {
     /// Records of the workload with values of 1 MiB.
     #[arg(long, default_value_t = 200)]
     large: usize,
-    /// Records of the workload with far more of them than a cache holds.
+    /// Records of the workload that has far more of them than a cache holds.
     #[arg(long, default_value_t = 10_000_000)]
     many: usize,
     /// How often every engine runs; the report shows medians.
@@ -66,7 +66,7 @@ impl Arguments {
             Kind::Ints => self.ints.clone(),
             Kind::Large => vec![self.large],
             Kind::Many => vec![self.many],
-            // 250 MiB of them at full size.
+            // 250 MiB of records at full size.
             Kind::BeyondCache => vec![self.records * 3 / 2],
             _ => vec![self.records],
         };
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
                 }
             }
         }
-        // A long run that is interrupted leaves the rounds it finished.
+        // An interrupted run leaves the rounds that it finished.
         report.write(&output).expect("the output directory can be written");
     }
     println!("{}", report.markdown());
@@ -129,7 +129,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed))
 }
 
-/// An engine that fails has no figures; the others still do.
+/// Runs one engine in a child process. An engine that fails has no figures; the others still do.
 fn run_child(engine: &str, workload: Workload, seed: u64) -> Option<Vec<Figure>> {
     let kind = workload.kind.to_possible_value().expect("none is hidden");
     let output = Command::new(std::env::current_exe().expect("the program has a path"))

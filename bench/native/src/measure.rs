@@ -1,4 +1,4 @@
-//! What is measured of an engine.
+//! Measurements of an engine.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) struct Figure {
     pub name: String,
     pub value: f64,
     pub unit: Unit,
-    /// What an operation wrote, on average.
+    /// Average writes of an operation.
     pub written: Option<Written>,
 }
 
@@ -22,14 +22,14 @@ pub(crate) struct Figure {
 pub(crate) enum Unit {
     /// Higher is better.
     PerSecond,
-    /// Lower is better, as for the following.
+    /// Lower is better, as for the units below.
     Mebibytes,
     Milliseconds,
-    /// A multiple of something.
+    /// A multiple of another figure.
     Times,
 }
 
-/// What was written. Peers' flushes are not known.
+/// Amounts written. The flushes of peers are unknown.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Written {
     pub bytes: f64,
@@ -55,7 +55,7 @@ impl<'a> Meter<'a> {
         self.figures
     }
 
-    /// Times so many operations.
+    /// Times a given number of operations.
     pub(crate) fn time(&mut self, name: &str, operations: usize, work: impl FnOnce()) {
         self.time_counted(name, || {
             work();
@@ -63,7 +63,7 @@ impl<'a> Meter<'a> {
         });
     }
 
-    /// Times as many operations as there turn out to be.
+    /// Times work that returns its number of operations.
     pub(crate) fn time_counted(&mut self, name: &str, work: impl FnOnce() -> usize) {
         let before = self.written();
         let start = Instant::now();
@@ -89,13 +89,13 @@ impl<'a> Meter<'a> {
         self.value(name, mebibytes(bytes), Unit::Mebibytes);
     }
 
-    /// A size, and what multiple it is of the keys and values themselves.
+    /// Records a size, and its ratio to the keys and values themselves.
     pub(crate) fn size_of_raw(&mut self, name: &str, bytes: u64, raw: u64) {
         self.size(name, bytes);
         self.value(&format!("{name} / raw"), bytes as f64 / raw as f64, Unit::Times);
     }
 
-    /// Below zero if the cache was not filled.
+    /// Records memory above a baseline; negative if the cache was not filled.
     pub(crate) fn memory_above(&mut self, name: &str, peak: u64, without: u64) {
         self.value(name, mebibytes(peak) - mebibytes(without), Unit::Mebibytes);
     }
@@ -122,8 +122,8 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// What the system counts: every call that writes, of all threads. What a file mapping writes is not in it, but no engine here writes
-/// much that way.
+/// Returns what the system counts: every write call of all threads. It does not count writes
+/// through file mappings, but no engine here writes much that way.
 fn written_by_process() -> Option<Written> {
     let counters = fs::read_to_string("/proc/self/io").ok()?;
     let counter = |name: &str| {
@@ -137,7 +137,7 @@ fn written_by_process() -> Option<Written> {
     })
 }
 
-/// Bytes that the files take on the disk.
+/// Returns the bytes that the files take on disk.
 pub(crate) fn disk_bytes(path: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(path) else { return 0 };
     entries
@@ -160,12 +160,12 @@ fn allocated(metadata: &fs::Metadata) -> u64 {
     metadata.len()
 }
 
-/// Largest resident set of this process so far; 0 where the system does not tell.
+/// Returns the peak resident set of this process, or 0 where the system does not report it.
 pub(crate) fn peak_memory() -> u64 {
     status("VmHWM:")
 }
 
-/// Resident set of this process.
+/// Returns the resident set of this process.
 pub(crate) fn memory() -> u64 {
     status("VmRSS:")
 }

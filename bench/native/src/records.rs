@@ -1,8 +1,9 @@
-//! The records of the workloads. Each is made from its number, so that the largest sets take no memory beside the engine's.
+//! The records of the workloads. Each is generated from its number, so that the largest sets take
+//! no memory beside the engine's.
 
 use std::ops::Range;
 
-/// What the keys and values of a set look like.
+/// The form of a set's keys and values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     /// Random keys of 24 bytes, random values of 150.
@@ -13,13 +14,13 @@ pub(crate) enum Shape {
     Large,
     /// Ascending 64-bit numbers to 64-bit numbers.
     Ints,
-    /// `abcdefghijklmno` with a number behind, to the same.
+    /// `abcdefghijklmno` followed by a number, to the same.
     Strings,
     /// Random 16-byte identifiers, values of 100 bytes.
     Guids,
     /// Ascending 32-bit numbers to random 16-byte identifiers.
     Int32Guids,
-    /// `user:` with a number behind to about 150 bytes of JSON.
+    /// `user:` followed by a number, to about 150 bytes of JSON.
     Json,
 }
 
@@ -29,7 +30,7 @@ const LARGE_BYTES: usize = 1 << 20;
 pub(crate) struct Set {
     shape: Shape,
     seed: u64,
-    /// Large values are windows of it, two for each number.
+    /// Large values are windows into this, two for each number.
     blob: Vec<u8>,
 }
 
@@ -45,7 +46,7 @@ impl Set {
         Self { shape, seed, blob }
     }
 
-    /// The records with these numbers, in this order.
+    /// Returns the records with these numbers, in this order.
     pub(crate) fn range(&self, numbers: Range<usize>) -> Records<'_> {
         Records {
             set: self,
@@ -77,7 +78,8 @@ impl Set {
         }
     }
 
-    /// Other generations have other values for the same keys.
+    /// Returns a value. Generations have different values for the same keys, except with
+    /// [`Shape::Strings`].
     fn value<'a>(&'a self, number: usize, generation: u64, value: &'a mut Vec<u8>) -> &'a [u8] {
         let mut rng = self.rng(number ^ (1 << 60));
         rng.seed(rng.get_seed() ^ generation);
@@ -137,14 +139,14 @@ fn append(to: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
 pub(crate) struct Records<'a> {
     set: &'a Set,
     numbers: Range<usize>,
-    /// So many of them at random.
+    /// Number of records to draw at random, if any.
     count: Option<usize>,
     seed: u64,
     generation: u64,
 }
 
 impl<'a> Records<'a> {
-    /// So many of these records at random, some of them repeatedly.
+    /// Draws `count` of these records at random, some of them repeatedly.
     pub(crate) fn sample(&self, count: usize, seed: u64) -> Self {
         Self {
             count: Some(count),
@@ -153,7 +155,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The same keys with other values.
+    /// Returns the same keys with other values.
     pub(crate) fn changed(&self, generation: u64) -> Self {
         Self {
             generation,
@@ -165,7 +167,8 @@ impl<'a> Records<'a> {
         self.count.unwrap_or(self.numbers.len())
     }
 
-    /// The same records in pieces of at most so many.
+    /// Splits the records into chunks of at most `records`. A random sample is drawn anew for each
+    /// chunk.
     pub(crate) fn chunks(&self, records: usize) -> impl Iterator<Item = Records<'a>> {
         let whole = self.clone();
         (0..self.len()).step_by(records).enumerate().map(move |(at, start)| {
@@ -197,7 +200,7 @@ impl<'a> Records<'a> {
         });
     }
 
-    /// Bytes of the keys and values themselves.
+    /// Returns the bytes of the keys and values themselves.
     pub(crate) fn raw_bytes(&self) -> u64 {
         let mut bytes = 0;
         self.each(|key, value| bytes += (key.len() + value.len()) as u64);

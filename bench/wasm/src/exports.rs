@@ -1,4 +1,4 @@
-//! What Node calls: numbers only, so that the module needs no glue.
+//! Functions that Node calls. They take numbers only, so that the module needs no glue.
 
 #![allow(
     unsafe_code,
@@ -13,23 +13,23 @@ thread_local! {
     static BENCH: RefCell<Option<Bench>> = const { RefCell::new(None) };
 }
 
-/// Replaces the database by a new one for so many records; 0 just drops it.
+/// Replaces the database with a new one for `count` records; 0 just drops it.
 #[unsafe(no_mangle)]
 extern "C" fn prepare(count: usize) {
-    // The old one first: both would not be in memory in the native program either.
+    // Drops the old one first: the native program would not hold both in memory either.
     BENCH.set(None);
     if count > 0 {
         BENCH.set(Some(Bench::new(count).expect("memory can be written")));
     }
 }
 
-/// Pages that had to be read since the database is there.
+/// Returns the pages that had to be read since the database was created.
 #[unsafe(no_mangle)]
 extern "C" fn misses() -> usize {
     BENCH.with_borrow(|bench| bench.as_ref().map_or(0, |bench| bench.misses() as usize))
 }
 
-/// Runs an operation; returns how many times it was done.
+/// Runs an operation; returns how many times it ran.
 #[unsafe(no_mangle)]
 extern "C" fn run(operation: usize) -> usize {
     BENCH.with_borrow(|bench| {

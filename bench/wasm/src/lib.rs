@@ -1,6 +1,7 @@
-//! The same operations of the engine, on a database in memory, for a native program and for a WebAssembly module.
+//! The same operations of the engine, on a database in memory, for a native program and for a
+//! WebAssembly module.
 //!
-//! Whoever calls takes the time: neither the module nor the engine has a clock.
+//! The caller takes the time: neither the module nor the engine has a clock.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ mod alloc;
 #[cfg(target_arch = "wasm32")]
 mod exports;
 
-/// The operations on the database in the order in which they have to run.
+/// The operations on the database, in the order in which they have to run.
 pub const OPERATIONS: [&str; 8] = [
     "inserts, one transaction",
     "sets, one by one",
@@ -27,17 +28,18 @@ pub const OPERATIONS: [&str; 8] = [
     "removals, one transaction",
 ];
 
-/// What the steps of a cold read are taken of: node size and compression.
+/// Leaves for the steps of a cold read: node size and compression.
 const LEAVES: [(usize, Compression); 4] = [
     (16384, Compression::Lz4),
     (16384, Compression::None),
     (4096, Compression::Lz4),
     (4096, Compression::None),
 ];
-/// How often a step is run.
+/// Number of runs of a step.
 const TIMES: usize = 2000;
 
-/// Names of all operations: those on the database, then the steps of a cold read of each kind of leaf.
+/// Returns the names of all operations. Those on the database come first, then the steps of a cold
+/// read of each kind of leaf.
 #[must_use]
 pub fn names() -> Vec<String> {
     let steps = LEAVES.iter().flat_map(|(node_bytes, compression)| {
@@ -52,23 +54,25 @@ pub fn names() -> Vec<String> {
 const COLLECTION: &str = "records";
 const KEY_BYTES: usize = 24;
 const VALUE_BYTES: usize = 150;
-/// Cache for each record, with room for the pages that changes leave behind: nothing is to be read a second time.
+/// Cache per record, with room for the pages that changes leave behind. Nothing should have to be
+/// read a second time.
 const CACHE_BYTES: usize = 2048;
 
-/// One database with the records that go into it.
+/// A database and the records that go into it.
 pub struct Bench {
     database: Database,
-    /// A key and a value each.
+    /// Key and value of each record.
     records: Vec<u8>,
     order: Vec<u32>,
     leaves: Vec<Stages>,
 }
 
 impl Bench {
-    /// A new database for so many records. Half of the bytes of a value repeat, so that compression has something to do.
+    /// Creates a database for `count` records. Half of the bytes of a value repeat, so that
+    /// compression has something to do.
     ///
     /// # Errors
-    /// Those of opening a database.
+    /// Returns the errors of opening a database.
     pub fn new(count: usize) -> Result<Self> {
         let mut rng = Rng::with_seed(7);
         let mut records = vec![b'm'; count * (KEY_BYTES + VALUE_BYTES)];
@@ -77,7 +81,7 @@ impl Bench {
         }
         let mut order: Vec<u32> = (0..count as u32).collect();
         rng.shuffle(&mut order);
-        // WebAssembly has no source of such numbers.
+        // WebAssembly has no source of random numbers for these.
         let options = Options {
             database_id: Some(1),
             session: Some(1),
@@ -101,10 +105,10 @@ impl Bench {
         })
     }
 
-    /// Runs an operation by its place in [`names`]; returns how many times it was done.
+    /// Runs the operation at a place in [`names`]; returns how many times it ran.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Returns the errors of the engine.
     pub fn run(&self, operation: usize) -> Result<usize> {
         match operation {
             0 => self.insert(),
@@ -119,8 +123,8 @@ impl Bench {
         }
     }
 
-    /// Pages that had to be read so far. Some on one side only would make this a comparison of caches, which differ: the module's is not
-    /// divided among threads.
+    /// Returns the pages that had to be read so far. Misses on one side only would make this a
+    /// comparison of caches, which differ: the module's is not divided among threads.
     pub fn misses(&self) -> u64 {
         self.database.stats().cache_misses
     }
@@ -134,7 +138,7 @@ impl Bench {
         self.records[number * (KEY_BYTES + VALUE_BYTES)..][..KEY_BYTES + VALUE_BYTES].split_at(KEY_BYTES)
     }
 
-    /// One of so many parts of all records, in random order.
+    /// Returns the first of `parts` equal parts of the records, in random order.
     fn part(&self, parts: usize) -> impl Iterator<Item = (&[u8], &[u8])> {
         let numbers = &self.order[..self.order.len() / parts];
         numbers.iter().map(|number| self.record(*number as usize))

@@ -1,5 +1,6 @@
-//! The native side: takes commands on its standard input, one per line, and answers each with how often it did it, the nanoseconds of
-//! processor time that it took, and the pages that were read so far. First it lists the operations.
+//! The native side: lists the operations, then takes commands on standard input, one per line. It
+//! answers each with the number of runs, the nanoseconds of processor time they took, and the pages
+//! read so far.
 #![allow(clippy::print_stdout, reason = "it answers a program")]
 
 use std::fs;
@@ -7,9 +8,9 @@ use std::io::stdin;
 
 use mangrove_bench_wasm::{Bench, names};
 
-/// Nanoseconds that this thread has run.
+/// Returns the nanoseconds that this thread has run.
 fn processor_time() -> u64 {
-    // Without the yield the kernel tells what was true at its last tick.
+    // Without the yield the kernel reports the figure of its last tick.
     std::thread::yield_now();
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let time = text.split_whitespace().next().and_then(|time| time.parse().ok());

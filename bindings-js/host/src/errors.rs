@@ -1,4 +1,4 @@
-//! Errors on their way into and out of JavaScript.
+//! Conversion of errors into and out of JavaScript.
 
 use mangrove_engine::Error;
 use wasm_bindgen::prelude::*;
@@ -20,7 +20,7 @@ extern "C" {
     fn property_of(object: &JsValue, name: &str) -> Result<JsValue, JsValue>;
 }
 
-/// What a JavaScript caller catches: `{ code, message, retryable }`.
+/// Returns what a JavaScript caller catches: `{ code, message, retryable }`.
 #[must_use]
 pub fn to_js(error: &Error) -> JsValue {
     let object = Plain::new();
@@ -30,7 +30,7 @@ pub fn to_js(error: &Error) -> JsValue {
     object.into()
 }
 
-/// What a host's exception means. `context` says what was being done with `file`.
+/// Returns the error that a host's exception means. `context` says what was being done with `file`.
 #[cold]
 #[inline(never)]
 #[must_use]
@@ -53,7 +53,7 @@ pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
     }
 }
 
-/// A property of anything that may be thrown, `null` and proxies included.
+/// Returns a property of anything that can be thrown, including `null` and proxies.
 fn text(thrown: &JsValue, property: &str) -> Option<String> {
     property_of(thrown, property).ok()?.as_string()
 }

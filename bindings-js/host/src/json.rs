@@ -2,7 +2,7 @@
 
 use mangrove_engine::Error;
 
-/// A JSON object that is being written.
+/// A JSON object being written.
 pub struct Object(String);
 
 impl Default for Object {
@@ -63,7 +63,7 @@ impl Object {
         self
     }
 
-    /// The whole object.
+    /// Returns the whole object.
     #[must_use]
     pub fn end(mut self) -> String {
         self.0.push('}');
@@ -71,7 +71,7 @@ impl Object {
     }
 }
 
-/// A JSON array of JSON values.
+/// Returns a JSON array of JSON values.
 pub fn array(items: impl Iterator<Item = String>) -> String {
     let mut text = "[".to_owned();
     for item in items {
@@ -84,7 +84,7 @@ pub fn array(items: impl Iterator<Item = String>) -> String {
     text
 }
 
-/// `VerifyProblem` of the TypeScript API.
+/// Returns a `VerifyProblem` of the TypeScript API.
 #[must_use]
 pub fn problem(error: &Error) -> String {
     let mut object = Object::default()

@@ -1,5 +1,5 @@
-//! What the WebAssembly modules share: the engine's storage over JavaScript objects, errors on their way into and out of JavaScript, reports
-//! as JSON, the clock, and the allocator.
+//! Shared parts of the WebAssembly modules: the engine's storage over JavaScript objects,
+//! conversion of errors into and out of JavaScript, reports as JSON, the clock, and the allocator.
 
 #[cfg(target_arch = "wasm32")]
 mod alloc;
@@ -15,7 +15,8 @@ pub use storage::{HostFile, HostStorage, JsFile, JsStorage};
 use mangrove_engine::Clock;
 use wasm_bindgen::prelude::*;
 
-/// Length of both halves of the log beside a cache of `cache_bytes`: half of it, as natively, but within what a quota, which counts the log, can bear.
+/// Returns the length of both halves of the log beside a cache of `cache_bytes`. It is half of the
+/// cache, as natively, but within what a quota, which counts the log, can bear.
 #[must_use]
 pub fn log_bytes(cache_bytes: usize) -> u32 {
     (cache_bytes / 2).clamp(8 << 20, 64 << 20) as u32
@@ -27,7 +28,7 @@ extern "C" {
     fn date_now() -> f64;
 }
 
-/// Milliseconds since 1970.
+/// Returns milliseconds since 1970.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -37,7 +38,7 @@ fn now() -> u64 {
     date_now() as u64
 }
 
-/// JavaScript's.
+/// Returns JavaScript's clock.
 #[must_use]
 pub fn clock() -> Clock {
     Clock::new(now)

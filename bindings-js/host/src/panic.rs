@@ -1,4 +1,4 @@
-//! What the engine says before it traps.
+//! The panic message of the engine, kept across the trap.
 
 use std::cell::RefCell;
 
@@ -6,7 +6,7 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A panic ends in a trap that says nothing; its message is left for who catches the trap.
+/// Keeps the message of a panic for the code that catches the trap, which itself says nothing.
 pub fn keep_panic_message() {
     std::panic::set_hook(Box::new(|info| {
         PANIC.with(|message| {
@@ -17,7 +17,7 @@ pub fn keep_panic_message() {
     }));
 }
 
-/// What the engine said before it trapped, if anything.
+/// Returns the message of the engine's panic, if there was one.
 #[must_use]
 pub fn last_panic() -> Option<String> {
     PANIC.with_borrow(Clone::clone)

@@ -1,7 +1,8 @@
 //! The engine's storage over JavaScript objects.
 //!
-//! The engine may be used from several threads and asks that of its storage; JavaScript objects belong to one. They
-//! stay in a registry of this thread, which in WebAssembly is the only one, and the engine gets their numbers.
+//! The engine may run in several threads and requires a storage that can, too; JavaScript objects
+//! belong to one thread. They stay in a registry of this thread, which in WebAssembly is the only
+//! one, and the engine gets their numbers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -28,7 +29,8 @@ extern "C" {
     /// [`Options::reserve_bytes`](mangrove_engine::Options::reserve_bytes) that suit it.
     #[wasm_bindgen(method, getter, js_name = reserveBytes)]
     pub fn reserve_bytes(this: &HostStorage) -> Option<u32>;
-    /// Whether others may write to its files in spite of its lock: then they are watched, if 2 before each write.
+    /// Whether others may write to the storage's files in spite of its lock. If so, the files are
+    /// watched; with 2, before each write.
     #[wasm_bindgen(method, getter)]
     fn watch(this: &HostStorage) -> Option<u32>;
 
@@ -53,7 +55,7 @@ thread_local! {
     static OBJECTS: RefCell<Vec<Option<Rc<JsValue>>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// An object's number in the registry, taken out when dropped.
+/// An object's number in the registry; dropping it removes the object.
 struct Handle(usize);
 
 impl Handle {
@@ -93,7 +95,7 @@ pub struct JsStorage {
 }
 
 impl JsStorage {
-    /// A storage. `beside_writer`: somebody else may write to its files meanwhile.
+    /// Wraps a storage. `beside_writer` says that someone else may write to its files meanwhile.
     #[must_use]
     pub fn new(storage: HostStorage, beside_writer: bool) -> Self {
         let watch = match storage.watch() {
@@ -118,7 +120,7 @@ impl JsStorage {
     }
 }
 
-/// What came of a call to an object, which is none if it was given back.
+/// Returns the result of a call to an object, which is `None` if the object was released.
 fn done<R>(
     result: Option<std::result::Result<R, JsValue>>,
     action: &str,
@@ -172,15 +174,15 @@ impl Storage for JsStorage {
 pub struct JsFile {
     handle: Handle,
     name: String,
-    /// Asking the host costs as much as reading.
+    /// Kept here, as asking the host costs as much as reading.
     size: AtomicU64,
 }
 
 impl JsFile {
-    /// A file that is open. Errors call it `name`.
+    /// Wraps an open file, which errors call `name`.
     ///
     /// # Errors
-    /// [`Error::Io`] if it cannot tell its size.
+    /// [`Error::Io`] if the file cannot tell its size.
     pub fn new(file: HostFile, name: &str) -> Result<Self> {
         let file = Self {
             handle: Handle::new(file.into()),
@@ -218,7 +220,7 @@ impl JsFile {
     }
 }
 
-/// Offsets of files are far below 2^53.
+/// Returns a file offset as a double; offsets are far below 2^53.
 #[allow(clippy::cast_precision_loss, reason = "file sizes are checked to be below 2^53")]
 fn number(offset: u64) -> f64 {
     offset as f64
@@ -275,7 +277,7 @@ impl StorageFile for JsFile {
 
 impl Drop for JsFile {
     fn drop(&mut self) {
-        // What was not flushed was not promised.
+        // Data that was not flushed was not promised.
         let _ = self.handle.with(HostFile::close);
     }
 }

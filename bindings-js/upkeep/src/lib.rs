@@ -1,4 +1,5 @@
-//! Restoring backups and recovering databases in JavaScript: a module of its own, as few programs load it.
+//! Restores backups and recovers databases in JavaScript. This is a module of its own, as few
+//! programs load it.
 
 mod report;
 
@@ -13,10 +14,11 @@ use wasm_bindgen::prelude::*;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Is told how far the work is.
+    /// Receives the progress of the work.
     pub type Watcher;
 
-    /// What is done, of how much, in records or bytes as the phase says; `false` ends the work.
+    /// Reports `done` of `total`, in records or bytes depending on the phase. Returning `false`
+    /// ends the work.
     #[wasm_bindgen(method, catch)]
     fn progress(this: &Watcher, phase: &str, done: f64, total: f64) -> std::result::Result<bool, JsValue>;
 }
@@ -31,7 +33,7 @@ impl Watcher {
     }
 }
 
-/// A file, read from its front to its end.
+/// A file read from its beginning to its end.
 struct Stream {
     file: JsFile,
     at: u64,
@@ -51,7 +53,8 @@ impl Read for Stream {
     }
 }
 
-/// `random` has 16 bytes, with which nothing that was written before can be taken for something of the new database.
+/// Returns options made from the 16 bytes of `random`. They keep anything that was written before
+/// from being taken for part of the new database.
 fn options(random: &[u8], new_id: bool) -> Options {
     let random = <[u8; 16]>::try_from(random).map_or(0, u128::from_le_bytes);
     let defaults = Options::default();
@@ -68,8 +71,8 @@ fn storage(files: HostStorage) -> Arc<JsStorage> {
     Arc::new(JsStorage::new(files, false))
 }
 
-/// Makes a database of a backup; the storage has to be empty. Gives a report in JSON, nothing if it was told to end; throws
-/// `{ code, message, retryable }`.
+/// Creates a database from a backup; the storage has to be empty. Returns a report in JSON, or
+/// nothing if it was told to end; throws `{ code, message, retryable }`.
 #[wasm_bindgen]
 pub fn restore(
     backup: HostFile,
@@ -88,7 +91,8 @@ pub fn restore(
     Ok((report.outcome == BackupOutcome::Complete).then(|| report::restored(&report)))
 }
 
-/// Writes what can be read of a damaged database into a new one; that storage has to be empty. Gives and throws what `restore` does.
+/// Writes what can be read of a damaged database into a new one. The storage of the new one has to
+/// be empty. Returns and throws what `restore` does.
 #[wasm_bindgen]
 pub fn recover(
     source: HostStorage,
@@ -108,7 +112,7 @@ pub fn recover(
     Ok(report::recovered(&report))
 }
 
-/// What the engine said before it trapped, if anything.
+/// Returns the message of the engine's panic, if there was one.
 #[wasm_bindgen]
 pub fn panic_message() -> Option<String> {
     mangrove_host::last_panic()

@@ -1,11 +1,11 @@
-//! What came of the work, in JSON.
+//! Reports of finished work, in JSON.
 
 use mangrove_engine::{
     Completeness, DamagedRange, LogState, LostRecord, RecoverReport, RecoveredCollection, RecoveredRoot, RestoreReport,
 };
 use mangrove_host::json::{Object, array, problem};
 
-/// Longest list of each kind; the counts are complete.
+/// Maximum length of each list; the counts are complete.
 const MAX_ITEMS: usize = 10_000;
 
 pub(crate) fn restored(report: &RestoreReport) -> String {
@@ -19,7 +19,7 @@ pub(crate) fn restored(report: &RestoreReport) -> String {
         .end()
 }
 
-/// Nothing if it was told to end.
+/// Returns `None` if the recovery was told to end.
 pub(crate) fn recovered(report: &RecoverReport) -> Option<String> {
     let completeness = match report.completeness {
         Completeness::Exact => "exact",
@@ -100,7 +100,7 @@ fn lost_record(record: &LostRecord) -> String {
         .end()
 }
 
-/// The catalog has no name.
+/// Begins an object with the collection's name; the catalog has none.
 fn named(collection: Option<&str>) -> Object {
     match collection {
         Some(name) => Object::default().text("collection", name),

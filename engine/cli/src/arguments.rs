@@ -1,4 +1,4 @@
-//! Arguments that several verbs have.
+//! Arguments that several verbs share.
 
 use clap::{Args, ValueEnum};
 
@@ -6,7 +6,7 @@ use crate::codec::Raw;
 
 #[derive(Args)]
 pub(crate) struct CollectionArguments {
-    /// Name of the collection; without it the database's own, whose name is "".
+    /// Name of the collection; the default is the database's own, whose name is "".
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(crate) collection: String,
     #[command(flatten)]
@@ -15,7 +15,8 @@ pub(crate) struct CollectionArguments {
 
 #[derive(Args)]
 pub(crate) struct RawArguments {
-    /// Keys and values of collections without a codec are strings of this form instead of {"$bytes":…}.
+    /// Keys and values of collections without a codec are strings of this form instead of
+    /// {"$bytes":…}.
     #[arg(long = "raw", value_name = "FORM")]
     pub(crate) form: Option<Raw>,
 }
@@ -33,7 +34,7 @@ pub(crate) enum Durability {
     Strict,
     /// When it survives the death of the process.
     Relaxed,
-    /// At once; it survives from the end of the command on.
+    /// At once; it survives once the command has ended.
     None,
 }
 

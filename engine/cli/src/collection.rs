@@ -1,4 +1,4 @@
-//! Collections as the tool sees them: a name and the codecs that are stored with it.
+//! Collections as the tool sees them: a name and its stored codecs.
 
 use mangrove_engine::{Database, Snapshot, Tree, WriteTransaction};
 use serde_json::Value;
@@ -21,7 +21,7 @@ impl Codecs {
         }
     }
 
-    /// Those that a collection has, or will have when it is created.
+    /// Returns the codecs that a collection has, or will have once it is created.
     pub(crate) fn stored(database: &Database, collection: &str, raw: Option<Raw>) -> Self {
         let info = database.collections().into_iter().find(|info| info.name == collection);
         let (key, value) = info
@@ -39,7 +39,7 @@ impl Codecs {
         self.value.encode(json).map_err(|failure| failure.within("the value"))
     }
 
-    /// `"key":…,"value":…` of a record, or without the value.
+    /// Returns `"key":…,"value":…` of a record, or the key alone.
     pub(crate) fn record(self, key: &[u8], value: Option<&[u8]>) -> Result<String> {
         let key: Value = self.key.decode(key)?;
         match value {
@@ -49,7 +49,7 @@ impl Codecs {
     }
 }
 
-/// Gives a collection that is not there yet the codecs of the JavaScript package.
+/// Gives a collection that does not exist yet the codecs of the JavaScript package.
 pub(crate) fn create(transaction: &mut WriteTransaction<'_>, database: &Database, collection: &str) -> Result<()> {
     if !database.collections().iter().any(|info| info.name == collection) {
         transaction.set_codecs(collection, DEFAULT_CODECS.0, DEFAULT_CODECS.1)?;
@@ -57,7 +57,8 @@ pub(crate) fn create(transaction: &mut WriteTransaction<'_>, database: &Database
     Ok(())
 }
 
-/// A collection of a snapshot. The default one is there in every database, even if nothing was ever written to it.
+/// Returns a collection of a snapshot. The default collection is valid in every database, even if
+/// nothing was ever written to it.
 pub(crate) fn tree(snapshot: &Snapshot, collection: &str) -> Result<Option<Tree>> {
     match snapshot.collection(collection) {
         None if !collection.is_empty() => Err(Failure::not_found(format!("there is no collection {collection:?}"))),

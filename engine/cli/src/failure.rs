@@ -1,4 +1,4 @@
-//! What goes wrong, with the stable code that it has in every language, and the exit code that it gives.
+//! Failures, each with a stable code that is the same in every language, and an exit code.
 
 use std::fmt;
 use std::io;
@@ -7,7 +7,7 @@ use mangrove_engine::Error;
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
-/// Exit code for wrong usage and all failures but damage.
+/// Exit code for wrong usage and for all failures except damage.
 pub(crate) const EXIT_FAILURE: u8 = 1;
 /// Exit code for damage.
 pub(crate) const EXIT_DAMAGE: u8 = 2;
@@ -17,9 +17,11 @@ const STALE: &str = "KV_STALE";
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nobody reads the output any more, which is no error: `mangrove scan … | head` ends like that.
+    /// The reader of the output has gone. This is no error: `mangrove scan … | head` ends like
+    /// that.
     BrokenPipe,
-    /// A writer in another process overwrote what was being read. Nothing was printed yet, so it can be read again.
+    /// A writer in another process overwrote what was being read. Nothing was printed yet, so
+    /// reading can start again.
     Stale,
     Coded {
         code: &'static str,
@@ -61,7 +63,7 @@ impl Failure {
         Self::coded(CORRUPT, format!("a stored value is not one of codec {codec}"))
     }
 
-    /// As [`Stale`](Self::Stale), when something was printed.
+    /// Reports [`Stale`](Self::Stale) when something was already printed.
     pub(crate) fn stale_output() -> Self {
         Self::coded(
             STALE,
@@ -73,19 +75,19 @@ impl Failure {
         Self::coded("KV_IO", format!("{action}: {error}"))
     }
 
-    /// Damage that a verification found.
+    /// Reports damage that a verification found.
     pub(crate) fn damage(count: usize, first: &str) -> Self {
         Self::coded(CORRUPT, format!("{count} problems found, the first: {first}"))
     }
 
-    /// A recovery that may not have brought back everything.
+    /// Reports a recovery that may not have brought back everything.
     pub(crate) fn incomplete(completeness: &str) -> Self {
         let message =
             format!("something was lost, or may have been (completeness: {completeness}); standard output says what");
         Self::coded(CORRUPT, message)
     }
 
-    /// Damage that keeps a database from being opened.
+    /// Reports damage that prevents opening a database.
     pub(crate) fn unreadable(error: &Error) -> Self {
         let message = format!("{error}; \"mangrove recover\" saves what can still be read");
         Self::coded(error.code(), message)
@@ -95,12 +97,12 @@ impl Failure {
         matches!(self, Self::Coded { code: CORRUPT, .. })
     }
 
-    /// The engine returned something other than what it was given.
+    /// Reports that the engine returned something other than it was given.
     pub(crate) fn self_test(message: impl Into<String>) -> Self {
         Self::coded(CORRUPT, message)
     }
 
-    /// A failure to write to standard output.
+    /// Reports a failure to write to standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::BrokenPipe,
@@ -108,7 +110,7 @@ impl Failure {
         }
     }
 
-    /// Says which part of the input it was in.
+    /// Adds the part of the input that the failure was in.
     pub(crate) fn within(self, place: &str) -> Self {
         match self {
             Self::BrokenPipe | Self::Stale => self,
@@ -116,7 +118,7 @@ impl Failure {
         }
     }
 
-    /// A failure of this code with what to do.
+    /// Adds advice to a failure with the code `of`.
     pub(crate) fn with_advice(self, of: &str, advice: &str) -> Self {
         match self {
             Self::Coded { code, message } if code == of => Self::coded(code, format!("{message}; {advice}")),

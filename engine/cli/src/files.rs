@@ -1,4 +1,4 @@
-//! How the engine's files are found and opened here.
+//! How the tool finds and opens the engine's files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use mangrove_engine::{Error, Result};
 
 use crate::store::DATA_FILE;
 
-/// A data file of any name. What else the engine keeps lies beside it, with names that begin with its own.
+/// A data file of any name. The engine's other files lie beside it, with names that begin with its
+/// own.
 pub(crate) struct SingleFile<S> {
     directory: S,
     name: String,
@@ -54,7 +55,7 @@ impl<S: Storage> Storage for SingleFile<S> {
 pub(crate) struct Aside(pub(crate) FsStorage);
 
 impl Aside {
-    /// Added to the names of files that are not yet, or no longer, of use. A database that is opened does not look at them.
+    /// Suffix of files that are not yet, or no longer, in use. Opening a database ignores them.
     pub(crate) const SUFFIX: &str = ".restoring";
 
     fn name_of(name: &str) -> String {
@@ -84,7 +85,8 @@ impl Storage for Aside {
     }
 }
 
-/// Files for reading. Writers are kept out, unless there is one already. One without a lock of the system sees none, so there may always be one.
+/// Files for reading, which lock writers out unless one is already there. A writer without an
+/// operating-system lock sees no such lock, so there may always be one.
 pub(crate) struct BesideWriters {
     locked: FsStorage,
     unlocked: FsStorage,
@@ -102,7 +104,7 @@ impl BesideWriters {
 impl Storage for BesideWriters {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         match self.locked.open(name, create) {
-            // On Windows nobody reads what another has locked.
+            // On Windows no process can read what another has locked.
             Err(Error::Locked { .. }) if cfg!(unix) => self.unlocked.open(name, create),
             opened => opened,
         }

@@ -1,5 +1,6 @@
-//! The lock file of the JavaScript package, for programs that cannot take the engine's lock on the data file: it says who has a database. Its
-//! content, and the way it is taken over, are those of `bindings-js/src/storage/lock-file.ts`.
+//! The lock file of the JavaScript package. It says who has a database, for programs that cannot
+//! take the engine's lock on the data file. Its content, and the way it is taken over, are those of
+//! `bindings-js/src/storage/lock-file.ts`.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -12,39 +13,40 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, Result};
 
 const LOCK_FILE: &str = "lock";
-/// Held for the moment in which a lock is taken over.
+/// Held while a lock is taken over.
 const TAKEOVER_FILE: &str = "lock.takeover";
-/// A lock without content was created a moment ago, or its writer died right then.
+/// Age after which a lock without content is stale: its writer died while creating it.
 const EMPTY_LOCK_AGE: Duration = Duration::from_secs(5);
-/// A holder without a lock of the system shows every ten seconds that it lives.
+/// Silence after which a holder without an operating-system lock is gone. Such a holder shows every
+/// ten seconds that it lives.
 const SILENCE: Duration = Duration::from_mins(2);
 
 #[derive(Serialize, Deserialize)]
 struct Holder {
     pid: u32,
-    /// When the process was started, where the system tells: process ids are used again.
+    /// Start time of the process, where the system reports it: process ids are reused.
     #[serde(default)]
     started: String,
-    /// Where process ids mean the same, as far as the system tells.
+    /// Where process ids mean the same, as far as the system reports it.
     #[serde(default)]
     host: String,
     #[serde(default)]
     boot: String,
     #[serde(default)]
     namespace: String,
-    /// The directory's number in its file system: a copy of the file locks nothing.
+    /// Inode number of the directory: a copy of the file locks nothing.
     #[serde(default)]
     directory: String,
     #[serde(default)]
     runtime: String,
-    /// It has a lock of the system, which is the one that counts.
+    /// Whether the holder has an operating-system lock, which then is the one that counts.
     #[serde(default)]
     system: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// Somebody has no other lock than this.
+    /// The holder has no other lock than this.
     Held,
     /// The engine's lock decides.
     Informs,
@@ -56,7 +58,7 @@ enum State {
 pub(crate) struct DirectoryLock {
     path: PathBuf,
     content: Vec<u8>,
-    /// What the package locks on Windows: a file that nobody else may open.
+    /// The file that the package locks on Windows; no other process can open it.
     #[cfg(windows)]
     _exclusive: fs::File,
 }
@@ -69,7 +71,7 @@ impl Drop for DirectoryLock {
     }
 }
 
-/// Start time of a process; empty where the system does not tell.
+/// Returns the start time of a process, or an empty string where the system does not report it.
 fn start_of(pid: u32) -> String {
     let read = || {
         // A process sees others by the ids of the namespace that /proc was mounted in.
@@ -87,7 +89,7 @@ fn start_of(pid: u32) -> String {
 #[cfg(unix)]
 fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
-    // Anything but "no such process", such as a process of another user, is somebody.
+    // Any error but "no such process" means that the process exists. It may be another user's.
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
@@ -147,7 +149,7 @@ fn state_of(directory: &Path, file: &str) -> State {
         return State::Gone;
     };
     let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
-    // A time in the future is no age.
+    // A time in the future counts as age zero.
     let age = modified
         .ok()
         .and_then(|modified| modified.elapsed().ok())
@@ -169,7 +171,7 @@ fn state_of(directory: &Path, file: &str) -> State {
     }
 }
 
-/// Creates the file; `false` if it is there already.
+/// Creates the file; returns `false` if it exists.
 fn create(path: &Path, content: &[u8]) -> io::Result<bool> {
     match fs::OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(mut file) => file.write_all(content).map(|()| true),
@@ -178,7 +180,8 @@ fn create(path: &Path, content: &[u8]) -> io::Result<bool> {
     }
 }
 
-/// Removes a stale lock. Of several processes that find it stale one does so, and none removes the lock that follows.
+/// Removes a stale lock. Of several processes that find it stale, one removes it, and none removes
+/// the lock that follows.
 fn remove_stale(directory: &Path, content: &[u8]) -> io::Result<()> {
     let (takeover, lock) = (directory.join(TAKEOVER_FILE), directory.join(LOCK_FILE));
     if create(&takeover, content)? {
@@ -211,8 +214,9 @@ fn lock_exclusive(directory: &Path) -> io::Result<Option<fs::File>> {
     }
 }
 
-/// Says in a directory that exists that it is ours. `None` where that cannot be said, as nothing can be written, or need not be: then the lock
-/// that the engine takes on the data file is all there is.
+/// Writes the lock file into an existing directory. Returns `None` where nothing can be written, or
+/// where the lock file is not needed: then only the lock that the engine takes on the data file
+/// protects the database.
 pub(crate) fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
     let path = directory.join(LOCK_FILE);
     let locked = || {

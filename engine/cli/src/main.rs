@@ -1,4 +1,4 @@
-//! `mangrove`: the command line tool of Mangrove. `README.md` describes what it prints and reads.
+//! `mangrove`: the command line tool of Mangrove. `README.md` describes its input and output.
 
 mod arguments;
 mod codec;
@@ -20,7 +20,7 @@ use clap::Parser;
 use failure::{EXIT_FAILURE, Failure};
 use verbs::Verb;
 
-/// Reading nested values recurses; this is enough for the deepest that are accepted.
+/// Reading nested values recurses; this is enough for the deepest accepted ones.
 const STACK_BYTES: usize = 256 << 20;
 
 #[derive(Parser)]
@@ -42,7 +42,7 @@ struct Cli {
     verb: Verb,
 }
 
-/// Standard error may be closed, which is no reason to fail otherwise.
+/// Reports a failure. A closed standard error is no reason to fail otherwise.
 fn report(failure: &Failure) {
     let _ = writeln!(std::io::stderr(), "mangrove: {failure}");
 }

@@ -1,4 +1,4 @@
-//! Standard output: lines, buffered.
+//! Standard output, buffered, line by line.
 
 use std::io::{StdoutLock, Write};
 
@@ -9,7 +9,7 @@ const BUFFER_BYTES: usize = 1 << 16;
 pub(crate) struct Output {
     out: StdoutLock<'static>,
     buffer: Vec<u8>,
-    /// Whether somebody may have read something.
+    /// Whether a reader may have seen something.
     has_begun: bool,
 }
 
@@ -43,13 +43,14 @@ impl Output {
         self.out.flush().map_err(|error| Failure::output(&error))
     }
 
-    /// Ends the output of something that ended with `result`. What came before a failure is printed too, unless all of it can be read again.
+    /// Ends the output of work that ended with `result`. Prints what came before a failure too,
+    /// unless all of it can be read again.
     pub(crate) fn end(mut self, result: Result<()>) -> Result<()> {
         match result {
             Err(Failure::Stale) if !self.has_begun => Err(Failure::Stale),
             Err(Failure::Stale) => self.flush().and(Err(Failure::stale_output())),
             Err(failure) => {
-                // What counts is the first failure.
+                // The first failure is the one that counts.
                 let _ = self.flush();
                 Err(failure)
             }

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use mangrove_engine::BackupProgress;
 
-/// Between two reports.
+/// Time between two reports.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Shows how far something is: a terminal gets a line that changes, everything else a line each, if asked for.
+/// Shows progress. A terminal gets a line that changes; anything else gets one line per report, if
+/// requested.
 pub(crate) struct Progress {
     is_wanted: bool,
     is_terminal: bool,
@@ -25,7 +26,7 @@ impl Progress {
         }
     }
 
-    /// Progress of a backup or restoration, which counts `things`.
+    /// Shows the progress of a backup or restore, which counts `things`.
     pub(crate) fn show_copied(&mut self, state: BackupProgress, things: &str) {
         self.show(state.records == state.total_records, || {
             let percent = (state.records * 100).checked_div(state.total_records).unwrap_or(100);
@@ -36,7 +37,7 @@ impl Progress {
         });
     }
 
-    /// Shows a line, unless the one before was shown a moment ago and this is not the last.
+    /// Shows a line, unless the previous one is recent and this is not the last.
     pub(crate) fn show(&mut self, is_last: bool, line: impl FnOnce() -> String) {
         if !self.is_wanted || (!is_last && self.last.is_some_and(|last| last.elapsed() < PAUSE)) {
             return;
@@ -44,14 +45,14 @@ impl Progress {
         self.last = Some(Instant::now());
         let line = line();
         if self.is_terminal {
-            // The line before may have been longer.
+            // The previous line may have been longer.
             let _ = write!(stderr(), "\r{line}\x1B[K");
         } else {
             note(&line);
         }
     }
 
-    /// Leaves the line that changes.
+    /// Ends the line that changes.
     pub(crate) fn end(&mut self) {
         if self.is_terminal && self.last.take().is_some() {
             note("");
@@ -59,13 +60,13 @@ impl Progress {
     }
 }
 
-/// Prints a line on standard error, which may be closed: no reason to fail.
+/// Prints a line on standard error; a closed one is no reason to fail.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(stderr(), "{line}");
 }
 
 impl Drop for Progress {
-    /// An error is reported on a line of its own.
+    /// Puts an error that follows on a line of its own.
     fn drop(&mut self) {
         self.end();
     }

@@ -1,4 +1,4 @@
-//! Which records of a collection: bounds in JSON, read by the collection's key codec.
+//! Ranges of records: bounds in JSON, read by the collection's key codec.
 
 use std::ops::Bound;
 
@@ -41,7 +41,7 @@ impl RangeArguments {
         if let Some(json) = &self.prefix {
             let bounds = parse(json).and_then(|json| codec.prefix(&json));
             let (lower, upper) = bounds.map_err(|failure: Failure| failure.within("--prefix"))?;
-            // `None` is below every lower bound, so the greater one of the two leaves less.
+            // `None` sorts below every lower bound, so the greater of the two is the narrower.
             range.lower = range.lower.max(Some(lower));
             range.upper = [range.upper, upper].into_iter().flatten().min();
         }

@@ -1,4 +1,5 @@
-//! A database on disk: the directory that Node and native programs use, or the single file that a browser exports.
+//! A database on disk: the directory that Node and native programs use, or the single file that a
+//! browser exports.
 
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -11,29 +12,29 @@ use crate::failure::{Failure, Result};
 use crate::files::{Aside, BesideWriters, SingleFile};
 use crate::lock::{self, DirectoryLock};
 
-/// Name of the data file in a directory, which the engine asks for.
+/// Name of the data file in a directory, as the engine asks for it.
 pub(crate) const DATA_FILE: &str = "data";
 const LOG_FILE: &str = "log";
-/// What a backup begins with.
+/// First bytes of a backup.
 const BACKUP_MAGIC: [u8; 8] = *b"MANGRBAK";
-/// How often something is read while a writer overwrites it.
+/// How often a read is attempted while a writer overwrites the data.
 const READ_ATTEMPTS: u32 = 10;
 
-/// What a verb that writes does with a database.
+/// How a verb that writes opens a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Write one that is there.
+    /// Writes an existing database.
     Write,
-    /// Write one, creating it if need be.
+    /// Writes a database, creating it if necessary.
     Create,
-    /// Write one that must not be there.
+    /// Creates a database, which must not exist.
     CreateNew,
 }
 
-/// Where a database lies.
+/// Location of a database.
 struct Place {
     directory: PathBuf,
-    /// Name of the data file if that is not the directory's.
+    /// Name of the data file, unless it is the one of a directory.
     single: Option<String>,
 }
 
@@ -59,7 +60,7 @@ impl Place {
         })
     }
 
-    /// The directory, if it belongs to the database.
+    /// Returns the directory, if it belongs to the database.
     fn own_directory(&self) -> Option<&Path> {
         self.single.is_none().then_some(&*self.directory)
     }
@@ -80,10 +81,10 @@ impl Place {
     }
 }
 
-/// A backup looks like a database to nobody but its owner.
+/// Refuses a backup, which its owner may take for a database.
 fn check_no_backup(path: &Path) -> Result<()> {
     let mut front = [0; BACKUP_MAGIC.len()];
-    // What cannot be read is told when it is opened.
+    // Opening the file reports that it cannot be read.
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut front));
     if path.is_file() && read.is_ok() && front == BACKUP_MAGIC {
         let file = path.display();
@@ -104,7 +105,7 @@ fn check_exists(storage: &dyn Storage, path: &Path) -> Result<()> {
 fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Database> {
     Database::open(storage, options).map_err(|error| match error {
         Error::Corrupt(_) => Failure::unreadable(&error),
-        // The file is there, but empty.
+        // The file exists, but is empty.
         Error::NotFound { .. } => Failure::not_found(format!(
             "there is no database at {}: its creation never ended",
             path.display()
@@ -113,7 +114,8 @@ fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Data
     })
 }
 
-/// The files of a database that may be too damaged to be opened, for reading, locked against writers.
+/// Opens the files of a database for reading, locked against writers. The database may be too
+/// damaged to open.
 pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
     check_no_backup(path)?;
     let place = Place::of(path)?;
@@ -122,14 +124,15 @@ pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryL
     Ok((storage, place.lock()?))
 }
 
-/// A directory for a new database. It is locked if it is there; otherwise the engine makes it.
+/// Returns a directory for a new database. The directory is locked if it exists; otherwise the
+/// engine creates it.
 pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
     let lock = if path.is_dir() { lock::lock(path)? } else { None };
     Ok((Arc::new(FsStorage::new(path)), lock))
 }
 
-/// Runs what reads, and changes nothing. Others may read and write meanwhile; if a writer overwrites what is being read, it
-/// begins again with the newest state.
+/// Runs work that only reads, beside other readers and writers. If a writer overwrites what is
+/// being read, the work begins again with the newest state.
 pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
     check_no_backup(path)?;
     let place = Place::of(path)?;
@@ -152,7 +155,8 @@ pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>)
     attempt()
 }
 
-/// A single file stays a single file: once it is closed its log is empty and may be missing.
+/// Removes an empty log, so that a single file stays one. After a close the log is empty and may be
+/// missing.
 fn remove_empty_log(storage: &dyn Storage) -> Result<()> {
     if storage.exists(LOG_FILE)? && storage.open(LOG_FILE, false)?.is_empty()? {
         storage.remove(LOG_FILE)?;
@@ -160,14 +164,15 @@ fn remove_empty_log(storage: &dyn Storage) -> Result<()> {
     Ok(())
 }
 
-/// A database that is open for writing, with the locks on it.
+/// A database open for writing, with the locks on it.
 pub(crate) struct Store {
     database: Database,
-    /// The files of a database that is a single file.
+    /// The files of a single-file database.
     single: Option<Arc<dyn Storage>>,
-    /// The directory, if its database was made by this opening, and whether the directory was too.
+    /// The directory, if this opening created its database, and whether it also created the
+    /// directory.
     created: Option<(PathBuf, bool)>,
-    /// Given back after the database, so it comes after it.
+    /// Declared after the database, so that it is released after it.
     lock: Option<DirectoryLock>,
 }
 
@@ -185,7 +190,8 @@ impl Store {
         if !create {
             check_exists(&*storage, path)?;
         }
-        // A new directory is made by the engine, which makes its name durable, and can only be locked then.
+        // The engine creates a new directory, which makes its name durable. It can only be locked
+        // afterwards.
         let is_there = place.directory.is_dir();
         let before = if is_there { place.lock()? } else { None };
         let single = place.single.is_some().then(|| Arc::clone(&storage));
@@ -200,13 +206,13 @@ impl Store {
         })
     }
 
-    /// Runs what writes, and makes durable what was committed whether it fails or not.
+    /// Runs a change and makes durable what it committed, whether or not it fails.
     pub(crate) fn write<T>(mut self, change: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         self.created = None;
         self.fill(change)
     }
 
-    /// As [`write`](Self::write). If it fails before it has committed anything, a database that was made for it is removed.
+    /// As [`write`](Self::write), but removes a new database if the change fails before any commit.
     pub(crate) fn fill<T>(self, change: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
         let result = change(&self.database);
         let is_empty = self.database.version() == 0;
@@ -214,7 +220,7 @@ impl Store {
         if let (Err(_), true, Some((directory, is_new))) = (&result, is_empty, self.created) {
             let files = FsStorage::new(&directory);
             for name in [DATA_FILE, LOG_FILE] {
-                // What counts is why the work failed.
+                // The reason why the work failed is what counts.
                 let _ = files.remove(name);
             }
             drop(self.lock);
@@ -231,17 +237,17 @@ impl Store {
     }
 }
 
-/// A directory whose database, if there is one, gives way to a new one, with the locks on it.
+/// A directory whose database, if any, a new one replaces, with the locks on it.
 pub(crate) struct Replacement {
     directory: PathBuf,
     is_new: bool,
-    /// The old data, so that no native program opens it meanwhile.
+    /// The old data file, held so that no native program opens it meanwhile.
     old: Option<Arc<dyn StorageFile>>,
     _lock: Option<DirectoryLock>,
 }
 
 impl Replacement {
-    /// Files that do not begin as a database's stay, unless `force` is set.
+    /// Refuses to replace files that do not begin like a database's, unless `force` is set.
     pub(crate) fn new(path: &Path, force: bool) -> Result<Self> {
         if path.is_file() {
             let what = format!("{}, a file", path.display());
@@ -263,12 +269,12 @@ impl Replacement {
             }
             Ok(Some(file))
         };
-        // Before anything is made there.
+        // Checks before creating anything there.
         let old = check(DATA_FILE)?;
         check(LOG_FILE)?;
         let is_new = !path.is_dir();
         if is_new {
-            // Makes the directory and its name durable.
+            // Creates the directory and makes its name durable.
             Aside(files.clone()).open(DATA_FILE, true)?;
         }
         let lock = lock::lock(path)?;
@@ -282,19 +288,21 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// Runs what makes the new database, and puts it in the place of the old one in one step. If it fails the old one is as it was.
+    /// Runs what makes the new database, and replaces the old one with it in one step. If that
+    /// fails, the old one is unchanged.
     pub(crate) fn fill<T>(mut self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
         let files = FsStorage::new(&self.directory);
         let made = make(Arc::new(Aside(files.clone()))).and_then(|made| self.install().map(|()| made));
         if made.is_ok() {
-            // The new database was closed, so it needs no log, and the records of the old one mean nothing to it: they are only in the way.
+            // The new database was closed, so it needs no log. The old log's records mean nothing
+            // to it and are only in the way.
             let _ = files.remove(LOG_FILE);
         }
         let _ = self.remove_made();
         let (directory, is_new) = (self.directory.clone(), self.is_new);
         drop(self);
         if made.is_err() && is_new {
-            // It stays if somebody else has put something there.
+            // It stays if someone else has put something there.
             let _ = std::fs::remove_dir(directory);
         }
         made
@@ -309,7 +317,7 @@ impl Replacement {
             )
         };
         if cfg!(windows) {
-            // A file that is open cannot be replaced there.
+            // Windows cannot replace an open file.
             self.old = None;
         }
         std::fs::rename(self.directory.join(format!("{DATA_FILE}{}", Aside::SUFFIX)), &data).map_err(failed)?;
@@ -320,7 +328,7 @@ impl Replacement {
         Ok(())
     }
 
-    /// Removes what this one, or one before that was interrupted, has made.
+    /// Removes what this replacement, or an interrupted earlier one, has made.
     fn remove_made(&self) -> Result<()> {
         for name in [DATA_FILE, LOG_FILE, "backup"] {
             match std::fs::remove_file(self.directory.join(format!("{name}{}", Aside::SUFFIX))) {
@@ -337,7 +345,7 @@ impl Replacement {
 /// A place without a database, with the lock on it.
 pub(crate) struct Vacancy {
     storage: Arc<dyn Storage>,
-    /// The directory, if it was made for this.
+    /// The directory, if it was created for this.
     new_directory: Option<PathBuf>,
     lock: Option<DirectoryLock>,
 }
@@ -348,7 +356,7 @@ impl Vacancy {
         let storage = place.writable();
         let new_directory = (!place.directory.is_dir()).then(|| place.directory.clone());
         if new_directory.is_some() {
-            // Makes the directory and its name durable.
+            // Creates the directory and makes its name durable.
             storage.open(DATA_FILE, true)?;
         }
         let lock = place.lock()?;
@@ -359,11 +367,11 @@ impl Vacancy {
         })
     }
 
-    /// Runs what makes the database. If it fails, a directory that was made for it is removed.
+    /// Runs what makes the database. If that fails, removes a directory created for it.
     pub(crate) fn fill<T>(self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
         let made = make(Arc::clone(&self.storage));
         if let (Err(_), Some(directory)) = (&made, &self.new_directory) {
-            // The file is empty, or gone already; what counts is why the work failed.
+            // The file is empty or already gone; the reason why the work failed is what counts.
             let _ = self.storage.remove(DATA_FILE);
             drop(self.lock);
             let _ = std::fs::remove_dir(directory);
@@ -376,7 +384,8 @@ impl Vacancy {
 mod tests {
     use super::*;
 
-    /// What is read, with a writer that overwrites it the first few times.
+    /// Reads while a writer overwrites the first `stale` attempts. Returns the number of attempts
+    /// and the result.
     fn read_after(stale: u32) -> (u32, Result<u64>) {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), Access::Create).unwrap();

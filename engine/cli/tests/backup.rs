@@ -8,12 +8,12 @@ use std::io::Write;
 use crate::common::{Place, Run, command, numbered, other_program, run};
 use serde_json::Value;
 
-/// Runs with bytes on both sides.
+/// Runs the tool with bytes as input and output.
 fn piped(input: &[u8], arguments: &[&str]) -> (i32, Vec<u8>, String) {
     let mut child = common::spawn(&mut command(arguments));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // It may fail before it has read everything.
+    // The tool may fail before it has read everything.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -95,7 +95,7 @@ fn commits_since_a_backup_are_added_to_what_was_restored_from_it() {
     run(&["set", db, "1", "\"changed\""]).ok();
     run(&["backup", db, full, "--since", "1"]).fails(1, "KV_TRUNCATED_FEED");
     assert!(!place.path("full").exists());
-    // Once a program has begun a feed, the tool's commits are in it too.
+    // Once a program has begun a feed, it includes the tool's commits.
     let storage = std::sync::Arc::new(mangrove_engine::storage::FsStorage::new(db));
     let options = mangrove_engine::Options {
         feed_commits: 100,
@@ -130,7 +130,7 @@ fn commits_since_a_backup_are_added_to_what_was_restored_from_it() {
     assert_eq!(run(&["dump", copy]).ok(), run(&["dump", db]).ok());
     assert_eq!(version_of(copy), version_of(db));
     run(&["verify", copy]).ok();
-    // Only in their order, and only what is whole.
+    // Incremental backups apply only in order, and only if they are whole.
     let (first, last) = (&place.db("later0"), &place.db("later2"));
     run(&["restore", first, copy, "--incremental"]).fails(1, "KV_INVALID_ARGUMENT");
     run(&["restore", full, copy, "--incremental"]).fails(1, "KV_INVALID_ARGUMENT");
@@ -192,7 +192,7 @@ fn a_database_gives_way_to_a_backup_if_asked_to() {
     let failed = run(&["restore", file, db]).fails(1, "KV_EXISTS");
     assert!(failed.err.contains("--overwrite"), "{}", failed.err);
     run(&["get", db, "\"later\""]).ok();
-    // What an interrupted one has left is in nobody's way.
+    // Files that an interrupted restore left do not matter.
     for name in ["data.restoring", "log.restoring", "backup.restoring"] {
         fs::write(place.path("db").join(name), "half of it").unwrap();
     }
@@ -207,7 +207,7 @@ fn a_database_gives_way_to_a_backup_if_asked_to() {
         .collect();
     left.sort();
     assert_eq!(left, ["data", "notes"]);
-    // What is damaged or cut off changes nothing.
+    // A damaged or truncated backup changes nothing.
     let bytes = fs::read(file).unwrap();
     fs::write(file, &bytes[..bytes.len() - 1]).unwrap();
     let before = fs::read(place.path("db").join("data")).unwrap();

@@ -1,4 +1,5 @@
-//! Verbs that read beside a writer in another process. On Windows nobody reads what another has locked.
+//! Verbs that read beside a writer in another process. On Windows no process can read what another
+//! has locked.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
@@ -20,7 +21,7 @@ fn write(db: &str) -> Database {
     Database::open(Arc::new(FsStorage::new(db)), options).unwrap()
 }
 
-/// Writes every key anew, in values that no compression makes much smaller.
+/// Rewrites every key with values that compression makes little smaller.
 fn commit(database: &Database, round: u32, count: u32) {
     let mut transaction = database.begin().unwrap();
     let mut state = u64::from(round) + 1;
@@ -44,7 +45,7 @@ fn a_writer_that_is_open_hinders_nobody() {
     let db = &place.loaded("db", &numbered(1000));
     let writer = write(db);
     let key = [0x10, 0xc0, 0x1c, 0, 0, 0, 0, 0, 0];
-    // Only in the log, and seen all the same.
+    // Only in the log, and still visible.
     let mut transaction = writer.begin().unwrap();
     transaction.set("", &key, b"\x63new").unwrap();
     transaction.commit(Durability::Strict).unwrap();
@@ -94,7 +95,7 @@ fn incremental_backups_beside_a_writer() {
     assert_eq!(early.code, 1, "{}", early.err);
 }
 
-/// What is printed is one state, or it is said that it is not.
+/// The output is one state, or the tool reports that it is not.
 #[test]
 fn a_busy_writer() {
     const KEYS: u32 = 300;

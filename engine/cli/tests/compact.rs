@@ -1,4 +1,4 @@
-//! `compact` gives space back and changes nothing else.
+//! `compact` frees space and changes nothing else.
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use crate::common::{Place, numbered, run, run_with};
 use serde_json::Value;
 
-/// Values that no compression makes much smaller.
+/// Returns records whose values compression makes little smaller.
 fn noise(count: usize) -> String {
     let mut state = 1_u64;
     let mut word = || {
@@ -22,7 +22,7 @@ fn noise(count: usize) -> String {
     (0..count).map(&mut line).collect()
 }
 
-/// A database of which every block was written twice, so that half of its file is free.
+/// Creates a database in which every block was written twice, so that half of its file is free.
 fn hollow(place: &Place) -> String {
     let db = place.loaded("db", &noise(10_000));
     run_with(numbered(10_000), &["load", &db]).ok();

@@ -1,4 +1,4 @@
-//! What goes wrong has a code, a stable exit code, and changes nothing.
+//! A failure has a code and a stable exit code, and changes nothing.
 
 use crate::common;
 use std::fs;
@@ -74,7 +74,7 @@ fn what_is_not_there_is_not_created() {
     );
 }
 
-/// A file whose creation never ended, and things that are no files of a database at all.
+/// A file whose creation never ended, and paths that are not database files at all.
 #[test]
 fn odd_paths() {
     let place = Place::new();
@@ -153,7 +153,7 @@ fn keys_and_values_that_cannot_be_stored() {
         "0\n",
         "only the long key was found out by the database"
     );
-    // The deepest there is, in the form that takes the most of JSON.
+    // The deepest nesting allowed, in the form that takes the most JSON.
     let deepest = format!("{}1{}", "{\"$map\":[[1,".repeat(1000), "]]}".repeat(1000));
     run(&["set", db, "1", &deepest]).ok();
     assert_eq!(run(&["get", db, "1"]).ok(), format!("{deepest}\n"));
@@ -220,7 +220,7 @@ fn damage() {
         report
     };
 
-    // A block in the middle: the rest can be read.
+    // With a damaged block in the middle, the rest can be read.
     let mut bytes = whole.clone();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 4096].fill(0x5a);
@@ -239,7 +239,7 @@ fn damage() {
     run(&["set", db, "1", "1"]).fails(2, "KV_CORRUPT");
     assert_eq!(fs::read(&data).unwrap(), b"something else", "it is left as it is");
 
-    // Whatever bytes there are, nothing panics.
+    // Nothing panics, whatever the bytes.
     let mut bytes = fs::read(fixture("javascript.mangrove")).unwrap();
     for at in (0..bytes.len()).step_by(97) {
         bytes[at] ^= 0x10;
@@ -260,7 +260,7 @@ fn values_that_are_not_of_their_codec() {
     }
     let place = Place::new();
     let db = &place.db("db");
-    // Written as bytes, then said to be something else.
+    // Written as bytes, then declared as another codec.
     let lines =
         "{\"keyCodec\":\"\",\"valueCodec\":\"\"}\n{\"key\":{\"$bytes\":\"/w==\"},\"value\":{\"$bytes\":\"/w==\"}}";
     for (key, value) in [
@@ -309,8 +309,8 @@ fn one_writes_at_a_time() {
     assert!(holder.wait().unwrap().success());
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
 
-    // The lock file of a process that lives and has no other lock, of one that does not, of one with the engine's lock, and of one that was
-    // cut short.
+    // Lock files of a running process without another lock, of a dead process, of one with the
+    // engine's lock, and a truncated one.
     let lock = place.path("db/lock");
     let is_held_by = |pid: u32, directory: &str, system: bool| {
         let read = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
@@ -328,7 +328,7 @@ fn one_writes_at_a_time() {
     }
     assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
     assert!(lock.exists());
-    // Beside a lock of the system it only informs.
+    // Beside an operating-system lock it only informs.
     is_held_by(std::process::id(), &own, true);
     assert_eq!(run(&["del", db, "3"]).ok(), "false\n");
     for (pid, directory) in [(holder.id(), &*own), (std::process::id(), "1")] {
@@ -357,7 +357,7 @@ fn nobody_has_to_read_everything() {
         child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
         assert_eq!((child.wait().unwrap().code(), &*error), (Some(0), ""));
     }
-    // What is loaded is loaded, whether or not somebody reads the keys.
+    // Loading succeeds whether or not anyone reads the keys.
     let copy = &place.db("copy");
     let mut child = common::spawn(&mut command(&["load", copy, "--ack", "--batch", "10"]));
     drop(child.stdout.take());
@@ -366,7 +366,7 @@ fn nobody_has_to_read_everything() {
     assert_eq!(run(&["count", copy]).ok(), "100\n");
 }
 
-/// A full disk is not taken for a reader that left.
+/// A full disk is not mistaken for a reader that left.
 #[cfg(target_os = "linux")]
 #[test]
 fn output_that_cannot_be_written() {

@@ -1,4 +1,4 @@
-//! A database that the JavaScript package wrote is read value by value, and written as that would.
+//! Reads a database of the JavaScript package value by value, and writes it as the package would.
 
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
@@ -10,7 +10,7 @@ use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Direction, KeyRange, Options};
 use serde_json::Value;
 
-/// Numbers are equal if their doubles are, however they are written.
+/// Compares two values; numbers are equal if their doubles are, however written.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => {
@@ -58,7 +58,7 @@ fn contents(directory: &std::path::Path) -> Contents {
     collections.collect()
 }
 
-/// The fixture as a directory, as Node has it.
+/// Copies the fixture into a directory, as Node has it.
 fn unpacked(place: &Place) -> String {
     fs::create_dir(place.path("js")).unwrap();
     fs::copy(fixture("javascript.mangrove"), place.path("js/data")).unwrap();
@@ -71,7 +71,7 @@ fn every_kind_of_key_and_value_is_shown() {
     let db = &unpacked(&place);
     let expected = fs::read_to_string(fixture("javascript.jsonl")).unwrap();
     assert_same_lines(&run(&["dump", db]).ok(), &expected);
-    // A key is found by what is shown of it.
+    // The printed form of a key finds it.
     for line in expected
         .lines()
         .filter(|line| line.starts_with("{\"collection\":\"\","))
@@ -150,7 +150,7 @@ fn what_was_dumped_is_loaded_byte_for_byte() {
     }
     assert_eq!(original.len(), loaded.len());
     assert_eq!(run(&["dump", db]).ok(), run(&["dump", copy]).ok());
-    // And one collection alone, under another name.
+    // Also a single collection, under another name.
     let lines = run(&["dump", db, "--collection", "json"]).ok();
     run_with(lines, &["load", copy, "--collection", "json 2"]).ok();
     let copied = contents(&place.path("copy"))

@@ -1,5 +1,5 @@
-//! Verbs that read need no permission to write. Alone in its file: a program that was just written cannot be started while another test is
-//! starting one.
+//! Verbs that read need no permission to write. This test is alone in its file: a program that was
+//! just written cannot be started while another test is starting one.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
@@ -12,7 +12,7 @@ use std::process::Stdio;
 
 use crate::common::{Place, files, fixture, killed, reading};
 
-/// As another user where the tests run as one who may do everything.
+/// Runs the tool as another user where the tests run as root.
 #[test]
 fn no_permission_to_write_is_needed() {
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

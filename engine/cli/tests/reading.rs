@@ -1,4 +1,4 @@
-//! Verbs that read change nothing, need no permission to write, and go on beside others.
+//! Verbs that read change nothing, need no permission to write, and work beside other processes.
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
 use crate::common;
@@ -27,7 +27,7 @@ fn not_a_byte_is_changed() {
     let place = Place::new();
     let closed = place.loaded("closed", &numbered(3000));
     let log_alone = killed(&place, "log", 100);
-    // A checkpoint, and records behind it.
+    // A checkpoint, followed by records.
     let both = place.loaded("both", &numbered(500));
     let storage = Arc::new(FsStorage::new(&both));
     let database = Database::open(storage, Options::default()).unwrap();
@@ -93,7 +93,7 @@ fn readers_share() {
     run(&["set", db, "1", "1"]).ok();
 }
 
-/// That another block is damaged as well is not taken for the work of a writer.
+/// Damage to another block as well is not mistaken for the work of a writer.
 #[test]
 fn a_damaged_checkpoint_is_reported_even_if_the_older_one_makes_up_for_it() {
     let place = Place::new();

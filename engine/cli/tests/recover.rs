@@ -44,7 +44,7 @@ fn what_is_lost_is_said() {
     let log = place.path("db/log");
     let whole = fs::read(&log).unwrap();
     let mut bytes = whole.clone();
-    // Behind the header of the half, in the first record.
+    // After the header of the half, in the first record.
     bytes[1100] ^= 1;
     fs::write(&log, &bytes).unwrap();
     let failed = run(&["verify", db]).fails(2, "KV_CORRUPT");
@@ -66,7 +66,7 @@ fn what_is_lost_is_said() {
     assert_eq!(report["log"]["lostCommits"], 1);
     assert_eq!(report["entries"], 90);
     run(&["verify", target]).ok();
-    // What is there already is left alone.
+    // An existing target is left alone.
     run(&["recover", db, target]).fails(1, "KV_EXISTS");
     run(&["recover", &place.db("none"), &place.db("other")]).fails(1, "KV_NOT_FOUND");
     let file = place.db("new/data");
@@ -105,7 +105,7 @@ fn an_exported_file_that_was_not_closed() {
     assert_eq!(run(&["dump", target]).ok(), run(&["dump", db]).ok());
 }
 
-/// Takes the flag away by which a superblock says that the database was closed.
+/// Clears the flag by which a superblock says that the database was closed.
 fn open_superblocks(data: &mut [u8]) {
     for at in [0, 2048, 4096, 6144] {
         let record = &mut data[at..at + 512];

@@ -113,7 +113,7 @@ fn stat_names_collections_and_codecs() {
     );
 }
 
-/// Whatever figure the engine adds, it is shown.
+/// `stat` shows every figure of the engine, including new ones.
 #[test]
 fn stat_shows_every_figure() {
     let place = Place::new();
@@ -121,7 +121,7 @@ fn stat_shows_every_figure() {
     let stat: Value = serde_json::from_str(&run(&["stat", db]).ok()).unwrap();
     let figures = format!("{:#?}", mangrove_engine::Stats::default());
     let count = figures.lines().filter(|line| line.starts_with("    ")).count();
-    // Besides there is the length of the longest key.
+    // The additional field is the length of the longest key.
     assert_eq!(stat.as_object().unwrap().len(), count + 1, "{figures}");
     assert_eq!(stat["recoveredFromOlder"], false);
     assert_eq!(stat["oldestSnapshot"], Value::Null);
@@ -184,7 +184,7 @@ fn load_batches_and_acknowledges() {
     assert_eq!(acks, "[1, \"a\"]\nnull\n{\"$bigint\":\"7\"}\n");
 }
 
-/// A key is echoed before the next line is asked for.
+/// A key is echoed before the next line is requested.
 #[test]
 fn acknowledgements_do_not_wait_for_more_lines() {
     use std::io::{BufRead, BufReader, Write};
@@ -305,12 +305,12 @@ fn a_failed_load_leaves_no_empty_database() {
     let db = &place.db("db");
     run_with("{\"id\":1}", &["load", db]).fails(1, "KV_INVALID_ARGUMENT");
     assert!(!place.path("db").exists());
-    // A directory that was there stays, with what is in it.
+    // An existing directory stays, with its contents.
     std::fs::create_dir(db).unwrap();
     std::fs::write(place.path("db/notes"), "mine").unwrap();
     run_with("{\"id\":1}", &["load", db]).fails(1, "KV_INVALID_ARGUMENT");
     assert_eq!(std::fs::read_dir(db).unwrap().count(), 1);
-    // So does what a batch before has stored, and an empty database of somebody else.
+    // So do records that an earlier batch stored, and someone else's empty database.
     run_with("{\"key\":1,\"value\":1}\n{}", &["load", db, "--batch", "1"]).fails(1, "KV_INVALID_ARGUMENT");
     assert_eq!(run(&["count", db]).ok(), "1\n");
     let empty = &place.loaded("empty", "");

@@ -1,4 +1,4 @@
-//! Damaged, shortened and foreign streams.
+//! Damaged, truncated and foreign streams.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use mangrove_engine::{Database, Durability, Error, restore};
 
 use super::{backed_up, empty, go_on, noise, small};
 
-/// Two frames, the first compressed.
+/// Returns a stream of two frames, the first compressed.
 fn stream() -> Vec<u8> {
     let database = Database::open(Arc::new(MemoryStorage::new()), small()).expect("memory works");
     let mut transaction = database.begin().expect("it can be written");

@@ -51,7 +51,7 @@ fn records_keep_their_expiry_and_expired_ones_come_along() {
         let copied = again.entry(&key).expect("it is intact");
         let expiry = |entry: &Option<mangrove_engine::Entry>| entry.as_ref().map(|entry| entry.expires_at);
         assert_eq!(expiry(&entry), expiry(&copied));
-        // The restoration is one commit.
+        // A restore is one commit, so every record has its version.
         assert!(copied.is_none_or(|entry| entry.version == snapshot.version()));
     }
     assert!(backed_up(&copy.snapshot()) == stream);

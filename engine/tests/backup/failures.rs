@@ -1,4 +1,4 @@
-//! Targets that are taken or fail, cancellations, power cuts.
+//! Occupied targets, failing targets, cancellations, power cuts.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -10,7 +10,7 @@ use mangrove_engine::{BackupOutcome, Database, Durability, Error, Options, Snaps
 
 use super::{backed_up, content_of, empty, go_on, noise, small, varied};
 
-/// More records than the cache holds.
+/// Returns a snapshot with more records than the cache holds.
 fn grown() -> Snapshot {
     let database = Database::open(Arc::new(MemoryStorage::new()), small()).expect("memory works");
     let mut transaction = database.begin().expect("it can be written");
@@ -139,12 +139,12 @@ fn both_ways_can_be_cancelled_at_every_report() {
             assert_eq!(call, stop_at + 1, "nothing is reported after a cancellation");
             calls += 1;
         }
-        // There are more than thirteen megabytes of data.
+        // The data exceeds thirteen megabytes.
         assert!(calls > 13, "{calls}");
     }
 }
 
-/// Restores with a fault; either it worked after all, or the target is empty.
+/// Restores with a fault; returns whether that worked after all. If not, the target must be empty.
 fn restore_with_fault(stream: &[u8], snapshot: &Snapshot, set: impl FnOnce(&SimStorage), context: &str) -> bool {
     let storage = SimStorage::new();
     set(&storage);
@@ -195,7 +195,7 @@ fn every_operation_of_the_target_may_fail() {
         let set = |storage: &SimStorage| storage.set_read_fault(Some(fault));
         unharmed += u64::from(restore_with_fault(&stream, &snapshot, set, &format!("read {at}")));
     }
-    // The file's free tail need not be cut off.
+    // A fault is harmless where it only prevents truncating the file's free tail.
     assert!(unharmed < 8, "{unharmed}");
 }
 
@@ -213,7 +213,7 @@ fn a_power_cut_leaves_everything_or_nothing_that_opens() {
                 let context = format!("{policy:?} at {at}, {seed}");
                 let storage = SimStorage::new();
                 storage.cut_at(at);
-                // The process dies with the power: it removes nothing.
+                // The process dies with the power, so it removes nothing.
                 let kept = Keeping(storage.clone());
                 let done = restore(&mut &stream[..], Arc::new(kept), small(), &mut go_on).is_ok();
                 let left = SimStorage::from_files(storage.crash(policy, seed));
@@ -234,7 +234,7 @@ fn a_power_cut_leaves_everything_or_nothing_that_opens() {
     assert!(complete > 24 && nothing > 600, "{complete} {nothing}");
 }
 
-/// A storage that removes nothing.
+/// A storage that ignores removals.
 struct Keeping(SimStorage);
 
 impl Storage for Keeping {
@@ -255,7 +255,7 @@ impl Storage for Keeping {
     }
 }
 
-/// Fails when it has given all it has.
+/// Fails once it has returned all its bytes.
 struct Broken<'a>(&'a [u8]);
 
 impl io::Read for Broken<'_> {

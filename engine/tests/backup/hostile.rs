@@ -1,4 +1,4 @@
-//! Streams whose checksums are right and whose content no backup has.
+//! Streams with valid checksums whose content no backup has.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{empty, go_on, small};
 
-/// A stream around some content, as the documentation describes it.
+/// Wraps content in a stream, as the documentation describes it.
 fn stream(header: &Header, content: &[u8], frame_bytes: usize) -> Vec<u8> {
     let mut bytes = b"MANGRBAK\x01\0\0\0".to_vec();
     bytes.extend_from_slice(&512_u32.to_le_bytes());
@@ -74,7 +74,7 @@ fn the_format_is_the_documented_one() {
 fn content_that_no_backup_has_is_refused() {
     let long_name = [&b"\x80\x02"[..], &[b'n'; 256], b"\0\0\0"].concat();
     let long_codec = [&b"\x01c\x41"[..], &[b'n'; 65], b"\0\0"].concat();
-    // The longest key, but there has to be room for the hint.
+    // The maximum key length, but a record that expires must leave room for its hint.
     let long_key = [&b"\x01c\0\0\x01\x75"[..], &[b'k'; 117], b"\x01\x07"].concat();
     let cases: [(&str, Header, &[u8]); 18] = [
         ("fewer records", header(3, 2), GOOD),
@@ -111,7 +111,7 @@ fn content_that_no_backup_has_is_refused() {
         let error = restored(&stream(&header, content, 1000)).expect_err(what);
         assert!(matches!(error, Error::CorruptBackup { .. }), "{what}: {error}");
     }
-    // A value may have two gigabytes; saying so takes no memory for them.
+    // A value may have two gigabytes; a length that claims so must not allocate them.
     let error = restored(&stream(&header(1, 1), b"\x01c\0\0\x01\x01k\xFE\xFF\xFF\xFF\x0Fv", 1000)).expect_err("short");
     assert!(matches!(error, Error::CorruptBackup { .. }), "{error}");
 }

@@ -1,4 +1,5 @@
-//! A full backup and the incremental ones after it are the database, commit by commit.
+//! Proves that a full backup and the incremental ones after it reproduce the database, commit by
+//! commit.
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ fn with_feed(commits: u64) -> Database {
     Database::open(Arc::new(MemoryStorage::new()), options).expect("memory works")
 }
 
-/// One commit with changes of any kind, now and then with none that shows.
+/// Makes one commit with changes of any kind, occasionally without any visible change.
 fn commit(database: &Database, rng: &mut SimRng) {
     let mut transaction = database.begin().expect("it can be written");
     for _ in 0..rng.below(30) {
@@ -50,7 +51,7 @@ fn commit(database: &Database, rng: &mut SimRng) {
                 transaction.clear(name, range).expect("memory works");
             }
             20 => drop(transaction.drop_collection(name).expect("memory works")),
-            // One of the name may be there, or none of the other.
+            // The new name may be taken, or the collection may not exist.
             21 => drop(transaction.rename_collection(name, "renamed")),
             22 => drop(transaction.set_codecs("renamed", "any", "json")),
             _ => drop(transaction.drop_collection("renamed").expect("memory works")),
@@ -108,14 +109,15 @@ fn a_full_backup_and_incremental_ones_are_the_database() {
                 (database.version(), stream.len() as u64)
             );
             assert_same(&database, &copy);
-            // Those who follow the copy see each commit.
+            // Followers of the copy's feed see each commit.
             let mut original = database.changes(Some(base)).expect("the feed reaches back");
             while let Some(commit) = original.next_commit().expect("memory works") {
                 let again = changes.next_commit().expect("memory works").expect("one each");
                 assert_eq!(again, commit);
             }
             assert_eq!(changes.next_commit().expect("memory works"), None);
-            // The versions of the records are those of their commits, and the log or the data file has them.
+            // Records have the versions of their commits, whether they are in the log or the data
+            // file.
             drop(changes);
             let newest = database.snapshot();
             for info in newest.collections() {
@@ -205,7 +207,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let report = copy.restore_commits(&mut &stream[..], &mut cancel).expect("no failure");
     assert_eq!((report.outcome, calls), (BackupOutcome::Cancelled, 1));
     assert_eq!(copy.version(), base);
-    // Another database with the same version is not the one.
+    // Another database at the same version is no valid base.
     let other_options = Options {
         database_id: Some(4),
         ..at(0)
@@ -216,19 +218,19 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         .restore_commits(&mut &stream[..], &mut go_on)
         .expect_err("another id");
     assert!(matches!(error, Error::InvalidArgument { .. }));
-    // The same commits do not happen twice.
+    // The same commits cannot be applied twice.
     copy.restore_commits(&mut &stream[..], &mut go_on).expect("it fits");
     let error = copy
         .restore_commits(&mut &stream[..], &mut go_on)
         .expect_err("they are there");
     assert!(matches!(error, Error::WrongBase { .. }));
-    // An incremental backup is no new database.
+    // An incremental backup cannot create a database.
     let target = Arc::new(MemoryStorage::new());
     let error = restore(&mut &stream[..], target, at(0), &mut go_on).expect_err("it needs a base");
     assert!(matches!(error, Error::InvalidArgument { .. }));
 }
 
-/// Whatever a power cut leaves has all of the commits or none, and can be gone on with.
+/// A power cut leaves all of the commits or none, in a database that remains usable.
 #[test]
 fn a_cut_leaves_all_commits_or_none() {
     for (seed, commits) in [(7, 4), (8, 40)] {

@@ -12,26 +12,26 @@ use mangrove_engine::{
     Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, WriteTransaction,
 };
 
-/// Records of each collection.
+/// Records by collection.
 pub(crate) type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 
-/// What a run of a workload knows about its own past.
+/// What a workload run knows about its own past.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct History {
-    /// The state of each version; version 0 is empty. The last ones may never have been committed.
+    /// The state of each version; version 0 is empty. The newest may never have been committed.
     pub(crate) states: Vec<State>,
     /// Newest version that a strict commit or checkpoint acknowledged.
     pub(crate) acknowledged: u64,
-    /// Newest version that was acknowledged with any durability but `None`: it survives the death of the process.
+    /// Newest version acknowledged with any durability but `None`: it survives process death.
     pub(crate) handed_over: u64,
-    /// Versions with which something was remembered for the client, if anything is.
+    /// Versions whose commits stored an entry for the client, if the workload stores any.
     pub(crate) remembered: Option<BTreeSet<u64>>,
     /// Whether opening the database was acknowledged.
     pub(crate) opened: bool,
 }
 
 impl History {
-    /// Of a workload that remembers a client with each commit.
+    /// Returns the history of a workload that remembers a client with each commit.
     pub(crate) fn remembering() -> Self {
         Self {
             remembered: Some(BTreeSet::new()),
@@ -50,17 +50,18 @@ impl History {
 pub(crate) enum Flavour {
     /// Single records, each durable at once.
     Tiny,
-    /// Dozens of changes a commit: splits, merges, cleared ranges.
+    /// Dozens of changes per commit: splits, merges, cleared ranges.
     Batches,
     /// Values of many blocks.
     Large,
-    /// Durable and undurable commits mixed, snapshots held, reopening in between.
+    /// Commits of mixed durability, held snapshots, reopening in between.
     Mixed,
-    /// As `Mixed`, without a log: every durable commit is a checkpoint.
+    /// Like `Mixed` without a log: every durable commit is a checkpoint.
     Unlogged,
-    /// Transactions that are larger than memory.
+    /// Transactions larger than memory.
     Huge,
-    /// Memtables that go to most leaves of their trees, so that a merge takes several partial checkpoints; values of blocks among them.
+    /// Memtables that touch most leaves of their trees, so a merge takes several partial
+    /// checkpoints. Some values are out of line.
     Merging,
 }
 
@@ -70,7 +71,7 @@ impl Flavour {
     }
 }
 
-/// Options of an opening; `session` tells it from the others of the same files.
+/// Returns options for opening; `session` distinguishes openings of the same files.
 pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
     Options {
         unit_bytes: 512,
@@ -122,7 +123,7 @@ fn value(rng: &mut SimRng, flavour: Flavour) -> Vec<u8> {
     (0..len).map(|at| byte.wrapping_add((at / 7) as u8)).collect()
 }
 
-/// One random change, made to the transaction and to the model.
+/// Makes one random change to the transaction and to the model.
 fn change(
     transaction: &mut WriteTransaction<'_>,
     state: &mut State,
@@ -130,12 +131,12 @@ fn change(
     flavour: Flavour,
 ) -> Result<(), Error> {
     let name = match flavour {
-        // One tree that a memtable does not go to all at once.
+        // Most changes go to one tree, so that a memtable is not merged into it all at once.
         Flavour::Merging => ["a", "a", "a", "b"][rng.below(4) as usize],
         _ => ["a", "b", ""][rng.below(3) as usize],
     };
     let kind = match rng.below(20) {
-        // The trees are to grow.
+        // Lets the trees grow.
         12..=18 if flavour == Flavour::Merging && rng.below(4) > 0 => 0,
         kind => kind,
     };
@@ -158,7 +159,7 @@ fn change(
         17 => {
             let (mut lower, mut upper) = (key_of(rng, flavour), key_of(rng, flavour));
             if flavour == Flavour::Merging && rng.below(8) > 0 {
-                // Most of the tree is to stay.
+                // Keeps most of the tree.
                 upper = [lower.as_slice(), b"\xff"].concat();
             }
             if lower > upper {
@@ -178,7 +179,7 @@ fn change(
             state.remove(name);
         }
         19 if flavour == Flavour::Merging && rng.below(10) == 0 => {
-            // Emptied and filled again, so that the log has changes of the same keys on both sides.
+            // Clears and refills, so that the log has changes of the same keys before and after.
             transaction.clear(name, KeyRange::all())?;
             let mut records = BTreeMap::new();
             for _ in 0..120 {
@@ -201,7 +202,7 @@ fn change(
     Ok(())
 }
 
-/// Runs a workload until it ends or the storage fails. The history is right in both cases.
+/// Runs a workload until it ends or the storage fails; the history is correct in both cases.
 pub(crate) fn run(
     storage: &Arc<dyn Storage>,
     flavour: Flavour,
@@ -223,7 +224,7 @@ pub(crate) fn run(
             open.checkpoint()?;
         }
         if matches!(flavour, Flavour::Mixed | Flavour::Merging) {
-            // Idle time, now and then more than a merge needs.
+            // Idle time, occasionally more than a merge needs.
             for _ in 0..[400, 0, 3, 0][open.version() as usize % 4] {
                 open.merge_slice()?;
             }
@@ -251,7 +252,7 @@ pub(crate) fn run(
                 if rng.below(2) == 0 {
                     open.close()?;
                 } else {
-                    // As when the process dies: what was handed over is there.
+                    // Like process death: everything handed over is there.
                     open.flush()?;
                     drop(open);
                 }
@@ -268,7 +269,8 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Whether the commit on top of this version is followed by all the idle time that its merge takes, and by no flush before that.
+/// Whether the commit on top of this version gets all the idle time that its merge takes. No flush
+/// comes before the merge.
 fn is_merged_at_once(base: u64) -> bool {
     base % 4 == 3
 }
@@ -283,7 +285,7 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
         Flavour::Large => 1 + rng.below(3),
         Flavour::Mixed | Flavour::Unlogged => 1 + rng.below(12),
         Flavour::Huge => 200 + rng.below(400),
-        // A tree that is larger than a memtable comes first.
+        // Begins with a tree that is larger than a memtable.
         Flavour::Merging if base == 0 => 1500,
         Flavour::Merging if is_merged_at_once(base) => 300,
         Flavour::Merging => 10 + rng.below(60),
@@ -328,10 +330,10 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
     Ok(())
 }
 
-/// Whose last commit is remembered.
+/// The client whose last commit is remembered.
 const CLIENT: &[u8] = b"client";
 
-/// All records, read forwards and counted backwards. Collections without records are left out.
+/// Returns all records, read forwards and counted backwards; omits empty collections.
 pub(crate) fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
     let mut state = State::new();
     for info in snapshot.collections() {
@@ -354,13 +356,13 @@ pub(crate) fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
     Ok(state)
 }
 
-/// The state without empty collections, as [`read_state`] gives it.
+/// Returns the state without empty collections, as [`read_state`] does.
 pub(crate) fn without_empty(state: &State) -> State {
     let full = state.iter().filter(|(_, records)| !records.is_empty());
     full.map(|(name, records)| (name.clone(), records.clone())).collect()
 }
 
-/// Checks that an open database holds exactly a state the history allows and is intact; returns its version.
+/// Checks that an open database is intact and in a state the history allows; returns its version.
 pub(crate) fn check(database: &Database, history: &History, context: &str) -> u64 {
     let version = database.version();
     assert!(

@@ -8,7 +8,8 @@ use mangrove_engine::{CompactOptions, CompactReport, Database, Durability, Error
 use super::{content, go_on, shared, value};
 use crate::common::{Flavour, History, check, options, run, without_empty};
 
-/// Cut at every operation, whatever survives opens with the same content, verifies, and can be compacted to the end.
+/// Checks that whatever survives a cut at any operation opens with the same content and verifies.
+/// It must also compact to the end.
 fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
     let options_of = || options(flavour, 77);
     let storage = SimStorage::new();
@@ -16,7 +17,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
     run(&shared(&storage), flavour, seed, commits, &mut history).expect("the storage works");
     let database = Database::open(shared(&storage), options_of()).expect("it opens");
     history.acknowledged = database.version();
-    // Half of what is there goes, the rest stays in the log.
+    // Deletes two of every three records and leaves that commit in the log.
     let mut state = history.states[database.version() as usize].clone();
     let mut transaction = database.begin().expect("it can be written");
     for (name, records) in &mut state {
@@ -47,7 +48,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
         slice_bytes: 512,
         threshold_bytes: 1024,
     };
-    // In between somebody commits something that the history knows; the last entry may or may not be there.
+    // A commit arrives during the compaction; the last entry of the history may or may not survive.
     let late = value(9, 1100);
     let mut next = history.states[history.acknowledged as usize].clone();
     next.entry("late".to_owned())

@@ -1,4 +1,4 @@
-//! Compaction beside readers and writers.
+//! Compaction concurrent with readers and writers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use mangrove_engine::{Completeness, Database, Durability, Error, KeyRange, Write
 use super::{Block, blocks, generation, is_catalog, recovered};
 use crate::common::{Flavour, State, options};
 
-/// Without a catalog collections have no names, but they have their records.
+/// Without a catalog, collections lose their names but keep their records.
 #[test]
 fn collections_without_a_name_keep_their_records() {
     let memory = MemoryStorage::new();
@@ -50,7 +50,7 @@ fn collections_without_a_name_keep_their_records() {
     }
 }
 
-/// The nodes of the newest checkpoint that wrote any.
+/// Returns the nodes of the newest checkpoint that wrote any.
 fn newest<'a>(data: &[u8], list: &'a [Block]) -> impl Iterator<Item = &'a Block> {
     let is_node = |block: &&Block| data[block.start + 4] < 3;
     let newest = list.iter().filter(is_node).map(|block| generation(data, block)).max();
@@ -64,7 +64,7 @@ fn newest<'a>(data: &[u8], list: &'a [Block]) -> impl Iterator<Item = &'a Block>
 
 type Step = fn(&mut WriteTransaction<'_>) -> Result<(), Error>;
 
-/// Runs steps, each a checkpoint; returns the file.
+/// Runs steps, each followed by a checkpoint; returns the data file.
 fn steps(steps: &[Step]) -> Vec<u8> {
     let memory = MemoryStorage::new();
     let database = Database::open(Arc::new(memory.clone()), options(Flavour::Batches, 1)).expect("memory works");
@@ -78,7 +78,8 @@ fn steps(steps: &[Step]) -> Vec<u8> {
     memory.files()["data"].clone()
 }
 
-/// The newest catalog is lost. The one before it no longer has the collection that was dropped, so it stays away.
+/// A dropped collection stays away when the newest catalog is lost. The catalog before it no longer
+/// lists that collection.
 #[test]
 fn dropped_collections_stay_away() {
     let mut data = steps(&[
@@ -100,7 +101,8 @@ fn dropped_collections_stay_away() {
     }
 }
 
-/// Part of the catalog is lost, and with it a name. What the rest once had and no longer has was dropped.
+/// Part of the catalog is lost, and with it a name. Collections that the rest once listed and no
+/// longer lists were dropped.
 #[test]
 fn what_the_rest_of_the_catalog_dropped_stays_away() {
     let mut data = steps(&[
@@ -134,7 +136,8 @@ fn fill(transaction: &mut WriteTransaction<'_>, value: &[u8]) -> Result<(), Erro
     (0..100_u8).try_for_each(|key| transaction.set("c", &[key], value).map(drop))
 }
 
-/// A catalog that is not the newest says that a collection is empty: what is older than it does not come back, whatever is lost.
+/// A collection stays empty if an older catalog shows it as empty. Records from before that catalog
+/// do not come back, whatever else is lost.
 #[test]
 fn emptied_collections_stay_empty() {
     let mut data = steps(&[

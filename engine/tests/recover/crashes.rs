@@ -1,4 +1,5 @@
-//! Files that power cuts left behind: the blocks of checkpoints that never came to be are not part of the database.
+//! Files that power cuts left behind: blocks of unfinished checkpoints are not part of the
+//! database.
 
 use std::sync::Arc;
 
@@ -9,17 +10,17 @@ use mangrove_engine::{Completeness, Database, Options, RecoveredRoot};
 use super::{FLAVOURS, Files, blocks, newest_slot, recovered_files};
 use crate::common::{Flavour, History, State, options, read_state, run, without_empty};
 
-/// What several power cuts left.
+/// The files after several power cuts, and their possible states.
 struct Crashed {
     files: Files,
-    /// Every state that may be there: since the last acknowledged one of a round.
+    /// Every state that may be there: in each round, from the last acknowledged one on.
     recent: Vec<State>,
-    /// Every state that was ever committed, or on the way to it.
+    /// Every state that was committed, or was about to be.
     all: Vec<State>,
 }
 
 impl Crashed {
-    /// What opening it gives.
+    /// Returns the state that opening the files yields.
     fn open(&self, options: Options) -> State {
         let storage = MemoryStorage::from_files(self.files.clone());
         let database = Database::open(Arc::new(storage), options).expect("a crash does no harm");
@@ -33,7 +34,7 @@ impl Crashed {
     }
 }
 
-/// The last cut is at operation `last`.
+/// Returns the files after several power cuts, the last one at operation `last`.
 fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
     let mut rng = SimRng::new(seed);
     let mut history = History::remembering();
@@ -43,7 +44,7 @@ fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
         let cut = 20 + rng.below(150);
         storage.cut_at(if round == 3 { last } else { cut });
         let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-        // It may end before the cut.
+        // The workload may end before the cut.
         let _ = run(&shared, flavour, seed * 4 + round, 30, &mut history);
         drop(shared);
         let states = history.states.iter().map(without_empty);
@@ -59,7 +60,7 @@ fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
     }
 }
 
-/// Images of all flavours, with names for messages.
+/// Returns images of all flavours, with names for messages.
 fn images() -> impl Iterator<Item = (Crashed, Flavour, String)> {
     (0..1600).map(|number| {
         let (seed, last) = (number / 40, number % 40);
@@ -85,7 +86,8 @@ fn a_crash_alone_is_no_damage() {
             "{context}"
         );
         exact += u64::from(is_exact);
-        // The cut may also have hit the superblock. A newer checkpoint then counts if all of it is there.
+        // The cut may also have hit the superblock. A newer checkpoint then counts if it is
+        // complete.
         image.lose_slot(1 - newest_slot(&image.files["data"]));
         let (report, state) = recovered_files(&image.files, &context);
         assert_eq!(report.completeness, Completeness::Reconstructed, "{context}");
@@ -97,7 +99,8 @@ fn a_crash_alone_is_no_damage() {
     assert!(exact > 1500 && finished > 3, "{exact} {finished}");
 }
 
-/// Blocks of unfinished checkpoints are newer than what counts, but the free map tells that they lie in free space.
+/// Blocks of unfinished checkpoints do not replace lost nodes. They are newer than the current
+/// checkpoint, but the free map shows that they lie in free space.
 #[test]
 fn unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes() {
     let mut checked = 0;
@@ -122,7 +125,8 @@ fn unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes() {
     assert!(checked > 50, "{checked}");
 }
 
-/// The newest superblock is lost after a power cut. What is called one state is one, though perhaps not the newest.
+/// The newest superblock is lost after a power cut. A result not reported as salvage is one state,
+/// though perhaps not the newest.
 #[test]
 fn without_the_newest_superblock_there_is_one_state_or_it_is_said() {
     let (mut newest, mut older) = (0, 0);
@@ -135,7 +139,8 @@ fn without_the_newest_superblock_there_is_one_state_or_it_is_said() {
         }
         newest += u64::from(state == opened);
         older += u64::from(state != opened);
-        // Commits that were not flushed are in a checkpoint, but perhaps no longer in the log: nothing tells which checkpoint that was.
+        // A checkpoint has the unflushed commits, but the log may no longer have them: nothing
+        // tells which checkpoint that was.
         let can_tell = flavour != Flavour::Mixed || matches!(report.root, RecoveredRoot::Superblock { .. });
         assert!(!can_tell || image.all.contains(&state), "{context}");
     }

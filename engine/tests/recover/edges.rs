@@ -1,4 +1,4 @@
-//! What is not about damage: options, cancellation, refusals, failing storages.
+//! Cases other than damage: options, cancellation, refusals, failing storages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -11,7 +11,7 @@ use mangrove_engine::{Completeness, Compression, Database, Durability, Error, Op
 use super::{UNIT, check, count, grown, recovered, storage_of};
 use crate::common::{Flavour, State, options, read_state, without_empty};
 
-/// A value may hold a whole database. Its blocks are not taken for blocks of this one.
+/// A value may hold a whole database; its blocks are not mistaken for those of the outer one.
 #[test]
 fn a_database_inside_a_value_stays_a_value() {
     let (inner, _) = grown(Flavour::Batches, 1, 30);
@@ -162,7 +162,7 @@ fn targets_with_content_and_sources_without_are_refused() {
     attempt(&full, &MemoryStorage::new()).expect("it is intact");
 }
 
-/// The new database fails to be written at any point: the error comes out, and the source is as it was.
+/// Writing the new database fails at any point: the error surfaces, and the source is unchanged.
 #[test]
 fn a_target_that_fails_is_an_error() {
     let (data, _) = grown(Flavour::Batches, 5, 20);
@@ -184,7 +184,7 @@ fn a_target_that_fails_is_an_error() {
     }
 }
 
-/// A disk that fails to read now and then: what references do not lead to is found by the scan.
+/// A read that fails once costs no node: the scan finds what references do not reach.
 #[test]
 fn reads_that_fail_once_cost_nothing() {
     let (data, states) = grown(Flavour::Batches, 6, 20);
@@ -205,7 +205,7 @@ fn reads_that_fail_once_cost_nothing() {
         let database = Database::open(Arc::new(target), Options::default()).expect("it was made just now");
         let state = read_state(&database.snapshot()).expect("it is intact");
         check(&report, &state, &states, &format!("read {at}"));
-        // Out-of-line values are read once; all nodes are found again.
+        // Out-of-line values are read only once; all nodes are found again.
         let lost = count(&expected) - count(&state);
         assert!(lost == report.lost_record_count && lost <= 1, "read {at}: {report:?}");
         if source.counters().reads <= at {

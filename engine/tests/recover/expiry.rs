@@ -22,7 +22,8 @@ fn at(now: u64) -> Options {
     }
 }
 
-/// A database that keeps a feed, a third of whose records expires; some have expired. `in_log` of its commits are in the log alone.
+/// Returns a database that keeps a feed and in which every third record expires. Some have expired.
+/// The last `in_log` commits are in the log alone.
 fn expiring(in_log: u32) -> (MemoryStorage, Expiring) {
     let memory = MemoryStorage::new();
     let with_feed = Options {
@@ -38,7 +39,7 @@ fn expiring(in_log: u32) -> (MemoryStorage, Expiring) {
         }
         let name = ["a", "b"][number as usize % 2];
         let expires_at = (number % 3 == 0).then_some(u64::from(number) * 10 + 1);
-        // The longest key of a record that expires, and a value out of line.
+        // The longest key that a record with an expiry may have, and an out-of-line value.
         let mut key = number.to_be_bytes().to_vec();
         if number % 10 == 3 {
             key.resize(database.max_key_bytes() - 8, 7);
@@ -57,7 +58,7 @@ fn expiring(in_log: u32) -> (MemoryStorage, Expiring) {
     (memory, expected)
 }
 
-/// What is there at a time. The database may be opened only once at a time.
+/// Returns the content at a time. A database can have only one opener at a time.
 fn content(storage: &MemoryStorage, now: u64) -> Expiring {
     let database = Database::open(Arc::new(storage.clone()), at(now)).expect("it was made just now");
     let snapshot = database.snapshot();
@@ -97,7 +98,7 @@ fn check(files: &Files, expected: &Expiring, completeness: Completeness, context
     assert!(content(&target, 100) == left, "{context}");
     let database = Database::open(Arc::new(target.clone()), at(100)).expect("it was made just now");
     assert!(matches!(database.changes(Some(0)), Err(Error::TruncatedFeed { .. })));
-    // The hints lead to the records that are due.
+    // The hints lead to the due records.
     assert_eq!(
         database.purge_expired(100).expect("memory works"),
         expected.len() - left.len(),
@@ -125,7 +126,7 @@ fn records_keep_their_expiry_and_hidden_collections_are_made_anew() {
     }
 }
 
-/// Whatever block is gone, only records of its own collection are: hints and feed cost nothing.
+/// Damaged hints and feed cost nothing: a lost block affects only its own collection.
 #[test]
 fn damaged_hidden_collections_cost_nothing() {
     let (memory, expected) = expiring(0);
@@ -134,7 +135,7 @@ fn damaged_hidden_collections_cost_nothing() {
         let bytes = data[start + 24..].first_chunk().expect("in bounds");
         u32::from_le_bytes(*bytes)
     };
-    // In the order in which they were made: the feed, "a", its hints, "b", its hints.
+    // In order of creation: the feed, "a", its hints, "b", its hints.
     let hidden = |owner: u32| !matches!(owner, 0 | 2 | 4);
     let mut damaged = 0;
     let mut all = files.clone();

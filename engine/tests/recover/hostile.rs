@@ -1,4 +1,4 @@
-//! Blocks whose checksums are right and whose content is wrong, by accident or on purpose.
+//! Blocks with valid checksums and wrong content, by accident or on purpose.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use twox_hash::XxHash64;
 use super::{FLAVOURS, UNIT, blocks, grown, recovered};
 use crate::common::State;
 
-/// Writes the right checksum into the block at `at`.
+/// Writes the correct checksum into a block.
 fn sign(block: &mut [u8]) {
     let stored = u32::from_le_bytes(*block[8..].first_chunk().expect("a header")) as usize;
     let seed = XxHash64::oneshot(0, &block[..28]);
@@ -18,7 +18,7 @@ fn sign(block: &mut [u8]) {
     block[28..32].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// A leaf with one record that covers all keys.
+/// Returns a leaf with one record that covers all keys.
 fn leaf(owner: u32, generation: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut cell = key.to_vec();
     let meta = (value.len() as u64) << 3;
@@ -62,7 +62,7 @@ fn a_key_that_no_database_can_hold_is_lost() {
     assert_eq!(report.completeness, Completeness::Salvage);
 }
 
-/// Nothing that looks like a block makes the recovery panic, and the result is always a sound database.
+/// Nothing that looks like a block makes recovery panic, and the result is always a sound database.
 #[test]
 fn wrong_content_with_right_checksums_is_harmless() {
     let mut checked = 0;
@@ -71,7 +71,7 @@ fn wrong_content_with_right_checksums_is_harmless() {
         let (mut data, _) = grown(FLAVOURS[seed as usize % 4], seed, 12);
         let list = blocks(&data);
         let damages = 1 + rng.below(12);
-        // Where nothing is left there is nothing to recover.
+        // The damage may hit every block; then there is nothing to recover.
         if list.len() as u64 <= damages {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Commits that are in the log alone, and logs that are damaged.
+//! Commits that only the log holds, and damaged logs.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,10 +12,11 @@ use crate::common::{Flavour, State, options, read_state};
 
 const CHECKPOINT_AT: u32 = 20;
 const COMMITS: u32 = 60;
-/// Both copies of a half's header.
+/// Length of both copies of a half's header.
 const HEADER_BYTES: usize = 1024;
 
-/// Commits with small and out-of-line values and a collection that is created and one that is dropped, a checkpoint among them. It is not closed.
+/// Returns the files of an unclosed database, and its states. The commits have small and
+/// out-of-line values, create one collection and drop another; a checkpoint lies among them.
 fn logged() -> (Files, Vec<State>) {
     let memory = MemoryStorage::new();
     let large_log = Options {
@@ -57,7 +58,7 @@ fn newest(states: &[State]) -> &State {
     states.last().expect("there is one")
 }
 
-/// Places of the records in the log.
+/// Returns the offsets of the records in the log.
 fn records(log: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut at = HEADER_BYTES;
@@ -80,7 +81,7 @@ fn commits_that_are_in_the_log_alone_come_back() {
     assert_eq!(report.log.lost_commits, 0);
 }
 
-/// The file of a log ends behind its last record: what that unpacks to may be longer than all of the file.
+/// The log file ends after its last record. That record may unpack to more than the whole file.
 #[test]
 fn a_commit_that_unpacks_to_more_than_the_file_comes_back() {
     let memory = MemoryStorage::new();
@@ -108,7 +109,7 @@ fn a_commit_that_unpacks_to_more_than_the_file_comes_back() {
     drop(database);
     let mut files = memory.files();
     assert!(files["log"].len() < 900 * 100);
-    // The slots one after the other, then both.
+    // One slot, then the other, then both.
     for damaged in [[true, false], [false, true], [true, true]] {
         let data = files.get_mut("data").expect("it is there");
         let whole = data.clone();
@@ -153,7 +154,7 @@ fn a_log_without_a_data_file_is_no_database() {
     assert!(target.files().is_empty());
 }
 
-/// Each record is damaged in turn: only its own change is missing, unless nothing tells that it was durable.
+/// A damaged record costs only its own change, unless nothing tells that it was durable.
 #[test]
 fn a_damaged_record_costs_its_commit() {
     let (files, states) = logged();
@@ -173,7 +174,7 @@ fn a_damaged_record_costs_its_commit() {
                 report.log.applied_records as usize,
                 list.len() - CHECKPOINT_AT as usize - 1
             );
-            // Where the record created a collection, that has lost its name.
+            // A collection that the damaged record created has lost its name.
             let is_named = |name: &str| {
                 report
                     .collections
@@ -187,11 +188,11 @@ fn a_damaged_record_costs_its_commit() {
                         .iter()
                         .all(|(key, value)| last[key] == *value || index < 40)
             );
-            // The commit that is lost may have dropped it.
+            // The lost commit may have dropped it.
             assert_eq!(state.contains_key("gone"), index == 35);
             assert_eq!(is_named("late"), index != 40);
         } else {
-            // Such a tail is what a power cut leaves.
+            // A power cut leaves such a tail.
             assert!(state == states[index], "{index}");
         }
     }
@@ -210,7 +211,7 @@ fn without_superblocks_the_log_still_counts() {
     }
 }
 
-/// No checkpoint was ever made, and the superblock is lost: the log is all there is.
+/// No checkpoint was ever made and the superblock is lost: the log is all there is.
 #[test]
 fn a_database_that_is_only_a_log_comes_back() {
     let memory = MemoryStorage::new();
@@ -228,7 +229,7 @@ fn a_database_that_is_only_a_log_comes_back() {
     assert_eq!(report.log.applied_records, 1);
 }
 
-/// Values that log records refer to stand in the data file.
+/// A log record may refer to a value in the data file; its loss is reported.
 #[test]
 fn a_value_that_is_gone_is_reported() {
     let (files, states) = logged();
@@ -253,7 +254,7 @@ fn a_value_that_is_gone_is_reported() {
     assert!(state == expected);
 }
 
-/// Damage anywhere: nothing panics, and a result that calls itself exact is a state that was committed.
+/// Damage anywhere: nothing panics, and a result reported as exact is a committed state.
 #[test]
 fn logs_with_any_damage_are_harmless() {
     let (files, states) = logged();

@@ -1,6 +1,8 @@
-//! The ordered indexes in memory beside the standard library's B-tree: time per operation and memory per entry.
+//! The ordered indexes in memory against the standard library's B-tree: time per operation and
+//! memory per entry.
 //!
-//! Each index gets each set of keys in a process of its own, the indexes in turn and several times over; the table shows medians.
+//! Each index runs each set of keys in a process of its own. The indexes take turns over several
+//! rounds; the table shows medians.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a person")]
 #![allow(clippy::cast_precision_loss, reason = "figures are rounded anyway")]
 
@@ -49,7 +51,7 @@ const FIGURES: [&str; 9] = [
     "memory per entry",
 ];
 
-/// What both kinds of map can do here.
+/// The operations of both kinds of map.
 trait Subject: Default + Clone {
     fn insert(&mut self, key: &[u8], value: u64);
     fn get(&self, key: &[u8]) -> Option<u64>;
@@ -167,7 +169,7 @@ fn run_child(name: &str, size: usize, key: usize, arguments: &Arguments) -> Vec<
         .collect()
 }
 
-/// Random keys, side by side, so that reading one costs as little as it can.
+/// Keys stored side by side, so that reading one costs as little as possible.
 struct Keys {
     bytes: Vec<u8>,
     len: usize,
@@ -180,7 +182,7 @@ impl Keys {
         Self { bytes, len }
     }
 
-    /// Numbers at the end of what all keys have in common.
+    /// Returns keys that end in ascending numbers after a common prefix.
     fn ascending(count: usize, len: usize) -> Self {
         let keys = (0..count).flat_map(|number| {
             let mut key = vec![b'k'; len];
@@ -204,21 +206,23 @@ fn resident_bytes() -> usize {
     pages.unwrap_or(0_usize) * 4096
 }
 
-/// Nanoseconds that this thread has run, without those it waited for the processor; late by a few milliseconds.
+/// Returns the nanoseconds that this thread has run, without waits for the processor. The figure
+/// lags by a few milliseconds.
 fn processor_time() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let time = text.split_whitespace().next().and_then(|time| time.parse().ok());
     time.expect("Linux tells how long a thread has run")
 }
 
-/// Nanoseconds per operation.
+/// Returns nanoseconds per operation.
 fn timed(operations: usize, mut work: impl FnMut()) -> f64 {
     let start = processor_time();
     work();
     (processor_time() - start) / operations as f64
 }
 
-/// Small indexes come in so large a number that there are as many entries as in the largest; operations are spread over all of them.
+/// Measures indexes of one size. There are enough small indexes to hold as many entries as the
+/// largest; operations are spread over all of them.
 fn measure<S: Subject>(arguments: &Arguments) -> Vec<f64> {
     let size = arguments.size;
     let copies = arguments.entries.div_ceil(size);
@@ -227,7 +231,7 @@ fn measure<S: Subject>(arguments: &Arguments) -> Vec<f64> {
     let keys = Keys::random(total, arguments.key, &mut rng);
     let others = Keys::random(total, arguments.key, &mut rng);
     let mut order: Vec<usize> = (0..total).collect();
-    // Within an index only: it is the index in use that is in the processor's cache.
+    // Shuffles within an index only: the processor's cache holds the index in use.
     for chunk in order.chunks_mut(size) {
         rng.shuffle(chunk);
     }

@@ -7,7 +7,8 @@ use crate::records::Records;
 
 const TREE: &[u8] = b"records";
 
-/// Its changed pages (up to 256 MiB by default) come on top of the cache. The log stays on, so that durable commits are possible.
+/// Opens a database whose log stays on, so that durable commits are possible. Its changed pages (up
+/// to 256 MiB by default) come on top of the cache.
 pub(crate) fn open(directory: &Path, setup: Setup) -> Canopy {
     let path = directory.join("canopydb");
     std::fs::create_dir_all(&path).expect("a new directory");

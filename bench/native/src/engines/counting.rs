@@ -1,4 +1,4 @@
-//! A storage that counts what goes through it.
+//! A storage that counts writes and flushes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

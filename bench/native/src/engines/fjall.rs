@@ -5,7 +5,7 @@ use fjall::{Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode, Reada
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
-/// Its memory tables (64 MiB by default) come on top of the cache.
+/// Opens a database. Its memory tables (64 MiB by default) come on top of the cache.
 pub(crate) fn open(directory: &Path, setup: Setup) -> Fjall {
     let builder = Database::builder(directory.join("fjall")).cache_size(setup.cache_bytes as u64);
     let database = builder.open().expect("a new database");
@@ -15,7 +15,7 @@ pub(crate) fn open(directory: &Path, setup: Setup) -> Fjall {
     Fjall { database, keyspace }
 }
 
-/// Batches take the place of transactions: as atomic, but nothing can be read in them.
+/// Uses batches instead of transactions: they are as atomic, but cannot read.
 pub(crate) struct Fjall {
     database: Database,
     keyspace: Keyspace,

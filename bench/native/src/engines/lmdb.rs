@@ -12,7 +12,8 @@ use heed::{Database, Env, EnvFlags, EnvOpenOptions, FlagSetMode, RoTxn, WithTls}
 use super::{Engine, Reader, copy};
 use crate::records::Records;
 
-/// LMDB has no cache of its own: it maps its file and takes what memory the system gives it.
+/// Opens a database. LMDB has no cache of its own: it maps its file and takes what memory the
+/// system gives it.
 pub(crate) fn open(directory: &Path) -> Lmdb {
     let path = directory.join("lmdb");
     std::fs::create_dir_all(&path).expect("a new directory");
@@ -33,12 +34,12 @@ pub(crate) fn open(directory: &Path) -> Lmdb {
 pub(crate) struct Lmdb {
     env: Env,
     database: Database<Bytes, Bytes>,
-    /// Whether commits sync. LMDB has this for the environment, not for a transaction.
+    /// Whether commits sync. LMDB sets this for the environment, not for a transaction.
     synced: Mutex<bool>,
 }
 
 impl Lmdb {
-    /// Keeps the other writers out while commits sync or not.
+    /// Sets whether commits sync, and keeps the other writers out meanwhile.
     fn sync(&self, durable: bool) -> MutexGuard<'_, bool> {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
         if *synced != durable {
@@ -47,7 +48,7 @@ impl Lmdb {
             } else {
                 FlagSetMode::Enable
             };
-            // SAFETY: one thread at a time has the lock, and a power cut may cost the database.
+            // SAFETY: one thread at a time holds the lock, and a power cut may cost the database.
             unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode) }.expect("it may change while open");
             *synced = durable;
         }

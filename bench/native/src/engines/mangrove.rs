@@ -14,7 +14,7 @@ use super::{Engine, Reader, Setup};
 use crate::measure::Written;
 use crate::records::Records;
 
-/// How often the thread beside the database looks after it.
+/// Interval of the background thread.
 const INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
@@ -31,7 +31,7 @@ pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
         counters: Arc::clone(&counters),
     };
     let database = Arc::new(Database::open(Arc::new(storage), options).expect("a new database"));
-    // Where records expire, removing them is measured.
+    // Where records expire, the workload measures their removal.
     let background = (!setup.expiring).then(|| Background::start(Arc::clone(&database), INTERVAL));
     Mangrove {
         _background: background,
@@ -94,7 +94,8 @@ impl Engine for Mangrove {
         let mut transaction = self.database.begin().expect("it can be written");
         let mut expires = self.now.load(Ordering::Relaxed) + seconds * 1000;
         records.each(|key, value| {
-            // In the order of the inserts, not of the keys: the purge has to find its records all over the tree.
+            // In the order of the inserts, not of the keys: the purge has to find its records all
+            // over the tree.
             expires += 1;
             let stored = transaction.set_until("", key, value, Some(expires));
             stored.expect("it can be written");

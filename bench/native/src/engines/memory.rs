@@ -9,7 +9,7 @@ use mangrove_memory::{MemoryCursor, MemoryDatabase, MemoryTree, Record};
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
-/// Nothing of it is ever on the disk, whatever a workload calls durable.
+/// Never stores anything on disk, even if a workload asks for durability.
 pub(crate) struct Memory<I: OrderedIndex<Record>> {
     database: MemoryDatabase<I>,
     now: Arc<AtomicU64>,

@@ -31,14 +31,15 @@ mod sqlite;
 /// How to open an engine.
 #[derive(Clone, Copy)]
 pub(crate) struct Setup {
-    /// Memory that it may use as its cache.
+    /// Memory that the engine may use as its cache.
     pub cache_bytes: usize,
-    /// The workload has records that expire, for which some engines have to be opened in another way.
+    /// Whether records expire, for which some engines have to be opened differently.
     pub expiring: bool,
 }
 
 impl Setup {
-    /// Where records expire, a clock that stands still at so many milliseconds until it is moved.
+    /// Returns a clock. Where records expire, it stands still at `now` milliseconds until it is
+    /// moved.
     fn clock(self, now: &Arc<AtomicU64>) -> Clock {
         if !self.expiring {
             return Clock::default();
@@ -48,7 +49,7 @@ impl Setup {
     }
 }
 
-/// Names of the engines that are built in, as they are printed; what is not a peer begins with `mangrove`.
+/// Names of the built-in engines as printed; those that are not peers begin with `mangrove`.
 pub(crate) const NAMES: &[&str] = &[
     "mangrove",
     "mangrove without LZ4",
@@ -67,41 +68,44 @@ pub(crate) const NAMES: &[&str] = &[
 ];
 
 pub(crate) trait Engine: Sync {
-    /// Stores records in one transaction. A durable one is on the disk when this returns.
+    /// Stores records in one transaction, which is on disk on return if it is durable.
     fn insert(&self, records: &Records<'_>, durable: bool);
     /// Removes records in one durable transaction.
     fn remove(&self, records: &Records<'_>);
-    /// Lends a view for reading to one thread.
+    /// Lends one thread a view for reading.
     fn read(&self, work: &mut dyn FnMut(&mut dyn Reader));
-    /// All bytes, writes and flushes so far, where the engine's storage is counted.
+    /// Returns all bytes, writes and flushes so far, if the engine's storage counts them.
     fn written(&self) -> Option<Written> {
         None
     }
-    /// Whether it has a cache of its own, to which its memory can be compared.
+    /// Whether the engine has a cache of its own, to which its memory can be compared.
     fn has_cache(&self) -> bool {
         true
     }
-    /// Stores one record so that it survives the death of the process but not a power cut. For most that is what an undurable commit does.
+    /// Stores one record so that it survives process death but not a power cut. For most engines an
+    /// undurable commit does that.
     fn set_logged(&self, record: &Records<'_>) {
         self.insert(record, false);
     }
-    /// Stores records in one transaction that expire in turn from so many seconds on; returns whether the engine can.
+    /// Stores records in one transaction; returns whether the engine can. The records expire one
+    /// after another, beginning `seconds` from now.
     fn insert_expiring(&self, _records: &Records<'_>, _seconds: u64) -> bool {
         false
     }
-    /// Lets so many seconds pass for the records that expire.
+    /// Lets `seconds` pass for the records that expire.
     fn pass(&self, _seconds: u64) {}
-    /// Gives back the space of up to `limit` expired records; returns how many there were, less than `limit` if there are no more.
+    /// Frees the space of up to `limit` expired records; returns their number. A number below
+    /// `limit` means that there are no more.
     fn purge(&self, _limit: usize) -> usize {
         0
     }
 }
 
-/// What is read is copied into `value`, as a caller would who keeps it.
+/// A view that copies what it reads into `value`, as for a caller that keeps the data.
 pub(crate) trait Reader {
-    /// Reads the value of a key; returns whether it is there.
+    /// Reads the value of a key; returns whether it exists.
     fn get(&mut self, key: &[u8], value: &mut Vec<u8>) -> bool;
-    /// Reads up to `limit` records from `key` on; returns how many there were.
+    /// Reads up to `limit` records from `key` on; returns their number.
     fn range(&mut self, key: &[u8], limit: usize, value: &mut Vec<u8>) -> usize;
     /// Reads everything; returns the number of records.
     fn scan(&mut self, reverse: bool, value: &mut Vec<u8>) -> usize;

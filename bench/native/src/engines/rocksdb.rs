@@ -9,12 +9,13 @@ use rocksdb::{
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
-/// Its memory tables (two of 64 MiB by default) come on top of the cache. Bloom filters are off by default, but everybody sets them.
+/// Opens a database. Its memory tables (two of 64 MiB by default) come on top of the cache. Bloom
+/// filters are off by default, but everybody sets them.
 pub(crate) fn open(directory: &Path, setup: Setup) -> Rocks {
     Rocks(DB::open(&options(setup), path(directory)).expect("a new database"))
 }
 
-/// All records expire so many seconds after they were inserted.
+/// Opens a database whose records all expire `seconds` after they were inserted.
 pub(super) fn open_expiring(directory: &Path, setup: Setup, seconds: u64) -> Rocks {
     let lifetime = Duration::from_secs(seconds);
     let opened = DB::open_with_ttl(&options(setup), path(directory), lifetime);
@@ -36,7 +37,7 @@ fn options(setup: Setup) -> Options {
     options
 }
 
-/// Batches take the place of transactions: as atomic, but nothing can be read in them.
+/// Uses batches instead of transactions: they are as atomic, but cannot read.
 pub(crate) struct Rocks(DB);
 
 impl Rocks {
@@ -46,7 +47,7 @@ impl Rocks {
         self.0.write_opt(batch, &options).expect("it can be written");
     }
 
-    /// Rewrites everything, which leaves out what has expired.
+    /// Rewrites everything, which drops expired records.
     pub(super) fn compact(&self) {
         self.0.compact_range(None::<&[u8]>, None::<&[u8]>);
     }

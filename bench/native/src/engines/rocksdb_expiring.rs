@@ -6,12 +6,12 @@ use super::rocksdb::{Rocks, open_expiring};
 use super::{Engine, Reader, Setup};
 use crate::records::Records;
 
-/// With `DBWithTTL`: one lifetime for all records, given at opening. Reads still find what has expired until a compaction leaves it
-/// out.
+/// RocksDB with `DBWithTTL`: one lifetime for all records, set at opening. Reads still find expired
+/// records until a compaction drops them.
 pub(crate) struct ExpiringRocks {
     directory: PathBuf,
     setup: Setup,
-    /// Empty only while it is opened again.
+    /// `None` only while the database is being reopened.
     open: RwLock<Option<Rocks>>,
 }
 
@@ -51,7 +51,8 @@ impl Engine for ExpiringRocks {
         true
     }
 
-    /// Its clock is the system's and counts whole seconds: instead of passing a lifetime, the records get a shorter one.
+    /// Reopens with a shorter lifetime instead of letting one pass. The clock is the system's and
+    /// counts whole seconds.
     fn pass(&self, _seconds: u64) {
         std::thread::sleep(Duration::from_secs(3));
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);

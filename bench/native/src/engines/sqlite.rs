@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Rows, Statement, Transaction};
 use super::{Engine, Reader, Setup, copy};
 use crate::records::Records;
 
-/// The cache belongs to a connection, and so to a thread: each has all of it.
+/// Opens a connection. The cache belongs to a connection, and so to a thread: each has all of it.
 fn connect(path: &Path, cache_bytes: usize) -> Connection {
     let connection = Connection::open(path).expect("it can be opened");
     let kibibytes = -((cache_bytes >> 10) as i64);
@@ -39,7 +39,7 @@ pub(crate) struct Sqlite {
 }
 
 impl Sqlite {
-    /// `FULL` flushes the log at each commit, `NORMAL` only at checkpoints.
+    /// Locks the writer. `FULL` flushes the log at each commit, `NORMAL` only at checkpoints.
     fn writer(&self, durable: bool) -> MutexGuard<'_, Connection> {
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let mut pragma = writer

@@ -1,4 +1,4 @@
-//! What people read: tables, a plot and the raw figures.
+//! The report: tables, a plot and the raw figures.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -25,11 +25,11 @@ pub(crate) struct Report {
 #[derive(Serialize)]
 struct Section {
     title: String,
-    /// Per engine, in the order of the names, and round.
+    /// By engine, in the order of the names, and by round.
     runs: Vec<Vec<Vec<Figure>>>,
 }
 
-/// The medians of one figure, per engine.
+/// The medians of one figure, by engine.
 struct Row {
     name: String,
     unit: Unit,
@@ -75,7 +75,7 @@ impl Report {
         !self.engines[engine].starts_with("mangrove")
     }
 
-    /// Sections with nothing in them, which no engine can run, are left out.
+    /// Returns the rows of each section; omits sections that no engine can run.
     fn rows(&self) -> impl Iterator<Item = (&str, Vec<Row>)> {
         let all = self
             .sections
@@ -87,7 +87,7 @@ impl Report {
 
 impl Section {
     fn rows(&self) -> Vec<Row> {
-        // Not every engine has every figure: one that others lack comes after the figure that it follows.
+        // Not every engine has every figure: one that others lack comes after the figure before it.
         let mut names: Vec<(&str, Unit)> = Vec::new();
         for run in self.runs.iter().filter_map(|rounds| rounds.first()) {
             let mut next = 0;
@@ -142,7 +142,7 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     Some(f64::midpoint(lower, *upper))
 }
 
-/// The versions that were built in.
+/// Returns the versions of the built-in engines.
 fn versions() -> String {
     let lock = include_str!("../../../../Cargo.lock");
     let of = |package: &str| {
@@ -180,7 +180,7 @@ pub(crate) fn thousands(value: f64) -> String {
     groups.join(",")
 }
 
-/// With as many digits as tell something.
+/// Formats a value with as many digits as are useful.
 fn short(value: f64) -> String {
     if value < 0.0 {
         format!("-{}", short(-value))

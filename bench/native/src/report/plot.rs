@@ -1,4 +1,4 @@
-//! Bars of each rate beside the best of its row, on one page.
+//! Bars of each rate relative to the best of its row, on one page.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

@@ -38,7 +38,7 @@ fn header(report: &Report, to: &mut String) -> fmt::Result {
 
 fn cells(report: &Report, row: &Row) -> Vec<String> {
     let peers = row.values.iter().enumerate().filter(|(at, _)| report.is_peer(*at));
-    // Nothing is a multiple of zero, or of memory that was not even taken.
+    // There are no multiples of zero, or of memory that was not even taken.
     let best_peer = row
         .unit
         .best(peers.filter_map(|(_, value)| *value))
@@ -86,7 +86,7 @@ fn write_written(report: &Report, to: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// Reads are not of interest, though a background thread may write during them.
+/// Whether a row reports writes. Reads do not, though a background thread may write during them.
 fn writes(row: &Row) -> bool {
     ["inserts", "commits", "overwrites", "removals", "sets", "purge"]
         .iter()

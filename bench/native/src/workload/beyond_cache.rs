@@ -1,11 +1,11 @@
 use super::Bench;
 use crate::records::Records;
 
-/// The data is so many times as large as the cache.
+/// Size of the data as a multiple of the cache.
 const FACTOR: usize = 8;
 const RECORD_BYTES: usize = 24 + 150;
 
-/// Small enough that no transaction has to be held beside the cache.
+/// Small enough that no transaction takes memory beside the cache.
 const INSERTS: usize = 10_000;
 
 pub(super) fn cache_bytes(records: usize) -> usize {

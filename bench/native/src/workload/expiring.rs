@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use super::Bench;
 
-/// How long the records live.
+/// Lifetime of the records.
 const SECONDS: u64 = 3600;
 
 /// Expired records that one commit removes, as in the engine's own upkeep.
@@ -12,7 +12,7 @@ impl Bench<'_> {
     pub(super) fn expiring(&mut self, records: usize) {
         let engine = self.engine;
         let all = self.set.range(0..records);
-        // Asked with a record that is inserted again anyway.
+        // Asks with a record that is inserted again anyway.
         if !engine.insert_expiring(&all.chunks(1).next().expect("there are records"), SECONDS) {
             return;
         }
@@ -21,7 +21,7 @@ impl Bench<'_> {
         });
         self.size("size after the inserts", &all);
         self.gets(&all.sample(records, self.seed), 1);
-        // The last ones expire a millisecond for each record later.
+        // Each record expires a millisecond after the previous one.
         engine.pass(SECONDS + records as u64);
         let mut longest = Duration::ZERO;
         self.meter.time("purge, records", records, || {

@@ -8,7 +8,7 @@ const SINGLES: usize = 1000;
 const BATCHES: usize = 100 * 1000;
 const UNSYNCED: usize = 20_000;
 
-/// All records of the workload, those of the bulk insert included.
+/// Returns the number of records of the workload, including the bulk insert.
 pub(super) fn total(records: usize) -> usize {
     records + SINGLES + BATCHES + UNSYNCED
 }
@@ -63,7 +63,8 @@ impl Bench<'_> {
         });
     }
 
-    /// What the disk does without an engine: the figures of durable commits mean little where it differs within a row.
+    /// Measures the disk without an engine. The figures of durable commits mean little where it
+    /// differs within a row.
     fn probe(&mut self) {
         let path = self.directory.join("probe");
         let file = fs::File::create(&path).expect("the build directory can be written");

@@ -1,10 +1,10 @@
 use super::Bench;
 use crate::records::Records;
 
-/// A twenty-sixth of ten million records.
+/// One twenty-sixth of the size of ten million records.
 pub(super) const CACHE_BYTES: usize = 64 << 20;
 const FILL: usize = 100_000;
-/// This part of the records is inserted durably, overwritten and looked up.
+/// One in this many records is inserted durably, overwritten and looked up.
 const PART: usize = 50;
 
 impl Bench<'_> {

@@ -1,4 +1,4 @@
-//! What one engine does in one process.
+//! The work of one engine in one process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ mod general;
 mod many;
 mod pauses;
 
-/// Memory that each engine may use as its cache, if the workload does not say otherwise.
+/// Memory that each engine may use as its cache, unless the workload says otherwise.
 pub(crate) const CACHE_BYTES: usize = 256 << 20;
 
-/// Bulk inserts commit this often, so that no engine has to hold the largest sets in one transaction.
+/// Records per commit of a bulk insert, so that no engine has to hold the largest sets at once.
 const BULK_RECORDS: usize = 1_000_000;
 
-/// A workload with the number of records it runs on.
+/// A workload and its number of records.
 #[derive(Clone, Copy)]
 pub(crate) struct Workload {
     pub kind: Kind,
@@ -76,7 +76,7 @@ impl Workload {
         format!("{records} records: {what}")
     }
 
-    /// Runs on a new database of an engine.
+    /// Runs the workload on a new database of an engine.
     pub(crate) fn run(self, engine: &str, seed: u64) -> Vec<Figure> {
         let directory = tempfile::tempdir_in(scratch()).expect("the build directory can be written");
         let set = Set::new(self.shape(), seed, self.total());
@@ -84,7 +84,8 @@ impl Workload {
             cache_bytes: self.cache_bytes(),
             expiring: self.kind == Kind::Expiring,
         };
-        // What the benchmark itself takes is there by now: records are made when they are used, and only values of 1 MiB are kept.
+        // The benchmark's own memory is allocated by now: it generates records when it uses them,
+        // and keeps only values of 1 MiB.
         let baseline = memory();
         let engine = open(engine, directory.path(), setup);
         let mut bench = Bench {
@@ -137,7 +138,7 @@ impl Workload {
     }
 }
 
-/// A directory on a real disk, which the system's temporary one need not be.
+/// Returns a directory on a real disk, where the system's temporary one need not be.
 pub(crate) fn scratch() -> PathBuf {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/bench"));
     fs::create_dir_all(path).expect("the build directory can be written");
@@ -150,7 +151,7 @@ struct Bench<'a> {
     directory: &'a Path,
     set: &'a Set,
     seed: u64,
-    /// Memory before the engine was opened, and its cache.
+    /// Memory before the engine was opened, plus its cache.
     memory_without: u64,
 }
 
@@ -220,7 +221,7 @@ impl Bench<'_> {
         }
     }
 
-    /// `None` if it is all in memory.
+    /// Returns `None` if everything is in memory.
     fn disk_bytes(&self) -> Option<u64> {
         Some(disk_bytes(self.directory)).filter(|bytes| *bytes > 0)
     }

@@ -6,7 +6,7 @@ use crate::records::Records;
 /// Mangrove's default, so that it has to write pages and make checkpoints meanwhile.
 pub(super) const CACHE_BYTES: usize = 32 << 20;
 
-/// Sets that wait for a slow disk end after this time.
+/// Time limit of the sets, for slow disks.
 const LIMIT: Duration = Duration::from_secs(30);
 
 impl Bench<'_> {

@@ -1,7 +1,7 @@
 //! Stands in for the `wasm-bindgen` command when wasm-pack builds the module.
 //!
-//! The real command line takes minutes to build and brings a web server along; wasm-pack only ever calls
-//! the few options below. An option that is not known here is an error, so that none is lost silently.
+//! The real command line takes minutes to build and brings a web server along; wasm-pack only ever
+//! uses the few options below. An unknown option is an error, so that none is lost silently.
 
 use std::env;
 use std::error::Error;
@@ -31,7 +31,7 @@ fn run(arguments: &[String]) -> Result<String, Box<dyn Error>> {
         return Ok(format!("wasm-bindgen {}", env!("CARGO_PKG_VERSION")));
     }
     let mut bindgen = Bindgen::new();
-    // The command's default; the library's is the other way round.
+    // The command's default; the library's is the opposite.
     bindgen.omit_default_module_path(false);
     let mut out_dir = None;
     let mut arguments = arguments.iter();
@@ -69,7 +69,7 @@ fn set_target(bindgen: &mut Bindgen, target: &str) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-/// A closed pipe is no reason to panic.
+/// Writes a line; a closed pipe is no reason to panic.
 fn write_line(output: &mut dyn std::io::Write, line: &str) {
     let _ = writeln!(output, "{line}");
 }

@@ -28,9 +28,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Value> {
 struct Reader<'a> {
     cbor: Decoder<'a>,
     depth: usize,
-    /// Objects that have begun: their ordinals are what references name.
+    /// Number of objects begun so far; references name objects by this ordinal.
     objects: u64,
-    /// Bytes of the buffers of objects before.
+    /// Bytes of the buffers of earlier objects, by ordinal.
     buffers: HashMap<u64, u64>,
 }
 
@@ -48,7 +48,8 @@ impl<'a> Reader<'a> {
         self.cbor.input().len() - self.cbor.position()
     }
 
-    /// A number of items that the rest of the bytes can hold with at least `size` bytes each.
+    /// Returns `count` if the remaining bytes can hold that many items of at least `size` bytes
+    /// each.
     fn fitting(&self, count: u64, size: usize) -> Option<usize> {
         let count = usize::try_from(count).ok()?;
         (count.checked_mul(size)? <= self.remaining()).then_some(count)
@@ -70,7 +71,7 @@ impl<'a> Reader<'a> {
 
     fn nested(&mut self, read: impl FnOnce(&mut Self) -> Option<Value>) -> Option<Value> {
         self.depth += 1;
-        // A tag and what it holds are two levels here and one for the writer.
+        // A tag and its content count as two levels here and as one in the writer.
         if self.depth > 2 * MAX_DEPTH {
             return None;
         }
@@ -233,7 +234,7 @@ impl<'a> Reader<'a> {
             .then(|| tag("buffer", json!([name, to_base64(bytes)])))
     }
 
-    /// Bytes, or the ordinal of an object that has them, and how many there are.
+    /// Reads bytes, or the ordinal of an object that has them; also returns their number.
     fn content(&mut self) -> Option<(Value, u64)> {
         if self.cbor.datatype().ok()? == Type::Bytes {
             let bytes = self.bytes()?;
@@ -243,7 +244,7 @@ impl<'a> Reader<'a> {
         Some((ordinal.into(), *self.buffers.get(&ordinal)?))
     }
 
-    /// A view of a part of a buffer.
+    /// Reads a view of a part of a buffer.
     fn part(&mut self, name: &str) -> Option<Value> {
         let size = element_size(name)?;
         let (content, bytes) = self.content()?;
@@ -253,7 +254,8 @@ impl<'a> Reader<'a> {
         Some(tag("buffer", json!([name, content, start, length])))
     }
 
-    /// An array with other properties than its elements, or with hardly any.
+    /// Reads an array with other properties than its elements, or a sparse one. A sparse array is
+    /// stored as its length, with its elements among the properties.
     fn array_with_properties(&mut self) -> Option<Value> {
         self.begin();
         let elements = if self.cbor.datatype().ok()? == Type::Array {
@@ -270,7 +272,7 @@ impl<'a> Reader<'a> {
         (!has_length).then(|| tag("array", vec![elements, properties]))
     }
 
-    /// An object with the name of its class.
+    /// Reads an object stored with the name of its class.
     fn named(&mut self) -> Option<Value> {
         let len = self.array_len()?;
         let Text::Unicode(name) = self.text()? else { return None };
@@ -306,7 +308,8 @@ impl<'a> Reader<'a> {
         self.begin();
         let mut error = json!({ "name": name });
         for part in ["message", "stack", "cause"].into_iter().take(count) {
-            // Without a message or a stack there is `undefined` in its place, while a cause may be just that.
+            // `undefined` stands for a missing message or stack, while a cause may itself be
+            // `undefined`.
             if part != "cause" && self.cbor.datatype().ok()? == Type::Undefined {
                 self.cbor.undefined().ok()?;
             } else {

@@ -1,7 +1,8 @@
-//! Times as JavaScript's `Date` has them: milliseconds since 1970, written in ISO 8601 with years of four or six digits.
+//! Times as in JavaScript's `Date`: milliseconds since 1970, written in ISO 8601 with years of four
+//! or six digits.
 
 const DAY_MS: i64 = 86_400_000;
-/// Farthest time of a `Date` from 1970 on either side.
+/// Maximum distance from 1970 that a `Date` can hold, in both directions.
 const MAX_MS: f64 = 8.64e15;
 
 /// Whether a `Date` can hold a time.
@@ -9,7 +10,8 @@ pub(crate) fn is_time(ms: f64) -> bool {
     ms.fract() == 0.0 && ms.abs() <= MAX_MS
 }
 
-/// Days since 1970 of a date of the proleptic Gregorian calendar. The year of the reckoning begins in March.
+/// Returns the days since 1970 of a date in the proleptic Gregorian calendar. The calculation
+/// begins its years in March.
 fn days_of(year: i64, month: i64, day: i64) -> i64 {
     let shifted = if month <= 2 { year - 1 } else { year };
     let era = shifted.div_euclid(400);
@@ -30,7 +32,7 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// Text of a time that [`is_time`].
+/// Formats a time for which [`is_time`] holds.
 pub(crate) fn format(ms: f64) -> String {
     #[allow(clippy::cast_possible_truncation, reason = "a time is an integer far below 2^63")]
     let ms = ms as i64;
@@ -56,7 +58,7 @@ impl Reader<'_> {
         (*first == byte).then(|| self.0 = rest)
     }
 
-    /// A number of exactly so many digits.
+    /// Reads a number of exactly `count` digits.
     fn digits(&mut self, count: usize) -> Option<i64> {
         let (digits, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -88,11 +90,11 @@ impl Reader<'_> {
         self.take(b'-')?;
         let day = self.within(2, 1..=31)?;
         let days = days_of(year, month, day);
-        // The 31st of a month with fewer days is none.
+        // Refuses days after the end of their month, such as the 31st of a shorter one.
         (date_of(days) == (year, month, day)).then_some(days)
     }
 
-    /// Milliseconds of `HH:MM`, `HH:MM:SS` or `HH:MM:SS.s`; what is beyond milliseconds is cut off.
+    /// Reads `HH:MM`, `HH:MM:SS` or `HH:MM:SS.s` as milliseconds; drops finer digits.
     fn time(&mut self) -> Option<i64> {
         let hour = self.within(2, 0..=23)?;
         self.take(b':')?;
@@ -113,7 +115,7 @@ impl Reader<'_> {
         Some(((hour * 60 + minute) * 60 + second) * 1000 + ms)
     }
 
-    /// Milliseconds to take off for `Z`, `+HH:MM` or `-HH:MM`.
+    /// Reads `Z`, `+HH:MM` or `-HH:MM` as the milliseconds to subtract.
     fn zone(&mut self) -> Option<i64> {
         if self.take(b'Z').is_some() {
             return Some(0);
@@ -129,7 +131,8 @@ impl Reader<'_> {
     }
 }
 
-/// Time of a text: a day, or a day and a time with its zone. `None` if it is no such text or beyond what a `Date` can hold.
+/// Parses a day, or a day and a time with its zone. Returns `None` for any other text and for times
+/// that a `Date` cannot hold.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     let mut reader = Reader(text.as_bytes());
     let mut ms = reader.day()? * DAY_MS;

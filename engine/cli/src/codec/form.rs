@@ -1,5 +1,6 @@
-//! How JSON says what it has no words for: an object with the single property `$name` stands for something else, and a property of
-//! the user's that begins with `$` has one `$` more. `README.md` has the list.
+//! How JSON expresses what it has no syntax for: an object with the single property `$name` stands
+//! for something else, and a property of the user's that begins with `$` gets one more `$`.
+//! `README.md` has the list.
 
 use std::borrow::Cow;
 
@@ -12,15 +13,15 @@ use super::date;
 use super::text::Text;
 use crate::failure::{Failure, Result};
 
-/// Integers up to here are exact in a double.
+/// Integers up to this one are exact in a double.
 pub(crate) const MAX_SAFE: f64 = 9_007_199_254_740_991.0;
-/// Deepest nesting of JSON: a value may be nested 1,000 deep, and its form in JSON several times that.
+/// Deepest nesting of JSON. A value may be nested 1,000 deep, and its JSON form several times that.
 const MAX_JSON_DEPTH: usize = 4096;
-/// Longest bigint in decimal digits, as reading and writing them takes time with the square of their number.
+/// Longest bigint in decimal digits; reading and writing them takes quadratic time.
 const MAX_DECIMAL_DIGITS: usize = 2000;
 const MAX_DECIMAL_BITS: u64 = 6000;
 
-/// Parses JSON without recursing into what is nested too deep.
+/// Parses JSON; refuses input nested too deep without recursing into it.
 pub(crate) fn parse(text: &str) -> Result<Value> {
     let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
     for byte in text.bytes() {
@@ -51,7 +52,7 @@ pub(crate) fn tag(name: &str, payload: impl Into<Value>) -> Value {
     json!({ (format!("${name}")): payload.into() })
 }
 
-/// The name of a property as JSON shows it.
+/// Returns the name of a property as JSON shows it.
 pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     if name.starts_with('$') {
         format!("${name}").into()
@@ -60,7 +61,7 @@ pub(crate) fn escape(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The name of a property that JSON shows.
+/// Returns the name of a property from the form that JSON shows.
 pub(crate) fn unescape(name: &str) -> Result<&str> {
     match name.strip_prefix('$') {
         None => Ok(name),
@@ -113,7 +114,7 @@ impl<'a> Form<'a> {
         })
     }
 
-    /// What it is, for messages.
+    /// Describes the form in messages.
     pub(crate) fn describe(&self) -> String {
         match self {
             Self::Scalar(Scalar::Null) => "null".to_owned(),
@@ -134,7 +135,7 @@ pub(crate) fn bad_tag(name: &str, wanted: &str) -> Failure {
     Failure::argument(format!("{{\"${name}\":…}} has to hold {wanted}"))
 }
 
-/// Bytes as a tag holds them.
+/// Reads the bytes that a tag holds.
 pub(crate) fn read_base64(name: &str, payload: &Value) -> Result<Vec<u8>> {
     let bytes = payload.as_str().and_then(|text| BASE64.decode(text).ok());
     bytes.ok_or_else(|| bad_tag(name, "a string in base64"))
@@ -219,7 +220,7 @@ impl Scalar {
                 tag("bigint", format!("{sign}0x{:x}", number.magnitude()))
             }
             Self::Date(ms) if date::is_time(*ms) => tag("date", date::format(*ms)),
-            // What lies beyond the times of a `Date` is an invalid one in JavaScript.
+            // A time beyond those of a `Date` is an invalid date in JavaScript.
             Self::Date(_) => tag("date", Value::Null),
             Self::Text(Text::Unicode(text)) => Value::String(text.clone()),
             Self::Text(Text::Units(units)) => tag("utf16", units.clone()),

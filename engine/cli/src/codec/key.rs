@@ -31,7 +31,7 @@ pub(crate) enum KeyCodec {
     Uint32,
     Int53,
     Uint64,
-    /// Bytes, or a codec that is not of the package.
+    /// Bytes, or a codec that is not the package's.
     Raw(Option<Raw>),
 }
 
@@ -131,7 +131,8 @@ impl KeyCodec {
             .ok_or_else(|| Failure::corrupt_key(id))
     }
 
-    /// Bounds of the keys that begin with a string, with bytes or with the elements of an array: the first and the end.
+    /// Returns the first key with a prefix, and the end of the keys with that prefix. A prefix is a
+    /// string, bytes or the elements of an array.
     pub(crate) fn prefix(self, json: &Value) -> Result<(Vec<u8>, Option<Vec<u8>>)> {
         let form = Form::of(json)?;
         if !matches!(form, Form::Array(_) | Form::Scalar(Scalar::Text(_) | Scalar::Bytes(_))) {
@@ -139,7 +140,8 @@ impl KeyCodec {
         }
         let lower = self.encode(json)?;
         let upper = match form {
-            // `FF` follows only where the last element goes on with an escaped zero: ["a"] is no prefix of ["a\0"].
+            // Only an escaped zero in the last element continues with `FF`: ["a"] is no prefix of
+            // ["a\0"].
             Form::Array(_) => Some([&lower[..], &[0xff]].concat()),
             _ => mangrove_engine::prefix_end(&lower),
         };
@@ -169,7 +171,7 @@ fn put_bigint(bytes: &mut Vec<u8>, number: &BigInt) {
     bytes.extend(magnitude.iter().map(|byte| byte ^ flip));
 }
 
-/// At depth 0 strings, bytes and arrays run to the end; inside an array they are terminated.
+/// Writes a string, bytes or an array, terminated inside an array. At depth 0 it runs to the end.
 fn put_run(bytes: &mut Vec<u8>, content: &[u8], depth: usize) {
     if depth == 0 {
         bytes.extend_from_slice(content);

@@ -15,14 +15,14 @@ pub(crate) use key::KeyCodec;
 pub(crate) use raw::Raw;
 pub(crate) use value::ValueCodec;
 
-/// Codecs of a collection that names none when it is created, as in the JavaScript package.
+/// Codecs of a collection created without naming any, as in the JavaScript package.
 pub(crate) const DEFAULT_CODECS: (&str, &str) = ("any", "structured");
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Something of everything.
+    /// A value of every kind.
     const VALUE: &str = r#"[1,-1,1.5,1e300,null,true,"text",{"$utf16":[55296]},{"$bigint":"-300"},{"$date":"2020-01-01"},{"a":{"$ref":0}},
         {"$undefined":true},{"$hole":true},{"$bytes":"AAE="},{"$map":[[1,{}]]},{"$set":[2]},{"$regexp":["a","g"]},{"$boxed":["Number",1]},
         {"$buffer":["Int16Array","AAE="]},{"$error":{"name":"Error","message":"m","cause":1}},{"$object":[["a",1]]},
@@ -30,7 +30,7 @@ mod tests {
         [{"$buffer":["Uint16Array","AAECAw==",2,2]},{"$buffer":["ArrayBuffer",17]},{"$buffer":["DataView",17,1,3]}]]"#;
     const KEY: &str = r#"[null,false,1.5,{"$bigint":"300"},{"$date":0},"a\u0000é",{"$bytes":"AAE="},[[]]]"#;
 
-    /// Calls `check` with all that differs from `bytes` in one byte or ends early.
+    /// Calls `check` with every change of one byte of `bytes`, and with every shorter beginning.
     fn mutate(bytes: &[u8], check: impl Fn(&[u8])) {
         for at in 0..bytes.len() {
             check(&bytes[..at]);

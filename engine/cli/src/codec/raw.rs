@@ -1,4 +1,4 @@
-//! Keys and values of collections without a codec, or with one that is not of the package: bytes.
+//! Keys and values of collections without a codec, or with one that is not the package's: bytes.
 
 use clap::ValueEnum;
 use serde_json::Value;
@@ -6,10 +6,10 @@ use serde_json::Value;
 use super::form::{Scalar, read_base64, to_base64};
 use super::text::Text;
 
-/// How strings stand for bytes.
+/// How strings represent bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Raw {
-    /// The text itself; bytes that are none stay {"$bytes":…}.
+    /// The text itself; bytes that are not UTF-8 stay {"$bytes":…}.
     Utf8,
     /// Two hexadecimal digits for each byte.
     Hex,
@@ -33,7 +33,7 @@ pub(crate) fn write(raw: Option<Raw>, bytes: &[u8]) -> Value {
     text.map_or_else(|| Scalar::Bytes(bytes.to_vec()).to_json(), Value::String)
 }
 
-/// Bytes of a string in the form that `raw` names, or of {"$bytes":…} in any case.
+/// Returns the bytes of a string in the form that `raw` names, or of {"$bytes":…} in any case.
 pub(crate) fn read(raw: Option<Raw>, scalar: &Scalar) -> Option<Vec<u8>> {
     match (scalar, raw) {
         (Scalar::Bytes(bytes), _) => Some(bytes.clone()),

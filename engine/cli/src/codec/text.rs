@@ -1,11 +1,11 @@
-//! Strings of JavaScript: UTF-16 code units, in which a surrogate may stand alone.
+//! Strings of JavaScript: UTF-16 code units, possibly with lone surrogates.
 
 /// A JavaScript string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
-    /// One that is Unicode.
+    /// A string that is valid Unicode.
     Unicode(String),
-    /// One with lone surrogates.
+    /// A string with lone surrogates.
     Units(Vec<u16>),
 }
 
@@ -24,7 +24,7 @@ impl Text {
         }
     }
 
-    /// Each code unit as UTF-8 would write that number, which sorts as JavaScript's `<`.
+    /// Encodes each code unit as UTF-8 would write that number, which sorts as JavaScript's `<`.
     pub(crate) fn to_unit_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
@@ -37,7 +37,7 @@ impl Text {
         bytes
     }
 
-    /// The inverse of [`to_unit_bytes`](Self::to_unit_bytes).
+    /// Inverts [`to_unit_bytes`](Self::to_unit_bytes).
     pub(crate) fn from_unit_bytes(bytes: &[u8]) -> Option<Self> {
         let mut units = Vec::with_capacity(bytes.len());
         let mut rest = bytes;
@@ -47,7 +47,7 @@ impl Text {
         Some(Self::from_units(units))
     }
 
-    /// UTF-8, but lone surrogates are written like any other code point.
+    /// Encodes UTF-8 in which lone surrogates are written like any other code point.
     pub(crate) fn to_wtf8(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for code in char::decode_utf16(self.units()) {
@@ -59,7 +59,7 @@ impl Text {
         bytes
     }
 
-    /// The inverse of [`to_wtf8`](Self::to_wtf8).
+    /// Inverts [`to_wtf8`](Self::to_wtf8).
     pub(crate) fn from_wtf8(bytes: &[u8]) -> Option<Self> {
         let mut units = Vec::with_capacity(bytes.len());
         let mut rest = bytes;
@@ -74,7 +74,7 @@ impl Text {
     }
 }
 
-/// Writes a number below 2^21 in the way of UTF-8.
+/// Writes a number below 2^21 as UTF-8 does.
 fn put_code(bytes: &mut Vec<u8>, code: u32) {
     let tail = |shift: u32| 0x80 | (code >> shift & 0x3f) as u8;
     match code {

@@ -14,7 +14,7 @@ pub(crate) enum ValueCodec {
     Structured,
     Json,
     String,
-    /// Bytes, or a codec that is not of the package.
+    /// Bytes, or a codec that is not the package's.
     Raw(Option<Raw>),
 }
 
@@ -68,7 +68,7 @@ impl ValueCodec {
             }
             Self::Json => {
                 let value: &RawValue = serde_json::from_slice(bytes).map_err(|_| Failure::corrupt_value("json"))?;
-                // Inside a string a line break is written \n, so that these are between tokens.
+                // JSON strings write a line break as \n, so these line breaks are between tokens.
                 value.get().replace(['\n', '\r'], " ")
             }
             Self::String => match str::from_utf8(bytes) {

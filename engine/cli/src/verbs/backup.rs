@@ -1,4 +1,4 @@
-//! `backup`: a snapshot, or the commits since another backup, as one stream that `restore` reads.
+//! `backup`: writes a snapshot, or the commits since another backup, as one stream for `restore`.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -21,10 +21,10 @@ use crate::store;
 pub(crate) struct Arguments {
     /// Directory or data file of the database.
     path: PathBuf,
-    /// File to write, which must not be there yet; - is standard output.
+    /// File to write, which must not exist; - is standard output.
     file: PathBuf,
-    /// Writes only the commits after this version, the one that an earlier backup reported. The database has to keep a feed that reaches back
-    /// to it.
+    /// Writes only the commits after this version, which an earlier backup reported. The database
+    /// has to keep a feed that reaches back to it.
     #[arg(long, value_name = "VERSION")]
     since: Option<u64>,
     /// Shows progress on standard error even if that is not a terminal.
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
     progress: bool,
 }
 
-/// A name in a directory survives a power cut once the directory is flushed.
+/// Makes a file's name durable: it survives a power cut once its directory is flushed.
 fn flush_name(path: &Path) -> io::Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
@@ -74,7 +74,7 @@ fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut 
         file.sync_all().and_then(|()| flush_name(path)).map_err(failed)?;
         Ok(report)
     };
-    // Half a backup is of no use to anybody.
+    // Half a backup is of no use.
     write().inspect_err(|_| drop(fs::remove_file(path)))
 }
 

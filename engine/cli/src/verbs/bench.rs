@@ -13,7 +13,7 @@ use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::store::{Access, Store};
 
-/// Records of one transaction.
+/// Records per transaction.
 const BATCH: u32 = 1000;
 const COLLECTION: &str = "";
 
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     durability: DurabilityArguments,
 }
 
-/// A bijection of 32-bit numbers: keys in no order.
+/// Returns the key of a number, a bijection of 32-bit numbers: keys are in no order.
 fn key_of(index: u32) -> [u8; 4] {
     (index.wrapping_mul(0x9e37_79b1) ^ 0x55aa_55aa).to_be_bytes()
 }

@@ -1,4 +1,4 @@
-//! `compact`: a data file without free space inside it.
+//! `compact`: returns free space inside a data file to the file system.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -25,7 +25,8 @@ pub(crate) struct Arguments {
     progress: bool,
 }
 
-/// Asked for by somebody, it leaves less than a program that does it in passing; without any the next checkpoint would have to grow the file.
+/// Returns options for a compaction that the user asks for. It leaves less free space than one that
+/// a program runs in passing; without any, the next checkpoint would have to grow the file.
 fn options(file_bytes: u64) -> CompactOptions {
     CompactOptions {
         threshold_bytes: (file_bytes / 64).clamp(64 << 10, 1 << 20),

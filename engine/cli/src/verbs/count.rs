@@ -1,4 +1,4 @@
-//! `count`: how many records a range has.
+//! `count`: prints the number of records in a range.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `dump`: all records, in the form that `load` reads.
+//! `dump`: prints all records in the form that `load` reads.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ use crate::store;
 pub(crate) struct Arguments {
     /// Directory or data file of the database.
     path: PathBuf,
-    /// Only this collection; without it all of them, each line with a "collection" field.
+    /// Only this collection; the default is all of them, each line with a "collection" field.
     #[arg(long, value_name = "NAME")]
     collection: Option<String>,
     #[command(flatten)]
@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 fn dump(snapshot: &Snapshot, info: &CollectionInfo, field: &str, raw: Option<Raw>, output: &mut Output) -> Result<()> {
     let (key_codec, value_codec) = (&*info.key_codec, &*info.value_codec);
-    // What the records alone would not bring back.
+    // The records alone would not bring this back.
     if (key_codec, value_codec) != DEFAULT_CODECS || info.count == 0 {
         let (key, value) = (Value::from(key_codec), Value::from(value_codec));
         output.line(&format!("{{{field}\"keyCodec\":{key},\"valueCodec\":{value}}}"))?;

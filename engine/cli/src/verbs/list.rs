@@ -1,4 +1,4 @@
-//! `list`: the collections.
+//! `list`: prints the collections.
 
 use std::path::PathBuf;
 

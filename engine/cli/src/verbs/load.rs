@@ -1,4 +1,4 @@
-//! `load`: records from standard input, a transaction for every batch of lines.
+//! `load`: stores records from standard input, one transaction per batch of lines.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::store::{Access, Store};
 
-/// The longest value in base64, and some.
+/// Somewhat more than the longest value takes in base64.
 const MAX_LINE_BYTES: u64 = 3 << 30;
 const BUFFER_BYTES: usize = 1 << 16;
-/// A program that writes without a break takes no longer from line to line.
+/// A program that writes without pausing takes no longer from line to line.
 const PAUSE_MS: i32 = 1;
-/// As that, within a line.
+/// Like `PAUSE_MS`, within a line.
 const PAUSE_WITHIN_LINE_MS: i32 = 100;
 
 #[derive(Args)]
@@ -38,11 +38,11 @@ pub(crate) struct Arguments {
     target: CollectionArguments,
     #[command(flatten)]
     durability: DurabilityArguments,
-    /// Lines that become one transaction, all or none of them.
+    /// Number of lines in a transaction, which stores all or none of them.
     #[arg(long, value_name = "LINES", default_value = "1000")]
     batch: NonZeroUsize,
-    /// Prints the key of every line, as JSON, once it survives a power cut, also with --durability relaxed. Where the input pauses, what has come of a
-    /// batch is committed.
+    /// Prints the key of every line, as JSON, once it survives a power cut, also with --durability
+    /// relaxed. When the input pauses, the lines received so far are committed.
     #[arg(long)]
     ack: bool,
 }
@@ -63,7 +63,8 @@ struct Line<'a> {
     value_codec: Option<Cow<'a, str>>,
 }
 
-/// What an object lacks of a record, or of codecs if it has one of them.
+/// Names the first field that an object lacks to be a record, or codecs if it has only their
+/// fields.
 fn missing_in(text: &[u8]) -> Option<String> {
     let object: HashMap<String, &RawValue> = serde_json::from_slice(text).ok()?;
     let has = |name: &&str| object.contains_key(*name);
@@ -77,14 +78,14 @@ fn missing_in(text: &[u8]) -> Option<String> {
     Some(format!("{missing:?} is missing"))
 }
 
-/// `null` is a key and a value, other than nothing.
+/// Reads `null` as a key or value rather than as a missing field.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 struct Loader<'a> {
     database: &'a Database,
-    /// Where lines without a collection go.
+    /// The collection of lines that name none.
     collection: &'a str,
     raw: Option<Raw>,
     /// Codecs of the collections seen so far.
@@ -92,7 +93,7 @@ struct Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// Applies a line; gives its key, if it has one.
+    /// Applies a line; returns its key, if it has one.
     fn apply<'l>(&mut self, transaction: &mut WriteTransaction<'_>, text: &'l [u8]) -> Result<Option<&'l RawValue>> {
         let line: Line<'_> = serde_json::from_slice(text).map_err(|error| {
             let reason = missing_in(text).unwrap_or_else(|| error.to_string());
@@ -142,7 +143,7 @@ impl Loader<'_> {
     }
 }
 
-/// Lines of standard input with their numbers; empty ones are passed over.
+/// Lines of standard input with their numbers, without empty ones.
 struct Lines {
     input: BufReader<File>,
     number: u64,
@@ -159,7 +160,7 @@ impl Lines {
         })
     }
 
-    /// Whether the next line is not there yet.
+    /// Whether the next line has not arrived yet.
     fn is_pausing(&self) -> bool {
         let buffer = self.input.buffer();
         let moment_ms = if buffer.is_empty() {
@@ -190,7 +191,7 @@ impl Lines {
     }
 }
 
-/// Standard input without the buffer of the standard library, which does not tell what is in it.
+/// Opens standard input without the standard library's buffer, which does not tell what it holds.
 #[cfg(unix)]
 fn standard_input() -> io::Result<File> {
     use std::os::fd::AsFd;
@@ -203,7 +204,7 @@ fn standard_input() -> io::Result<File> {
     Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
 }
 
-/// Whether something, or the end, can be read within a moment.
+/// Whether data, or the end, can be read within `moment_ms` milliseconds.
 #[cfg(unix)]
 fn is_ready(input: &File, moment_ms: i32) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -219,7 +220,7 @@ fn is_ready(_input: &File, _moment_ms: i32) -> bool {
     false
 }
 
-/// Echoes keys. Once nobody reads them any more the loading goes on without.
+/// Echoes keys. Once nobody reads them any more, loading continues without echoes.
 struct Acknowledger {
     output: Option<Output>,
     keys: Vec<Box<str>>,
@@ -282,7 +283,7 @@ fn load(database: &Database, arguments: &Arguments, durability: mangrove_engine:
         }
         transaction.commit(durability)?;
         if arguments.ack {
-            // Does nothing after a strict commit.
+            // This does nothing after a strict commit.
             database.flush()?;
         }
         acknowledger.committed()?;

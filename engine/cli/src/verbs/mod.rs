@@ -43,7 +43,8 @@ pub(crate) enum Verb {
     Rename(rename::Arguments),
     /// Reads and checks the whole file; exit code 2 if it is damaged.
     Verify(verify::Arguments),
-    /// Writes what can be read of a damaged database into a new one; exit code 2 if something was lost.
+    /// Writes what can be read of a damaged database into a new one; exit code 2 if something was
+    /// lost.
     Recover(recover::Arguments),
     /// Prints everything in the form that `load` reads.
     #[command(visible_alias = "export")]

@@ -1,4 +1,4 @@
-//! `recover`: what can still be read of a damaged database, written into a new one.
+//! `recover`: writes what can still be read of a damaged database into a new one.
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -25,11 +25,12 @@ Exit codes: 0 the new database has exactly the newest state, 1 it could not be m
 pub(crate) struct Arguments {
     /// Directory or data file of the damaged database.
     source: PathBuf,
-    /// Directory of the new one, which must not hold a database.
+    /// Directory of the new database, which must not exist there yet.
     target: PathBuf,
 }
 
-/// Says on standard error what goes on, at every new phase and every tenth of a phase.
+/// Reports progress on standard error. It reports each new phase, each tenth of the scan, and each
+/// million records after it.
 #[derive(Default)]
 struct Progress {
     shown: Option<(RecoverPhase, u64)>,
@@ -53,7 +54,7 @@ impl Progress {
             RecoverPhase::Copying => format!("copying, {} records", progress.records),
             _ => "verifying the new database".to_owned(),
         };
-        // Nobody has to read it.
+        // A closed standard error is no reason to fail.
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }

@@ -15,7 +15,7 @@ pub(crate) struct Arguments {
     path: PathBuf,
     /// Name of the collection.
     from: String,
-    /// Its new name, which no collection has.
+    /// Its new name, which no collection may have.
     to: String,
     #[command(flatten)]
     durability: DurabilityArguments,

@@ -1,4 +1,5 @@
-//! `restore`: a new database from what `backup` wrote, or the commits of an incremental backup in a restored one.
+//! `restore`: creates a database from a backup, or adds the commits of an incremental backup to a
+//! restored one.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -21,16 +22,17 @@ The database is there once all of it was verified. If the command is killed, wha
 pub(crate) struct Arguments {
     /// File to read; - is standard input.
     file: PathBuf,
-    /// Directory of the new database; with --incremental, directory or data file of the database that was restored so far.
+    /// Directory of the new database; with --incremental, directory or data file of the database
+    /// restored so far.
     path: PathBuf,
-    /// Adds the commits of a backup that was made with --since. The database must have the version that it was made since. It
+    /// Adds the commits of a backup made with --since. The database must be at that version. It
     /// gets all of the commits or stays as it is.
     #[arg(long)]
     incremental: bool,
-    /// Replaces a database that is there, in one step, once all of the new one was verified.
+    /// Replaces an existing database, in one step, once all of the new one is verified.
     #[arg(long, conflicts_with = "incremental")]
     overwrite: bool,
-    /// Replaces files called data and log also if they do not begin as a database's.
+    /// Replaces files called data and log even if they do not begin like a database's.
     #[arg(long, requires = "overwrite")]
     force: bool,
     /// Shows progress on standard error even if that is not a terminal.

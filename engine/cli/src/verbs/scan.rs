@@ -1,4 +1,4 @@
-//! `scan`: the records of a range.
+//! `scan`: prints the records of a range.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// From the last key to the first.
     #[arg(long)]
     reverse: bool,
-    /// Most records to print.
+    /// Maximum number of records to print.
     #[arg(long, value_name = "COUNT", default_value_t = u64::MAX, hide_default_value = true)]
     limit: u64,
     /// Leaves out the values.

@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let value = arguments.value.clone().map_or_else(read_input, Ok)?;
     if !arguments.path.exists() {
-        // No database is created for what cannot be stored in it.
+        // Creates no database for a record that cannot be stored in it.
         let codecs = Codecs::of(DEFAULT_CODECS.0, DEFAULT_CODECS.1, raw.form);
         codecs.key(&arguments.key)?;
         codecs.value(&value)?;

@@ -1,4 +1,4 @@
-//! `stat`: figures, under the names that the JavaScript package gives them.
+//! `stat`: prints statistics under the names that the JavaScript package gives them.
 
 use std::path::PathBuf;
 

@@ -17,7 +17,7 @@ pub(crate) struct Arguments {
     path: PathBuf,
 }
 
-/// All of the data is there, but the file is not what was written.
+/// All of the data exists, but the file is not as it was written.
 const OLDER: &str = "the newest checkpoint is damaged; the one before it and the log give the same state, and the next checkpoint replaces it";
 
 pub(super) fn describe(error: &Error) -> Value {
@@ -38,7 +38,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let is_older = database.stats().recovered_from_older;
         Ok((database.verify()?, is_older))
     });
-    // Damage that keeps it from being opened is a finding as well.
+    // Damage that prevents opening is a finding as well.
     if let Err(Failure::Coded { code, message }) = &verified
         && verified.as_ref().is_err_and(Failure::is_damage)
     {

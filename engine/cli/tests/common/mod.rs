@@ -1,4 +1,4 @@
-//! Runs the tool on databases in a directory that vanishes.
+//! Runs the tool on databases in a temporary directory.
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a failure fails the test")]
 
@@ -19,14 +19,14 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Its output, if it succeeded without a word on standard error.
+    /// Asserts that it succeeded and wrote nothing to standard error; returns its output.
     #[track_caller]
     pub(crate) fn ok(self) -> String {
         assert_eq!((self.code, &*self.err), (0, ""), "{}", self.out);
         self.out
     }
 
-    /// Asserts that it failed as told, and reported the code.
+    /// Asserts that it failed with this exit code and reported this error code.
     #[track_caller]
     pub(crate) fn fails(self, code: i32, kv: &str) -> Self {
         assert_eq!(self.code, code, "{}{}", self.out, self.err);
@@ -37,13 +37,13 @@ impl Run {
     }
 }
 
-/// The program that is tested in place of this one. It sees no locks of the system, takes only names that are text, and has no incremental
-/// backups.
+/// Returns the program to test instead of this one, if any. It sees no operating-system locks,
+/// takes only names that are text, and has no incremental backups.
 pub(crate) fn other_program() -> Option<String> {
     std::env::var("MANGROVE_PROGRAM").ok()
 }
 
-/// The tool, or the one of the JavaScript package: what is said here holds for both.
+/// Returns a command of this tool or of the JavaScript package's. The tests hold for both.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let program = other_program().unwrap_or_else(|| env!("CARGO_BIN_EXE_mangrove").to_owned());
     let mut command = Command::new(program);
@@ -55,8 +55,8 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Starts a program. One at a time: until a child executes its program it has copies of the files that this process has open, and so of the locks that
-/// other tests have just given up.
+/// Starts a program, one at a time. Between fork and exec, a child holds copies of this process's open
+/// files, and with them the locks that other tests have just released.
 pub(crate) fn spawn(command: &mut Command) -> Child {
     static SPAWNING: Mutex<()> = Mutex::new(());
     let _alone = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -73,7 +73,7 @@ pub(crate) fn run_with(input: impl AsRef<[u8]>, arguments: &[&str]) -> Run {
     let mut child = spawn(&mut command(arguments));
     let mut stdin = child.stdin.take().unwrap();
     let input = input.as_ref().to_vec();
-    // It may fail before it has read everything.
+    // The tool may fail before it has read everything.
     let writer = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &[&str]) -> Run {
     run_with("", arguments)
 }
 
-/// A place for databases.
+/// A directory for databases.
 pub(crate) struct Place(TempDir);
 
 impl Place {
@@ -100,12 +100,12 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Path of a database as an argument.
+    /// Returns the path of a database as an argument.
     pub(crate) fn db(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
-    /// A database with these lines.
+    /// Creates a database from these lines.
     pub(crate) fn loaded(&self, name: &str, lines: &str) -> String {
         let db = self.db(name);
         run_with(lines, &["load", &db]).ok();
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// Records that count upwards.
+/// Returns records that count upwards.
 pub(crate) fn numbered(count: usize) -> String {
     let line = |index: usize| format!("{{\"key\":{index},\"value\":\"value {index}\"}}\n");
     (0..count).map(line).collect()
@@ -125,7 +125,7 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A database whose process died: its commits are in the log alone.
+/// Creates a database whose process died: its commits are in the log alone.
 pub(crate) fn killed(place: &Place, name: &str, count: usize) -> String {
     let db = place.db(name);
     let mut child = spawn(&mut command(&["load", &db, "--ack", "--batch", "10"]));
@@ -144,7 +144,7 @@ pub(crate) fn killed(place: &Place, name: &str, count: usize) -> String {
     db
 }
 
-/// All verbs that read, with a key that is there; `backup` writes to standard output.
+/// Returns all verbs that read, with an existing key; `backup` writes to standard output.
 pub(crate) fn reading(db: &str) -> [Vec<&str>; 7] {
     [
         vec!["get", db, "7"],
@@ -157,7 +157,7 @@ pub(crate) fn reading(db: &str) -> [Vec<&str>; 7] {
     ]
 }
 
-/// Names, bytes and times of the files in a directory.
+/// Returns names, bytes and times of the files in a directory.
 pub(crate) fn files(directory: &Path) -> BTreeMap<String, (Vec<u8>, SystemTime)> {
     let files = fs::read_dir(directory).unwrap().map(|entry| {
         let entry = entry.unwrap();

@@ -47,7 +47,7 @@ struct Writer {
     cbor: Encoder<Vec<u8>>,
     depth: usize,
     objects: u64,
-    /// Bytes of the buffers of objects before.
+    /// Bytes of the buffers of earlier objects, by ordinal.
     buffers: HashMap<u64, u64>,
 }
 
@@ -57,7 +57,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Everything that is an object in JavaScript is counted as it begins.
+    /// Counts an object as it begins; everything that is an object in JavaScript counts.
     fn begin(&mut self) -> Result<()> {
         self.objects += 1;
         if self.depth >= MAX_DEPTH {
@@ -162,7 +162,8 @@ impl Writer {
         Ok(())
     }
 
-    /// CBOR counts seconds, which cannot hold every millisecond far from 1970; those dates are written as milliseconds.
+    /// Writes a date in seconds, or in milliseconds where seconds are not exact. CBOR counts
+    /// seconds, which cannot hold every millisecond far from 1970.
     fn date(&mut self, ms: f64) -> Result<()> {
         let seconds = ms / 1000.0;
         #[allow(clippy::float_cmp, reason = "whether it comes back exactly is the question")]
@@ -174,7 +175,7 @@ impl Writer {
         self.number(ms)
     }
 
-    /// Head of `[class name, ...arguments]`.
+    /// Writes the head of `[class name, ...arguments]`.
     fn named(&mut self, name: &str, arguments: u64) -> Result<()> {
         self.tag(TAG_OBJECT)?;
         self.cbor.array(arguments + 1)?.str(name)?;

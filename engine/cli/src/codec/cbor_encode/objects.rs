@@ -1,4 +1,4 @@
-//! The objects that JSON shows by a tag.
+//! Objects that JSON shows by a tag.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::super::profile::{
 use super::Writer;
 use crate::failure::{Failure, Result};
 
-/// The elements of an array that a tag holds.
+/// Returns the elements of the array that a tag holds.
 fn list<'a>(name: &str, payload: &'a Value) -> Result<&'a [Value]> {
     payload
         .as_array()
@@ -23,7 +23,7 @@ fn pairs<'a>(name: &'a str, payload: &'a Value) -> Result<impl ExactSizeIterator
     Ok(list(name, payload)?.iter().map(pair))
 }
 
-/// A number from 0 to 2^53 - 1.
+/// Returns a number from 0 to 2^53 - 1.
 fn whole(json: &Value) -> Option<u64> {
     let number = json.as_f64()?;
     let is_whole = is_safe_integer(number) && number.is_sign_positive();
@@ -38,7 +38,7 @@ impl Writer {
         }
     }
 
-    /// What only values can be.
+    /// Writes what only values, not keys, can be.
     pub(super) fn tagged(&mut self, name: &str, payload: &Value) -> Result<()> {
         match name {
             "map" => {
@@ -98,7 +98,7 @@ impl Writer {
             return Err(bad(wanted));
         };
         self.named("Array", 2)?;
-        // The elements are as deep as those of any array.
+        // The elements are at the depth of any array's elements.
         self.depth -= 1;
         match (elements, whole(elements)) {
             (Value::Array(elements), _) => self.array(elements)?,
@@ -125,7 +125,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The bytes of a view or buffer: its own, or those of an object before. Gives how many there are.
+    /// Writes the bytes of a view or buffer, or the ordinal of an earlier object that has them.
+    /// Returns their number.
     fn content(&mut self, content: &Value) -> Result<u64> {
         if content.is_number() {
             let known = whole(content).and_then(|ordinal| Some((ordinal, *self.buffers.get(&ordinal)?)));
@@ -139,7 +140,7 @@ impl Writer {
         Ok(bytes.len() as u64)
     }
 
-    /// A view of a part of a buffer.
+    /// Writes a view of a part of a buffer.
     fn part(&mut self, [name, content, start, length]: &[Value; 4]) -> Result<()> {
         let name = name.as_str().unwrap_or_default();
         let (Some(size), Some(start), Some(length)) = (element_size(name), whole(start), whole(length)) else {
