@@ -1,8 +1,9 @@
-//! The duties of a host, done by threads: flushing relaxed commits within a bounded time, purging what has expired, and merging memtables beside commits
-//! and while nobody writes.
+//! Background threads for the duties of a host: flushing relaxed commits within a bounded time,
+//! purging expired records, and merging memtables concurrently with commits and while nobody
+//! writes.
 //!
-//! The engine itself starts no threads. A native program that wants the bound of [`Durability::Relaxed`](crate::Durability::Relaxed) kept for it
-//! starts a [`Background`].
+//! The engine itself starts no threads. A native program that relies on the bound of
+//! [`Durability::Relaxed`](crate::Durability::Relaxed) starts a [`Background`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +13,15 @@ use std::time::Duration;
 
 use crate::database::Database;
 
-/// Expired records that one step removes.
+/// Maximum number of expired records removed in one step.
 const PURGE_RECORDS: usize = 1000;
-/// Less is not worth a flush of its own.
+/// Smaller amounts are not worth a flush of their own.
 const MIN_WRITE_BACK_BYTES: u64 = 2 << 20;
 
-/// Two threads that look after a database until this is dropped: one does what is due, the other one merges beside commits.
+/// Two threads that maintain a database until this is dropped.
+///
+/// One flushes, purges and merges while the database is idle; the other merges concurrently with
+/// commits.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -38,20 +42,20 @@ pub struct Background {
     merger: Arc<Merger>,
 }
 
-/// The thread that merges, as the one that stops it sees it.
+/// State shared with the merging thread.
 #[derive(Debug)]
 struct Merger {
     database: Arc<Database>,
     is_stopped: AtomicBool,
 }
 
-/// How long the thread that merges sleeps at most.
+/// Maximum sleep of the merging thread.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 impl Merger {
     fn run(&self) {
         while !self.is_stopped.load(Ordering::Relaxed) {
-            // What fails is tried again by a commit.
+            // A commit retries a failed merge.
             if self.database.merge_beside() != Ok(true) {
                 self.database.await_merge(PATIENCE);
             }
@@ -60,8 +64,12 @@ impl Merger {
 }
 
 impl Background {
-    /// Flushes relaxed commits, and much that merges wrote, and purges expired records of `database` every `interval`; memtables are merged beside
-    /// commits, and after an interval without one. An error of a flush or a purge ends up in the next write, which is refused as [`Error::Poisoned`](crate::Error::Poisoned).
+    /// Starts both threads.
+    ///
+    /// Every `interval`, they flush relaxed commits and large amounts of merge output, and purge
+    /// expired records of `database`. They merge memtables concurrently with commits, and after an
+    /// interval without commits. If a flush or a purge fails, the next write is refused with
+    /// [`Error::Poisoned`](crate::Error::Poisoned).
     #[must_use]
     pub fn start(database: Arc<Database>, interval: Duration) -> Self {
         let (stop, stopped) = channel::<()>();
@@ -84,7 +92,7 @@ impl Background {
                 }
                 let newest = database.version();
                 if version.replace(newest) == Some(newest) {
-                    // Whoever commits or stops this comes in between two slices.
+                    // A commit or a stop request can intervene between two slices.
                     let is_idle = || database.version() == newest && stopped.try_recv() == Err(TryRecvError::Empty);
                     while is_idle() && database.merge_slice() == Ok(true) {
                         std::thread::yield_now();
@@ -101,14 +109,15 @@ impl Background {
 }
 
 fn tend(database: &Database) {
-    // What fails here is reported to the next writer.
+    // Failures are reported to the next writer.
     while let Ok(PURGE_RECORDS) = database.purge_expired(PURGE_RECORDS) {}
     if database.needs_flush() {
         let _ = database.flush();
     }
 }
 
-/// Flushes what merges write while they go on, so that their checkpoints have less to wait for. `flushed` is how much was written when it last did.
+/// Flushes merge output while merges run, so that their checkpoints have less to flush. `flushed`
+/// is the number of bytes written up to the last flush.
 fn write_back(database: &Database, flushed: &mut u64) {
     let written = database.block_bytes_written();
     if written - *flushed >= MIN_WRITE_BACK_BYTES && database.flush_blocks().is_ok() {
@@ -120,7 +129,7 @@ impl Drop for Background {
     fn drop(&mut self) {
         self.stop = None;
         self.merger.is_stopped.store(true, Ordering::Relaxed);
-        // Wakes it.
+        // This also wakes it.
         self.merger.database.count_merger(false);
         for thread in self.threads.drain(..) {
             let _ = thread.join();

@@ -3,18 +3,19 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// A source of the time in milliseconds since 1970. It is given from outside, so that tests and hosts without a clock in the standard
-/// library have their own.
+/// A source of the time, in milliseconds since 1970.
+///
+/// It is passed in, for tests and for hosts without a clock in the standard library.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> u64 + Send + Sync>);
 
 impl Clock {
-    /// A clock that asks `now`.
+    /// Creates a clock that calls `now`.
     pub fn new(now: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self(Arc::new(now))
     }
 
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> u64 {
         (self.0)()
@@ -22,7 +23,8 @@ impl Clock {
 }
 
 impl Default for Clock {
-    /// The system's clock. WebAssembly has none: there it stands still in 1970, and nothing expires.
+    /// The system's clock. WebAssembly has none: there the clock stands still in 1970, and nothing
+    /// expires.
     fn default() -> Self {
         Self::new(system_time)
     }

@@ -1,9 +1,10 @@
 //! Mangrove's storage engine: an embedded, transactional, ordered key-value store.
 //!
-//! A database is a set of copy-on-write B+trees in checksummed, compressible blocks, with a write-ahead log in front. It runs natively over [`std::fs`] and, compiled to
-//! WebAssembly, over whatever the host offers, through the [`storage::Storage`] trait. The engine is synchronous, starts no threads
-//! and has no global state. What a program has to do in return, with relaxed commits and records that expire, is [`Database::flush`] and
-//! [`Database::purge_expired`].
+//! A database is a set of copy-on-write B+trees in checksummed, compressible blocks, with a
+//! write-ahead log in front. It runs natively over [`std::fs`] and, compiled to WebAssembly, over
+//! whatever the host offers, through the [`storage::Storage`] trait. The engine is synchronous,
+//! starts no threads and has no global state. In return, a program with relaxed commits or expiring
+//! records has to call [`Database::flush`] and [`Database::purge_expired`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -33,14 +34,25 @@
 //! # Ok::<(), mangrove_engine::Error>(())
 //! ```
 //!
-//! Layers, each of which uses only those after it: `maintenance` (verification, compaction, layout, salvage, backups), `database` (open, options, feed),
-//! `transaction` (exclusive and optimistic transactions, commit, expiry), `snapshot` (read views and cursors), `state` (versions, collections, the
-//! writer), `memtable` (commits that are not merged into the trees yet), `tree` (search, merge, cursor), `pages` (page table, drafts, free space, superblock, checkpoint), `log` (records of commits,
-//! flushes), `node` (slotted page), `block` (checksums, compression), [`storage`] (files), `range`.
+//! Layers, each of which uses only those after it:
+//!
+//! - `maintenance`: verification, compaction, layout, salvage, backups
+//! - `database`: open, options, feed
+//! - `transaction`: exclusive and optimistic transactions, commit, expiry
+//! - `snapshot`: read views and cursors
+//! - `state`: versions, collections, the writer
+//! - `memtable`: commits not yet merged into the trees
+//! - `tree`: search, merge, cursor
+//! - `pages`: page table, drafts, free space, superblock, checkpoint
+//! - `log`: records of commits, flushes
+//! - `node`: slotted page
+//! - `block`: checksums, compression
+//! - [`storage`] (files)
+//! - `range`
 
 #![forbid(unsafe_code)]
 
-/// So that the example on the page for users of the crate is compiled.
+/// Compiles the example on the page for users of the crate.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/RUST.md")]
 struct Page;

@@ -1,13 +1,13 @@
-//! Ranges of keys and the direction in which they are read.
+//! Key ranges and the direction in which they are read.
 
 use std::ops::Bound;
 
 /// The keys between two bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'a> {
-    /// Where the range begins.
+    /// Start of the range.
     pub lower: Bound<&'a [u8]>,
-    /// Where it ends.
+    /// End of the range.
     pub upper: Bound<&'a [u8]>,
 }
 
@@ -21,14 +21,14 @@ impl KeyRange<'_> {
         }
     }
 
-    /// Whether the range has no limits.
+    /// Whether the range is unbounded.
     #[must_use]
     pub fn is_all(&self) -> bool {
         matches!((self.lower, self.upper), (Bound::Unbounded, Bound::Unbounded))
     }
 }
 
-/// First key after all keys that begin with `prefix`; `None` if there is no such key.
+/// First key after all keys that start with `prefix`; `None` if there is no such key.
 ///
 /// ```
 /// assert_eq!(mangrove_engine::prefix_end(b"ab"), Some(b"ac".to_vec()));
@@ -43,7 +43,7 @@ pub fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(end)
 }
 
-/// Order in which a cursor moves.
+/// Direction in which a cursor moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Direction {
     /// Ascending keys.

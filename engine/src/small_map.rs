@@ -1,16 +1,17 @@
-//! A map of few entries.
+//! A map for few entries.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
-/// A key, with its order.
+/// An ordered key.
 pub(crate) trait Key {
     fn order(&self, other: &Self) -> Ordering;
 }
 
 impl Key for str {
-    /// The default collection has an empty name. `memcmp` takes a few hundred cycles for an empty string where vector instructions with masks are given
-    /// its dangling address.
+    /// Compares empty strings by length. The default collection's name is empty, and `memcmp` takes
+    /// a few hundred cycles for an empty string if masked vector instructions get its dangling
+    /// address.
     fn order(&self, other: &Self) -> Ordering {
         if self.is_empty() || other.is_empty() {
             self.len().cmp(&other.len())
@@ -38,7 +39,7 @@ impl Key for u64 {
     }
 }
 
-/// A sorted list. In WebAssembly a tree for each type of entries would be several times the code.
+/// A map as a sorted list. In WebAssembly, a tree per entry type would be several times the code.
 #[derive(Clone, Debug)]
 pub(crate) struct SmallMap<K, V> {
     entries: Vec<(K, V)>,
@@ -96,7 +97,7 @@ impl<K: Key, V> SmallMap<K, V> {
         Some(&mut self.entries.get_mut(index)?.1)
     }
 
-    /// Inserts, or replaces and gives what was there.
+    /// Inserts or replaces an entry; returns the previous value.
     pub(crate) fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.find(&key) {
             Ok(index) => Some(std::mem::replace(&mut self.entries[index].1, value)),
@@ -107,7 +108,7 @@ impl<K: Key, V> SmallMap<K, V> {
         }
     }
 
-    /// What is at `key`, which is made first if need be.
+    /// Returns the value at `key`, inserting it first if it is missing.
     pub(crate) fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let index = self.find(&key).unwrap_or_else(|index| {
             self.entries.insert(index, (key, make()));
@@ -129,12 +130,12 @@ impl<K: Key, V> SmallMap<K, V> {
         Some((key, value))
     }
 
-    /// In the order of the keys.
+    /// Iterates in key order.
     pub(crate) fn iter(&self) -> Iter<'_, K, V> {
         self.entries.iter().map(|(key, value)| (key, value))
     }
 
-    /// From the first key that is not before `start`.
+    /// Iterates from the first key that is not less than `start`.
     pub(crate) fn iter_from<Q: Key + ?Sized>(&self, start: &Q) -> impl Iterator<Item = (&K, &V)>
     where
         K: Borrow<Q>,
@@ -143,7 +144,7 @@ impl<K: Key, V> SmallMap<K, V> {
         self.entries[first..].iter().map(|(key, value)| (key, value))
     }
 
-    /// As [`iter_from`](Self::iter_from), to change them.
+    /// As [`iter_from`](Self::iter_from), with mutable values.
     pub(crate) fn iter_mut_from<Q: Key + ?Sized>(&mut self, start: &Q) -> impl Iterator<Item = (&K, &mut V)>
     where
         K: Borrow<Q>,

@@ -1,13 +1,13 @@
-//! Buffers of blocks and pages that are no longer needed, for the next reads.
+//! Reusable buffers of evicted pages and processed blocks, for the next reads.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most buffers that are kept.
+/// Maximum number of buffers in the pool.
 const MAX_BUFFERS: usize = 16;
-/// Longer ones are not kept.
+/// Longer buffers are not pooled.
 const MAX_BYTES: usize = 64 << 10;
 
-/// A few buffers. One that is taken has what was last in it, so who takes it has to write all of it.
+/// A small buffer pool. A taken buffer holds stale bytes, so its user must overwrite all of it.
 #[derive(Default)]
 pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -16,7 +16,8 @@ impl Buffers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A buffer of `len` bytes, and not much more memory: a page keeps what it is read into.
+    /// Takes a buffer of `len` bytes. Its capacity is not much larger, since a page keeps the
+    /// buffer it was read into.
     pub(crate) fn take(&self, len: usize) -> Vec<u8> {
         let mut buffers = self.lock();
         let fits = |buffer: &Vec<u8>| (len..=len + len / 4).contains(&buffer.capacity());
@@ -35,7 +36,7 @@ impl Buffers {
         }
         let mut buffers = self.lock();
         if buffers.len() == MAX_BUFFERS {
-            // Nobody has asked for its length for the longest time.
+            // As a rule, this is the buffer whose length was requested least recently.
             buffers.remove(0);
         }
         buffers.push(buffer);

@@ -1,7 +1,8 @@
-//! CRC32 (ISO-HDLC, polynomial 0x04C11DB7 reflected), the checksum of blocks and superblocks.
+//! CRC32 (ISO-HDLC, polynomial 0x04C11DB7 reflected): the checksum of superblocks, log and backups.
 //!
-//! Natively it is the crate crc32fast, which uses the processor's instructions. In WebAssembly that crate would bring 16 KiB of constant tables
-//! that do not compress, an eighth of what a browser downloads; there the tables are made at first use.
+//! Native builds use the crate crc32fast and thereby the processor's instructions. In WebAssembly
+//! that crate would add 16 KiB of incompressible constant tables, an eighth of what a browser
+//! downloads, so there the tables are computed on first use.
 
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use crc32fast::{Hasher, hash};
@@ -11,7 +12,7 @@ pub(crate) use tables::{Hasher, hash};
 
 #[cfg(any(test, target_family = "wasm"))]
 mod tables {
-    //! Sixteen bytes at a time (after "slicing-by-8", Kounavis and Berry 2005).
+    //! Processes 16 bytes at a time (after "slicing-by-8", Kounavis and Berry 2005).
 
     use std::sync::OnceLock;
 
@@ -21,7 +22,7 @@ mod tables {
 
     type Tables = [[u32; 256]; STEP];
 
-    /// The same in every database of the process.
+    /// Shared by all databases of the process.
     static TABLES: OnceLock<Box<Tables>> = OnceLock::new();
 
     fn make_tables() -> Box<Tables> {
@@ -50,7 +51,7 @@ mod tables {
         pub(crate) fn update(&mut self, bytes: &[u8]) {
             let tables = &**TABLES.get_or_init(make_tables);
             let mut crc = self.0;
-            // Written out, since loops over the tables are not unrolled.
+            // Unrolled by hand: the compiler does not unroll loops over the tables.
             let four = |first: usize, word: [u8; 4]| {
                 tables[first][usize::from(word[0])]
                     ^ tables[first - 1][usize::from(word[1])]
@@ -96,7 +97,7 @@ mod tests {
     }
 
     proptest! {
-        /// Native and WebAssembly builds write the same checksums, however the bytes are cut.
+        /// Native and WebAssembly builds compute the same checksum, wherever the input is split.
         #[test]
         fn both_implementations_agree(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 0_usize..300) {
             let (front, back) = bytes.split_at(cut.min(bytes.len()));

@@ -1,9 +1,9 @@
-//! Blocks that nothing refers to: what one says about itself, for salvage.
+//! Block headers as salvage finds them, without a reference.
 
 use super::{BlockRef, HEADER_BYTES, Kind, MAGIC, decode, word};
 use crate::error::Result;
 
-/// The header of a block that was found by looking, not by reference.
+/// Header of a block found by scanning the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub kind: Kind,
@@ -15,7 +15,8 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// `None`: the bytes do not begin like a block. The checksum is not looked at.
+    /// Parses the header at the start of `bytes`; `None` if there is none. The checksum is not
+    /// checked.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..HEADER_BYTES)?;
         if word(bytes, 0) != MAGIC {
@@ -38,12 +39,12 @@ impl Header {
         })
     }
 
-    /// Bytes of the block without its padding.
+    /// Length of header and payload, without padding.
     pub(crate) fn block_bytes(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.stored_len)
     }
 
-    /// The reference to this block if it begins at byte `offset`; `None` where no reference can point.
+    /// The reference to this block at byte `offset`; `None` if no reference can point there.
     pub(crate) fn reference(&self, offset: u64, unit_shift: u32) -> Option<BlockRef> {
         let unit_bytes = 1_u64 << unit_shift;
         let units = self.block_bytes().div_ceil(unit_bytes);
@@ -56,7 +57,7 @@ impl Header {
         })
     }
 
-    /// Checks a whole block, which begins with this header, against itself and returns its payload.
+    /// Checks a whole block, starting with this header, against itself and returns its payload.
     pub(crate) fn payload(&self, block: &[u8]) -> Result<Vec<u8>> {
         let itself = BlockRef {
             unit: 0,
@@ -67,7 +68,7 @@ impl Header {
         decode(block.to_vec(), &itself, &[self.kind], self.owner)
     }
 
-    /// Whether a whole block, which begins with this header, has the right checksum.
+    /// Whether the checksum of a whole block, starting with this header, matches.
     pub(crate) fn matches(&self, block: &[u8]) -> bool {
         super::block_checksum(block) == self.checksum
     }

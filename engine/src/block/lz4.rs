@@ -1,15 +1,16 @@
 //! LZ4 in the block format of <https://github.com/lz4/lz4/blob/dev/doc/lz4_Block_format.md>.
 
-/// LZ4 expands at most so many times.
+/// Maximum expansion factor of LZ4.
 const MAX_EXPANSION: usize = 255;
 
-/// Inputs from here on are sampled before they are compressed as a whole.
+/// Inputs of at least this length are sampled before they are compressed.
 const SAMPLED_BYTES: usize = 64 << 10;
 const SAMPLES: usize = 4;
 const SAMPLE_BYTES: usize = 4 << 10;
 
-/// Whether a long input is not worth compressing, as images and archives are not: none of a few pieces of it gets shorter by a sixteenth. Compressing all of
-/// it only to find that out takes most of the time of writing it.
+/// Whether a long input, such as an image or an archive, is not worth compressing. No sampled piece
+/// of such an input shrinks by a sixteenth. Compressing all of it just to find out would take most
+/// of the time needed to write it.
 pub(crate) fn is_incompressible(input: &[u8]) -> bool {
     if input.len() < SAMPLED_BYTES {
         return false;
@@ -22,7 +23,7 @@ pub(crate) fn is_incompressible(input: &[u8]) -> bool {
     })
 }
 
-/// Appends the compressed form of `input` to `out`; returns its length, which may exceed that of the input.
+/// Appends the compressed `input` to `out`; returns its length, which may exceed the input's.
 pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.resize(start + lz4_flex::block::get_maximum_output_size(input.len()), 0);
@@ -31,8 +32,8 @@ pub(crate) fn compress(input: &[u8], out: &mut Vec<u8>) -> usize {
     written
 }
 
-/// The `raw_len` bytes that were compressed to `stored`, in what `buffer` makes; `None` if it is something else. A hostile length cannot claim much
-/// more memory than there are bytes.
+/// Decompresses `stored` to `raw_len` bytes, in a buffer from `buffer`; `None` if it is malformed.
+/// A hostile length cannot allocate much more memory than `stored` could expand to.
 pub(crate) fn expand(stored: &[u8], raw_len: usize, buffer: impl FnOnce(usize) -> Vec<u8>) -> Option<Vec<u8>> {
     if raw_len > stored.len().saturating_mul(MAX_EXPANSION).saturating_add(64) {
         return None;
@@ -46,7 +47,7 @@ pub(crate) fn expand(stored: &[u8], raw_len: usize, buffer: impl FnOnce(usize) -
 mod tests {
     use super::*;
 
-    /// Bytes that repeat nothing.
+    /// Pseudorandom bytes without repetitions.
     fn noise(len: usize) -> Vec<u8> {
         let mut word = 1_u64;
         let bytes = std::iter::repeat_with(|| {
@@ -64,7 +65,7 @@ mod tests {
         }
         assert!(!is_incompressible(&noise(SAMPLED_BYTES - 1)), "it costs little");
         assert!(!is_incompressible(&[]));
-        // The beginning of a part that repeats is enough.
+        // One compressible sample is enough.
         let mut mixed = noise(1 << 20);
         let end = mixed.len();
         mixed[end - SAMPLE_BYTES..].fill(0);

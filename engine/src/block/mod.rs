@@ -13,7 +13,8 @@
 //! 24  u32  owner: id of the collection, 0 for catalog and free map
 //! 28  u32  checksum: low half of XXH64 of the stored payload, with XXH64 of bytes 0..28 as seed
 //! ```
-//! The reference to a block repeats its checksum, so that a lost or misdirected write is found by the parent.
+//! The reference to a block repeats its checksum, so its parent detects a lost or misdirected
+//! write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,7 +59,7 @@ pub enum Compression {
     Lz4,
 }
 
-/// What a writer says about a block.
+/// Header fields that the writer of a block chooses.
 #[derive(Clone, Copy)]
 pub(crate) struct BlockInfo {
     pub kind: Kind,
@@ -71,7 +72,7 @@ pub(crate) struct BlockInfo {
 pub(crate) struct BlockFile {
     file: Arc<dyn StorageFile>,
     unit_shift: u32,
-    /// The file had so many units when it was last asked.
+    /// Length of the file in units when last queried.
     known_units: AtomicU64,
     buffers: Buffers,
     pub(crate) bytes_read: AtomicU64,
@@ -98,7 +99,7 @@ impl BlockFile {
         1 << self.unit_shift
     }
 
-    /// Units that hold `bytes`.
+    /// Number of units needed for `bytes`.
     pub(crate) fn units_for(&self, bytes: usize) -> u64 {
         (bytes as u64).div_ceil(self.unit_bytes() as u64)
     }
@@ -108,23 +109,24 @@ impl BlockFile {
         self.file.write_at(unit << self.unit_shift, bytes)
     }
 
-    /// Reads a block and checks it against its reference and the expected kind and owner (invariant I2).
+    /// Reads a block and checks it against its reference, kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
         let block = self.read_units(reference)?;
         check(&block, reference, kind, owner)?;
         expand_in(block, reference, &self.buffers)
     }
 
-    /// As [`read`](Self::read), but returns the units as they are stored, to be written elsewhere.
+    /// As [`read`](Self::read), but returns the units as stored, to be written elsewhere.
     pub(crate) fn read_stored(&self, reference: &BlockRef, kind: Kind, owner: u32) -> Result<Vec<u8>> {
         let block = self.read_units(reference)?;
         decode(block.clone(), reference, &[kind], owner)?;
         Ok(block)
     }
 
-    /// The units of a block, which nobody has checked.
+    /// Reads the units of a block without checking them.
     pub(crate) fn read_units(&self, reference: &BlockRef) -> Result<Vec<u8>> {
-        // Before memory is taken for it: a hostile reference can claim two gigabytes. Counted in units, which cannot overflow.
+        // Checked before allocating: a hostile reference can claim two gigabytes. Units, unlike
+        // bytes, cannot overflow.
         let end = reference.unit + u64::from(reference.units);
         if end > self.known_units.load(Ordering::Relaxed) {
             self.check_end(reference, end)?;
@@ -133,19 +135,19 @@ impl BlockFile {
         self.bytes_read.fetch_add(block.len() as u64, Ordering::Relaxed);
         let read = self.file.read_at(reference.unit << self.unit_shift, &mut block);
         if let Err(error) = read {
-            // The file may be shorter by now.
+            // The file may have become shorter.
             self.check_end(reference, end)?;
             return Err(error);
         }
         Ok(block)
     }
 
-    /// Takes the memory of a page that is no longer needed.
+    /// Returns the buffer of an evicted page to the pool.
     pub(crate) fn reuse(&self, buffer: Vec<u8>) {
         self.buffers.give_back(buffer);
     }
 
-    /// Asks the file for its length, and whether that reaches to the unit `end`.
+    /// Queries the length of the file and checks that it reaches the unit `end`.
     #[inline(never)]
     fn check_end(&self, reference: &BlockRef, end: u64) -> Result<()> {
         let units = self.file.len()? >> self.unit_shift;
@@ -162,8 +164,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Appends a block of `payload` (its parts in order) to `out`, padded to whole units. Returns the reference with the
-/// address still missing.
+/// Appends a block with `payload` (its parts in order) to `out`, padded to whole units. The caller
+/// sets the unit in the returned reference.
 pub(crate) fn encode(
     info: BlockInfo,
     payload: &[&[u8]],
@@ -174,7 +176,7 @@ pub(crate) fn encode(
     encode_measured(info, payload, compression, unit_bytes, out).0
 }
 
-/// As [`encode`]; also tells the payload's length after compression, whether it is stored in that form or not.
+/// As [`encode`]; also returns the compressed length of the payload, even if it is stored raw.
 pub(crate) fn encode_measured(
     info: BlockInfo,
     payload: &[&[u8]],
@@ -232,20 +234,21 @@ pub(crate) fn encode_measured(
     (reference, packed_len)
 }
 
-/// The low half of XXH64 of the payload, whose seed is XXH64 of the header without the checksum's own field. A block is read as a whole for one record,
-/// and a CRC32 of 16 KiB takes 11 µs in WebAssembly, which has no instruction for it.
+/// Checksum of a block: the low half of XXH64 of the payload. The seed is XXH64 of the header
+/// without the checksum field. Reading one record verifies a whole block, and a CRC32 of 16 KiB
+/// takes 11 µs in WebAssembly, which has no instruction for it.
 pub(crate) fn block_checksum(block: &[u8]) -> u32 {
     let seed = XxHash64::oneshot(0, &block[..28]);
     XxHash64::oneshot(seed, &block[HEADER_BYTES..]) as u32
 }
 
-/// The payload of a block that is what its reference says.
+/// Checks a block against its reference and returns its payload.
 pub(crate) fn decode(block: Vec<u8>, reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<Vec<u8>> {
     check(&block, reference, kinds, owner)?;
     expand(block, reference)
 }
 
-/// Checks the units of a block against its reference.
+/// Checks the units of a block against its reference, kind and owner.
 pub(crate) fn check(block: &[u8], reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<()> {
     let damaged = |what: &str| Error::corrupt_at(reference.unit, what);
     if word(block, 0) != MAGIC {
@@ -269,7 +272,7 @@ pub(crate) fn check(block: &[u8], reference: &BlockRef, kinds: &[Kind], owner: u
     Ok(())
 }
 
-/// The payload of a block that was checked.
+/// Returns the payload of a checked block.
 pub(crate) fn expand(block: Vec<u8>, reference: &BlockRef) -> Result<Vec<u8>> {
     expand_in(block, reference, &Buffers::default())
 }

@@ -6,14 +6,14 @@
 //!  8  u32  CRC32 of the block, as in its header
 //! 12  u32  length of the payload before compression, in bytes
 //! ```
-//! Unit 0 holds the superblock, so a first unit of 0 is no reference.
+//! Unit 0 holds the superblock, so a first unit of 0 marks a null reference.
 
 use crate::error::{Error, Result};
 
 /// Bytes of an encoded reference.
 pub(crate) const REF_BYTES: usize = 16;
 const UNIT_MASK: u64 = (1 << 48) - 1;
-/// Longest block in units.
+/// Length of the longest block, in units.
 pub(crate) const MAX_BLOCK_UNITS: u64 = 0x7FFF;
 
 /// Address, length and checksum of a block.
@@ -39,7 +39,7 @@ impl BlockRef {
         bytes
     }
 
-    /// A reference from storage, where all zeros mean that there is no block.
+    /// Decodes a reference from storage, where all zeros mean no block.
     pub(crate) fn decode_optional(bytes: &[u8; REF_BYTES]) -> Result<Option<Self>> {
         match Self::decode(bytes) {
             None if bytes.iter().any(|byte| *byte != 0) => Err(Error::corrupt("a block reference is malformed")),
@@ -47,7 +47,7 @@ impl BlockRef {
         }
     }
 
-    /// `None` for the null reference and for what is none.
+    /// `None` for a null or malformed reference.
     pub(crate) fn decode(bytes: &[u8; REF_BYTES]) -> Option<Self> {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let first = u64::from(word(0)) | u64::from(word(4)) << 32;

@@ -1,41 +1,43 @@
-//! What stands in the way of a transaction or of a check, and how it is told.
+//! Conflicts that stop a transaction or fail a check, and their messages.
 
 use std::fmt;
 
 use super::Error;
 
-/// Why a transaction was not committed. Nothing of it was done.
+/// Why a transaction was not committed. It changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Conflict {
-    /// Name of the collection, where known.
+    /// Name of the collection, if known.
     pub collection: Option<Box<str>>,
-    /// The key, where it is one key.
+    /// The key, if the conflict is about a single key.
     pub key: Option<Box<[u8]>>,
     /// What happened.
     pub reason: ConflictReason,
 }
 
-/// What happened to that which a transaction depends on.
+/// What happened to the data that a transaction depends on.
 #[non_exhaustive]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConflictReason {
     /// Another commit changed it.
     Changed,
-    /// A check found the record in another version than it expects; `None` stands for no record.
+    /// A check found another version of the record than expected; `None` stands for no record.
     Version {
         /// Version that the check expects.
         expected: Option<u64>,
-        /// Version that the record has.
+        /// Version of the record.
         found: Option<u64>,
     },
-    /// The commits since the transaction began are no longer kept, so that it cannot be compared with them.
+    /// The commits since the transaction began are no longer kept, so it cannot be validated.
     TooMany,
-    /// What was kept of the transaction is gone with the process or tab that kept it.
+    /// The transaction's state is lost with the process or tab that kept it.
     Lost,
 }
 
 impl Conflict {
-    /// The message, with `key` in the place of the key: whoever knows how keys are encoded can show it as it was written.
+    /// The message, with `key` as the text of the key.
+    ///
+    /// A caller that knows the key encoding can show the key in its original form.
     #[must_use]
     pub fn message(&self, key: &str) -> String {
         let collection = self.collection.as_deref().unwrap_or_default();
@@ -76,7 +78,7 @@ fn describe(version: Option<u64>) -> String {
 }
 
 impl Error {
-    /// A conflict in a collection, at a key, as far as they are known.
+    /// Creates a conflict in a collection, at a key, as far as they are known.
     #[must_use]
     pub fn conflict(collection: Option<&str>, key: Option<&[u8]>, reason: ConflictReason) -> Self {
         Self::Conflict(Box::new(Conflict {
@@ -87,7 +89,7 @@ impl Error {
     }
 }
 
-/// Most bytes of a key that a message shows.
+/// Maximum number of key bytes shown in a message.
 const SHOWN_BYTES: usize = 32;
 
 impl fmt::Display for Conflict {

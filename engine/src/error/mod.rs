@@ -1,5 +1,7 @@
-//! The one error type of the crate. Each variant names the thing that failed and what can be done about it;
-//! [`Error::code`] is stable across releases and across the language border.
+//! The crate's only error type.
+//!
+//! Each variant names what failed and what can be done about it. [`Error::code`] is stable across
+//! releases and across the language boundary.
 
 use std::fmt;
 
@@ -10,32 +12,32 @@ pub use conflict::{Conflict, ConflictReason};
 /// Result of every fallible operation of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What went wrong. Corruption carries its place, bad arguments carry the limit they broke.
+/// What went wrong. Corruption carries its place, invalid arguments the limit they exceed.
 #[non_exhaustive]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// The storage refused a read, write, flush or resize.
     Io {
-        /// What was being done, with file and offset.
+        /// The failed operation, with file and offset.
         context: String,
-        /// The operating system's or host's own words.
+        /// The message of the operating system or host.
         source: String,
     },
-    /// The storage has no room left; nothing of the failed transaction is visible.
+    /// The storage is full; nothing of the failed transaction is visible.
     StorageFull {
-        /// What was being written.
+        /// The write that failed.
         context: String,
     },
-    /// Bytes of the file are not what was written.
+    /// The file's bytes differ from those written.
     Corrupt(Box<Corruption>),
-    /// Bytes of a backup are not what was written, or some are missing.
+    /// A backup's bytes differ from those written, or some are missing.
     CorruptBackup {
         /// What is wrong, in one sentence.
         what: String,
-        /// Where in the stream, in bytes: the frame that it was found in, or the end.
+        /// Position in the stream, in bytes: that of the damaged frame, or the end.
         offset: u64,
     },
-    /// The file exists but was not made by Mangrove.
+    /// The file exists but was not created by Mangrove.
     NotADatabase {
         /// Name of the file.
         file: String,
@@ -52,83 +54,84 @@ pub enum Error {
         /// Name of the database or file.
         file: String,
     },
-    /// The database was asked for but is not there.
+    /// The requested database does not exist.
     NotFound {
-        /// What was looked for.
+        /// What was requested.
         what: String,
     },
-    /// The database or collection is there already.
+    /// The database or collection exists already.
     AlreadyExists {
-        /// What is there.
+        /// What exists.
         what: String,
     },
-    /// A write reached a handle that was opened for reading.
+    /// A write was attempted on a read-only handle.
     ReadOnly,
     /// The handle was closed.
     Closed,
-    /// A flush or superblock write failed, so the engine no longer knows what the disk holds. Reads go on;
-    /// writes are refused until the database is opened again.
+    /// A flush or superblock write failed, so the state on disk is unknown. Reads continue; writes
+    /// are refused until the database is opened again.
     Poisoned {
         /// The failure that caused it.
         cause: String,
     },
-    /// A key is longer than the limit of this database.
+    /// A key exceeds the limit of this database.
     KeyTooLarge {
         /// Length of the key in bytes.
         len_bytes: usize,
-        /// Longest key allowed in bytes.
+        /// Maximum key length in bytes.
         max_bytes: usize,
     },
-    /// A value is longer than the format can hold.
+    /// A value exceeds the limit of the format.
     ValueTooLarge {
         /// Length of the value in bytes.
         len_bytes: usize,
-        /// Longest value allowed in bytes.
+        /// Maximum value length in bytes.
         max_bytes: usize,
     },
-    /// An option or argument is out of its range.
+    /// An option or argument is out of range.
     InvalidArgument {
-        /// Which one, and what is allowed.
+        /// Which one, and the allowed range.
         what: String,
     },
-    /// A later commit wrote what an optimistic transaction read or, under snapshot isolation, wrote. Nothing was changed; run it again.
+    /// A later commit conflicts with an optimistic transaction. It wrote what the transaction read
+    /// or, under snapshot isolation, wrote. Nothing was changed; run it again.
     Conflict(Box<Conflict>),
-    /// What was open in a state of the database is gone with the process or tab that kept it.
+    /// A snapshot, with all that was open in it, is lost with the process or tab that kept it.
     SnapshotLost,
-    /// So much is open that there may be no more of its kind.
+    /// The limit on open objects of one kind is reached.
     TooManyOpen {
-        /// Of what, and what to do.
+        /// The kind, and what to do.
         what: &'static str,
-        /// The most there may be.
+        /// The limit.
         limit: usize,
     },
-    /// Changes are asked for that are no longer kept.
+    /// The requested changes are no longer kept.
     TruncatedFeed {
         /// Changes after this version are kept.
         horizon: u64,
     },
-    /// A database that is read beside a writer was opened too long ago: the writer has used blocks again that it reached. Call
+    /// A reader beside a writer is out of date: the writer has reused blocks of its state. Call
     /// [`Database::refresh`](crate::Database::refresh).
     Stale,
-    /// The database was made with an order of keys that this version does not have.
+    /// The database was created with a key order that this version does not support.
     KeyOrderUnsupported {
-        /// Name of the order.
+        /// Name of the key order.
         order: Box<str>,
     },
-    /// An incremental backup builds on another version than the one the database has.
+    /// An incremental backup requires another base version than the database has.
     WrongBase {
-        /// Version that it builds on.
+        /// The base version required.
         base: u64,
-        /// Version of the database.
+        /// The version of the database.
         version: u64,
     },
-    /// A collection was opened with another codec than the one it was written with.
+    /// A collection was opened with codecs other than those it was written with.
     CodecMismatch {
         /// Name of the collection.
         collection: Box<str>,
         /// Codec ids stored in the database.
         stored: Box<str>,
-        /// Codec ids asked for.
+        /// Codec ids requested.
         requested: Box<str>,
     },
 }
@@ -138,16 +141,16 @@ pub enum Error {
 pub struct Corruption {
     /// What is wrong, in one sentence.
     pub what: String,
-    /// First allocation unit of the block, where known.
+    /// First allocation unit of the block, if known.
     pub unit: Option<u64>,
-    /// Name of the collection, where known.
+    /// Name of the collection, if known.
     pub collection: Option<String>,
-    /// Lower and upper bound of the keys that the block covered, where known.
+    /// Lower and upper bound of the keys that the block covered, if known.
     pub key_range: Option<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
 impl Corruption {
-    /// A corruption whose place is not known yet.
+    /// Creates a corruption without a place.
     #[must_use]
     pub fn new(what: impl Into<String>) -> Self {
         Self {
@@ -160,7 +163,7 @@ impl Corruption {
 }
 
 impl Error {
-    /// Corruption of the block that starts at `unit`.
+    /// Creates a corruption of the block that starts at `unit`.
     pub(crate) fn corrupt_at(unit: u64, what: impl Into<String>) -> Self {
         Self::Corrupt(Box::new(Corruption {
             unit: Some(unit),
@@ -168,12 +171,12 @@ impl Error {
         }))
     }
 
-    /// Corruption without a known place.
+    /// Creates a corruption without a known place.
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(Box::new(Corruption::new(what)))
     }
 
-    /// Adds the collection's name to a corruption that does not have one yet.
+    /// Adds the collection's name to a corruption without one.
     #[must_use]
     pub(crate) fn in_collection(mut self, name: &str) -> Self {
         if let Self::Corrupt(corruption) = &mut self
@@ -184,7 +187,7 @@ impl Error {
         self
     }
 
-    /// Adds the covered key range to a corruption that does not have one yet.
+    /// Adds the covered key range to a corruption without one.
     #[must_use]
     pub(crate) fn covering(mut self, lower: &[u8], upper: Option<&[u8]>) -> Self {
         if let Self::Corrupt(corruption) = &mut self

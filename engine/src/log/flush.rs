@@ -1,7 +1,8 @@
 //! Group commit: writers that wait for durability share flushes.
 //!
-//! A writer appends its record under the writer lock, gives that lock up and waits here. The first to come flushes for all that were appended by
-//! then; the others wait for it. Lock order: nothing is locked while this lock is held, except by [`GroupFlush::wait`]'s callback.
+//! A writer appends its record under the writer lock, releases that lock and waits here. The first
+//! waiter flushes everything appended so far; the others wait for it. Lock order: under this lock,
+//! only [`StorageFile::check_owner`] may take another lock.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// How far commits went.
+/// A point in the sequence of commits.
 #[derive(Clone, Copy, Default, Debug)]
 struct Mark {
     version: u64,
-    /// Salt of the half and offset in it.
+    /// Salt of the half; `offset` counts from its start.
     salt: u64,
     offset: u32,
 }
@@ -22,20 +23,20 @@ struct Mark {
 struct State {
     appended: Mark,
     flushed: Mark,
-    /// Blocks in the data file that appended records refer to are not flushed yet.
+    /// Appended records refer to blocks of the data file that are not flushed yet.
     data_pending: bool,
     running: bool,
     failed: Option<String>,
     flushes: u64,
 }
 
-/// A flush that is under way.
+/// A flush in progress.
 #[derive(Debug)]
 pub(crate) struct Turn {
     target: Mark,
-    /// Of the data file too, before the log's.
+    /// Whether the data file must be flushed too, before the log.
     pub with_data: bool,
-    /// Nobody else flushes meanwhile.
+    /// No other flush may run until this one ends.
     is_exclusive: bool,
 }
 
@@ -55,12 +56,13 @@ impl State {
         }
         self.flushes += 1;
         match result {
-            // What a flush that was released covers was refused where a later one failed.
+            // A later flush failed, so the commits this released flush covers were already refused.
             Ok(()) if !turn.is_exclusive && self.failed.is_some() => {}
-            // Later flushes may have ended before.
+            // Later flushes may have ended first.
             Ok(()) if turn.target.version >= self.flushed.version => self.flushed = turn.target,
             Ok(()) => {}
-            // The system may have dropped what was not flushed; a flush that succeeds later would lie (I10).
+            // The system may have dropped the unflushed writes; a later successful flush would lie
+            // (I10).
             Err(error) => {
                 self.failed.get_or_insert_with(|| error.to_string());
             }
@@ -75,7 +77,7 @@ impl State {
     }
 }
 
-/// Why nothing is written to `file` after a failure.
+/// The error for writes to `file` that are refused after a failure.
 pub(crate) fn refusal(cause: &str, file: &dyn StorageFile) -> Error {
     match file.check_owner() {
         Err(error @ Error::Locked { .. }) => error,
@@ -85,7 +87,7 @@ pub(crate) fn refusal(cause: &str, file: &dyn StorageFile) -> Error {
     }
 }
 
-/// The flushes of one database's log.
+/// Coordinates the flushes of one database's log.
 pub(crate) struct GroupFlush {
     log: Option<Arc<dyn StorageFile>>,
     state: Mutex<State>,
@@ -93,7 +95,7 @@ pub(crate) struct GroupFlush {
 }
 
 impl GroupFlush {
-    /// `version` is durable already.
+    /// Creates the state of a log whose commits up to `version` are already durable.
     pub(crate) fn new(log: Option<Arc<dyn StorageFile>>, version: u64) -> Self {
         let mark = Mark {
             version,
@@ -111,23 +113,23 @@ impl GroupFlush {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change below leaves the state whole.
+        // Every change below leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note that a record up to `version` was handed to the file and ends at `offset` of the half with `salt`.
+    /// Records an append: commits up to `version` end at `offset` in the half with `salt`.
     pub(crate) fn appended(&self, version: u64, salt: u64, offset: u32, refers_to_data: bool) {
         let mut state = self.lock();
         state.appended = Mark { version, salt, offset };
         state.data_pending |= refers_to_data;
     }
 
-    /// The next record must not be durable before what is in the data file now.
+    /// Records a write to the data file that must be durable before the next log record.
     pub(crate) fn data_written(&self) {
         self.lock().data_pending = true;
     }
 
-    /// A checkpoint made everything up to `version` durable.
+    /// Records a checkpoint that made all commits up to `version` durable.
     pub(crate) fn checkpointed(&self, version: u64) {
         let mut state = self.lock();
         state.appended.version = state.appended.version.max(version);
@@ -147,12 +149,12 @@ impl GroupFlush {
         }
     }
 
-    /// Newest durable version.
+    /// The newest durable version.
     pub(crate) fn durable_version(&self) -> u64 {
         self.lock().flushed.version
     }
 
-    /// Whether records were handed to the file and not flushed yet.
+    /// Whether the log holds appended records that are not flushed yet.
     pub(crate) fn is_pending(&self) -> bool {
         let state = self.lock();
         state.appended.version > state.flushed.version && state.failed.is_none()
@@ -162,40 +164,41 @@ impl GroupFlush {
         self.lock().flushes
     }
 
-    /// Why nothing can be made durable any more, if so.
+    /// The cause, if nothing can become durable any more.
     pub(crate) fn failure(&self) -> Option<String> {
         self.lock().failed.clone()
     }
 
-    /// Nobody gets an acknowledgement any more.
+    /// Stops all further acknowledgements, because of `cause`.
     pub(crate) fn fail(&self, cause: &str) {
         self.lock().failed.get_or_insert_with(|| cause.to_owned());
         self.done.notify_all();
     }
 
-    /// Begins a flush that the caller does, of all that was handed to the log by now; `None` if there is nothing to do, or somebody does it.
+    /// Begins a flush of everything appended so far, to be done by the caller. `None` if there is
+    /// nothing to flush, a flush is running or one has failed.
     pub(crate) fn begin(&self) -> Option<Turn> {
         let mut state = self.lock();
         let is_idle = !state.running && state.failed.is_none();
         (is_idle && state.appended.version > state.flushed.version).then(|| state.begin())
     }
 
-    /// The caller's flush is over.
+    /// Ends the caller's flush.
     pub(crate) fn end(&self, turn: &Turn, result: &Result<()>) {
         self.lock().end(turn, result);
         self.done.notify_all();
     }
 
-    /// Lets others flush although the caller's is not over; what it covered is flushed again.
+    /// Allows other flushes before the caller's has ended; they cover its records again.
     pub(crate) fn release(&self, turn: &mut Turn) {
         self.lock().release(turn);
         self.done.notify_all();
     }
 
-    /// Returns when `version` is durable.
+    /// Waits until `version` is durable, flushing if nobody else does.
     ///
     /// # Errors
-    /// Of the flush this call made itself; [`Error::Poisoned`] where another's failed.
+    /// The error of this call's own flush; [`Error::Poisoned`] if another flush failed.
     pub(crate) fn wait(&self, version: u64, data: &dyn StorageFile) -> Result<()> {
         let mut state = self.lock();
         loop {
@@ -219,7 +222,7 @@ impl GroupFlush {
         }
     }
 
-    /// Returns when everything that was handed to the log is durable.
+    /// Waits until everything appended so far is durable.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -228,8 +231,9 @@ impl GroupFlush {
         self.wait(appended, data)
     }
 
-    /// Flushes `file` while no other flush runs: of two at the same time a system may tell only one that writes were lost, and both may
-    /// have needed them (I10). After a failure nothing is flushed any more.
+    /// Flushes `file` while no other flush runs. After a failure it refuses to flush. Of two
+    /// concurrent flushes, a system may report lost writes to only one, although both may depend on
+    /// them (I10).
     pub(crate) fn flush_alone(&self, file: &dyn StorageFile) -> Result<()> {
         let mut state = self.lock();
         while state.running {
@@ -250,7 +254,7 @@ impl GroupFlush {
         result
     }
 
-    /// Blocks before the records that refer to them.
+    /// Flushes blocks before the records that refer to them.
     fn flush_files(&self, with_data: bool, data: &dyn StorageFile) -> Result<()> {
         if with_data {
             data.flush()?;

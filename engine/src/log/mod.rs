@@ -1,4 +1,4 @@
-//! The write-ahead log: commits between two checkpoints, in a file of two halves that alternate.
+//! The write-ahead log: commits between two checkpoints, in a file of two alternating halves.
 //!
 //! ```text
 //! half h begins at byte h * half_bytes: two copies of its header, 512 bytes each, then records (see `record`)
@@ -14,9 +14,11 @@
 //!  60  [448] 0
 //! 508  u32  CRC32 of bytes 0..508
 //! ```
-//! A superblock names a [`Position`]: everything from there on, and in the half that continues it, is newer than the checkpoint. Each record
-//! carries the checksum of the one before it, the first one its half's salt, so bytes of an earlier use of the half never count. A half is
-//! begun again only after the second checkpoint since its last record (invariant I16), so an older checkpoint still finds its log.
+//! A superblock names a [`Position`]: the records from there on, and those in the half that
+//! continues it, are newer than the checkpoint. Each record carries the checksum of its
+//! predecessor, and the first of a half carries the half's salt, so stale bytes from an earlier use
+//! of the half never count. A half is reused only after the second checkpoint since its last record
+//! (invariant I16), so the older checkpoint still finds its log.
 
 use std::sync::Arc;
 
@@ -39,38 +41,40 @@ pub(crate) use tail::Tail;
 
 use record::RecordInfo;
 
-/// Name of the log's file.
+/// Name of the log file.
 pub(crate) const LOG_FILE: &str = "log";
 const MAGIC: [u8; 8] = *b"MANGRLOG";
 const FORMAT_VERSION: u16 = 3;
 const COPY_BYTES: usize = 512;
-/// At most so many zeros are written behind a record.
+/// Maximum number of zeros written after a record to allocate blocks ahead.
 const MAX_AHEAD_BYTES: u64 = 1 << 20;
-/// Longer changes go to the data file: the end of each half is kept free for one record of the greatest length.
+/// Longer changes go to the data file: the end of each half is reserved for one record of maximum
+/// length.
 const MAX_PAYLOAD_BYTES: usize = 4 << 20;
-/// Both copies of a half's header.
+/// Length of both copies of a half's header.
 const HALF_HEADER_BYTES: u32 = 2 * COPY_BYTES as u32;
 
-/// Whether a log file that begins with `front` has our magic in a copy of the header, or a first half that was never begun.
+/// Whether a log file that starts with `front` is ours: it has our magic in a copy of the header,
+/// or its first half was never started.
 pub(crate) fn is_ours(front: &[u8]) -> bool {
     let mut copies = [front, front.get(COPY_BYTES..).unwrap_or_default()].into_iter();
     copies.any(|copy| copy.starts_with(&MAGIC)) || front.iter().all(|byte| *byte == 0)
 }
 
-/// A place between two records.
+/// A position between two records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Position {
     pub half: u8,
     /// Offset in the half.
     pub offset: u32,
-    /// CRC of the record before.
+    /// CRC of the preceding record.
     pub crc: u32,
     /// Salt of the half.
     pub salt: u64,
 }
 
 impl Position {
-    /// The first record of a half.
+    /// Position of the first record of a half.
     pub(crate) fn first(half: u8, salt: u64) -> Self {
         Self {
             half,
@@ -87,7 +91,7 @@ struct HalfHeader {
     half: u8,
     database_id: u128,
     salt: u64,
-    /// Where the log was before.
+    /// Where the log ended in the other half.
     from: Position,
     base_version: u64,
 }
@@ -141,33 +145,35 @@ pub(crate) fn mix(a: u64, b: u64, c: u64) -> u64 {
     word ^ word >> 31
 }
 
-/// The log as its only writer sees it.
+/// The log as seen by its only writer.
 pub(crate) struct Log {
     file: Arc<dyn StorageFile>,
     half_bytes: u32,
     database_id: u128,
     session: u64,
     compress: bool,
-    /// Where the next record goes.
+    /// Position of the next record.
     at: Position,
-    /// Where the log was before this half was chosen.
+    /// Position before the log switched to this half.
     came_from: Position,
-    /// The half has no header yet.
+    /// The header of the half has not been written yet.
     unbegun: bool,
-    /// Commits are refused until a checkpoint, because the log does not continue the state (see `database::open`).
+    /// Commits cannot be logged before a checkpoint: the log does not continue the state (see
+    /// `database::open`).
     pub checkpoint_first: bool,
-    /// CRC of a record that stands where the log ended when it was read, and does not count.
+    /// CRC of a record found at the end of the log that does not count.
     void: Option<u32>,
     pub bytes_written: u64,
     pub records: u64,
     buffer: Vec<u8>,
-    /// Up to here the file has blocks, as far as is known; after there was no room for more, so that it is not tried again before the next
-    /// checkpoint, `u64::MAX`.
+    /// Offset up to which the file is known to have blocks. `u64::MAX` after an allocation ahead
+    /// failed for lack of space, which suspends further attempts until the next checkpoint.
     allocated: u64,
 }
 
 impl Log {
-    /// The log of an open database, to be continued where `replayed` ends. `session` is random.
+    /// Creates the writer of an open database's log, which continues where `replayed` ends.
+    /// `session` is random.
     pub(crate) fn new(
         file: Arc<dyn StorageFile>,
         half_bytes: u32,
@@ -186,7 +192,7 @@ impl Log {
             compress,
             at,
             came_from: replayed.came_from,
-            // A header that is there already says the same.
+            // If the half already has a header, it says the same.
             unbegun: at.offset == HALF_HEADER_BYTES,
             checkpoint_first: false,
             void: replayed.void,
@@ -196,12 +202,13 @@ impl Log {
         }
     }
 
-    /// Where a superblock that is written now finds what comes later. A half without a header can only be found from the one before.
+    /// The position that a superblock written now has to name. A half without a header can only be
+    /// found from the previous one.
     pub(crate) fn position(&self) -> Position {
         if self.unbegun { self.came_from } else { self.at }
     }
 
-    /// Where the next record goes, for who watches that nobody else wrote there since the log was read.
+    /// Position of the next record, to detect another writer's record there since the log was read.
     pub(crate) fn tail(&self) -> Tail {
         Tail {
             at: self.start_of_half() + u64::from(self.at.offset),
@@ -212,27 +219,27 @@ impl Log {
         }
     }
 
-    /// Salt of the half that the next record goes to.
+    /// Salt of the half that receives the next record.
     pub(crate) fn salt(&self) -> u64 {
         self.at.salt
     }
 
-    /// Bytes that the log takes in its file.
+    /// Length of the log file in bytes.
     pub(crate) fn file_bytes(&self) -> u64 {
         self.file.len().unwrap_or(0)
     }
 
-    /// Longest payload that a record of a half can have.
+    /// Maximum payload length of a record.
     pub(crate) fn max_payload(&self) -> usize {
         (self.half_bytes as usize / 4).min(MAX_PAYLOAD_BYTES)
     }
 
-    /// Whether a record with a payload of `len` bytes fits behind the last one.
+    /// Whether a record with a payload of `len` bytes fits into the rest of this half.
     pub(crate) fn has_room(&self, len: usize) -> bool {
         self.at.offset as usize + record::record_len(len) <= self.half_bytes as usize
     }
 
-    /// How much of this half is used, in thousandths of where a record of any length may no longer fit.
+    /// Fill of this half, in thousandths. At 1000 a record of maximum length may no longer fit.
     pub(crate) fn fill(&self) -> usize {
         let end = self.half_bytes as usize - record::record_len(self.max_payload());
         if self.unbegun {
@@ -246,12 +253,12 @@ impl Log {
         u64::from(self.at.half) * u64::from(self.half_bytes)
     }
 
-    /// Hands a record to the file. `base_version` is that of the last commit before it, `flushed_to` the offset up to which
-    /// the half is known to be flushed.
+    /// Appends a record to the file. `base_version` is the version of the last commit before it;
+    /// `flushed_to` is the offset up to which the half is known to be flushed.
     ///
     /// # Errors
-    /// After [`Error::StorageFull`] the log is where it was, and nothing of the record counts. After any other error the file may hold
-    /// the record, in whole or in part, so nothing may be written any more.
+    /// After [`Error::StorageFull`] the log is unchanged and nothing of the record counts. After
+    /// any other error the file may hold all or part of the record, so nothing more may be written.
     pub(crate) fn append(&mut self, payload: &[u8], base_version: u64, version: u64, flushed_to: u32) -> Result<()> {
         self.buffer.clear();
         let mut offset = self.at.offset;
@@ -293,12 +300,12 @@ impl Log {
         Ok(())
     }
 
-    /// Whether the record whose write failed for lack of space is in the file all the same, so that it counts. If not, a power cut cannot
-    /// complete it, and the next record takes its place: the position that a superblock names, and with it the way to later records, never
-    /// changes here.
+    /// Whether a record whose write failed for lack of space is in the file, and therefore counts.
+    /// If not, a power cut cannot complete it and the next record takes its place: the position
+    /// that a superblock names, and with it the way to later records, never changes here.
     ///
     /// # Errors
-    /// The record may or may not count.
+    /// It is unknown whether the record counts.
     fn stands(&self, start: u64, header_len: usize) -> Result<bool> {
         let present = self.file.len()?.saturating_sub(start).min(self.buffer.len() as u64);
         let mut bytes = vec![0; present as usize];
@@ -318,8 +325,8 @@ impl Log {
         Ok(record.is_some())
     }
 
-    /// Writes the buffer. Where that makes the file longer, zeros are written behind it: a flush after which the file is as long as before, and has
-    /// the same blocks, has to write no metadata of the file.
+    /// Writes the buffer. If that extends the file, zeros are written after it: a flush that finds
+    /// the length and the blocks of the file unchanged need not write its metadata.
     fn write(&mut self, at: u64) -> Result<()> {
         let len = self.buffer.len();
         let end = at + len as u64;
@@ -331,7 +338,7 @@ impl Log {
             let written = self.file.write_at(at, &self.buffer);
             self.buffer.truncate(len);
             match written {
-                // Perhaps there is room for less.
+                // There may be room for the record alone.
                 Err(Error::StorageFull { .. }) => self.allocated = u64::MAX,
                 written => {
                     self.allocated = target;
@@ -342,7 +349,7 @@ impl Log {
         self.file.write_at(at, &self.buffer)
     }
 
-    /// A checkpoint is durable.
+    /// Called when a checkpoint is durable.
     pub(crate) fn checkpointed(&mut self) {
         self.checkpoint_first = false;
         if self.allocated == u64::MAX {
@@ -350,7 +357,7 @@ impl Log {
         }
     }
 
-    /// Whether so much of this half is used that the log should go on in the other one.
+    /// Whether this half is full enough that the log should switch to the other one.
     pub(crate) fn should_switch(&self) -> bool {
         !self.unbegun && self.at.offset > self.half_bytes / 4
     }
@@ -360,24 +367,26 @@ impl Log {
         position.salt == self.at.salt || *position == self.came_from
     }
 
-    /// Goes on in the other half, of which neither superblock needs a record (invariant I16). `generation` is that of the newest.
+    /// Switches to the other half, of which neither superblock needs a record (invariant I16).
+    /// `generation` is that of the newest superblock.
     pub(crate) fn switch(&mut self, generation: u64) {
         self.came_from = self.at;
         self.unbegun = true;
         self.at = Position::first(1 - self.at.half, mix(self.at.salt, self.session, generation));
     }
 
-    /// The position that a superblock names when the log may be emptied: nothing written before counts from there on.
+    /// The position that a superblock names before the log is emptied. Its new salt invalidates all
+    /// earlier records.
     pub(crate) fn fresh_position(&self, generation: u64) -> Position {
         Position::first(0, mix(self.at.salt, self.session, generation))
     }
 
-    /// Empties the file and goes to `position`, which a durable superblock names.
+    /// Empties the file and continues at `position`, which a durable superblock names.
     pub(crate) fn restart(&mut self, position: Position) {
         self.at = position;
         self.came_from = position;
         self.unbegun = true;
-        // Failure is harmless: no record in the file has the new salt.
+        // A failure is harmless: no record in the file has the new salt.
         let _ = self.file.set_len(0);
         self.allocated = 0;
     }

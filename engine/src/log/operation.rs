@@ -1,4 +1,4 @@
-//! What the payload of a log record says: the changes of its commits, in order.
+//! Payload of a log record: the changes of its commits, in order.
 //!
 //! ```text
 //! each change: u8 kind, then by kind (numbers are varints, "bytes" a varint length and the bytes)
@@ -27,7 +27,7 @@ pub(crate) enum Operation<'a> {
         collection: u32,
         key: &'a [u8],
         value: &'a [u8],
-        /// 0: never.
+        /// 0 means never.
         expires: u64,
     },
     SetOutOfLine {
@@ -159,7 +159,7 @@ impl Operation<'_> {
     }
 }
 
-/// The changes of a payload, which may be anything.
+/// Iterates over the changes of an untrusted payload.
 pub(crate) struct Operations<'a> {
     rest: &'a [u8],
 }

@@ -18,27 +18,27 @@ use crate::block::checksum::Hasher;
 use crate::block::lz4;
 
 pub(super) const HEADER_BYTES: usize = 40;
-/// Records begin at multiples of this.
+/// Records start at multiples of this.
 pub(super) const ALIGN: usize = 8;
 /// Payloads below this length are not worth compressing.
 const COMPRESS_FROM_BYTES: usize = 256;
 const TAG: u32 = 0x4D4C_5231;
 
-/// Everything in a record's header but lengths and checksum.
+/// Fields of a record's header, without lengths and checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct RecordInfo {
     pub previous_crc: u32,
     pub version: u64,
     pub session: u32,
-    /// Offset in the half up to which it was flushed when the record was made.
+    /// Offset up to which the half was flushed when the record was written.
     pub flushed_to: u32,
 }
 
-/// A valid record as it was read.
+/// A valid record read from the log.
 pub(super) struct Record {
     pub info: RecordInfo,
     pub crc: u32,
-    /// Length with header and padding.
+    /// Length including header and padding.
     pub len: usize,
     pub payload: Vec<u8>,
 }
@@ -51,7 +51,7 @@ fn crc_of(salt: u64, header: &[u8], payload: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// Length of a record whose stored payload has `stored` bytes.
+/// Length of a record with `stored` bytes of stored payload.
 pub(super) fn record_len(stored: usize) -> usize {
     (HEADER_BYTES + stored).next_multiple_of(ALIGN)
 }
@@ -86,7 +86,8 @@ pub(super) fn encode(salt: u64, info: &RecordInfo, payload: &[u8], compress: boo
     crc
 }
 
-/// Decodes the record at the front of `bytes`, which may be anything; `None` if it is not a whole, intact record of this half.
+/// Decodes the record at the start of untrusted `bytes`; `None` unless whole, intact and of this
+/// half.
 pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Record> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -117,7 +118,7 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Re
     })
 }
 
-/// Stored length that the header at the front of `bytes` claims, if it could be one of this half.
+/// Record length that the header at the start of `bytes` claims; `None` without this half's tag.
 pub(super) fn claimed_len(salt: u64, bytes: &[u8]) -> Option<usize> {
     let tag = u32::from_le_bytes(*bytes.first_chunk()?);
     let stored = u32::from_le_bytes(*bytes.get(4..)?.first_chunk()?);

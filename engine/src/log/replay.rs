@@ -1,41 +1,43 @@
-//! Reading the log back: every record from a position on, up to the first torn one.
+//! Replay: reads every record from a position up to the first torn one.
 //!
-//! A torn tail is what a power cut leaves and is passed over in silence. Damage in front of records that were flushed is not: each record says
-//! how far its half was flushed when it was made, so one that is intact behind a broken one and claims it was durable proves a loss.
+//! A torn tail is the normal result of a power cut and is ignored. Damage before flushed records is
+//! an error: each record states how far its half was flushed when it was written, so an intact
+//! record after a broken one proves a loss if it states that the broken one was durable.
 
 use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Position, record};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
-/// Bytes that are checked for records behind a broken one, as a multiple of the half: hostile files must not cost more.
+/// Bytes that the search for records after a broken one may check, as a multiple of the half:
+/// limits the cost of hostile files.
 const SEARCH_FACTOR: usize = 4;
 
-/// Commits of one record.
+/// The commits of one record.
 pub(crate) struct ReplayRecord {
     pub version: u64,
     pub payload: Vec<u8>,
     start: Position,
     end: Position,
-    /// It was flushed before a later record was made, and so were the blocks it refers to.
+    /// The record and the blocks it refers to were flushed before a later record was written.
     pub confirmed: bool,
 }
 
-/// What the log holds.
+/// Content of the log.
 pub(crate) struct Replay {
     pub records: Vec<ReplayRecord>,
     pub end: Position,
-    /// Where the log was before it came to the half in which it ends; `end` itself if that is not known.
+    /// Position before the log switched to its last half; `end` itself if unknown.
     pub came_from: Position,
-    /// CRC of a record that stands at the end and does not count.
+    /// CRC of a record found at the end that does not count.
     pub void: Option<u32>,
 }
 
 impl Replay {
-    /// Keeps the first `count` records: the blocks that the next one refers to were lost with the power.
+    /// Keeps the first `count` records: a power cut lost the blocks that the next one refers to.
     pub(crate) fn truncate(&mut self, count: usize) -> Result<()> {
         if let Some(first) = self.records.get(count) {
             if first.start.salt != self.end.salt {
-                // The other half was begun after a checkpoint that contained this record.
+                // The other half was started after a checkpoint that contained this record.
                 return Err(damaged(first.start));
             }
             self.end = first.start;
@@ -58,7 +60,7 @@ impl Replay {
     }
 }
 
-/// One half in memory.
+/// One half, read into memory.
 struct Half {
     bytes: Vec<u8>,
     header: Option<HalfHeader>,
@@ -83,15 +85,16 @@ fn read_half(file: &dyn StorageFile, half: u8, half_bytes: u32) -> Result<Half> 
     Ok(Half { bytes, header })
 }
 
-/// Reads everything that follows `start`.
+/// Reads all records after `start`, writing nothing.
 ///
 /// # Errors
-/// [`Error::Corrupt`] when records that were durable are damaged, and the storage's errors. Nothing is written.
+/// [`Error::Corrupt`] if durable records are damaged, and storage errors.
 pub(crate) fn replay(file: &dyn StorageFile, half_bytes: u32, database_id: u128, start: Position) -> Result<Replay> {
     let mut replay = Replay::empty(start);
     let mut half = read_half(file, start.half, half_bytes)?;
     read_records(&half.bytes, half_bytes as usize, &mut replay)?;
-    // From the older checkpoint's position the log may go on in the other half, and from there in the first one again.
+    // From the older checkpoint's position the log may continue in the other half, then again in
+    // the first.
     for _ in 0..2 {
         half = read_half(file, 1 - replay.end.half, half_bytes)?;
         let header = half.header.filter(|header| header.database_id == database_id);
@@ -99,7 +102,7 @@ pub(crate) fn replay(file: &dyn StorageFile, half_bytes: u32, database_id: u128,
             break;
         };
         if header.from != replay.end {
-            // The next half was begun behind records that are no longer there.
+            // The next half continues records that are missing here.
             return Err(damaged(replay.end));
         }
         replay.came_from = replay.end;
@@ -120,7 +123,7 @@ fn damaged(at: Position) -> Error {
 fn read_records(bytes: &[u8], half_bytes: usize, replay: &mut Replay) -> Result<()> {
     let first = replay.records.len();
     let salt = replay.end.salt;
-    // Nothing in a half unpacks to more than the half: longer transactions go past the log.
+    // No payload exceeds the length of a half: larger transactions bypass the log.
     let max_raw_bytes = half_bytes;
     let mut flushed_to = 0;
     while let Some(found) = bytes
@@ -151,7 +154,7 @@ fn read_records(bytes: &[u8], half_bytes: usize, replay: &mut Replay) -> Result<
     Ok(())
 }
 
-/// Whether an intact record behind `end` claims that the bytes at `end` were flushed.
+/// Whether an intact record after `end` states that the bytes at `end` were flushed.
 fn was_durable_beyond(bytes: &[u8], half_bytes: usize, end: Position) -> bool {
     let mut budget = bytes.len() * SEARCH_FACTOR;
     let from = (end.offset as usize).max(HALF_HEADER_BYTES as usize);

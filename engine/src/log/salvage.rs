@@ -1,22 +1,23 @@
-//! Reading a damaged log: every intact record, and what is known about the commits between them.
+//! Salvage of a damaged log: all intact records, and what is known about the commits between them.
 
 use super::record::{self, RecordInfo};
 use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Operation, Operations, Position};
 use crate::storage::StorageFile;
 
-/// What is read singly where more cannot be read at once.
+/// Size of the pieces that are read one by one if reading the whole file fails.
 const PIECE_BYTES: usize = 4096;
-/// Bytes that are checked for records, as a multiple of the half: hostile files must not cost more.
+/// Bytes that the search for records may check, as a multiple of the half: limits the cost of
+/// hostile files.
 const SEARCH_FACTOR: usize = 4;
-/// Longest log that a database can have.
+/// Maximum length of a log file.
 const MAX_BYTES: u64 = 1 << 30;
 
-/// What a superblock says about the log.
+/// What a superblock states about the log.
 pub(crate) struct LogStart {
     pub half_bytes: u32,
     pub database_id: u128,
     pub position: Position,
-    /// Version of the last commit before it.
+    /// Version of the last commit before `position`.
     pub version: u64,
 }
 
@@ -25,23 +26,25 @@ pub(crate) struct SalvagedRecord {
     /// Version of its last commit.
     pub version: u64,
     pub payload: Vec<u8>,
-    /// Commits between the record before and this one that are not in the log.
+    /// Commits missing from the log between the previous record and this one.
     pub missing: u64,
-    /// Something in front of it cannot be read. Otherwise what is missing went past the log, into a checkpoint.
+    /// Damage precedes this record. Otherwise the missing commits bypassed the log, into a
+    /// checkpoint.
     pub after_damage: bool,
-    /// It was flushed, and so were the blocks it refers to.
+    /// The record and the blocks it refers to were flushed.
     pub is_confirmed: bool,
 }
 
-/// What is left of a log.
+/// The remains of a log.
 #[derive(Default)]
 pub(crate) struct SalvagedLog {
     pub records: Vec<SalvagedRecord>,
-    /// Something that was durable, or that may have been, cannot be read.
+    /// Something that was durable, or may have been, cannot be read.
     pub is_damaged: bool,
 }
 
-/// Reads all records that follow `start`, or all that there are. What cannot be read counts as damaged.
+/// Reads all records after `start`, or all records of the log if there is no start. Unreadable
+/// parts count as damage.
 pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>) -> SalvagedLog {
     let (bytes, is_unreadable) = read(file);
     let mut log = match start {
@@ -74,12 +77,12 @@ fn header_at(bytes: &[u8], at: usize) -> Option<HalfHeader> {
     bytes.get(at..)?.first_chunk().and_then(HalfHeader::decode)
 }
 
-/// Where the second half begins, as far as its header tells.
+/// Start of the second half, found by its header.
 fn half_bytes(bytes: &[u8]) -> Option<usize> {
     let is_second = |at: &usize| header_at(bytes, *at).is_some_and(|header| header.half == 1);
     let at = (COPY_BYTES..bytes.len()).step_by(COPY_BYTES).find(is_second)?;
     let salt = header_at(bytes, at)?.salt;
-    // If only one copy is left, it is the second one if records follow it at once.
+    // A single copy is the second one if records follow it directly.
     let records_follow = |at: usize| {
         bytes
             .get(at..)
@@ -92,7 +95,7 @@ fn half_bytes(bytes: &[u8]) -> Option<usize> {
 }
 
 fn without_start(bytes: &[u8]) -> SalvagedLog {
-    // Where no second half was begun, how long the first one may become is not known.
+    // If no second half was started, the length of the first is unknown.
     let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(MAX_BYTES as usize / 2), None);
     let continues = |header: &HalfHeader| header.from.salt != header.salt;
     let first = |header: &HalfHeader| (Position::first(header.half, header.salt), Some(header.base_version));
@@ -100,7 +103,7 @@ fn without_start(bytes: &[u8]) -> SalvagedLog {
         [Some(a), Some(b)] if a.from.salt == b.salt => first(b),
         [Some(a), Some(b)] if b.from.salt == a.salt || a.base_version >= b.base_version => first(a),
         [Some(_), Some(b)] => first(b),
-        // The header of the half before is lost; this one knows its salt.
+        // The previous half lost its header; this header knows its salt.
         [Some(header), None] | [None, Some(header)] if continues(header) => {
             (Position::first(1 - header.half, header.from.salt), None)
         }
@@ -116,9 +119,9 @@ fn without_start(bytes: &[u8]) -> SalvagedLog {
 }
 
 struct Halves<'a> {
-    /// As far as the file goes.
+    /// As far as the file reaches.
     bytes: [&'a [u8]; 2],
-    /// What the database gives to a half: nothing in it unpacks to more.
+    /// Length of a half as configured: no payload exceeds it.
     half_bytes: usize,
     headers: [Option<HalfHeader>; 2],
 }
@@ -153,7 +156,7 @@ impl<'a> Halves<'a> {
         for _ in 0..2 {
             half = 1 - half;
             let Some(header) = &self.headers[half] else {
-                // A half that was never begun is empty.
+                // A half that was never started is empty.
                 let mut front = self.bytes[half].iter().take(HALF_HEADER_BYTES as usize);
                 chain.log.is_damaged |= front.any(|byte| *byte != 0);
                 break;
@@ -177,7 +180,7 @@ struct Intact {
     commits: u64,
 }
 
-/// All intact records of the half with this salt, in the order of their places.
+/// All intact records of the half with this salt, in file order.
 fn intact(bytes: &[u8], half_bytes: usize, salt: u64, from: u32) -> Vec<Intact> {
     let mut found = Vec::new();
     let mut budget = bytes.len().saturating_mul(SEARCH_FACTOR);
@@ -206,7 +209,7 @@ fn intact(bytes: &[u8], half_bytes: usize, salt: u64, from: u32) -> Vec<Intact> 
     found
 }
 
-/// The records so far, and where they end.
+/// The records found so far, and where they end.
 struct Chain {
     log: SalvagedLog,
     end: Position,
@@ -215,8 +218,9 @@ struct Chain {
 }
 
 impl Chain {
-    /// Takes the records of one half. Where the chain is broken it goes on only if a later record proves that what is broken was durable: what
-    /// a power cut left behind a torn record was never part of the log.
+    /// Adds the records of one half. Past a break in the chain it continues only if a later record
+    /// proves that the broken part was durable: records left behind a torn one by a power cut were
+    /// never part of the log.
     fn half(&mut self, bytes: &[u8], half_bytes: usize) {
         let list = intact(bytes, half_bytes, self.end.salt, self.end.offset);
         let mut proven: Vec<u32> = list.iter().map(|found| found.info.flushed_to).collect();
@@ -246,7 +250,7 @@ impl Chain {
         }
     }
 
-    /// Goes on in the half with this header, which was begun behind a checkpoint that was flushed.
+    /// Continues in the half with this header, which was started after a flushed checkpoint.
     fn go_on(&mut self, header: &HalfHeader) {
         for record in &mut self.log.records {
             record.is_confirmed = true;

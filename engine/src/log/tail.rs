@@ -1,23 +1,23 @@
-//! Where the log ended when it was read.
+//! The end of the log as of when it was read.
 
 use super::record;
 use crate::error::Result;
 use crate::storage::StorageFile;
 
-/// The place where the next record goes.
+/// The position of the next record.
 pub(crate) struct Tail {
     /// Offset in the file.
     pub(super) at: u64,
     pub(super) salt: u64,
-    /// CRC of the record before.
+    /// CRC of the preceding record.
     pub(super) crc: u32,
     pub(super) half_bytes: u32,
-    /// CRC of a record that stands there and does not count.
+    /// CRC of a record found there that does not count.
     pub(super) void: Option<u32>,
 }
 
 impl Tail {
-    /// Whether somebody has appended a record since.
+    /// Whether another writer has since appended a record.
     pub(crate) fn has_grown(&self, file: &dyn StorageFile) -> Result<bool> {
         let room = file
             .current_len()?

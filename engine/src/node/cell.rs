@@ -1,4 +1,4 @@
-//! Payloads of cells: what follows the key's suffix.
+//! Cell payloads: the bytes after the key's suffix.
 //!
 //! ```text
 //! leaf:   varint (length of the value << 3 | flags); varint version if flag 4 is set; varint expiry in milliseconds since 1970 if
@@ -16,21 +16,21 @@ const FLAG_EXPIRES: u64 = 2;
 const FLAG_VERSION: u64 = 4;
 const FLAG_BITS: u32 = 3;
 pub(super) const COUNT_MASK: u64 = (1 << 56) - 1;
-/// Longest value the engine takes, in bytes.
+/// Maximum length of a value, in bytes.
 pub(crate) const MAX_VALUE_BYTES: usize = i32::MAX as usize;
 
-/// A record's value as it stands in a leaf.
+/// A record's value as stored in a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LeafCell<'a> {
     pub value_len: usize,
     pub place: ValuePlace<'a>,
-    /// Commit that wrote the record, 0 if that is not known.
+    /// Version of the commit that wrote the record, 0 if unknown.
     pub version: u64,
-    /// When it expires, in milliseconds since 1970; 0: never.
+    /// Expiry in milliseconds since 1970; 0 means never.
     pub expires: u64,
 }
 
-/// Where the value's bytes are.
+/// Where the value is stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ValuePlace<'a> {
     Inline(&'a [u8]),
@@ -56,7 +56,7 @@ impl<'a> LeafCell<'a> {
         self.expires != 0 && self.expires <= now
     }
 
-    /// Replaces `into` with the payload.
+    /// Replaces `into` with the encoded payload.
     pub(crate) fn encode_into(&self, into: &mut Vec<u8>) {
         into.clear();
         let mut flags = 0;
@@ -82,7 +82,7 @@ impl<'a> LeafCell<'a> {
         }
     }
 
-    /// Decodes a payload that [`check_leaf_payload`] accepted, whatever follows it.
+    /// Decodes a payload that [`check_leaf_payload`] accepted, ignoring the bytes after it.
     #[inline]
     pub(crate) fn decode(payload: &'a [u8]) -> Self {
         let (head, at) = Head::decode(payload).expect("leaf cells were validated when the node was read");
@@ -101,7 +101,7 @@ impl<'a> LeafCell<'a> {
     }
 }
 
-/// What stands before the value.
+/// The fields before the value.
 struct Head {
     value_len: usize,
     is_out_of_line: bool,
@@ -110,7 +110,7 @@ struct Head {
 }
 
 impl Head {
-    /// The head and where the value begins.
+    /// Decodes the head; returns it with the offset of the value.
     #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     fn decode(bytes: &[u8]) -> Option<(Self, usize)> {
@@ -133,7 +133,7 @@ impl Head {
     }
 }
 
-/// The value in the payload at the front of `bytes`, and when its record expires; `None` if the value is out of line.
+/// The inline value at the front of `bytes` and its record's expiry; `None` if it is out of line.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
 pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
@@ -155,17 +155,18 @@ pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
     Some((rest.get(..(meta >> FLAG_BITS) as usize)?, expires))
 }
 
-/// Length of the payload at the front of `bytes`, for a valid cell.
+/// Length of the payload of a valid cell at the front of `bytes`.
 pub(crate) fn leaf_payload_len(bytes: &[u8]) -> usize {
     Head::decode(bytes).map_or(0, |(head, at)| {
         at + if head.is_out_of_line { REF_BYTES } else { head.value_len }
     })
 }
 
-/// Checks the payload at the front of untrusted `bytes`; returns its length and whether the value is out of line.
+/// Checks the payload at the front of untrusted `bytes`. Returns its length and whether the value
+/// is out of line.
 #[inline]
 pub(crate) fn check_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
-    // What most records are: at most 2 KiB, in place, without an expiry.
+    // Fast path for most records: values of at most 2 KiB, inline, without an expiry.
     if let [low, high, rest @ ..] = bytes
         && high & 0x80 == 0
         && low & 0x80 != 0
@@ -192,7 +193,7 @@ fn check_any_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
     Some((at + REF_BYTES, true))
 }
 
-/// A child as its parent sees it.
+/// A child as described by its parent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Child {
     pub pointer: BlockRef,
@@ -221,7 +222,7 @@ impl Child {
         })
     }
 
-    /// A root from storage, where all zeros mean an empty tree.
+    /// Decodes a root from storage, where all zeros mean an empty tree.
     pub(crate) fn decode_root(bytes: &[u8]) -> Result<Option<Self>> {
         match Self::decode(bytes) {
             Some(child) => Ok(Some(child)),
@@ -236,7 +237,7 @@ impl Child {
     }
 }
 
-/// Appends an unsigned LEB128 number.
+/// Appends a number as unsigned LEB128.
 pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         into.push(value as u8 | 0x80);
@@ -245,7 +246,7 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
-/// Number at the front of `bytes` and its length.
+/// Decodes the number at the front of `bytes`; returns it with its encoded length.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
 pub(crate) fn get_varint(bytes: &[u8]) -> Option<(u64, usize)> {

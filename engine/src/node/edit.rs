@@ -1,9 +1,10 @@
-//! Changes inside one page.
+//! Changes within one page.
 
 use super::{Child, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
 
 impl Node {
-    /// Inserts a cell before position `index`; `false` if there is no room. `key` must lie inside the fences.
+    /// Inserts a cell before position `index`; `false` if there is no room. `key` must lie within
+    /// the fences.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], payload: &[u8]) -> bool {
         let is_first_child = index == 0 && !self.is_leaf();
         let suffix = if is_first_child { &[] } else { &key[self.prefix_len()..] };
@@ -29,7 +30,7 @@ impl Node {
         true
     }
 
-    /// Puts another payload behind the key of cell `index`; `false`, with nothing changed, if there is no room.
+    /// Replaces the payload of cell `index`; `false`, with nothing changed, if there is no room.
     pub(crate) fn replace_payload(&mut self, index: usize, payload: &[u8]) -> bool {
         let slot = self.slot(index);
         let old_len = self.payload(index).len();
@@ -47,7 +48,7 @@ impl Node {
         let suffix = self.suffix(index).to_vec();
         self.put_u16(6, self.garbage() + freed);
         if self.gap() < needed {
-            // The old cell must not be copied by the compaction, so its slot is emptied first.
+            // The compaction must not copy the old cell, so its slot is removed first.
             let at = HEADER_BYTES + index * SLOT_BYTES;
             self.remove_slot(at);
             self.compact();
@@ -63,7 +64,8 @@ impl Node {
         true
     }
 
-    /// Replaces the reference to child `index` in a node that nobody descends through yet; its key stays.
+    /// Replaces the reference to child `index`; its key stays. No reader may descend through the
+    /// node yet.
     pub(crate) fn set_child(&mut self, index: usize, child: Child) {
         let slot = self.slot(index);
         let start = self.bytes.len() - slot.offset + slot.suffix_len;
@@ -79,7 +81,7 @@ impl Node {
         self.put_u16(2, self.len() - 1);
     }
 
-    /// Appends to the heap and returns the offset from the end.
+    /// Appends to the heap; returns the offset from the end of the page.
     pub(super) fn push_heap(&mut self, bytes: &[u8]) -> usize {
         let heap = self.heap_bytes() + bytes.len();
         let start = self.bytes.len() - heap;
@@ -88,7 +90,7 @@ impl Node {
         heap
     }
 
-    /// Moves the living cells together so that the dead bytes become part of the gap.
+    /// Compacts the live cells, so that the dead bytes join the gap.
     fn compact(&mut self) {
         let old = self.clone();
         self.put_u16(4, 0);

@@ -1,20 +1,21 @@
-//! What a node of a given size may hold.
+//! Limits on the content of a node of a given size.
 
-/// The longest value that stays in its leaf whatever the node size: it is no longer than the reference that would replace it.
+/// Values up to this length stay in the leaf at any node size: a reference would be no shorter.
 const ALWAYS_INLINE_BYTES: usize = 16;
 
-/// Limits that follow from the node size (invariant I7: a node with one record and two fences of full length fits).
+/// Limits derived from the node size. A node with one record and two fences of maximum length fits
+/// (invariant I7).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Bytes of a node without the block header.
+    /// Maximum length of a node, without the block header.
     pub node_capacity: usize,
     pub max_key_bytes: usize,
-    /// Records with key and value up to this size together stay in the leaf.
+    /// Records whose key and value together are no longer than this stay in the leaf.
     pub max_inline_bytes: usize,
 }
 
 impl Limits {
-    /// Those of pages of unknown origin: none.
+    /// No limits, for pages of unknown origin.
     pub(crate) const NONE: Self = Self {
         node_capacity: usize::MAX,
         max_key_bytes: usize::MAX,
@@ -30,7 +31,7 @@ impl Limits {
         }
     }
 
-    /// Whether a record stays in the leaf.
+    /// Whether a record of these lengths stays in the leaf.
     pub(crate) fn is_inline(&self, key_len: usize, value_len: usize) -> bool {
         key_len + value_len <= self.max_inline_bytes || value_len <= ALWAYS_INLINE_BYTES
     }

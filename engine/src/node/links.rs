@@ -1,8 +1,10 @@
-//! Shortcuts from a published inner node to those of its children that are in memory, past the page table and its locks.
+//! Shortcuts from a published inner node to its children in memory, past the page table and its
+//! locks.
 //!
-//! They hold nothing: a page that the table evicts is gone for them too, and is found through the table again. A published page
-//! never changes (invariant I3), so a shortcut cannot go wrong; a copy begins without any. WebAssembly does without: with a single
-//! thread the table has no locks, and the module has to be small.
+//! A shortcut is a weak reference: once the table evicts a page, the shortcut is dead too, and the
+//! page is found through the table again. A published page never changes (invariant I3), so a
+//! shortcut is never wrong; a copy of a node starts without shortcuts. WebAssembly builds have
+//! none: with a single thread the table has no locks, and the module has to be small.
 
 #[cfg(not(target_family = "wasm"))]
 use std::sync::atomic::AtomicU32;
@@ -12,14 +14,15 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::Node;
 
-/// A node that few descents pass before the next commit replaces it is not worth the memory.
+/// Descents through a node before it gets shortcuts: a node that the next commit soon replaces is
+/// not worth the memory.
 #[cfg(not(target_family = "wasm"))]
 const DESCENTS_BEFORE: u32 = 16;
 
 #[cfg(not(target_family = "wasm"))]
 type Slots = Box<[OnceLock<Weak<Node>>]>;
 
-/// What descents and the page table note about a node. None of it is stored.
+/// Notes of descents and the page table about a node. None of this is stored.
 #[derive(Default)]
 pub(super) struct Links {
     #[cfg(not(target_family = "wasm"))]
@@ -37,7 +40,7 @@ impl Clone for Links {
 
 #[cfg(not(target_family = "wasm"))]
 impl Node {
-    /// Child `index`, if a descent went there before and it is still in memory.
+    /// Child `index`, if an earlier descent linked it and it is still in memory.
     #[inline]
     pub(crate) fn linked(&self, index: usize) -> Option<Arc<Node>> {
         let child = self.links.slots.get()?.get(index)?.get()?.upgrade()?;
@@ -45,7 +48,7 @@ impl Node {
         Some(child)
     }
 
-    /// Takes note of where child `index` is. Only for published nodes.
+    /// Links child `index`. Only for published nodes.
     pub(crate) fn link(&self, index: usize, child: &Arc<Node>) {
         let links = &self.links;
         let slots = match links.slots.get() {
@@ -71,13 +74,14 @@ impl Node {
     /// Gives the page a second chance at the next eviction.
     #[inline]
     pub(crate) fn mark_used(&self) {
-        // Most often it is set already, and a store would take the cache line from other threads.
+        // Usually the flag is already set, and a store would take the cache line from other
+        // threads.
         if !self.links.used.load(Ordering::Relaxed) {
             self.links.used.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether the page was used since this was last asked.
+    /// Whether the page was used since the last call.
     pub(crate) fn take_used(&self) -> bool {
         self.links.used.swap(false, Ordering::Relaxed)
     }

@@ -20,10 +20,11 @@
 //!  4  u32  head: the first 4 bytes of the suffix, big-endian order, zero padded
 //! then a gap, then the heap, which grows downward from the end
 //! ```
-//! All offsets count from the **end** of the page. The gap can therefore be left out on disk: the image is header, slots and
-//! heap, and a page of any capacity holds the same bytes. A node covers the keys `lower <= key < upper`; the prefix is the common prefix
-//! of the two fences, so an insert can never break it. A cell is the suffix followed by the payload of [`cell`].
-//! In an inner node the key of cell 0 is the lower fence itself and is stored empty.
+//! All offsets count from the **end** of the page, so the gap is left out on disk: the image
+//! consists of header, slots and heap, and a page of any capacity holds the same bytes. A node
+//! covers the keys `lower <= key < upper`. The prefix is the common prefix of the two fences, so no
+//! insert can break it. A cell is the suffix followed by the payload of [`cell`]. In an inner node
+//! the key of cell 0 is the lower fence itself and is stored empty.
 
 use links::Links;
 
@@ -40,7 +41,7 @@ pub(crate) use cell::{Child, LeafCell, ValuePlace};
 pub(crate) use limits::Limits;
 
 pub(crate) const HEADER_BYTES: usize = 24;
-/// Where the header has the number of the block.
+/// Offset of the block number in the header.
 const NUMBER_AT: usize = 20;
 pub(crate) const SLOT_BYTES: usize = 8;
 const HEAD_BYTES: usize = 4;
@@ -55,7 +56,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// An empty node for the keys `lower <= key < upper`.
+    /// Creates an empty node for the keys `lower <= key < upper`.
     pub(crate) fn new(capacity: usize, level: u8, lower: &[u8], upper: Option<&[u8]>) -> Self {
         let mut node = Self {
             bytes: vec![0; capacity],
@@ -73,7 +74,7 @@ impl Node {
         node
     }
 
-    /// A page read from a block; [`validate`](Self::validate) it before any other use.
+    /// Wraps a page read from a block; [`validate`](Self::validate) it before any other use.
     pub(crate) fn from_image(bytes: Vec<u8>) -> Self {
         Self {
             bytes,
@@ -81,12 +82,12 @@ impl Node {
         }
     }
 
-    /// The memory it took.
+    /// Returns the page's buffer.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// A copy with room up to `capacity` bytes, to be changed.
+    /// Copies the page, for changes, with room for up to `capacity` bytes.
     pub(crate) fn writable_copy(&self, capacity: usize) -> Self {
         let mut bytes = vec![0; capacity.max(self.bytes.len())];
         let (front, heap) = self.image();
@@ -99,26 +100,26 @@ impl Node {
         }
     }
 
-    /// Header with slots, and heap: the bytes that go to disk, in this order.
+    /// The bytes written to disk, in this order: header with slots, then heap.
     pub(crate) fn image(&self) -> (&[u8], &[u8]) {
         let heap_at = self.bytes.len() - self.heap_bytes();
         (&self.bytes[..self.slots_end()], &self.bytes[heap_at..])
     }
 
-    /// As [`image`](Self::image), with the number of the block among those of its generation in the header.
+    /// As [`image`](Self::image), with the block's number within its generation in the header.
     pub(crate) fn numbered_image<'a>(&'a self, number: &'a [u8; 4]) -> [&'a [u8]; 4] {
         let (front, heap) = self.image();
         [&front[..NUMBER_AT], number, &front[NUMBER_AT + number.len()..], heap]
     }
 
-    /// The number that it was stored with.
+    /// The block number stored in the header.
     pub(crate) fn block_number(&self) -> u32 {
         self.bytes[NUMBER_AT..]
             .first_chunk()
             .map_or(0, |bytes| u32::from_le_bytes(*bytes))
     }
 
-    /// Memory the page takes.
+    /// Memory that the page takes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.bytes.capacity() + size_of::<Self>()
     }
@@ -149,7 +150,7 @@ impl Node {
         self.at_end(self.get_u16(16), self.get_u16(10))
     }
 
-    /// `None`: no upper limit.
+    /// `None` if there is no upper limit.
     pub(crate) fn upper_fence(&self) -> Option<&[u8]> {
         (self.bytes[1] & FLAG_UPPER != 0).then(|| self.at_end(self.get_u16(18), self.get_u16(12)))
     }
@@ -171,7 +172,7 @@ impl Node {
         self.at_end(slot.offset, slot.suffix_len)
     }
 
-    /// Replaces `into` with the whole key of cell `index`.
+    /// Replaces `into` with the full key of cell `index`.
     pub(crate) fn key_into(&self, index: usize, into: &mut Vec<u8>) {
         let (prefix, suffix) = (self.prefix(), self.suffix(index));
         into.clear();
@@ -180,8 +181,8 @@ impl Node {
         into.extend_from_slice(suffix);
     }
 
-    /// Turns the key of another cell of this leaf into that of cell `index`, and returns where its payload begins. `None`, with nothing
-    /// changed, if there is no such cell.
+    /// Turns the key of another cell of this leaf into that of cell `index`. Returns its payload's
+    /// offset; `None`, with nothing changed, if there is no such cell.
     #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn step_to(&self, index: usize, key: &mut Vec<u8>) -> Option<usize> {
@@ -196,7 +197,7 @@ impl Node {
         let prefix_len = usize::from(u16::from_le_bytes([header[8], header[9]]));
         key.truncate(prefix_len);
         if slot.suffix_len <= HEAD_BYTES {
-            // A copy of known length takes a fraction of the time.
+            // A copy of constant length takes a fraction of the time.
             key.extend_from_slice(&slot.head.to_be_bytes());
             key.truncate(prefix_len + slot.suffix_len);
         } else {
@@ -205,7 +206,7 @@ impl Node {
         Some(payload)
     }
 
-    /// Where the payload of cell `index` begins.
+    /// Offset of the payload of cell `index`.
     pub(crate) fn payload_at(&self, index: usize) -> usize {
         self.bytes.len() - self.cell(index).1.len()
     }
@@ -216,7 +217,7 @@ impl Node {
         key
     }
 
-    /// The bytes after the suffix of cell `index`.
+    /// Payload of cell `index`, after its suffix.
     pub(crate) fn payload(&self, index: usize) -> &[u8] {
         let (_, rest) = self.cell(index);
         let len = if self.is_leaf() {
@@ -227,31 +228,32 @@ impl Node {
         &rest[..len]
     }
 
-    /// Record of a leaf.
+    /// Record `index` of a leaf.
     #[inline]
     pub(crate) fn record(&self, index: usize) -> LeafCell<'_> {
         LeafCell::decode(self.cell(index).1)
     }
 
-    /// Value of a leaf's record and when that expires, without the rest of the record; `None` if the value is out of line.
+    /// Value and expiry of a leaf's record, decoding nothing else; `None` if the value is out of
+    /// line.
     #[inline]
     pub(crate) fn inline_value(&self, index: usize) -> Option<(&[u8], u64)> {
         cell::inline_value(self.cell(index).1)
     }
 
-    /// As [`inline_value`](Self::inline_value), of a payload by itself.
+    /// As [`inline_value`](Self::inline_value), but of a separate payload.
     #[inline]
     pub(crate) fn inline_value_of(payload: &[u8]) -> Option<&[u8]> {
         Some(cell::inline_value(payload)?.0)
     }
 
-    /// As [`inline_value`](Self::inline_value), where it is known where the payload begins.
+    /// As [`inline_value`](Self::inline_value), for a known offset of the payload.
     #[inline]
     pub(crate) fn inline_value_at(&self, payload: usize) -> Option<&[u8]> {
         Some(cell::inline_value(self.bytes.get(payload..)?)?.0)
     }
 
-    /// Child of an inner node.
+    /// Child `index` of an inner node.
     pub(crate) fn child(&self, index: usize) -> Child {
         Child::decode(self.payload(index)).expect("child references were validated when the node was read")
     }
@@ -266,7 +268,7 @@ impl Node {
         (self.key(index), upper)
     }
 
-    /// Records in children `from..to`.
+    /// Number of records in children `from..to`.
     pub(crate) fn count_children(&self, from: usize, to: usize) -> u64 {
         (from..to).map(|index| self.child_count(index)).sum()
     }
@@ -276,7 +278,7 @@ impl Node {
         Child::decode_count(&payload[REF_BYTES..])
     }
 
-    /// Records in the whole subtree.
+    /// Number of records in the subtree.
     pub(crate) fn total(&self) -> u64 {
         if self.is_leaf() {
             self.len() as u64
@@ -285,7 +287,7 @@ impl Node {
         }
     }
 
-    /// How a parent refers to this node whose block is `pointer`.
+    /// This node as its parent refers to it, with its block at `pointer`.
     pub(crate) fn as_child(&self, pointer: BlockRef) -> Child {
         Child {
             pointer,
@@ -306,7 +308,7 @@ impl Node {
         self.get_u16(6)
     }
 
-    /// Bytes in use: header, slots, fences and living cells.
+    /// Bytes in use: header, slots, fences and live cells.
     pub(crate) fn used_bytes(&self) -> usize {
         self.slots_end() + self.heap_bytes() - self.garbage()
     }
@@ -336,7 +338,7 @@ impl Node {
         self.bytes[HEADER_BYTES..self.slots_end()].as_chunks().0
     }
 
-    /// Stored suffix of cell `index`, and its payload with all that follows.
+    /// Stored suffix of cell `index`, and the bytes from its payload to the end of the page.
     #[cfg_attr(target_family = "wasm", inline(never))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     fn cell(&self, index: usize) -> (&[u8], &[u8]) {
@@ -353,7 +355,7 @@ impl Node {
     }
 }
 
-/// One entry of the slot array.
+/// An entry of the slot array.
 #[derive(Clone, Copy)]
 struct Slot {
     offset: usize,
@@ -380,8 +382,8 @@ impl Slot {
     }
 }
 
-/// First four bytes of a suffix as a number that compares like the bytes; shorter suffixes are padded with zeros, so equal
-/// heads still need the full comparison.
+/// The first four bytes of a suffix as a number that compares like the bytes. Shorter suffixes are
+/// zero padded, so equal heads still require a full comparison.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
 fn head_of(suffix: &[u8]) -> u32 {

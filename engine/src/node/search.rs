@@ -1,19 +1,19 @@
-//! Binary search in the slot array by key heads.
+//! Binary search of the slot array by key heads.
 
 use std::cmp::Ordering;
 
 use super::{HEAD_BYTES, HEADER_BYTES, Node, SLOT_BYTES, Slot, head_of};
 
 impl Node {
-    /// Position of the first cell whose key is not less than `key`, and whether it is equal. In an inner node cell 0 counts as
-    /// less or equal to everything the node covers.
+    /// Position of the first cell whose key is not less than `key`, and whether it equals `key`. In
+    /// an inner node, cell 0 counts as less than or equal to everything the node covers.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> (usize, bool) {
-        // Keys are only looked up in nodes whose fences cover them (I6), so the prefix is theirs too.
+        // Keys are only looked up in nodes whose fences cover them (I6), so they share the prefix.
         let suffix = key.get(self.prefix_len()..).unwrap_or_default();
         let head = head_of(suffix);
         let slots = &self.bytes[HEADER_BYTES..HEADER_BYTES + self.len() * SLOT_BYTES];
         let slots = slots.as_chunks::<SLOT_BYTES>().0;
-        // In an inner node cell 0 has no key.
+        // In an inner node, cell 0 has no key.
         let first = usize::from(!self.is_leaf()).min(slots.len());
         let slots = &slots[first..];
         let below = slots.partition_point(|slot| Slot::decode(*slot).head < head);
@@ -21,7 +21,7 @@ impl Node {
         let is_same = |slot: &[u8; SLOT_BYTES]| Slot::decode(*slot).head == head;
         let same = match at_least {
             [slot, ..] if !is_same(slot) => 0,
-            // Most often heads differ.
+            // Usually heads differ.
             [_, next, ..] if is_same(next) => at_least.partition_point(is_same),
             _ => at_least.len().min(1),
         };
@@ -36,7 +36,7 @@ impl Node {
         }
     }
 
-    /// Child of an inner node that covers `key`.
+    /// Index of the child of an inner node that covers `key`.
     pub(crate) fn child_index(&self, key: &[u8]) -> usize {
         match self.lower_bound(key) {
             (index, true) => index,
@@ -52,7 +52,7 @@ const WORD_BYTES: usize = 8;
 fn compare(stored: &[u8], suffix: &[u8], word: u64) -> Ordering {
     word_of(stored).cmp(&word).then_with(|| {
         if stored.len().max(suffix.len()) <= WORD_BYTES {
-            // They differ in zeros at the end, if at all.
+            // They differ in trailing zeros, if at all.
             stored.len().cmp(&suffix.len())
         } else {
             stored.cmp(suffix)
@@ -60,7 +60,7 @@ fn compare(stored: &[u8], suffix: &[u8], word: u64) -> Ordering {
     })
 }
 
-/// As [`head_of`], of twice as many bytes.
+/// As [`head_of`], with eight bytes.
 #[inline]
 fn word_of(suffix: &[u8]) -> u64 {
     if let Some(first) = suffix.first_chunk() {
@@ -68,7 +68,7 @@ fn word_of(suffix: &[u8]) -> u64 {
     }
     let head = u64::from(head_of(suffix)) << 32;
     match suffix.last_chunk::<HEAD_BYTES>() {
-        // The last four bytes, without those that are in the head too.
+        // The last four bytes, without those already in the head.
         Some(last) => head | (u64::from(u32::from_be_bytes(*last)) << (8 * (WORD_BYTES - suffix.len())) & 0xFFFF_FFFF),
         None => head,
     }

@@ -1,4 +1,4 @@
-//! A node against a sorted vector, and the bytes of a known node.
+//! Checks a node against a sorted map, and the bytes of a known node.
 
 use proptest::prelude::*;
 
@@ -83,11 +83,11 @@ proptest! {
         }
     }
 
-    /// Hostile bytes are refused or accepted, never a panic; accepted pages can be read without one.
+    /// Hostile bytes never cause a panic, neither in validation nor, if accepted, in the accessors.
     #[test]
     fn validation_makes_accessors_safe(mut bytes in prop::collection::vec(any::<u8>(), 0..200), small in any::<bool>()) {
         if small && bytes.len() > 24 {
-            // Small counts and lengths get further into the checks.
+            // Small counts and lengths get past the first checks.
             for at in [3, 5, 7, 9, 11, 13, 17, 19] { bytes[at] = 0; }
             bytes[2] %= 4;
         }

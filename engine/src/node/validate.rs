@@ -1,15 +1,17 @@
-//! Checks of a page that came from storage. After them every accessor is in bounds, whatever the bytes were (invariant I5).
+//! Validation of pages from storage. It makes every accessor safe, whatever the bytes are
+//! (invariant I5).
 
 use super::{Child, HEADER_BYTES, LeafCell, Limits, Node, Slot, cell, common_prefix, head_of};
 use crate::error::{Error, Result};
 
-/// With two children to a node, a tree this high would hold more records than can be counted.
+/// Even with two children per node, a tree this high would hold more records than can be counted.
 const MAX_LEVEL: u8 = 63;
 const TOO_LONG: &str = "a key or record is longer than the node size allows";
 
 impl Node {
-    /// Accepts a page exactly if all its offsets, lengths, fences, heads and payloads are consistent, its keys ascend, and all its keys and records are
-    /// within the limits, so that it can be split (I7).
+    /// Accepts exactly the consistent pages within the limits. All offsets, lengths, fences, heads
+    /// and payloads must be consistent and the keys ascending, and every key and record must be
+    /// within the limits, so that the page can be split (I7).
     pub(crate) fn validate(&self, limits: &Limits) -> Result<()> {
         self.check(limits).map_err(Error::corrupt)
     }
@@ -60,7 +62,7 @@ impl Node {
         self.check_fences()
     }
 
-    /// The part of the heap that begins with a cell: its suffix, and what follows it.
+    /// The suffix of a cell, and the bytes after it.
     #[inline]
     fn check_slot(&self, slot: Slot, heap_bytes: usize) -> std::result::Result<(&[u8], &[u8]), &'static str> {
         if slot.offset > heap_bytes || slot.suffix_len > slot.offset {
@@ -73,8 +75,9 @@ impl Node {
         Ok((stored, payload))
     }
 
-    /// Checks the cells of a leaf; returns the bytes that they take. Each leaf that is read from the disk passes through here, in WebAssembly for a
-    /// third of the time that this takes: so heads, which lie side by side, are compared before keys.
+    /// Checks the cells of a leaf; returns the bytes they take. Every leaf read from disk passes
+    /// through here, and in WebAssembly this takes a third of the time of reading it, so heads,
+    /// which lie side by side, are compared before keys.
     fn check_records(&self, limits: &Limits) -> std::result::Result<usize, &'static str> {
         let heap_bytes = self.heap_bytes();
         let has_overflow = self.has_overflow();
@@ -90,7 +93,7 @@ impl Node {
             }
             live += slot.suffix_len + len;
             let key_len = prefix_len + slot.suffix_len;
-            // The payload is longer than the value: as a rule it need not be decoded.
+            // The payload is longer than the value, so usually it need not be decoded.
             if key_len > limits.max_key_bytes
                 || (key_len + len > limits.max_inline_bytes
                     && !out_of_line
@@ -108,7 +111,7 @@ impl Node {
         Ok(live)
     }
 
-    /// Checks the cells of an inner node; returns the bytes that they take.
+    /// Checks the cells of an inner node; returns the bytes they take.
     fn check_children(&self, limits: &Limits) -> std::result::Result<usize, &'static str> {
         let heap_bytes = self.heap_bytes();
         let mut live = 0;
@@ -151,7 +154,7 @@ impl Node {
         }
     }
 
-    /// First and last key lie between the fences; the rest follows from the order.
+    /// Checks that the first and last key lie within the fences. The keys' order implies the rest.
     fn check_fences(&self) -> std::result::Result<(), &'static str> {
         if self.len() == 0 {
             return Ok(());

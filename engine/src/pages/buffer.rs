@@ -1,17 +1,17 @@
-//! Blocks on their way to fresh extents: those that lie side by side are written together.
+//! Write buffer for blocks in newly allocated extents: adjacent blocks are written together.
 
 use super::{Extent, FreeSpace};
 use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression};
 use crate::error::Result;
 
-/// Encoded blocks that were not written yet.
+/// Encoded blocks not written yet.
 pub(crate) struct BlockBuffer {
     bytes: Vec<u8>,
-    /// Unit at which they begin.
+    /// Unit of the first block.
     at: u64,
-    /// They are written when they have this many bytes.
+    /// Number of buffered bytes that triggers a write.
     limit: usize,
-    /// Length of the last block's payload after compression, whether it is stored in that form or not.
+    /// Compressed length of the last block's payload, even if it is stored raw.
     pub packed_len: usize,
 }
 
@@ -25,8 +25,9 @@ impl BlockBuffer {
         }
     }
 
-    /// Encodes a block and gives it an extent, which the caller has to give back if anything fails from here on: `allocated` is told of it
-    /// before anything is written. After a failure nothing is pending any more.
+    /// Encodes a block and allocates its extent, reporting it to `allocated` before any write. If
+    /// anything fails from here on, the caller has to free the extent. After a failure nothing is
+    /// pending.
     pub(crate) fn put(
         &mut self,
         blocks: &BlockFile,
@@ -41,12 +42,13 @@ impl BlockBuffer {
             block::encode_measured(info, payload, compression, blocks.unit_bytes(), &mut self.bytes);
         self.packed_len = packed_len;
         let placed = self.place(blocks, free, allocated, start, u64::from(reference.units));
-        // The block lies behind others that it may have nothing to do with: written there it would destroy what is in use.
+        // The block follows others in the buffer although its extent may be elsewhere: written
+        // there, it would overwrite blocks in use.
         reference.unit = placed.inspect_err(|_| self.bytes.clear())?;
         Ok(reference)
     }
 
-    /// Gives the block that was encoded from `start` on its extent; returns the unit at which that begins.
+    /// Allocates an extent for the block encoded at `start`; returns its first unit.
     fn place(
         &mut self,
         blocks: &BlockFile,
@@ -71,7 +73,7 @@ impl BlockBuffer {
         Ok(extent.start)
     }
 
-    /// Writes what is still pending.
+    /// Writes the pending blocks.
     pub(crate) fn flush(&mut self, blocks: &BlockFile) -> Result<()> {
         if !self.bytes.is_empty() {
             blocks.write_units(self.at, &self.bytes)?;
@@ -91,8 +93,8 @@ mod tests {
     use crate::storage::Storage;
     use crate::testing::sim::{Fault, FaultKind, SimStorage};
 
-    /// Regression: after a failed write the block that was to be pending next stood behind those before it, although its extent was elsewhere,
-    /// and writing what was pending put it over a block in use.
+    /// Regression: after a failed write, the next block stayed in the buffer behind earlier ones
+    /// although its extent was elsewhere, and the next flush wrote it over a block in use.
     #[test]
     fn a_failed_write_leaves_nothing_pending() {
         let storage = SimStorage::new();

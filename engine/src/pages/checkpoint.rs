@@ -1,7 +1,9 @@
-//! Checkpoints: merges have written new nodes to free extents, and a superblock makes them the database.
+//! Checkpoints: a superblock makes the nodes that merges wrote to free extents part of the
+//! database.
 //!
-//! Order of a checkpoint: the catalog's nodes and the free map, flush, superblock into the slot of the older one, flush. Until the second
-//! flush returns, everything the previous superblock can reach is untouched (invariant I1).
+//! A checkpoint writes the catalog's nodes and the free map, flushes, writes the superblock into
+//! the slot of the older one, and flushes again. Until the second flush returns, everything that
+//! the previous superblock reaches is untouched (invariant I1).
 
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -13,16 +15,16 @@ use crate::log::GroupFlush;
 use crate::node::Child;
 use crate::storage::StorageFile;
 
-/// Blocks that lie side by side are written together up to this many bytes.
+/// Adjacent blocks are written together, up to this many bytes.
 pub(crate) const WRITE_BYTES: usize = 1 << 20;
-/// The file is cut when at least this many bytes and an eighth of it are free at its end.
+/// The file is truncated if at least this many bytes, and an eighth of it, are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
 
 /// Why a checkpoint failed.
 pub(crate) enum Failure {
-    /// Nothing that matters was written; the database goes on from its last state.
+    /// Nothing that the database depends on was written; it continues from its last state.
     Undone(Error),
-    /// It is not known what the disk holds.
+    /// The state on disk is unknown.
     Unknown(Error),
 }
 
@@ -32,18 +34,20 @@ impl From<Error> for Failure {
     }
 }
 
-/// Where a checkpoint writes its free map.
+/// Writer of a checkpoint's free map.
 pub(crate) struct FreeMapWriter<'a> {
     pub pager: &'a Pager,
     pub free: &'a FreeSpace,
     pub generation: u64,
-    /// What was taken for it.
+    /// Receives the extent allocated for the free map.
     pub allocated: &'a mut Vec<Extent>,
 }
 
 impl FreeMapWriter<'_> {
-    /// Writes the free map: what is free once this checkpoint is durable, with what only later versions reach, `coming`, and what the checkpoint
-    /// before it still reaches, `leaving`.
+    /// Writes the free map; returns no reference if both of its lists are empty. The first list
+    /// holds what is free once this checkpoint is durable, including the quarantine and `coming`,
+    /// which only later versions reach. The second list is `leaving`, which the previous checkpoint
+    /// still reaches.
     pub(crate) fn write(
         &mut self,
         quarantine: &VecDeque<Quarantine>,
@@ -60,7 +64,8 @@ impl FreeMapWriter<'_> {
             let unreached = groups.chain(coming).copied();
             free_map::encode(&sorted(free.extents().into_iter().chain(unreached).collect()), &leaving)
         };
-        // The block's own extent is taken before the final list is made, so that the list does not change under it.
+        // The block's own extent is allocated before the final list is built, so the list stays
+        // valid.
         let most = encode(self.free).len() + free_map::MAX_GROWTH;
         let units = self.pager.blocks.units_for(HEADER_BYTES + most);
         if units > block::MAX_BLOCK_UNITS {
@@ -89,12 +94,12 @@ impl FreeMapWriter<'_> {
     }
 }
 
-/// Sorted by address. By a heap: in WebAssembly the sort of the standard library is ten times the code.
+/// Sorts by address, with a heap: in WebAssembly the standard library's sort is ten times the code.
 pub(crate) fn by_address(extents: Vec<Extent>) -> Vec<Extent> {
     BinaryHeap::from(extents).into_sorted_vec()
 }
 
-/// Sorted by address, neighbours merged.
+/// Sorts by address and merges adjacent extents.
 fn sorted(extents: Vec<Extent>) -> Vec<Extent> {
     let mut merged: Vec<Extent> = Vec::with_capacity(extents.len());
     for extent in by_address(extents) {
@@ -106,19 +111,21 @@ fn sorted(extents: Vec<Extent>) -> Vec<Extent> {
     merged
 }
 
-/// Makes everything written so far durable and the superblock the newest one.
+/// Makes everything written so far durable, then the superblock as the newest one.
 pub(crate) fn seal(
     file: &dyn StorageFile,
     flush: &GroupFlush,
     superblock: &Superblock,
 ) -> std::result::Result<(), Failure> {
-    // After a failed flush the system may have dropped the written pages, so nothing later can be trusted (I10).
+    // After a failed flush the system may have dropped the written pages, so nothing later can be
+    // trusted (I10).
     flush.flush_alone(file).map_err(Failure::Unknown)?;
     superblock.write(file).map_err(Failure::Unknown)?;
     flush.flush_alone(file).map_err(Failure::Unknown)
 }
 
-/// Gives the free tail of the file back to the file system if it is long. Failure is harmless: the tail is free either way.
+/// Returns the file's free tail to the file system if it is long. A failure is harmless: the tail
+/// is free either way.
 pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
     cut_tail_from(file, superblock, reserve_bytes, |len| CUT_BYTES.max(len / 8));
 }
@@ -134,12 +141,12 @@ fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes:
         && len > needed
         && len - needed >= least(len)
     {
-        // The result does not matter: see above.
+        // The result does not matter; see above.
         let _ = file.set_len(needed);
     }
 }
 
-/// Checks that a root's block and the blocks of its first level can be read, without keeping anything.
+/// Checks that a root's block can be read and is what its reference states.
 pub(crate) fn probe_root(pager: &Pager, root: &Child, owner: u32) -> Result<()> {
     let expected = Expected::root(owner, root.count);
     pager.load(&root.pointer, &expected, Access::Point).map(|_| ())

@@ -1,21 +1,22 @@
-//! All copies of the superblock that can still be read, for salvage.
+//! Reads all intact copies of the superblock, for salvage.
 
 use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
-/// What is left of the two slots.
+/// The remains of the two slots.
 pub(crate) struct Copies {
-    /// The newest record of all copies.
+    /// The newest record among all copies.
     pub newest: Option<Superblock>,
-    /// Whether a newer record cannot have been lost: the other slot holds the checkpoint before, or there is none yet.
+    /// Whether no newer record can have been lost: the other slot holds the previous checkpoint, or
+    /// there is none yet.
     pub is_certain: bool,
 }
 
-/// Reads every copy on its own. What cannot be read counts as damaged.
+/// Reads each copy separately. An unreadable copy counts as damaged.
 ///
 /// # Errors
-/// [`Error::VersionUnsupported`]: a newer release was here.
+/// [`Error::VersionUnsupported`] if a newer release has written to the file.
 pub(crate) fn read_copies(file: &dyn StorageFile) -> Result<Copies> {
     let mut newest: Option<Superblock> = None;
     let mut best = [0; 2];
@@ -41,9 +42,9 @@ pub(crate) fn read_copies(file: &dyn StorageFile) -> Result<Copies> {
         }
     }
     let is_certain = match (best[0].min(best[1]), best[0].max(best[1])) {
-        // Creation writes slot B alone. If there is more than that, slot A may have been lost.
+        // Creation writes only slot B. If the file holds more, slot A may have been lost.
         (0, 1) => best[1] == 1 && file.len()? <= AREA_BYTES && slot_is_zero(file, 0),
-        // An opening after a crash leaves out two generations.
+        // An opening after a crash skips two generations.
         (older, newer) => older > 0 && matches!(newer - older, 1 | 3),
     };
     Ok(Copies { newest, is_certain })

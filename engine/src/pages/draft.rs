@@ -1,24 +1,26 @@
-//! Extents that one transaction took or gave up, as nobody else can see yet.
+//! Extents that a transaction has allocated or retired, invisible to others until it commits.
 
 use std::collections::BTreeMap;
 
 use super::Extent;
 use crate::block::BlockRef;
 
-/// The private changes of a transaction. Dropping it forgets them; only `allocated` has to be given back.
+/// The private changes of a transaction. Before it is dropped, its unpublished extents must be
+/// freed.
 #[derive(Default)]
 pub(crate) struct Draft {
-    /// A buffer that is kept from change to change.
+    /// Scratch buffer, reused from change to change.
     pub payload: Vec<u8>,
-    /// Version of the commit that its new records belong to.
+    /// Version of the commit that the new records belong to.
     pub version: u64,
     /// Blocks that this transaction made unreachable.
     pub retired_extents: Vec<Extent>,
     /// Extents written for out-of-line values.
     pub allocated: Vec<Extent>,
-    /// Start and units of extents of pages that this transaction wrote because it is larger than memory. Nobody else can refer to them.
+    /// Start and length, in units, of extents for spilled pages. The transaction wrote these
+    /// because it is larger than memory; nobody else can refer to them.
     pub spilled: BTreeMap<u64, u64>,
-    /// Those of them that it gave up again.
+    /// Spilled extents that the transaction has given up again.
     pub released: Vec<Extent>,
 }
 
@@ -42,13 +44,13 @@ impl Draft {
         }
     }
 
-    /// Extents that were taken for this draft.
+    /// Extents allocated for this draft.
     pub(crate) fn unpublished(&self) -> impl Iterator<Item = Extent> + '_ {
         let spilled = self.spilled.iter().map(|(&start, &units)| Extent { start, units });
         self.allocated.iter().chain(&self.released).copied().chain(spilled)
     }
 
-    /// Extents that nothing refers to if this draft is dropped.
+    /// Takes the extents that nothing refers to once this draft is dropped.
     pub(crate) fn take_unpublished(&mut self) -> Vec<Extent> {
         let mut extents = std::mem::take(&mut self.allocated);
         extents.append(&mut self.released);

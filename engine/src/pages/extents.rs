@@ -1,5 +1,5 @@
-//! Free extents of the data file, in units: first fit at the lowest address, so that the tail of the file becomes free
-//! and can be cut off.
+//! Free extents of the data file, in units: first fit by address, so that the tail of the file
+//! becomes free and can be truncated.
 
 use std::collections::BTreeMap;
 
@@ -27,27 +27,28 @@ impl Extent {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct FreeExtents {
     by_start: BTreeMap<u64, u64>,
-    /// The extents of each class, again by address. Up to 16 units a class is one length, beyond it a power of two.
+    /// The extents of each class, by address. Up to 16 units a class is one length, above that a
+    /// power of two.
     classes: Vec<BTreeMap<u64, u64>>,
     units: u64,
-    /// Units of extents that are shorter than [`SHORT_UNITS`].
+    /// Units in extents shorter than [`SHORT_UNITS`].
     short: u64,
-    /// First unit behind the file; units from here on are free without being listed.
+    /// First unit after the file; all units from here on are free without being listed.
     end: u64,
-    /// The end is not moved up beyond this.
+    /// Maximum value of `end`.
     limit: Option<u64>,
 }
 
-/// What [`FreeExtents::allocate`] says when the file must not grow.
+/// Context of the error of [`FreeExtents::allocate`] when the file must not grow.
 const LIMIT_REACHED: &str = "the file must not grow, and no free extent in it is long enough";
 
-/// Whether an error comes from the limit on the file's growth, not from the storage.
+/// Whether an error comes from the limit on the file's growth rather than from the storage.
 pub(crate) fn is_limit_error(error: &Error) -> bool {
     matches!(error, Error::StorageFull { context } if context == LIMIT_REACHED)
 }
 
 const EXACT_CLASSES: u64 = 16;
-/// Not every block finds room in extents that are shorter.
+/// Shorter extents do not have room for every block.
 const SHORT_UNITS: u64 = 4;
 
 fn class_of(units: u64) -> usize {
@@ -60,7 +61,7 @@ fn class_of(units: u64) -> usize {
 }
 
 impl FreeExtents {
-    /// Everything below `end` is in use.
+    /// Creates a list without free extents: everything below `end` is in use.
     pub(crate) fn new(end: u64) -> Self {
         Self { end, ..Self::default() }
     }
@@ -73,12 +74,12 @@ impl FreeExtents {
         self.units
     }
 
-    /// Units in which blocks of a few units are sure enough to find room.
+    /// Free units, with short extents at half weight: blocks of a few units may not fit into them.
     pub(crate) fn roomy_units(&self) -> u64 {
         self.units - self.short / 2
     }
 
-    /// Bounds or frees the growth of the file.
+    /// Sets or removes the limit on the growth of the file.
     pub(crate) fn set_limit(&mut self, limit: Option<u64>) {
         self.limit = limit;
     }
@@ -91,10 +92,10 @@ impl FreeExtents {
         self.by_start.len()
     }
 
-    /// Takes `units` from the free extent with the lowest address that is known to be long enough, else from behind the file.
+    /// Takes `units` from the lowest free extent that is long enough, otherwise extends the file.
     ///
     /// # Errors
-    /// [`Error::StorageFull`] where a limit keeps the file from growing.
+    /// [`Error::StorageFull`] if the limit keeps the file from growing.
     pub(crate) fn allocate(&mut self, units: u64) -> Result<Extent> {
         match self.find(units) {
             Some(start) => Ok(self.take_front(start, units)),
@@ -102,7 +103,7 @@ impl FreeExtents {
         }
     }
 
-    /// As [`allocate`](Self::allocate), but only where the extent ends at or below `bound`.
+    /// As [`allocate`](Self::allocate), but only if the extent ends at or below `bound`.
     pub(crate) fn allocate_below(&mut self, units: u64, bound: u64) -> Option<Extent> {
         let start = self.find(units).filter(|start| start + units <= bound)?;
         Some(self.take_front(start, units))
@@ -116,7 +117,7 @@ impl FreeExtents {
         Extent { start, units }
     }
 
-    /// Whether any of these extents, which are sorted, has a unit that is free.
+    /// Whether any of these extents, which are sorted, contains a free unit.
     pub(crate) fn overlaps(&self, sorted: &[Extent]) -> bool {
         let mut free = self.iter().peekable();
         sorted.iter().any(|extent| {
@@ -125,7 +126,7 @@ impl FreeExtents {
         })
     }
 
-    /// The end without the free extent before it.
+    /// First unit of the free tail, or the end if there is none.
     pub(crate) fn used_end(&self) -> u64 {
         let last = self.by_start.last_key_value();
         last.map_or(
@@ -134,7 +135,7 @@ impl FreeExtents {
         )
     }
 
-    /// Units from `bound` on that are not free.
+    /// Number of units from `bound` on that are not free.
     pub(crate) fn used_above(&self, bound: u64) -> u64 {
         let tail = self
             .iter()
@@ -146,7 +147,7 @@ impl FreeExtents {
         self.end.saturating_sub(bound) - free
     }
 
-    /// Lowest unit from `least` on with at most `used` units in use behind it.
+    /// Lowest unit, not below `least`, with at most `used` units in use from there on.
     pub(crate) fn bound_above(&self, least: u64, mut used: u64) -> u64 {
         let mut at = self.end;
         for extent in self.iter().rev() {
@@ -167,7 +168,7 @@ impl FreeExtents {
         let class = class_of(units);
         let mut best = None;
         for extents in self.classes.iter().skip(class) {
-            // Only in a class of several lengths may the first one be too short.
+            // Only in a class of several lengths may the first extent be too short.
             let mut fitting = extents.iter().filter(|(_, len)| **len >= units);
             if let Some((&start, _)) = fitting.next()
                 && best.is_none_or(|best| start < best)
@@ -178,7 +179,7 @@ impl FreeExtents {
         best
     }
 
-    /// Grows the file, using up a free extent that ends at its end.
+    /// Grows the file, using up a free extent at its end.
     fn extend(&mut self, units: u64) -> Result<Extent> {
         let tail = self.by_start.last_key_value().map(|(&start, &len)| (start, len));
         let tail = tail.filter(|(start, len)| start + len == self.end);
@@ -195,7 +196,7 @@ impl FreeExtents {
         Ok(Extent { start, units })
     }
 
-    /// Gives an extent back. Overlap with a free extent or the file's end means that the bookkeeping is wrong (I8).
+    /// Frees an extent. Overlap with a free extent or the file's end means wrong bookkeeping (I8).
     pub(crate) fn free(&mut self, extent: Extent) -> Result<()> {
         let Extent { mut start, mut units } = extent;
         let wrong = || Error::corrupt_at(extent.start, "an extent is freed twice or lies outside the file");
@@ -224,7 +225,7 @@ impl FreeExtents {
         Ok(())
     }
 
-    /// Takes exactly this extent, which was free; `false`, with nothing taken, if it was not.
+    /// Takes exactly this extent; `false`, with nothing taken, if it was not free.
     pub(crate) fn reserve(&mut self, extent: Extent) -> bool {
         let Some(end) = extent.start.checked_add(extent.units).filter(|_| extent.units > 0) else {
             return false;
@@ -298,7 +299,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against a plain array of units: no overlap, no leak, neighbours are merged.
+        /// Compares with a plain list of extents: no overlap, no leak, adjacent free extents are
+        /// merged.
         #[test]
         fn allocator_matches_a_bitmap(ops in prop::collection::vec((any::<bool>(), 1u64..70, any::<prop::sample::Index>()), 1..200)) {
             let mut free = FreeExtents::new(2);
@@ -339,7 +341,7 @@ mod tests {
             }
         }
 
-        /// What one allocator gave out, another one that was like it before can take at the same places.
+        /// An identical allocator can reserve the same extents that the first one allocated.
         #[test]
         fn reservation_repeats_allocation(sizes in prop::collection::vec(1u64..40, 1..60), holes in prop::collection::vec(any::<bool>(), 60)) {
             let mut first = FreeExtents::new(2);

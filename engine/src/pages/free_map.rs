@@ -1,18 +1,18 @@
-//! The free map: which units are free, written by each checkpoint into a block of its own.
+//! The free map: the free units, written by each checkpoint into a block of its own.
 //!
 //! ```text
 //! varint number of extents, then per extent varint gap since the end of the one before, varint units   -- free
 //! the same again                                      -- still used by the checkpoint before this one
 //! ```
-//! Whatever else is not reachable from the superblock does not exist: the two lists, the reachable blocks and the free map's
-//! own block add up to the file (invariant I8).
+//! No other unreachable units exist: the two lists, the blocks reachable from the superblock and
+//! the free map's own block add up to the file (invariant I8).
 
 use super::extents::Extent;
 use crate::error::{Error, Result};
 use crate::node::cell::{get_varint, put_varint};
 
-/// Bytes by which an encoding can grow when the front of one free extent is taken: its gap and the next one's take at most 7 bytes each,
-/// and so does a number that counts one extent more.
+/// Maximum growth of an encoding when the front of one free extent is taken, in bytes: its gap, the
+/// next extent's gap and the count of one more extent take at most 7 bytes each.
 pub(crate) const MAX_GROWTH: usize = 24;
 
 /// Encodes two sorted lists.
@@ -30,7 +30,8 @@ pub(crate) fn encode(free: &[Extent], quarantined: &[Extent]) -> Vec<u8> {
     bytes
 }
 
-/// Decodes both lists; every extent lies within `first_unit..file_units` and no two overlap within a list.
+/// Decodes both lists. Every extent lies within `first_unit..file_units`; none overlap within a
+/// list.
 pub(crate) fn decode(bytes: &[u8], first_unit: u64, file_units: u64) -> Result<(Vec<Extent>, Vec<Extent>)> {
     let mut at = 0;
     let free = decode_list(bytes, &mut at, first_unit, file_units).ok_or_else(malformed)?;

@@ -1,4 +1,4 @@
-//! The free extents of a file, as threads share them: the one that commits, and the one that merges beside it.
+//! Free extents of a file, shared by the thread that commits and the one that merges concurrently.
 
 use std::sync::{Arc, PoisonError};
 
@@ -6,7 +6,7 @@ use super::{Extent, FreeExtents};
 use crate::error::Result;
 use crate::sync::{Mutex, MutexGuard};
 
-/// See [`FreeExtents`], whose methods these are. Locked after everything else.
+/// A shared [`FreeExtents`] with the same methods. Its lock is acquired last.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeSpace(Arc<Mutex<FreeExtents>>);
 
@@ -15,7 +15,7 @@ impl FreeSpace {
         Self(Arc::new(Mutex::new(FreeExtents::new(end))))
     }
 
-    /// No change of the extents stops half-way.
+    /// Ignores poisoning: no change of the extents stops halfway.
     fn lock(&self) -> MutexGuard<'_, FreeExtents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -36,7 +36,7 @@ impl FreeSpace {
         self.lock().set_limit(limit);
     }
 
-    /// All of them, by address.
+    /// All free extents, by address.
     pub(crate) fn extents(&self) -> Vec<Extent> {
         self.lock().iter().collect()
     }

@@ -1,4 +1,4 @@
-//! Pages and where they are: the page table, drafts, free space, superblocks, and how a checkpoint writes them.
+//! Pages: page table, drafts, free space, superblocks, and the writing of checkpoints.
 
 mod buffer;
 mod cache;

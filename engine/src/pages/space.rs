@@ -1,4 +1,4 @@
-//! Free space of the data file: what can be allocated, and what only waits until nobody can reach it.
+//! Space of the data file: free extents, and extents kept until nothing can reach them.
 
 use std::collections::VecDeque;
 
@@ -6,48 +6,51 @@ use super::{Extent, FreeSpace, Pager, Superblock, free_map};
 use crate::block::{self, Kind};
 use crate::error::{Error, Result};
 
-/// When a state was published. Moving blocks publishes a state of the same version again, with the blocks elsewhere.
+/// When a state was published. Moving blocks republishes the same version with its blocks
+/// elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Age {
     pub version: u64,
-    /// Times that blocks were moved since the database was opened.
+    /// How often blocks were moved since the database was opened.
     pub moves: u64,
 }
 
 /// Extents that a checkpoint made unreachable.
 #[derive(Clone, Debug)]
 pub(crate) struct Quarantine {
-    /// The checkpoint that no longer reaches them. The one before it still does, so they stay until the next is durable.
+    /// The checkpoint that no longer reaches the extents. The previous one still does, so they stay
+    /// until the next one is durable.
     pub generation: u64,
-    /// Snapshots older than this still reach them.
+    /// Snapshots older than this still reach the extents.
     pub age: Age,
     pub extents: Vec<Extent>,
 }
 
-/// Free space of the data file, as the writer sees it.
+/// Space of the data file as seen by the writer.
 #[derive(Debug)]
 pub(crate) struct Space {
     pub free: FreeSpace,
     pub quarantine: VecDeque<Quarantine>,
-    /// Made unreachable since the last checkpoint, which still reaches them, or since the version that the next one writes was frozen.
+    /// Extents made unreachable since the last checkpoint, which still reaches them. While a
+    /// version is frozen, only those made unreachable since the freeze.
     retired: Vec<Extent>,
-    /// While a frozen version waits for its checkpoint.
+    /// Set while a frozen version waits for its checkpoint.
     frozen: Option<FrozenSpace>,
-    /// Taken by the transaction that is running.
+    /// Extents allocated by the running transaction, during a checkpoint that it makes.
     pub in_flight: Vec<Extent>,
 }
 
-/// What tells the space of a frozen version from that of the newest one.
+/// Difference between the space of a frozen version and that of the newest one.
 #[derive(Debug, Default)]
 struct FrozenSpace {
-    /// Made unreachable between the last checkpoint and the frozen version.
+    /// Extents made unreachable between the last checkpoint and the frozen version.
     retired: Vec<Extent>,
-    /// Taken by later commits: the frozen version does not reach them.
+    /// Extents allocated by later commits; the frozen version does not reach them.
     taken: Vec<Extent>,
 }
 
 impl Space {
-    /// Space of a database that has just been opened: no snapshot reaches back beyond the last checkpoint.
+    /// Loads the space of a newly opened database: no snapshot is older than the last checkpoint.
     pub(crate) fn load(pager: &Pager, superblock: &Superblock) -> Result<Self> {
         let mut space = Self {
             free: FreeSpace::new(superblock.file_units),
@@ -84,14 +87,15 @@ impl Space {
         groups.chain(self.retired()).copied()
     }
 
-    /// Extents that were made unreachable since the last checkpoint.
+    /// Extents made unreachable since the last checkpoint.
     pub(crate) fn retired(&self) -> impl Iterator<Item = &Extent> {
         let before = self.frozen.iter().flat_map(|frozen| &frozen.retired);
         before.chain(&self.retired)
     }
 
-    /// What the version of the next checkpoint no longer reaches, and what it does not reach yet. What a partial one reaches in place of the frozen
-    /// version stays.
+    /// Extents that the next checkpoint's version no longer reaches, and those not reached yet. A
+    /// partial checkpoint may still reach what was made unreachable before the freeze, so all of
+    /// that stays.
     pub(crate) fn around_checkpoint(&self, is_partial: bool) -> (Vec<Extent>, Vec<Extent>) {
         let (left, taken) = match &self.frozen {
             Some(frozen) if is_partial => ([].as_slice(), frozen.taken.as_slice()),
@@ -101,13 +105,14 @@ impl Space {
         (left.to_vec(), taken.iter().chain(&self.in_flight).copied().collect())
     }
 
-    /// Units that are neither free nor kept.
+    /// Number of units that are neither free nor kept.
     pub(crate) fn used_units(&self) -> u64 {
         let kept: u64 = self.kept().map(|extent| extent.units).sum();
         self.free.end() - self.free.free_units() - kept
     }
 
-    /// The next checkpoint is of the newest version, which others follow before it is durable.
+    /// Freezes the newest version for the next checkpoint. Later versions may follow before it is
+    /// durable.
     pub(crate) fn freeze(&mut self) {
         self.frozen = Some(FrozenSpace {
             retired: std::mem::take(&mut self.retired),
@@ -115,14 +120,15 @@ impl Space {
         });
     }
 
-    /// No version is frozen any more.
+    /// Ends the freeze, if there is one.
     pub(crate) fn thaw(&mut self) {
         if let Some(frozen) = self.frozen.take() {
             self.retired.extend(frozen.retired);
         }
     }
 
-    /// Takes note of extents that the version that is about to be published reaches first, and of those it no longer reaches.
+    /// Records extents that the version about to be published is first to reach, or no longer
+    /// reaches.
     pub(crate) fn commit(&mut self, taken: impl Iterator<Item = Extent>, retired: impl Iterator<Item = Extent>) {
         if let Some(frozen) = &mut self.frozen {
             frozen.taken.extend(taken);
@@ -130,7 +136,7 @@ impl Space {
         self.retired.extend(retired);
     }
 
-    /// A checkpoint is durable; what was retired before it is in quarantine now.
+    /// Called when a checkpoint is durable; `quarantine` holds what was retired before it.
     pub(crate) fn checkpointed(&mut self, quarantine: Quarantine, is_partial: bool) {
         if !is_partial && self.frozen.take().is_none() {
             self.retired.clear();
@@ -138,8 +144,8 @@ impl Space {
         self.quarantine.push_back(quarantine);
     }
 
-    /// Frees all extents that wait for the next checkpoint; `false` if there are none. For recovery only, when that checkpoint is known to
-    /// have been durable.
+    /// Frees all quarantined extents; `false` if there are none. For recovery only, when the
+    /// checkpoint they wait for is known to have been durable.
     pub(crate) fn release_all(&mut self) -> Result<bool> {
         let groups = std::mem::take(&mut self.quarantine);
         let any = !groups.is_empty();
@@ -149,7 +155,8 @@ impl Space {
         Ok(any)
     }
 
-    /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the oldest living snapshot's age.
+    /// Frees the extents that neither superblock nor any snapshot reaches. `oldest` is the age of
+    /// the oldest live snapshot.
     pub(crate) fn release(&mut self, pager: &Pager, durable: u64, oldest: Option<Age>) -> Result<()> {
         while let Some(group) = self.quarantine.front() {
             let unreachable = group.generation < durable && oldest.is_none_or(|oldest| oldest >= group.age);

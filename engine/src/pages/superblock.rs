@@ -25,8 +25,9 @@
 //! 164  [344] 0
 //! 508  u32  CRC32 of bytes 0..508
 //! ```
-//! Both copies of a slot are written together. The second heals damage to the first; a torn write of a whole slot is what the other slot
-//! is for. Data begins at byte 8192 or, for larger units, at unit 1.
+//! Both copies of a slot are written together. The second covers damage to the first; the other
+//! slot covers a torn write of the whole slot. Data starts at byte 8192 or, for larger units, at
+//! unit 1.
 
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
 use crate::error::{Error, Result};
@@ -34,26 +35,26 @@ use crate::log::Position;
 use crate::node::Child;
 use crate::storage::StorageFile;
 
-/// Newest format this build writes and reads.
+/// Format version that this build reads and writes.
 pub(crate) const FORMAT_VERSION: u16 = 3;
 pub(crate) const SLOT_BYTES: usize = 4096;
-/// Bytes at the front of the file that belong to the two slots.
+/// Bytes at the front of the file that the two slots occupy.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
-/// Where in a slot an opening leaves its claim.
+/// Offset in a slot of the claim of an opening.
 pub(crate) const CLAIM_OFFSET: usize = 1024;
 pub(super) const RECORD_BYTES: usize = 512;
-/// Longest file: any unit in it has a number below 2^48.
+/// Maximum file length: any unit in such a file has a number below 2^48.
 const MAX_FILE_BYTES: u64 = 1 << 56;
-/// Greatest generation and version, which a million commits a second reach after 285,000 years.
+/// Maximum generation and version, reached after 285,000 years at a million commits a second.
 const MAX_NUMBER: u64 = 1 << 63;
 pub(super) const COPY_OFFSETS: [usize; 2] = [0, 2048];
 /// Name of the file that holds the blocks.
 pub(crate) const DATA_FILE: &str = "data";
 const MAGIC: [u8; 8] = *b"MANGROVE";
-/// The only order of keys that there is: that of their bytes.
+/// The only supported key order: by bytes.
 const KEY_ORDER: [u8; 32] = *b"bytewise\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// Everything needed to find the rest.
+/// Everything needed to find the rest of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub unit_shift: u8,
@@ -67,24 +68,24 @@ pub(crate) struct Superblock {
     pub file_units: u64,
     pub next_collection_id: u32,
     pub epoch: u64,
-    /// Length of a half of the log, 0: there is none.
+    /// Length of a half of the log; 0 if there is no log.
     pub log_half_bytes: u32,
-    /// Where commits after this checkpoint stand.
+    /// Position of the commits after this checkpoint.
     pub log: Position,
-    /// There are none: the database was closed.
+    /// There are no commits after this checkpoint: the database was closed.
     pub closed: bool,
 }
 
-/// What the front of a file says about it.
+/// What the front of a file contains.
 pub(crate) enum Found {
-    /// Empty, or a creation that never finished.
+    /// The file is empty, or its creation never finished.
     NotCreated,
-    /// Valid superblocks, the newest first, the others in no order.
+    /// Valid superblocks, the newest first, the others in no particular order.
     Superblocks(Vec<Superblock>),
 }
 
 impl Superblock {
-    /// First unit behind the superblocks.
+    /// First unit after the superblocks.
     pub(crate) fn first_data_unit(unit_shift: u8) -> u64 {
         AREA_BYTES.div_ceil(1 << unit_shift)
     }
@@ -119,7 +120,7 @@ impl Superblock {
         bytes
     }
 
-    /// `Ok(None)`: not a valid record.
+    /// `Ok(None)` if the bytes are not a valid record.
     pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Result<Option<Self>> {
         let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
@@ -147,7 +148,7 @@ impl Superblock {
         let catalog = Child::decode_root(&bytes[48..72])?;
         let free_map = BlockRef::decode_optional(free_map)?;
         let (unit_shift, generation, version, file_units) = (bytes[10], u64_at(32), u64_at(40), u64_at(88));
-        // Sums and products of what is within these limits never overflow.
+        // Within these limits, sums and products never overflow.
         let units = Self::first_data_unit(unit_shift)..=MAX_FILE_BYTES >> unit_shift;
         if !units.contains(&file_units) || generation.max(version) > MAX_NUMBER {
             return Err(Error::corrupt("the superblock holds an impossible number"));
@@ -191,7 +192,8 @@ impl Superblock {
     }
 }
 
-/// Whether a file of `len` bytes that begins with `front` has our magic in a copy of a superblock, or is one that a creation left.
+/// Whether a file of `len` bytes that starts with `front` is ours: it has our magic in a copy of a
+/// superblock, or is an unfinished creation.
 pub(crate) fn is_ours(front: &[u8], len: u64) -> bool {
     let slots = front.chunks(SLOT_BYTES);
     let mut copies = slots.flat_map(|slot| COPY_OFFSETS.map(|at| slot.get(at..).unwrap_or_default()));
@@ -199,7 +201,7 @@ pub(crate) fn is_ours(front: &[u8], len: u64) -> bool {
         || len <= AREA_BYTES && front.iter().take(SLOT_BYTES).all(|byte| *byte == 0)
 }
 
-/// Reads both slots. Changes nothing, whatever it finds.
+/// Reads both slots, changing nothing.
 pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
     let len = file.len()?;
     let mut area = vec![0; AREA_BYTES as usize];
@@ -211,15 +213,17 @@ pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
         for at in COPY_OFFSETS {
             let record = slot[at..].first_chunk().expect("a slot holds both copies");
             match Superblock::decode(record) {
-                // Both copies count: a torn write can leave an old first copy before a new second one. The newest record of
-                // all must win, or the next checkpoint would reuse its generation and its blocks while it is still there.
+                // Both copies count: a torn write can leave an old first copy before a new second
+                // one. The newest record of all must win, or the next checkpoint would reuse its
+                // generation and its blocks while it still exists.
                 Ok(Some(superblock)) => found.push(superblock),
                 Ok(None) => {}
                 Err(error) => problem = Some(error),
             }
         }
     }
-    // A slot of a newer format means that a newer release was here: the other slot alone would be stale.
+    // A slot of a newer format means that a newer release wrote the file: the other slot alone
+    // would be stale.
     if let Some(error) = problem {
         return Err(error);
     }
@@ -231,8 +235,8 @@ pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
         found.swap(0, newest);
         return Ok(Found::Superblocks(found));
     }
-    // Creation writes slot B alone and flushes (I9), so a cut leaves nothing or zeros in slot A and at most torn
-    // sectors in slot B.
+    // Creation writes only slot B and flushes (I9), so a power cut leaves nothing or zeros in slot
+    // A and at most torn sectors in slot B.
     if len <= AREA_BYTES && area[..SLOT_BYTES].iter().all(|byte| *byte == 0) {
         return Ok(Found::NotCreated);
     }
@@ -289,8 +293,9 @@ mod tests {
         assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));
     }
 
-    /// Regression: the first valid copy of a slot was taken. After a torn write that kept an old first copy, a generation was used
-    /// twice, and a second torn write brought the abandoned one back over blocks that had been overwritten.
+    /// Regression: the first valid copy of a slot was used. After a torn write that kept an old
+    /// first copy, a generation was used twice, and a second torn write revived the abandoned one
+    /// over blocks that had been overwritten.
     #[test]
     fn the_newest_copy_wins_wherever_it_stands() {
         let storage = MemoryStorage::new();

@@ -1,4 +1,4 @@
-//! Files of the operating system, one directory per database.
+//! Operating system files, one directory per database.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -8,18 +8,20 @@ use std::sync::Arc;
 use super::{Storage, StorageFile, Watch};
 use crate::error::{Error, Result};
 
-/// What the files are opened for.
+/// How the files are opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
-    /// Reading and writing, locked for this process alone.
+    /// Reading and writing, under an exclusive lock.
     Exclusive,
-    /// Reading, locked against writers.
+    /// Reading, under a lock that excludes writers.
     Shared,
-    /// Reading, whoever writes.
+    /// Reading without a lock, possibly beside a writer.
     BesideWriter,
 }
 
-/// A directory of the operating system. Open files are locked for this process alone, unless the storage is for reading.
+/// A directory of the operating system.
+///
+/// Open files are locked for this process alone, unless the storage is read-only.
 #[derive(Clone, Debug)]
 pub struct FsStorage {
     directory: PathBuf,
@@ -27,7 +29,7 @@ pub struct FsStorage {
 }
 
 impl FsStorage {
-    /// Files of a database live in `directory`, which is made when the first of them is created.
+    /// Creates a storage in `directory`, which is created together with its first file.
     #[must_use]
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -36,9 +38,11 @@ impl FsStorage {
         }
     }
 
-    /// As [`new`](Self::new), for reading: [`Options::read_only`](crate::Options::read_only) has to be set. Any number of readers share the
-    /// files, and a writer is refused while there are any, as they are while there is one. Nothing is created, and neither the directory nor the
-    /// files have to be writable; where the system cannot lock them, as on some read-only media, they are not locked.
+    /// Creates a storage for reading. Requires [`Options::read_only`](crate::Options::read_only).
+    ///
+    /// Any number of readers share the files. Readers and a writer exclude each other. Nothing is
+    /// created, and neither the directory nor the files need to be writable. If the system cannot
+    /// lock them, as on some read-only media, they are not locked.
     #[must_use]
     pub fn read_only(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -47,13 +51,17 @@ impl FsStorage {
         }
     }
 
-    /// As [`read_only`](Self::read_only), without a lock: a writer may be active in another process. The database is read as it was when it was
-    /// opened, for as long as the writer leaves the blocks alone that this takes, which is until its second checkpoint after that. From then on reads may fail with
-    /// [`Error::Stale`], and [`Database::refresh`](crate::Database::refresh) goes over to the newest state.
+    /// As [`read_only`](Self::read_only), without a lock: a writer may be active in another
+    /// process.
     ///
-    /// What is read may include commits that the writer has not flushed yet. A block that was overwritten is told from the one that
-    /// was there by its checksum of 32 bits in the reference to it and by what its header says. The files have to be on a file system of this machine. On Windows
-    /// the writer's lock keeps others from reading at all.
+    /// The reader sees the database as of when it was opened. That state stays intact until the
+    /// writer's second checkpoint after that. From then on reads may fail with [`Error::Stale`],
+    /// and [`Database::refresh`](crate::Database::refresh) switches to the newest state.
+    ///
+    /// Reads may include commits that the writer has not flushed yet. An overwritten block is
+    /// recognized by the 32-bit checksum in the reference to it and by its header. The files must
+    /// be on a file system of this machine. On Windows the writer's lock prevents others from
+    /// reading at all.
     #[must_use]
     pub fn read_only_beside_writer(directory: impl Into<PathBuf>) -> Self {
         Self {
@@ -77,7 +85,7 @@ impl FsStorage {
                         file: path.display().to_string(),
                     });
                 }
-                // A file system without locks can have no writer that holds one.
+                // A file system without locks cannot have a writer that holds one.
                 Ok(()) | Err(TryLockError::Error(_)) => {}
             }
         }
@@ -102,8 +110,9 @@ fn parent_of(path: &Path) -> Option<&Path> {
     }
 }
 
-/// Makes a directory and those above it. Each name is flushed in the directory that holds it before the next level is made, and so is the
-/// name of the lowest directory that was there: an earlier attempt may have been killed between making and flushing it.
+/// Creates a directory and its ancestors. Each name is flushed in its parent before the next level
+/// is created. So is the name of the lowest existing directory: an earlier attempt may have been
+/// killed between creating and flushing it.
 fn create_directory(path: &Path) -> Result<()> {
     if !path.is_dir() {
         if let Some(parent) = parent_of(path) {
@@ -117,7 +126,7 @@ fn create_directory(path: &Path) -> Result<()> {
     parent_of(path).map_or(Ok(()), flush_directory)
 }
 
-/// Turns an error of the operating system into ours.
+/// Converts an error of the operating system into ours.
 fn failed(action: &str, path: &Path, error: &io::Error) -> Error {
     let context = format!("{action} {}", path.display());
     match error.kind() {
@@ -129,7 +138,8 @@ fn failed(action: &str, path: &Path, error: &io::Error) -> Error {
     }
 }
 
-/// Makes new names in a directory durable, where the system allows it: only Unix flushes directories, and only those that may be read.
+/// Makes new names in a directory durable, where possible. Only Unix flushes directories, and only
+/// readable ones.
 fn flush_directory(directory: &Path) -> Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
@@ -141,7 +151,7 @@ fn flush_directory(directory: &Path) -> Result<()> {
     }
 }
 
-/// Opens a file for this handle alone.
+/// Opens a file under an exclusive lock.
 fn open_locked(path: &Path, create: bool) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(create).truncate(false);
@@ -160,7 +170,8 @@ fn open_locked(path: &Path, create: bool) -> Result<File> {
     }
 }
 
-/// Whether the file still has the name that it was opened by: who had it locked before may have removed it, or put another in its place.
+/// Whether `path` still names this file: the previous holder of the lock may have removed or
+/// replaced it.
 #[cfg(unix)]
 fn has_name(file: &File, path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -171,7 +182,7 @@ fn has_name(file: &File, path: &Path) -> bool {
     }
 }
 
-/// A file that is open keeps its name.
+/// An open file keeps its name.
 #[cfg(not(unix))]
 fn has_name(_file: &File, _path: &Path) -> bool {
     true
@@ -201,7 +212,7 @@ impl Storage for FsStorage {
             path,
             is_read_only: false,
         };
-        // An empty file is new, or its creation was killed before its name was flushed.
+        // An empty file is new, or its creator was killed before flushing its name.
         if create && file.is_empty()? {
             flush_directory(&self.directory)?;
         }
@@ -233,7 +244,7 @@ impl Storage for FsStorage {
     }
 }
 
-/// An open, locked file. The lock goes with the handle.
+/// An open file. Its lock, if any, ends with the handle.
 struct FsFile {
     file: File,
     path: PathBuf,
@@ -368,7 +379,7 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap(), b"kept");
     }
 
-    /// `/dev/full` answers every write as a full disk does.
+    /// `/dev/full` fails every write as a full disk does.
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_is_told_from_other_failures() {

@@ -1,4 +1,4 @@
-//! Files in memory: the in-memory database, and the storage of tests.
+//! Files in memory, for in-memory databases and tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 type Bytes = Arc<Mutex<Vec<u8>>>;
 
-/// One file: its bytes, and the handle that has it open.
+/// One file: its bytes, and the handle through which it is open.
 #[derive(Default)]
 struct Entry {
     bytes: Bytes,
@@ -26,13 +26,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl MemoryStorage {
-    /// An empty storage.
+    /// Creates an empty storage.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A storage that holds the given files.
+    /// Creates a storage that holds the given files.
     #[must_use]
     pub fn from_files(files: BTreeMap<String, Vec<u8>>) -> Self {
         let entry = |bytes| Entry {
@@ -45,7 +45,7 @@ impl MemoryStorage {
         }
     }
 
-    /// A copy of all files.
+    /// Returns a copy of all files.
     #[must_use]
     pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
         let files = lock(&self.files);

@@ -1,12 +1,13 @@
-//! Where bytes live: named files behind two small traits.
+//! Storage: named files behind two small traits.
 //!
-//! A [`Storage`] is one database's directory. The engine is synchronous; a host whose own interface is asynchronous
-//! opens its files beforehand. Contract of every implementation:
+//! A [`Storage`] is the directory of one database. The engine is synchronous; a host with an
+//! asynchronous interface opens its files beforehand. Every implementation must keep this contract:
 //!
-//! - `read_at` and `write_at` are whole or fail: a short count of the host is an error here.
-//! - What `flush` returned for survives a power cut. Writes that were not flushed may be lost, torn at 512-byte
-//!   sectors, and reach the disk in any order. Process death alone loses nothing that `write_at` returned for.
-//! - Nothing is ever removed or truncated except by `set_len` and `remove`.
+//! - `read_at` and `write_at` transfer everything or fail: a short count is an error here.
+//! - Data survives a power cut once `flush` has returned. Unflushed writes may be lost, torn at
+//!   512-byte sectors, and reach the disk in any order. Process death alone loses nothing after
+//!   `write_at` has returned.
+//! - Nothing is removed or truncated except by `set_len` and `remove`.
 
 use std::sync::Arc;
 
@@ -20,25 +21,29 @@ mod memory;
 pub use fs::FsStorage;
 pub use memory::MemoryStorage;
 
-/// What a database does about other openings that write to the same files.
+/// How a database watches for other writers of the same files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Watch {
-    /// Nothing: the storage keeps them out for sure.
+    /// Not at all: the storage reliably excludes them.
     #[default]
     Nothing,
-    /// It looks for them when it begins to write, before strict commits and writes to the data file, and after each flush: the storage has a lock.
+    /// On the first write, before strict commits and writes to the data file, and after each flush:
+    /// the storage has a lock.
     Flushes,
-    /// Before the records of all commits: there may be no lock that holds.
+    /// Also before the log records of all commits: the storage may have no reliable lock.
     Writes,
 }
 
-/// One database's named files.
+/// The named files of one database.
 pub trait Storage: Send + Sync {
-    /// Opens `name` for reading and writing, exclusively, and creates it empty where it is missing and `create` is set.
+    /// Opens `name` exclusively, for reading and writing.
+    ///
+    /// Creates a missing file, empty, if `create` is set.
     ///
     /// # Errors
-    /// [`Error::NotFound`](crate::Error::NotFound) without `create`, [`Error::Locked`](crate::Error::Locked) when
-    /// somebody else has it open, [`Error::Io`](crate::Error::Io) otherwise.
+    /// [`Error::NotFound`](crate::Error::NotFound) without `create`,
+    /// [`Error::Locked`](crate::Error::Locked) if the file is open elsewhere,
+    /// [`Error::Io`](crate::Error::Io) otherwise.
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>>;
 
     /// Whether a file of that name exists.
@@ -47,24 +52,24 @@ pub trait Storage: Send + Sync {
     /// [`Error::Io`](crate::Error::Io) when the storage cannot tell.
     fn exists(&self, name: &str) -> Result<bool>;
 
-    /// Whether files that are opened here may be written by somebody else meanwhile. Such a storage is for reading alone.
+    /// Whether others may write to the files while they are open here. Such a storage is read-only.
     fn is_beside_writer(&self) -> bool {
         false
     }
 
-    /// What is to be done in case that the storage fails to keep other writers out.
+    /// How to watch for other writers, in case the storage fails to exclude them.
     fn watch(&self) -> Watch {
         Watch::Nothing
     }
 
-    /// Removes a file that is not open; missing files are no error.
+    /// Removes a file that is not open; a missing file is no error.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io), [`Error::Locked`](crate::Error::Locked).
     fn remove(&self, name: &str) -> Result<()>;
 }
 
-/// One open file. Offsets and lengths are bytes.
+/// An open file. Offsets and lengths are in bytes.
 pub trait StorageFile: Send + Sync {
     /// Fills `into` from `offset`. Reading past the end is an error.
     ///
@@ -75,10 +80,11 @@ pub trait StorageFile: Send + Sync {
     /// Writes all of `from` at `offset`, growing the file as needed.
     ///
     /// # Errors
-    /// [`Error::StorageFull`](crate::Error::StorageFull) at the disk's or quota's end, else [`Error::Io`](crate::Error::Io).
+    /// [`Error::StorageFull`](crate::Error::StorageFull) if the disk or quota is exhausted,
+    /// otherwise [`Error::Io`](crate::Error::Io).
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<()>;
 
-    /// Returns when everything written before survives a power cut.
+    /// Returns once everything written before survives a power cut.
     ///
     /// # Errors
     /// [`Error::Io`](crate::Error::Io); the state of earlier unflushed writes is then unknown.
@@ -90,7 +96,7 @@ pub trait StorageFile: Send + Sync {
     /// [`Error::Io`](crate::Error::Io).
     fn len(&self) -> Result<u64>;
 
-    /// Length of the file as somebody else may have made it.
+    /// Length of the file, including changes by others.
     ///
     /// # Errors
     /// As [`len`](Self::len).
@@ -107,16 +113,16 @@ pub trait StorageFile: Send + Sync {
         Ok(self.len()? == 0)
     }
 
-    /// Whether no other opening wrote to the files meanwhile, as far as that is watched.
+    /// Checks that no other opening has written to the files, as far as they are watched.
     ///
     /// # Errors
-    /// [`Error::Locked`](crate::Error::Locked) if one did.
+    /// [`Error::Locked`](crate::Error::Locked) if one has.
     #[doc(hidden)]
     fn check_owner(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Cuts or extends (with zeros) the file.
+    /// Truncates the file, or extends it with zeros.
     ///
     /// # Errors
     /// As [`write_at`](Self::write_at).

@@ -1,16 +1,17 @@
-//! A counter that threads do not contend for.
+//! A counter without contention between threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Every thread has a stripe of its own until there are more threads than stripes.
+/// Each thread has its own stripe until there are more threads than stripes.
 const STRIPES: usize = if cfg!(target_family = "wasm") { 1 } else { 32 };
 
-/// Alone in its cache line, and in the one that the processor fetches with it.
+/// Fills its cache line, and the adjacent one that the processor prefetches with it.
 #[derive(Default)]
 #[repr(align(128))]
 struct Stripe(AtomicU64);
 
-/// Counts events. Threads that share a stripe may lose some: a locked addition costs as much as what is counted.
+/// Counts events. Threads that share a stripe may lose counts: an atomic addition would cost as
+/// much as the counted event.
 pub(crate) struct Counter([Stripe; STRIPES]);
 
 impl Counter {

@@ -1,6 +1,7 @@
-//! The page table: a byte-bounded cache of pages.
+//! The page table: a cache of pages, bounded in bytes.
 //!
-//! A page here never changes (invariant I3); a writer makes new ones. Pages leave by second chance in insertion order.
+//! A cached page never changes (invariant I3); a writer creates new ones. Eviction is second
+//! chance, in insertion order.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, PoisonError};
@@ -19,7 +20,7 @@ mod counter;
 
 const SHARDS: usize = if cfg!(target_family = "wasm") { 1 } else { 16 };
 
-/// What a parent says about the node it refers to.
+/// What a parent states about the node it refers to.
 #[derive(Clone, Copy)]
 pub(crate) struct Expected<'a> {
     pub owner: u32,
@@ -31,7 +32,7 @@ pub(crate) struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// A root with so many records below it: it covers all keys, on any level.
+    /// Expects a root with `count` records: it covers all keys and may be on any level.
     pub(crate) fn root(owner: u32, count: u64) -> Self {
         Self {
             owner,
@@ -43,12 +44,12 @@ impl Expected<'_> {
     }
 }
 
-/// How a page that is not in memory should be treated.
+/// Whether to cache a page that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Keep it.
+    /// Cache it.
     Point,
-    /// Keep it only while there is free room: a scan must not empty the cache.
+    /// Cache a leaf only if there is room: a scan must not empty the cache.
     Scan,
 }
 
@@ -64,11 +65,11 @@ struct Shard {
 }
 
 impl Shard {
-    /// Puts a page at the end of the queue. Pages that were removed otherwise leave their place behind; those are dropped once they
-    /// outnumber the pages.
+    /// Appends a page to the queue. Pages removed other than by eviction leave stale entries, which
+    /// are dropped once they outnumber the pages.
     fn enqueue(&mut self, id: PageId) {
         if self.queue.len() > 2 * self.entries.len() + 64 {
-            // A map because the allocator has one of this type already.
+            // A map, because the extent allocator already instantiates this type.
             let mut seen = BTreeMap::new();
             let entries = &self.entries;
             self.queue
@@ -84,10 +85,10 @@ pub(crate) struct Pager {
     shards: Vec<Mutex<Shard>>,
     cache_bytes: usize,
     clean_bytes: AtomicUsize,
-    /// Bytes of the memtables, and of the running transaction.
+    /// Bytes of the memtables and the running transaction.
     reserved_bytes: AtomicUsize,
     block_number: AtomicU32,
-    /// Where the next eviction begins.
+    /// Shard at which the next eviction starts.
     next_shard: AtomicUsize,
     pub(crate) hits: Counter,
     pub(crate) misses: AtomicU64,
@@ -117,7 +118,7 @@ impl Pager {
         self.clean_bytes() + self.reserved_bytes.load(Ordering::Relaxed)
     }
 
-    /// Leaves room for a transaction, by giving up clean pages.
+    /// Reserves memory for memtables and the running transaction by evicting clean pages.
     pub(crate) fn reserve(&self, bytes: usize) {
         let before = self.reserved_bytes.swap(bytes, Ordering::Relaxed);
         if bytes > before {
@@ -125,7 +126,8 @@ impl Pager {
         }
     }
 
-    /// Orders the blocks of one generation: of two that cover a key, the one with the higher number counts when a recovery finds both.
+    /// Returns the next number in the order of a generation's blocks. If salvage finds two blocks
+    /// that cover a key, the higher number counts.
     pub(crate) fn next_block_number(&self) -> [u8; 4] {
         self.block_number.fetch_add(1, Ordering::Relaxed).to_le_bytes()
     }
@@ -135,13 +137,14 @@ impl Pager {
     }
 
     fn nth_shard(&self, number: usize) -> MutexGuard<'_, Shard> {
-        // A panic elsewhere leaves the maps whole: every change below is a single insertion or removal.
+        // A panic elsewhere leaves the maps consistent: every change below is a single insertion or
+        // removal.
         self.shards[number % SHARDS]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The page if it is in memory, else the block that holds it.
+    /// Returns the page if it is in memory, otherwise the reference to its block.
     pub(crate) fn lookup(&self, reference: &BlockRef) -> std::result::Result<Arc<Node>, BlockRef> {
         let id = reference.page_id();
         match self.shard(id).entries.get(&id) {
@@ -154,7 +157,7 @@ impl Pager {
         }
     }
 
-    /// Child `index` of a published node, if it is in memory and a descent went there before.
+    /// Returns child `index` of a published node if it is linked and in memory.
     #[cfg(not(target_family = "wasm"))]
     #[inline]
     pub(crate) fn linked(&self, parent: &Node, index: usize) -> Option<Arc<Node>> {
@@ -163,7 +166,8 @@ impl Pager {
         Some(node)
     }
 
-    /// Reads a page that [`lookup`](Self::lookup) did not find and checks it against what its parent says.
+    /// Reads a page that [`lookup`](Self::lookup) did not find. Checks it against what its parent
+    /// states.
     pub(crate) fn load(&self, reference: &BlockRef, expected: &Expected<'_>, access: Access) -> Result<Arc<Node>> {
         self.misses.fetch_add(1, Ordering::Relaxed);
         let node = Arc::new(self.read(reference, expected)?);
@@ -183,14 +187,14 @@ impl Pager {
         let node = Node::from_image(image);
         node.validate(&self.limits).map_err(place)?;
         let damaged = |what: &str| place(crate::Error::corrupt_at(reference.unit, what));
-        // I6: a node covers exactly what its parent says, one level below it.
+        // I6: a node covers exactly the keys that its parent states, one level below it.
         if node.lower_fence() != expected.lower || node.upper_fence() != expected.upper {
             return Err(damaged("a node does not cover the keys its parent says"));
         }
         if expected.level.is_some_and(|level| level != node.level()) {
             return Err(damaged("a node is not on the level below its parent"));
         }
-        // I12: positions are followed down the tree by these counts.
+        // I12: these counts lead from a position down the tree.
         if node.total() != expected.count {
             return Err(damaged("a node holds another number of records than its parent says"));
         }
@@ -212,14 +216,14 @@ impl Pager {
         self.evict();
     }
 
-    /// Keeps a page that was just written: an inner node in any case, a leaf while there is free room.
+    /// Caches a page that was just written: an inner node always, a leaf only if there is room.
     pub(crate) fn insert_if_room(&self, unit: u64, node: Node) {
         if !node.is_leaf() || self.used_bytes() + node.memory_bytes() <= self.cache_bytes {
             self.insert_clean(unit, Arc::new(node));
         }
     }
 
-    /// Second chance in one shard after the other, so that all of them lose alike.
+    /// Evicts by second chance, taking the shards in turn so that all lose pages evenly.
     fn evict(&self) {
         let mut empty = 0;
         while self.used_bytes() > self.cache_bytes && empty < SHARDS {
@@ -252,7 +256,7 @@ impl Pager {
         false
     }
 
-    /// Forgets a page that nothing names any more.
+    /// Drops a page that nothing refers to any more.
     pub(crate) fn remove(&self, id: PageId) {
         if let Some(node) = self.shard(id).entries.remove(&id) {
             self.clean_bytes.fetch_sub(node.memory_bytes(), Ordering::Relaxed);
