@@ -14,12 +14,13 @@ async function withMany(use: (db: Database<number, number>) => Promise<void>): P
   });
 }
 
-/** Whether a timer that was set before fires before the work ends. */
+/** Whether a timer that was set before fires while the work is done again and again. Done once, it may end before its first turn is due. */
 async function hasTurns(work: () => Promise<unknown>): Promise<void> {
   let fired = 0;
   const timer = setInterval(() => { fired++; }, 1);
   try {
-    await work();
+    const end = performance.now() + 100;
+    do await work(); while (fired === 0 && performance.now() < end);
     assert.ok(fired > 0, 'no timer fired');
   } finally {
     clearInterval(timer);
@@ -52,7 +53,7 @@ const scans: Record<string, (db: Database<number, number>) => Promise<unknown>> 
     await snapshot.entries().toArray();
     await snapshot.close();
   },
-  verify: async (db) => { for (const end = performance.now() + 60; performance.now() < end;) await db.verify(); },
+  verify: (db) => db.verify(),
 };
 
 for (const [name, scan] of Object.entries(scans)) {
