@@ -126,6 +126,33 @@ fn random_overwrites_write_so_much_for_each_record() {
     }
 }
 
+/// Every round of a merge packs the leaves that it splits, the last one too.
+#[test]
+fn trees_are_packed_after_random_inserts_of_many_times_the_memtables() {
+    const RECORDS: u64 = 60_000;
+    let options = Options {
+        cache_bytes: 512 << 10,
+        log_bytes: Some(512 << 10),
+        ..Options::default()
+    };
+    let database = Database::open(Arc::new(SimStorage::new()), options).expect("the storage works");
+    let mut rng = SimRng::new(5);
+    for _ in 0..RECORDS / 200 {
+        let mut transaction = database.begin().expect("it can be written");
+        for _ in 0..200 {
+            let key: Vec<u8> = (0..24).map(|_| rng.next_u64() as u8).collect();
+            let value = value(&mut rng, false);
+            transaction.put("c", &key, &value).expect("the storage works");
+        }
+        transaction.commit(Durability::Strict).expect("the storage works");
+    }
+    database.checkpoint().expect("the storage works");
+    let stats = database.stats();
+    let used = stats.file_bytes - stats.free_bytes - stats.kept_bytes;
+    let percent = used * 100 / (RECORDS * 174);
+    assert!(percent <= 120, "the trees take {percent} % of the records' length");
+}
+
 /// The file holds the last checkpoint's trees and those being written. Space of trees from before
 /// the last checkpoint is reused.
 #[test]

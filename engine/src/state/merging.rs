@@ -88,6 +88,8 @@ pub(crate) struct Merging {
     /// Entries in all, and those that are merged, but for the run's.
     entries: usize,
     merged: usize,
+    /// How many of them each collection has, by its id.
+    frozen_entries: Vec<(u32, usize)>,
     /// Where the log goes on behind it.
     log: Position,
     frozen: Frozen,
@@ -150,8 +152,10 @@ impl Merging {
             let (merge, changes) = self.run.get_or_insert_with(|| {
                 // Packing takes room.
                 let is_tight = self.round_bytes < TIGHT_ROUND_NODES * shared.config.limits.node_capacity;
-                let changes = if is_tight { 0 } else { memtable.len() };
-                let merge = Merge::new(collection.root, changes);
+                // Of all rounds: what is left goes to a part of the tree only.
+                let frozen = self.frozen_entries.iter().find(|(id, _)| *id == collection.id);
+                let entries = frozen.map_or(0, |(_, entries)| *entries);
+                let merge = Merge::new(collection.root, if is_tight { 0 } else { entries });
                 (merge, MemtableChanges::new(memtable))
             });
             if self.merged + changes.passed >= entries {
@@ -429,6 +433,11 @@ impl Writer {
         let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged;
         let logged = target.collections.values().filter(|_| has_log);
         let partial = logged.filter(|collection| self.has_durable_tree(collection));
+        let frozen_entries: Vec<_> = target
+            .collections
+            .values()
+            .map(|entry| (entry.id, entry.layers.active.len()))
+            .collect();
         let mut merging = Merging {
             partial: partial.map(|entry| entry.id).collect(),
             log: log.map_or(self.superblock.log, Log::position),
@@ -436,8 +445,9 @@ impl Writer {
                 log_fill: log.map_or(0, Log::fill),
                 unlogged,
             },
-            entries: target.collections.values().map(|entry| entry.layers.active.len()).sum(),
+            entries: frozen_entries.iter().map(|(_, entries)| entries).sum(),
             merged: 0,
+            frozen_entries,
             working: target.clone(),
             target,
             order: Vec::new(),

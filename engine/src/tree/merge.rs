@@ -22,12 +22,15 @@ mod packing;
 /// A run that is at least so many nodes long can be spread over one more and leaves all of them nine tenths full.
 const RUN_NODES: usize = 9;
 
-/// With less than one change in so many records most leaves are rewritten for themselves. Packing them with their neighbours would write many times as
-/// much; then they are only kept from being nearly empty.
-const SPARSE: u64 = 100;
-/// Percentages to which the nodes of a run are filled.
+/// A merge with fewer than one change in this many records is sparse: many leaves have neighbors
+/// without changes, and packing a leaf with its neighbors rewrites those as well.
+const SPARSE: u64 = 50;
+/// Minimum fill of a run in percent, in a dense merge, and in a sparse one where a node was split.
 const DENSE_FILL: usize = 90;
-const SPARSE_FILL: usize = 50;
+const SPLIT_FILL: usize = 80;
+/// Minimum fill of a run that a sparse merge has not made longer. It is lower than `SPLIT_FILL`, so
+/// that a node that shrinks or grows a little is rewritten alone.
+const LEAST_FILL: usize = 50;
 
 /// A change of one record, in the order of the keys.
 pub(crate) struct Change<'c> {
@@ -111,6 +114,8 @@ struct Level {
     /// Lower fence of the next node.
     lower: Vec<u8>,
     cells: Cells,
+    /// Nodes of the old tree whose cells these are, as far as they were not written.
+    taken: usize,
 }
 
 impl Level {
@@ -201,8 +206,8 @@ impl Level {
         Some(ends)
     }
 
-    /// Whether the nodes here may end at `boundary`: there are none and none is needed, or they are full enough.
-    fn may_end(&self, boundary: &[u8], capacity: usize, least_fill: usize) -> bool {
+    /// Whether a run may end at `boundary`: it is empty and no node is needed, or it is full enough.
+    fn may_end(&self, boundary: &[u8], capacity: usize, is_dense: bool) -> bool {
         if self.cells.len() == 0 {
             return self.lower == boundary;
         }
@@ -213,6 +218,11 @@ impl Level {
             self.cells.len(),
             Some(boundary),
         );
+        let least_fill = match is_dense {
+            true => DENSE_FILL,
+            false if ends.len() > self.taken => SPLIT_FILL,
+            false => LEAST_FILL,
+        };
         full >= RUN_NODES || (full * capacity + last) * 100 >= ends.len() * capacity * least_fill
     }
 
@@ -258,8 +268,8 @@ pub(crate) struct Merge {
     /// What was visited last reaches to the end of the keys.
     is_at_end: bool,
     buffer: BlockBuffer,
-    /// Percentage of a run's nodes that is full at least, unless it reaches the end of the keys.
-    least_fill: usize,
+    /// Whether most leaves have changes.
+    is_dense: bool,
     written: usize,
     packing: Option<Packing>,
     /// The records of this range go.
@@ -341,9 +351,8 @@ impl Merge {
     /// The merge of about so many changes into a tree.
     pub(crate) fn new(root: Option<Child>, changes: usize) -> Self {
         let records = root.map_or(0, |root| root.count);
-        let is_dense = changes as u64 >= records / SPARSE;
         Self {
-            least_fill: if is_dense { DENSE_FILL } else { SPARSE_FILL },
+            is_dense: changes as u64 >= records / SPARSE,
             written: 0,
             packing: None,
             cut: None,
@@ -464,6 +473,7 @@ impl Merge {
         budget: usize,
     ) -> Result<usize> {
         editor.draft.retire_block(pointer);
+        self.level(usize::from(node.level())).taken += 1;
         let mut bytes = node.used_bytes();
         if node.is_leaf() {
             self.packing(editor).read(*pointer);
@@ -550,9 +560,9 @@ impl Merge {
     /// Ends the levels up to `level` at `boundary`; `false` if one of them would be left with nodes that are far from full.
     fn end_levels(&mut self, editor: &mut Editor<'_>, level: usize, boundary: &[u8]) -> Result<bool> {
         for level in 0..=level {
-            let least_fill = self.least_fill;
+            let is_dense = self.is_dense;
             let capacity = self.capacity(editor, level);
-            if !self.level(level).may_end(boundary, capacity, least_fill) {
+            if !self.level(level).may_end(boundary, capacity, is_dense) {
                 return Ok(false);
             }
             self.end_level(editor, level, Some(boundary))?;
@@ -582,6 +592,7 @@ impl Merge {
             spread.unwrap_or(packed)
         };
         self.write(editor, level, &ends, end)?;
+        self.levels[level].taken = 0;
         if let Some(end) = end {
             end.clone_into(&mut self.levels[level].lower);
         }
@@ -625,6 +636,7 @@ impl Merge {
             written.lower = written.fence(last).to_vec();
         }
         written.cells.drop_front(last);
+        written.taken = written.taken.saturating_sub(ends.len());
         self.write_full(editor, level + 1)
     }
 
