@@ -533,3 +533,22 @@ fn codecs_are_those_that_the_transaction_sees() {
     transaction.set_codecs("e", "x", "y").expect("memory works");
     assert_eq!(transaction.codecs("e"), pair("x", "y"));
 }
+
+#[test]
+fn own_writes_that_have_expired_are_invisible() {
+    let database = database();
+    set(&database, b"old", b"1");
+    let mut transaction = database.transaction(Isolation::Serializable).expect("it is open");
+    for key in [b"new", b"old"] {
+        transaction.set_until("c", key, b"2", Some(1)).expect("memory works");
+        assert_eq!(transaction.get("c", key), Ok(None));
+    }
+    assert_eq!(transaction.count("c", KeyRange::all()), Ok(0));
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let mut cursor = transaction.cursor("c", KeyRange::all(), direction);
+        assert_eq!(cursor.advance(), Ok(false));
+    }
+    assert_eq!(transaction.delete("c", b"new"), Ok(false), "an expired record is none");
+    transaction.commit(Durability::Strict).expect("memory works");
+    assert_eq!(get(&database, b"old"), None);
+}

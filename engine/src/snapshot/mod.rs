@@ -79,6 +79,11 @@ impl Snapshot {
         self.pin.version.version
     }
 
+    /// Time at which the snapshot was made: records that had expired by then are invisible.
+    pub(crate) fn now(&self) -> u64 {
+        self.pin.now
+    }
+
     /// A collection as of this version; `None` if there was none of that name.
     #[must_use]
     pub fn collection(&self, name: &str) -> Option<Tree> {
@@ -162,7 +167,7 @@ impl Tree {
     }
 
     pub(super) fn now(&self) -> u64 {
-        self.view.snapshot.pin.now
+        self.view.snapshot.now()
     }
 
     pub(super) fn has_hints(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::overlay::{Overlay, record};
+use super::overlay::{Overlay, visible};
 use super::{OwnedRange, Transaction};
 use crate::error::Result;
 use crate::range::{Direction, KeyRange};
@@ -56,6 +56,8 @@ pub struct TransactionScan {
     overlay: Option<Overlay>,
     range: OwnedRange,
     direction: Direction,
+    /// Time of the transaction's snapshot.
+    now: u64,
     base: Option<Cursor>,
     /// The base's cursor stands on a record that was not returned yet.
     base_is_ahead: bool,
@@ -76,6 +78,7 @@ impl TransactionScan {
             tree,
             range: OwnedRange::new(range),
             direction,
+            now: transaction.snapshot.now(),
             base_is_ahead: false,
             key: Vec::new(),
             source: Source::Nowhere,
@@ -124,7 +127,7 @@ impl TransactionScan {
         if self.source != Source::Own {
             return None;
         }
-        record(self.overlay.as_ref()?.writes.get(&self.key)?)
+        visible(self.overlay.as_ref()?.writes.get(&self.key)?, self.now)
     }
 
     /// Goes to the next record; `false` at the end of the range. What it passes counts as read by `transaction`, which has to be the one
@@ -209,7 +212,7 @@ impl TransactionScan {
                 if base_key == Some(written.key) {
                     self.base_is_ahead = false;
                 }
-                let is_there = written.payload.is_some();
+                let is_there = visible(written, self.now).is_some();
                 let key = written.key.to_vec();
                 self.key = key;
                 self.source = Source::Own;

@@ -16,7 +16,7 @@ mod reads;
 
 pub use cursor::{TransactionCursor, TransactionScan};
 
-use overlay::{Overlay, OwnedRange, record};
+use overlay::{Overlay, OwnedRange, record, visible};
 use reads::{Footprint, Footprints};
 
 /// What an optimistic transaction is protected from.
@@ -140,7 +140,7 @@ impl Transaction {
         let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
             if let Some(written) = overlay.writes.get(key) {
-                return Ok(record(written).map(|(value, expires_at)| Entry {
+                return Ok(visible(written, self.snapshot.now()).map(|(value, expires_at)| Entry {
                     value: value.to_vec(),
                     version: 0,
                     expires_at,
