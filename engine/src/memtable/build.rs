@@ -1,4 +1,4 @@
-//! Making the nodes of a memtable from entries that are sorted.
+//! Builds the nodes of a memtable from sorted entries.
 
 use std::sync::Arc;
 
@@ -8,14 +8,15 @@ use super::nodes::Nodes;
 use super::{Below, Entry};
 use crate::node::common_prefix;
 
-/// Nodes get so many cells, and leaves so many bytes, so that the next few changes find room.
+/// Maximum number of cells in a built node, and of bytes in a built leaf. Both leave space for the
+/// next few changes.
 const BUILT_SLOTS: usize = SLOTS - SLOTS / 8;
 const BUILT_BYTES: usize = LEAF_BYTES - LEAF_BYTES / 8;
 
-/// The nodes of one level with their separators, each below the node at the same index; the first one is of no use.
+/// The nodes of one level, each with the separator before it. The first separator is unused.
 type Row = Vec<(Vec<u8>, Node)>;
 
-/// Takes entries in the order of their keys.
+/// Builds nodes from entries pushed in key order.
 #[derive(Default)]
 pub(super) struct Builder {
     leaves: Row,
@@ -67,9 +68,9 @@ impl Builder {
     }
 }
 
-/// The level above.
+/// Builds the level above.
 fn above(row: Row) -> Row {
-    // As even as can be, so that none has a single child.
+    // Spread as evenly as possible, so that no node has a single child.
     let nodes = row.len().div_ceil(BUILT_SLOTS);
     let mut left = row.len();
     let mut row = row.into_iter();

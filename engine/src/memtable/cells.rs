@@ -1,26 +1,27 @@
-//! The sorted cells of a node: their bytes one behind the other in one buffer, found by the heads of their keys.
+//! The sorted cells of a node: their bytes adjacent in one buffer, found by their keys' heads.
 
 use std::cmp::Ordering;
 
 use super::{Below, Entry};
 use crate::node::common_prefix;
 
-/// Most cells of a node.
+/// Maximum number of cells in a node.
 pub(super) const SLOTS: usize = 64;
 
-/// Shorter common prefixes are not worth a look at the first key.
+/// Minimum length of a skipped prefix: shorter ones are not worth a look at the first key.
 const MIN_SKIP: usize = 4;
 
-/// Bytes that belong to no cell any more are given back once there are so many, and more than of those that do.
+/// Dead bytes, which belong to no cell any more, are reclaimed once they exceed this number and
+/// outnumber the live ones.
 const MIN_DEAD: usize = 1 << 10;
 
-/// Larger buffers grow by so much, so that little of them is empty.
+/// Larger buffers grow in steps of this size, so that little of them is empty.
 const GROWTH_BYTES: usize = 2 << 10;
 
-/// Stands for the length of a payload that is not there.
+/// Payload length that marks a removed record.
 const REMOVED: u32 = u32::MAX;
 
-/// Where a cell is: its key, then its payload.
+/// Position of a cell: its key, then its payload.
 #[derive(Clone)]
 struct Slot {
     start: u32,
@@ -29,16 +30,16 @@ struct Slot {
     below: Below,
 }
 
-/// Cells in the order of their keys. A search compares *heads*, eight bytes of each key after a prefix common to all, side by side in memory; then, as a
-/// rule, one whole key.
+/// Cells in key order. A search compares *heads*: eight bytes of each key after a prefix common to
+/// all keys, adjacent in memory. Then it compares, as a rule, one whole key.
 #[derive(Clone, Default)]
 pub(super) struct Cells {
     heads: Vec<u64>,
-    /// Length of a prefix that all keys have.
+    /// Length of a prefix common to all keys.
     skip: usize,
     slots: Vec<Slot>,
     bytes: Vec<u8>,
-    /// Bytes of no cell.
+    /// Bytes that belong to no cell.
     dead: usize,
 }
 
@@ -61,7 +62,7 @@ impl Cells {
         self.bytes.len() - self.dead
     }
 
-    /// Memory that they take, whether there are copies or not.
+    /// Memory that the cells take, computed from their lengths, so that a clone counts the same.
     pub(super) fn memory_bytes(&self) -> usize {
         capacity(self.bytes.len()) + self.len().next_power_of_two() * (size_of::<u64>() + size_of::<Slot>())
     }
@@ -81,7 +82,7 @@ impl Cells {
         })
     }
 
-    /// Index of the key, or where it belongs.
+    /// Index of the key, or the index where it belongs.
     pub(super) fn search(&self, key: &[u8]) -> Result<usize, usize> {
         if self.skip > 0 {
             let prefix = &self.key(0)[..self.skip];
@@ -128,13 +129,13 @@ impl Cells {
         let slot = self.append(key, payload, below);
         self.slots.insert(index, slot);
         self.heads.insert(index, head(key, self.skip));
-        // Now and then the prefix is looked for anew.
+        // Updates the prefix now and then, too.
         if !fits || len.is_power_of_two() {
             self.update_skip();
         }
     }
 
-    /// Changes the payload of a cell. What lies below it is the same as before.
+    /// Replaces the payload of a cell. What the cell knows about the layers below stays.
     pub(super) fn replace(&mut self, index: usize, payload: Option<&[u8]>) {
         let slot = &mut self.slots[index];
         let start = (slot.start + slot.key_len) as usize;
@@ -170,7 +171,7 @@ impl Cells {
         }
     }
 
-    /// Copies some of the cells, without anything between them.
+    /// Copies a range of cells, without dead bytes.
     pub(super) fn copy(&self, from: usize, to: usize) -> Self {
         let slots = &self.slots[from..to];
         let len = |slot: &Slot| {
@@ -198,7 +199,8 @@ impl Cells {
         cells
     }
 
-    /// Looks for a longer prefix of all keys. Heads are left alone if they can be: to make them, each key has to be visited.
+    /// Updates the common prefix of all keys. Leaves the heads alone if possible: recomputing them
+    /// visits each key.
     fn update_skip(&mut self) {
         let len = match self.len() {
             0 | 1 => 0,
@@ -212,7 +214,7 @@ impl Cells {
     }
 }
 
-/// Size of a buffer for so many bytes.
+/// Size of a buffer for `len` bytes.
 fn capacity(len: usize) -> usize {
     if len < GROWTH_BYTES {
         len.next_power_of_two()
@@ -221,7 +223,7 @@ fn capacity(len: usize) -> usize {
     }
 }
 
-/// Eight bytes after the first `skip`, padded with zeros: a key with a smaller head is smaller.
+/// The eight bytes after the first `skip`, zero-padded: a key with a smaller head is smaller.
 pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     let rest = key.get(skip..).unwrap_or_default();
     match rest.first_chunk() {

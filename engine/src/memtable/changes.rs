@@ -1,4 +1,4 @@
-//! What several layers hold, as changes of the tree below them.
+//! The entries of several layers, as changes to the tree below them.
 
 use super::cells::head;
 use super::run::Run;
@@ -40,22 +40,22 @@ impl Entries {
     }
 }
 
-/// One layer, or a part of one, and its next key's head.
+/// One layer, or a part of one, with the head of its next key.
 struct Source {
     entries: Entries,
     head: u64,
 }
 
-/// The changes of all sources in the order of their keys; of one key, that of the newest source.
+/// The changes of all sources in key order; for each key, the newest source's change.
 pub(crate) struct MergedChanges {
-    /// The oldest one first; those at their end are taken out.
+    /// Oldest first; exhausted sources are removed.
     sources: Vec<Source>,
-    /// The newest one with the smallest key.
+    /// Index of the newest source with the smallest key.
     first: usize,
 }
 
 impl MergedChanges {
-    /// The changes that memtables hold, the oldest one first.
+    /// Merges the changes of memtables, given oldest first.
     pub(crate) fn new(memtables: impl IntoIterator<Item = Memtable>) -> Self {
         let mut changes = Self {
             sources: Vec::new(),
@@ -80,7 +80,8 @@ impl MergedChanges {
         self.sources.push(Source { entries, head });
     }
 
-    /// Passes over a change of a source; `false` if that was its last one, and it is taken out.
+    /// Moves past a change of a source; `false` if it was the source's last one, which removes the
+    /// source.
     fn step_source(&mut self, index: usize) -> bool {
         let source = &mut self.sources[index];
         source.entries.step();
@@ -111,7 +112,7 @@ fn key(source: &Source) -> Option<&[u8]> {
 impl Changes for MergedChanges {
     fn peek(&self) -> Option<Change<'_>> {
         let mut change = self.sources.get(self.first)?.entries.peek()?;
-        // What the oldest one knows is about the tree.
+        // What the oldest entry knows is about the tree.
         let older = self.sources[..self.first]
             .iter()
             .filter(|source| source.head == self.sources[self.first].head);

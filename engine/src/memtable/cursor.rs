@@ -1,4 +1,4 @@
-//! A position among the entries of a memtable that keeps them alive.
+//! A cursor over the entries of a memtable, which it keeps alive.
 
 use std::sync::Arc;
 
@@ -6,22 +6,23 @@ use super::node::Node;
 use super::{Cut, Entry, Memtable, Nodes};
 use crate::range::{Direction, KeyRange};
 
-/// Stands on one entry after the other of a range, as they were when it was made. A step takes constant time on average.
+/// Moves over the entries of a range as they were when the cursor was created. A step takes
+/// constant time on average.
 pub(crate) struct MemtableCursor {
     nodes: Nodes,
     direction: Direction,
-    /// Positions of the range.
+    /// Positions that the range covers.
     first: usize,
     end: usize,
-    /// Those of this entry and the ones to come.
+    /// Positions of the current entry and those still to come.
     from: usize,
     to: usize,
-    /// The leaf of this entry, and its index in it.
+    /// The leaf of the current entry, and the entry's index in it.
     leaf: Option<(Arc<Node>, usize)>,
 }
 
 impl MemtableCursor {
-    /// Stands on all entries of these nodes, one after the other.
+    /// Creates a cursor over all entries of these nodes.
     pub(super) fn over(nodes: Nodes) -> Self {
         let mut cursor = Self {
             direction: Direction::Forward,
@@ -64,7 +65,7 @@ impl MemtableCursor {
         cursor
     }
 
-    /// Goes to the first entry of the range behind a cut, seen in the cursor's direction.
+    /// Moves to the first entry of the range behind a cut, in the cursor's direction.
     fn go_to(&mut self, cut: Option<Cut<'_>>) {
         (self.from, self.to) = (self.first, self.end);
         self.leaf = None;
@@ -101,13 +102,13 @@ impl MemtableCursor {
         });
     }
 
-    /// This entry; `None` at the end.
+    /// The current entry; `None` at the end.
     pub(crate) fn entry(&self) -> Option<Entry<'_>> {
         let (leaf, index) = self.leaf.as_ref()?;
         leaf.entry(*index)
     }
 
-    /// Goes to the next entry.
+    /// Moves to the next entry.
     pub(crate) fn step(&mut self) {
         let Some((leaf, index)) = &mut self.leaf else { return };
         let next = match self.direction {
@@ -126,13 +127,13 @@ impl MemtableCursor {
         }
     }
 
-    /// Goes to the end.
+    /// Moves to the end.
     pub(crate) fn finish(&mut self) {
         self.from = self.to;
         self.leaf = None;
     }
 
-    /// Goes to the first entry at or past `key` in the cursor's direction, inside its range.
+    /// Moves to the first entry at or past `key` in the cursor's direction, inside its range.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         let after = self.direction == Direction::Reverse;
         self.go_to(Some(Cut { key, after }));

@@ -1,4 +1,4 @@
-//! What a memtable has of a key, and what it knows of the layers below.
+//! Entries of a memtable, and what they know about the layers below.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -7,7 +7,8 @@ use crate::error::Result;
 use crate::node::{LeafCell, ValuePlace};
 use crate::range::Direction;
 
-/// Whether the layers below an entry have a record of its key. That does not change while the entry is there, as only what lies above is written.
+/// Whether the layers below an entry have a record with its key. That does not change while the
+/// entry exists, since writes only go to the layers above them.
 #[derive(Debug)]
 pub(crate) struct Below(AtomicU8);
 
@@ -16,7 +17,7 @@ const ABSENT: u8 = 1;
 const PRESENT: u8 = 2;
 
 impl Below {
-    /// Nobody has looked.
+    /// Not looked up yet.
     pub(crate) fn unknown() -> Self {
         Self(AtomicU8::new(UNKNOWN))
     }
@@ -37,7 +38,7 @@ impl Below {
         }
     }
 
-    /// What is known, or what `look` says.
+    /// Returns what is known; otherwise asks `look` and remembers the answer.
     pub(crate) fn resolve(&self, look: impl FnOnce() -> Result<bool>) -> Result<bool> {
         if let Some(known) = self.get() {
             return Ok(known);
@@ -54,7 +55,8 @@ impl Clone for Below {
     }
 }
 
-/// A place between two neighbouring keys: right before or right after `key`, whether there is such an entry or not.
+/// A place between two neighbouring keys: right before or right after `key`, whether there is such
+/// an entry or not.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut<'k> {
     pub key: &'k [u8],
@@ -62,7 +64,7 @@ pub(crate) struct Cut<'k> {
 }
 
 impl<'k> Cut<'k> {
-    /// Where a range with this bound begins, seen in `direction`; `None` if it has no bound there.
+    /// Where a range with this bound starts in `direction`; `None` if it has no bound there.
     pub(super) fn new(bound: Bound<&'k [u8]>, direction: Direction) -> Option<Self> {
         let reverse = direction == Direction::Reverse;
         match bound {
@@ -73,11 +75,11 @@ impl<'k> Cut<'k> {
     }
 }
 
-/// What became of a record.
+/// The newest change to a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'m> {
     pub key: &'m [u8],
-    /// Payload of the leaf's cell; `None`: the record was removed.
+    /// Payload of the leaf's cell; `None` if the record was removed.
     pub payload: Option<&'m [u8]>,
     pub below: &'m Below,
 }

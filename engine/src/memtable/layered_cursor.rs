@@ -1,4 +1,4 @@
-//! A cursor over a collection's layers: three ordered sequences, merged.
+//! A cursor over a collection's layers: merges its tree and up to three memtables.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -16,31 +16,33 @@ enum Current {
     /// Before the first step, or after the last.
     Nowhere,
     Tree,
-    /// In one of the memtables.
+    /// In the memtable with this index.
     Memory(usize),
 }
 
-/// The least key of the memtables, seen in the cursor's direction.
+/// The least key of the memtables, in the cursor's direction.
 #[derive(Clone, Copy)]
 struct Least {
     /// The newest memtable that has it.
     index: usize,
-    /// A bit for each that has it.
+    /// A bit for each memtable that has it.
     all: u8,
 }
 
-/// Moves over the records of a range as a version has them. Its pages, root and layers must be the same in every call.
+/// Moves over the records of a range in one version. Every call must pass the same pages, root and
+/// layers.
 pub(crate) struct LayeredCursor {
     tree: TreeCursor,
-    /// The tree's cursor stands on a record that was not given yet.
+    /// Whether the tree's cursor stands on a record that was not returned yet.
     is_ahead: bool,
     is_tree_done: bool,
-    /// So many records that follow in the tree's leaf come before the least key of the memtables.
+    /// Number of further records in the tree's leaf before the least key of the memtables.
     run: usize,
-    /// The memtables that have entries, the newest one first. Those with the current key stand on it.
+    /// Cursors over the memtables that have entries, newest first. Those with the current key stand
+    /// on it.
     memory: Vec<MemtableCursor>,
     least: Option<Least>,
-    /// A bit for each memtable whose entry was given or is hidden by that.
+    /// A bit for each memtable whose current entry is done and has to be stepped over.
     passed: u8,
     direction: Direction,
     current: Current,
@@ -73,13 +75,13 @@ impl LayeredCursor {
         cursor
     }
 
-    /// Spares the cursor the page table for the root.
+    /// Spares the cursor the lookup of the root in the page table.
     pub(crate) fn with_root(mut self, node: Option<&Arc<Node>>) -> Self {
         self.tree = self.tree.with_root(node);
         self
     }
 
-    /// Payload of the current record, if it is in memory.
+    /// Payload of the current record, if it is in a memtable.
     fn payload(&self) -> Option<&[u8]> {
         match self.current {
             Current::Memory(index) => self.memory[index].entry()?.payload,
@@ -87,7 +89,7 @@ impl LayeredCursor {
         }
     }
 
-    /// Key of the current record; of the tree's last one after the end.
+    /// Key of the current record; after the end, the key of the tree's last record.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         match self.current {
@@ -115,8 +117,8 @@ impl LayeredCursor {
         }
     }
 
-    /// The step that most are: from one record of a leaf to another, with nothing in memory between them. `false`, with nothing changed: the step is another
-    /// one.
+    /// The most common step: from one record of a leaf to another, with no memtable entry between
+    /// them. `false`, with nothing changed, if the step is of another kind.
     #[inline]
     pub(crate) fn step_inside(&mut self) -> bool {
         if self.least.is_none() {
@@ -171,7 +173,7 @@ impl LayeredCursor {
         }
     }
 
-    /// Steps over the entries that were passed.
+    /// Steps over the entries marked in `passed`.
     fn step_memory(&mut self) {
         let passed = std::mem::take(&mut self.passed);
         for (index, cursor) in self.memory.iter_mut().enumerate() {
@@ -199,7 +201,8 @@ impl LayeredCursor {
         self.least = least.map(|(least, _)| least);
     }
 
-    /// The next step returns the first record at or past `key` in the cursor's direction, inside the range.
+    /// Makes the next step return the first record at or past `key` in the cursor's direction,
+    /// inside the range.
     pub(crate) fn seek(&mut self, pages: &impl Pages, key: &[u8]) -> Result<()> {
         self.tree.seek(pages, key)?;
         for cursor in &mut self.memory {
@@ -209,7 +212,7 @@ impl LayeredCursor {
         Ok(())
     }
 
-    /// All parts of the cursor were moved.
+    /// Resets the state after all parts of the cursor were moved.
     fn restart(&mut self, is_tree_done: bool) {
         self.is_ahead = false;
         self.is_tree_done = is_tree_done;
@@ -219,7 +222,8 @@ impl LayeredCursor {
         self.find_least();
     }
 
-    /// Passes over the next `count` records. O(log n) where nothing is in memory, else O(log n log m).
+    /// Skips the next `count` records. O(log n) if the memtables are empty, otherwise
+    /// O(log n log m).
     pub(crate) fn skip<P: Pages>(&mut self, records: &Records<'_, P>, count: u64) -> Result<()> {
         if count == 0 {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A collection as a version has it: two memtables above a tree, read as one.
+//! A collection in one version: up to three memtables above a tree, read as one.
 
 use std::ops::Bound;
 
@@ -8,17 +8,18 @@ use crate::node::{Child, LeafCell};
 use crate::range::KeyRange;
 use crate::tree::{Pages, read};
 
-/// The memtables of a collection, the newest one first.
+/// The memtables of a collection, newest first.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Layers {
-    /// What one commit changed. It becomes part of the active one when the commit is visible: who sees only the commit before shares that one until then.
+    /// Changes of one commit. The active memtable absorbs them once the commit is visible; until
+    /// then, readers that see only the commit before share that memtable.
     pub fresh: Memtable,
     pub active: Memtable,
-    /// Being merged into the tree; does not change.
+    /// Being merged into the tree; immutable.
     pub frozen: Memtable,
 }
 
-/// Entries above others, as one memtable.
+/// Merges the newer entries of `above` into `below`.
 fn combine(below: &mut Memtable, above: Memtable) {
     if below.is_empty() {
         *below = above;
@@ -40,25 +41,25 @@ impl Layers {
         self.all().iter().map(|memtable| memtable.bytes()).sum()
     }
 
-    /// What the memtables have of a key.
+    /// The newest entry of a key in the memtables.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Entry<'_>> {
         self.all().into_iter().find_map(|memtable| memtable.get(key))
     }
 
-    /// References to values out of line, of entries of the frozen memtable that the active one replaces.
+    /// References to out-of-line values in frozen entries that the active memtable replaces.
     pub(crate) fn replaced(&self) -> impl Iterator<Item = &[u8]> {
         let active = self.active.entries();
         active.filter_map(|entry| self.frozen.reference(entry.key))
     }
 
-    /// Makes the fresh memtable part of the active one.
+    /// Merges the fresh memtable into the active one.
     pub(crate) fn absorb(&mut self) {
         if !self.fresh.is_empty() {
             combine(&mut self.active, std::mem::take(&mut self.fresh));
         }
     }
 
-    /// Makes the frozen memtable part of the active one.
+    /// Merges the frozen memtable back into the active one.
     pub(crate) fn thaw(&mut self) {
         if !self.frozen.is_empty() {
             let active = std::mem::replace(&mut self.active, std::mem::take(&mut self.frozen));
@@ -67,7 +68,7 @@ impl Layers {
     }
 }
 
-/// A record where it was found.
+/// A record and where it was found.
 pub(crate) enum Found<'l> {
     Leaf(read::Found),
     Memory(&'l [u8]),
@@ -82,7 +83,7 @@ impl Found<'_> {
     }
 }
 
-/// What is read: the layers of one collection, the newest one first, and its tree.
+/// The data to read: the memtables of one collection and its tree.
 pub(crate) struct Records<'a, P> {
     pub pages: &'a P,
     pub root: Option<&'a Child>,
@@ -90,7 +91,7 @@ pub(crate) struct Records<'a, P> {
     pub layers: &'a Layers,
 }
 
-/// A layer and what lies below it: 0 is the tree, 3 the fresh memtable above all others.
+/// A layer and all layers below it: 0 is the tree, 3 the fresh memtable above all others.
 type Level = u8;
 
 const TREE: Level = 0;
@@ -115,13 +116,13 @@ impl<'a, P: Pages> Records<'a, P> {
         Ok(read::find(self.pages, self.root, self.owner, key)?.map(Found::Leaf))
     }
 
-    /// How many records a memtable adds before `cut`, or in all, to what lies below it.
+    /// Number of records that a memtable adds to the layers below it, before `cut` or in total.
     fn delta(&self, level: Level, cut: Option<Cut<'_>>) -> Result<i64> {
         let look = |key: &[u8]| Ok(self.find_in(level - 1, key)?.is_some());
         self.memtable(level).delta(cut, look)
     }
 
-    /// Number of records before a cut.
+    /// Number of records before a cut, in the layers up to `level`.
     fn before(&self, level: Level, cut: Cut<'_>) -> Result<u64> {
         let (below, found) = read::rank(self.pages, self.root, self.owner, cut.key)?;
         let mut count = below + u64::from(cut.after && found);
@@ -145,7 +146,7 @@ impl<'a, P: Pages> Records<'a, P> {
         self.before(ALL, Cut { key, after: false })
     }
 
-    /// Positions of the first record of the range and of the first one after it.
+    /// Positions of the first record in the range and of the first one after it.
     pub(crate) fn positions(&self, range: &KeyRange<'_>) -> Result<(u64, u64)> {
         let from = match range.lower {
             Bound::Unbounded => 0,
@@ -160,7 +161,8 @@ impl<'a, P: Pages> Records<'a, P> {
         Ok((from, to.max(from)))
     }
 
-    /// The record at position `index` in key order, and its key. O(log n) for each of the O(log m) entries of the memtables that it compares with.
+    /// The record at position `index` in key order, and its key. Compares `index` with O(log m)
+    /// memtable entries, in O(log n) each.
     pub(crate) fn at(&self, index: u64) -> Result<Option<(Vec<u8>, Found<'a>)>> {
         self.at_in(ALL, index)
     }
@@ -171,7 +173,8 @@ impl<'a, P: Pages> Records<'a, P> {
             return Ok(found.map(|found| (found.leaf.key(found.index), Found::Leaf(found))));
         }
         let entries = self.memtable(level);
-        // The last entry that has at most `index` records before it is the one, or the one is between it and the next and lies below.
+        // The wanted record is the last entry with at most `index` records before it, or lies in a
+        // lower layer between that entry and the next.
         let (mut low, mut high) = (0, entries.len());
         while low < high {
             let middle = low.midpoint(high);

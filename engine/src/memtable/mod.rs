@@ -1,12 +1,18 @@
-//! Memtables: commits that are not merged into the trees yet, in memory, in the order of their keys.
+//! Memtables: commits in memory that are not merged into the trees yet, in key order.
 //!
-//! A collection of a version has two layers above its tree: the *active* memtable, which commits change, and the *frozen* one, which is being merged. Both
-//! are persistent maps, so a version, a draft or a savepoint holds them for the price of a pointer. An entry is what the leaf's cell will be, or says that
-//! the record is gone. (A memtable in front of sorted data on the disk: O'Neil et al., "The Log-Structured Merge-Tree", 1996; here there is one such
-//! level, and below it a B+tree that is changed in place of being rewritten.)
+//! In a version, a collection has two lasting layers above its tree: the *active* memtable, which
+//! commits change, and the *frozen* one, which is being merged. A third one, *fresh*, holds the
+//! changes of a commit until the active memtable absorbs them. All are persistent maps, so a
+//! version, a draft or a savepoint holds them at the cost of a pointer. An entry is the future cell
+//! of the leaf, or states that the record is gone.
 //!
-//! Counts and positions are exact. An entry adds as many records to what lies below it as it says: 1, 0 or -1. Whoever writes without looking leaves open
-//! which, and whoever asks for a count looks the open ones up, each once; the nodes of the map remember their sums.
+//! For a memtable in front of sorted data on disk see O'Neil et al., "The Log-Structured
+//! Merge-Tree", 1996. Here there is one such level, above a B+tree that is changed rather than
+//! rewritten.
+//!
+//! Counts and positions are exact. Each entry adds 1, 0 or -1 records to the layers below it. A
+//! blind write leaves open which. A count looks up the open entries, each once, and the nodes of
+//! the map remember their sums.
 
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -36,31 +42,34 @@ use node::Node;
 use nodes::Nodes;
 use run::{Run, Runs};
 
-/// In WebAssembly memtables are small enough for the processor's caches, and the module has to be small.
+/// Whether changes without reads in between are sorted in bulk. Not in WebAssembly: there memtables
+/// are small enough for the processor's caches, and the module has to be small.
 const IS_SORTING: bool = !cfg!(target_family = "wasm");
-/// So many changes without a look in between go straight into the nodes; those that follow wait to be sorted.
+/// Number of changes without a read in between that go straight into the nodes. Later changes wait
+/// to be sorted.
 const MIN_STREAK: u8 = 64;
 
-/// Entries in the order of their keys. A clone takes constant time; a change copies the nodes on its way that are shared with a clone.
+/// Entries in key order. A clone takes constant time; a change copies the nodes on its path that
+/// are shared with a clone.
 #[derive(Default)]
 pub(crate) struct Memtable {
     nodes: Nodes,
-    /// Some entry refers, or referred, to a value out of line.
+    /// Whether some entry refers, or referred, to an out-of-line value.
     has_references: bool,
-    /// How many changes were made without a look in between, as far as that counts.
+    /// Number of changes without a read in between, counted up to `MIN_STREAK`.
     streak: u8,
     unsorted: Option<Box<Unsorted>>,
 }
 
-/// Changes behind those that the nodes have.
+/// Changes that are newer than those in the nodes.
 #[derive(Default)]
 struct Unsorted {
-    /// Until somebody reads.
+    /// The changes, until the first read.
     runs: Mutex<Runs>,
-    /// Number of the changes, and their memory.
+    /// Number of the changes, and the memory that they take.
     changes: usize,
     bytes: usize,
-    /// The nodes with these changes, once somebody has read.
+    /// The nodes with these changes, after the first read.
     merged: OnceLock<Nodes>,
 }
 
@@ -84,7 +93,7 @@ impl Memtable {
         if IS_SORTING { self.unsorted.take() } else { None }
     }
 
-    /// The nodes with all changes.
+    /// The nodes with all changes, which the first read merges.
     fn nodes(&self) -> &Nodes {
         let Some(unsorted) = self.unsorted() else {
             return &self.nodes;
@@ -97,7 +106,7 @@ impl Memtable {
         })
     }
 
-    /// Brings all changes into the nodes.
+    /// Merges all changes into the nodes.
     pub(crate) fn sort(&mut self) {
         let Some(unsorted) = self.take_unsorted() else {
             return;
@@ -112,14 +121,15 @@ impl Memtable {
         }
     }
 
-    /// Takes the nodes with all changes, if somebody had them made.
+    /// Installs the nodes with all changes, if a read has made them.
     fn adopt_merged(&mut self) {
         if self.unsorted().is_some_and(|unsorted| unsorted.merged.get().is_some()) {
             self.sort();
         }
     }
 
-    /// The changes that the nodes do not have, the oldest run first. The nodes are left alone.
+    /// Takes the changes missing from the nodes as runs, oldest first, without merging them into
+    /// the nodes.
     fn into_runs(mut self) -> Vec<Run> {
         let Some(unsorted) = self.take_unsorted() else {
             return Vec::new();
@@ -140,7 +150,7 @@ impl Memtable {
         self.nodes().len
     }
 
-    /// Number of entries, or a few more where changes were not sorted yet.
+    /// Number of entries, or a few more while some changes are not sorted yet.
     pub(crate) fn most_entries(&self) -> usize {
         self.nodes.len + self.unsorted().map_or(0, |unsorted| unsorted.changes)
     }
@@ -154,12 +164,12 @@ impl Memtable {
         self.nodes().root.as_ref()?.get(key)
     }
 
-    /// Whether some entry may refer to a value out of line.
+    /// Whether some entry may refer to an out-of-line value.
     pub(crate) fn has_references(&self) -> bool {
         self.has_references
     }
 
-    /// As [`Entry::reference`] of a key's entry. No search where no entry refers to anything.
+    /// [`Entry::reference`] of a key's entry. Skips the search if no entry refers to a value.
     pub(crate) fn reference(&self, key: &[u8]) -> Option<&[u8]> {
         if !self.has_references {
             return None;
@@ -167,23 +177,23 @@ impl Memtable {
         self.get(key)?.reference()
     }
 
-    /// The entries in the order of their keys.
+    /// The entries in key order.
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.nodes().entries()
     }
 
-    /// Stands on one entry after the other, beside the memtable.
+    /// A cursor over all current entries, which does not borrow the memtable.
     pub(crate) fn cursor(&self) -> MemtableCursor {
         MemtableCursor::new(self, &KeyRange::all(), Direction::Forward)
     }
 
-    /// How many entries are before the cut.
+    /// Number of entries before the cut.
     fn position(&self, cut: Cut<'_>) -> usize {
         let root = self.nodes().root.as_ref();
         root.map_or(0, |root| Node::locate(root, cut).0)
     }
 
-    /// The entry that has `position` smaller ones.
+    /// The entry with `position` entries before it.
     pub(crate) fn at(&self, position: usize) -> Option<Entry<'_>> {
         let nodes = self.nodes();
         let root = nodes.root.as_ref().filter(|_| position < nodes.len)?;
@@ -191,8 +201,9 @@ impl Memtable {
         leaf.entry(index)
     }
 
-    /// The entry nearest to `bound` within it: forwards the first at or after an included key, after an excluded one, or of all;
-    /// in reverse the last at or before an included key, before an excluded one, or of all.
+    /// The entry nearest to `bound` within it. Forward, this is the first entry at or after an
+    /// included key, after an excluded key, or of all. In reverse, it is the last entry at or
+    /// before an included key, before an excluded key, or of all.
     pub(crate) fn seek(&self, bound: Bound<&[u8]>, direction: Direction) -> Option<Entry<'_>> {
         let cut = Cut::new(bound, direction);
         match direction {
@@ -201,8 +212,9 @@ impl Memtable {
         }
     }
 
-    /// Stores a record, or, without a payload, removes it; gives the entry that was there. `below` is what the caller knows of the layers below; where there
-    /// was an entry, its own word stands.
+    /// Stores a record or, without a payload, removes it; returns the replaced entry. `below` is
+    /// what the caller knows about the layers below; a replaced entry's own knowledge takes
+    /// precedence.
     pub(crate) fn put(&mut self, key: &[u8], payload: Option<&[u8]>, below: Option<bool>) -> Option<Former> {
         self.sort();
         if below.is_some() {
@@ -212,8 +224,9 @@ impl Memtable {
         self.nodes.put(key, payload, below)
     }
 
-    /// As [`put`](Self::put), without looking whether there is an entry, where no entry refers to a value out of line. `false`: nothing was done, because one
-    /// might, or because so few changes were made without a look in between that sorting them would not pay.
+    /// As [`put`](Self::put), but without looking for a former entry. Returns `false`, with nothing
+    /// stored, if some entry may refer to an out-of-line value, or if there were too few
+    /// changes without a read in between for sorting to pay.
     pub(crate) fn append(&mut self, key: &[u8], payload: Option<&[u8]>) -> bool {
         if !IS_SORTING || self.has_references || payload.is_some_and(is_out_of_line) {
             return false;
@@ -233,7 +246,8 @@ impl Memtable {
         true
     }
 
-    /// Stores what a newer memtable has. What an entry knows is about the layer below it, which the other one's entry of its key stood on as well.
+    /// Stores the entries of a newer memtable. A replaced entry's knowledge of the layers below
+    /// stays valid. Where there is none, the newer entry's does, since it is about the same layers.
     pub(crate) fn merge(&mut self, above: &Self) {
         self.sort();
         self.has_references |= above.has_references;
@@ -258,7 +272,7 @@ impl Memtable {
         }
     }
 
-    /// Removes what is known of a key.
+    /// Removes the entry of a key.
     pub(crate) fn remove(&mut self, key: &[u8]) {
         if self.get(key).is_none() {
             return;
@@ -272,7 +286,8 @@ impl Memtable {
         }
     }
 
-    /// How many records the entries before `cut`, or all, add to those below them. `look` tells whether the layers below have a key.
+    /// Number of records that the entries before `cut`, or all entries, add to the layers below.
+    /// `look` returns whether those layers have a key.
     pub(crate) fn delta(&self, cut: Option<Cut<'_>>, mut look: impl FnMut(&[u8]) -> Result<bool>) -> Result<i64> {
         let mut weigh = |entry: Entry<'_>| {
             let is_below = entry.below.resolve(|| look(entry.key))?;

@@ -1,4 +1,5 @@
-//! Nodes of a memtable and their changes: a counted B-tree whose nodes are copied when they are shared.
+//! Nodes of a memtable and their changes: a counted B-tree that copies a shared node before a
+//! change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,13 +9,14 @@ use super::{Below, Cut, Entry, Former};
 use crate::error::Result;
 use crate::node::common_prefix;
 
-/// A leaf with more bytes is split, if it has two entries.
+/// A leaf with more bytes is split if it has at least two entries.
 pub(super) const LEAF_BYTES: usize = 8 << 10;
 
 const UNKNOWN: i64 = i64::MIN;
 
-/// How many records the entries below a node add to what lies below the memtable, once somebody has asked. A node does not change while it is shared, so
-/// what one owner has learned is true for all.
+/// Number of records that the entries below a node add to the layers below the memtable, cached by
+/// the first count. A node does not change while it is shared, so what one owner has learned holds
+/// for all.
 struct Delta(AtomicI64);
 
 impl Default for Delta {
@@ -31,21 +33,23 @@ impl Clone for Delta {
 
 #[derive(Clone, Default)]
 pub(super) struct Node {
-    /// Of a leaf, its entries. Of an inner node, the separators: child `i` has the keys from separator `i - 1`, included, to separator `i`, excluded.
+    /// The entries of a leaf, or the separators of an inner node: child `i` has the keys from
+    /// separator `i - 1`, included, to separator `i`, excluded.
     cells: Cells,
-    /// None in a leaf, else one more than there are separators.
+    /// Empty in a leaf; otherwise one more than there are separators.
     children: Vec<Arc<Node>>,
-    /// How many entries each child has below it.
+    /// Number of entries below each child.
     counts: Vec<usize>,
     delta: Delta,
 }
 
-/// What a change left.
+/// Outcome of a change.
 pub(super) struct Changed {
     pub former: Option<Former>,
-    /// By how much the memory of the leaves grew.
+    /// Growth of the leaves' memory.
     pub grown: isize,
-    /// The new right neighbour of a node that had to be split, and the key that separates them.
+    /// If the node was split, the key that separates it from its new right neighbour, and that
+    /// neighbour.
     pub split: Option<(Vec<u8>, Node)>,
 }
 
@@ -66,7 +70,7 @@ impl Node {
         }
     }
 
-    /// A root above the two halves of the former one.
+    /// Creates a root above the two halves of the former one.
     pub(super) fn root(left: Arc<Self>, separator: &[u8], right: Self) -> Self {
         let mut cells = Cells::default();
         cells.insert(0, separator, None, Below::unknown());
@@ -78,7 +82,7 @@ impl Node {
         }
     }
 
-    /// How many entries the node has below it.
+    /// Number of entries below the node.
     pub(super) fn count(&self) -> usize {
         match self.children[..] {
             [] => self.cells.len(),
@@ -96,7 +100,7 @@ impl Node {
         self.cells.get(index)
     }
 
-    /// The only child.
+    /// The child, if there is exactly one.
     pub(super) fn only_child(&self) -> Option<&Arc<Self>> {
         match &self.children[..] {
             [only] => Some(only),
@@ -104,12 +108,12 @@ impl Node {
         }
     }
 
-    /// Memory that a leaf takes.
+    /// Memory of a leaf.
     fn leaf_bytes(&self) -> usize {
         size_of::<Self>() + self.cells.memory_bytes()
     }
 
-    /// Memory that the leaves below it take.
+    /// Memory of the leaves below the node.
     pub(super) fn memory_bytes(&self) -> usize {
         match &self.children[..] {
             [] => self.leaf_bytes(),
@@ -117,7 +121,7 @@ impl Node {
         }
     }
 
-    /// Which child has this key.
+    /// Index of the child that covers this key.
     fn child_of(&self, key: &[u8]) -> usize {
         self.cells.search(key).map_or_else(|index| index, |index| index + 1)
     }
@@ -130,7 +134,7 @@ impl Node {
         node.entry(node.cells.search(key).ok()?)
     }
 
-    /// The leaf with the entry at `position`, which there is, and its index in the leaf.
+    /// The leaf with the entry at `position`, which must exist, and the entry's index in the leaf.
     pub(super) fn leaf_at(mut node: &Arc<Self>, mut position: usize) -> (&Arc<Self>, usize) {
         while !node.children.is_empty() {
             let mut index = 0;
@@ -143,7 +147,8 @@ impl Node {
         (node, position)
     }
 
-    /// How many entries are before the cut; the leaf where it is, and how many entries of that are before it.
+    /// Number of entries before the cut, the leaf that contains the cut, and the number of that
+    /// leaf's entries before it.
     pub(super) fn locate<'n>(mut node: &'n Arc<Self>, cut: Cut<'_>) -> (usize, &'n Arc<Self>, usize) {
         let mut position = 0;
         while !node.children.is_empty() {
@@ -155,7 +160,7 @@ impl Node {
         (position + before, node, before)
     }
 
-    /// How many entries of a leaf are before the cut.
+    /// Number of a leaf's entries before the cut.
     fn before(&self, cut: Cut<'_>) -> usize {
         let found = self.cells.search(cut.key);
         found.map_or_else(|index| index, |index| index + usize::from(cut.after))
@@ -209,7 +214,8 @@ impl Node {
         changed
     }
 
-    /// Splits off the right part. Runs of ascending or of descending keys fill most of the node they leave behind; the rest is in case they were none.
+    /// Splits off the right part. A run of ascending or descending keys leaves a mostly full node
+    /// behind; the rest stays free in case it was no run.
     fn split(&mut self, inserted: usize) -> (Vec<u8>, Self) {
         let len = self.cells.len();
         let at = match inserted {
@@ -227,7 +233,7 @@ impl Node {
             let (left, first) = (self.cells.key(at - 1), self.cells.key(at));
             separator = first[..(common_prefix(left, first) + 1).min(first.len())].to_vec();
         } else {
-            // The first separator goes up.
+            // The first separator moves up to the parent.
             separator = right.cells.key(0).to_vec();
             right.cells.remove(0);
             right.children = self.children.split_off(at + 1);
@@ -237,7 +243,8 @@ impl Node {
         (separator, right)
     }
 
-    /// Removes an entry; gives by how much the memory of the leaves shrank, `None` if there is none. Nodes may be left with few entries.
+    /// Removes an entry; returns by how much the memory of the leaves shrank, `None` if there is no
+    /// such entry. Nodes may be left with few entries.
     pub(super) fn remove(&mut self, key: &[u8]) -> Option<usize> {
         self.delta = Delta::default();
         if self.children.is_empty() {
@@ -262,7 +269,8 @@ impl Node {
         }
     }
 
-    /// Removes the first `count` entries of more; gives by how much the memory of the leaves shrank.
+    /// Removes the first `count` entries, fewer than there are; returns by how much the memory of
+    /// the leaves shrank.
     pub(super) fn drop_first(&mut self, mut count: usize) -> usize {
         self.delta = Delta::default();
         if self.children.is_empty() {
@@ -283,7 +291,8 @@ impl Node {
         shrunk
     }
 
-    /// The sum of the weights of all entries below the node. An entry's weight does not change, so each is weighed once for all that share it.
+    /// Sum of the weights of all entries below the node. An entry's weight does not change, so each
+    /// is weighed once for all owners of the node.
     pub(super) fn delta(&self, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
         let known = self.delta.0.load(Ordering::Relaxed);
         if known != UNKNOWN {
@@ -300,7 +309,7 @@ impl Node {
         Ok(sum)
     }
 
-    /// The sum of the weights of a leaf's first entries.
+    /// Sum of the weights of a leaf's first `count` entries.
     fn weigh(&self, count: usize, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
         let mut sum = 0;
         for entry in (0..count).filter_map(|index| self.entry(index)) {
@@ -309,7 +318,8 @@ impl Node {
         Ok(sum)
     }
 
-    /// As [`delta`](Self::delta), of the entries before the cut. O(log n) once they were weighed.
+    /// As [`delta`](Self::delta), for the entries before the cut. O(log n) once they have been
+    /// weighed.
     pub(super) fn delta_before(&self, cut: Cut<'_>, weigh: &mut impl FnMut(Entry<'_>) -> Result<i64>) -> Result<i64> {
         let mut node = self;
         let mut sum = 0;

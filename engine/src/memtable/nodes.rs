@@ -8,7 +8,8 @@ use super::entry::{Below, Entry, Former};
 use super::node::Node;
 use super::run::Run;
 
-/// Nodes are built anew from their entries and new ones, if they have at most so many times as many, and so many are new.
+/// The nodes are rebuilt from the old and new entries if there are at most `REBUILT_RATIO` times as
+/// many old as new entries, and at least `MIN_REBUILT` new ones.
 const REBUILT_RATIO: usize = 4;
 const MIN_REBUILT: usize = 64;
 
@@ -23,7 +24,8 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// Stores entries in the order of their keys. What an entry that was there says of the layers below stands.
+    /// Stores entries, given in key order. What a replaced entry knows about the layers below
+    /// stays.
     pub(super) fn merge<'e>(
         &mut self,
         count: usize,
@@ -52,7 +54,7 @@ impl Nodes {
         *self = builder.finish();
     }
 
-    /// Stores what sorted runs have, the oldest one first.
+    /// Stores the changes of sorted runs, given oldest first.
     pub(super) fn merge_runs(&mut self, runs: Vec<Run>) {
         for run in runs {
             let entries = (0..run.len()).filter_map(|index| run.entry(index));
@@ -60,7 +62,7 @@ impl Nodes {
         }
     }
 
-    /// The entries in the order of their keys.
+    /// The entries in key order.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         let mut passed = 0;
         let mut place: Option<(&Node, usize)> = None;
@@ -95,7 +97,7 @@ impl Nodes {
         changed.former
     }
 
-    /// Takes away roots with one child.
+    /// Removes roots with a single child.
     pub(super) fn shorten(&mut self) {
         if self.len == 0 {
             *self = Self::default();

@@ -1,27 +1,28 @@
-//! Changes in the order in which they were made, to be sorted all at once.
+//! Changes in the order in which they were made, to be sorted in bulk.
 //!
-//! A change that is put into a large memtable waits for memory at every node on its way. Appended here it does not, and sorted it finds the nodes in the
-//! order in which they lie.
+//! A change that is put into a large memtable waits for memory at every node on its path. Appending
+//! it here does not, and sorted changes visit the nodes in the order in which these lie.
 
 use std::cmp::Ordering;
 
 use super::cells::head;
 use crate::node::common_prefix;
 
-/// The first chunk's size; each further one has twice as much, up to the last one's.
+/// Size of the first chunk. Each further chunk is twice as large, up to `LAST_CHUNK_BYTES`.
 const FIRST_CHUNK_BYTES: usize = 64 << 10;
 const LAST_CHUNK_BYTES: usize = 1 << 20;
 
-/// A run is sorted when it has so many bytes. That much there is twice while its changes go into the nodes.
+/// Size at which a run is sorted. While its changes go into the nodes, this much memory is taken
+/// twice.
 const RUN_BYTES: usize = if cfg!(test) { 2 << 10 } else { 8 << 20 };
 
-/// Stands for the length of a payload that is not there.
+/// Payload length that marks a removed record.
 const REMOVED: u32 = u32::MAX;
 
-/// Where a change is: its key, then its payload.
+/// Position of a change: its key, then its payload.
 #[derive(Clone, Copy)]
 struct Slot {
-    /// Eight bytes of the key, once they are sorted by them.
+    /// Eight bytes of the key, set when the run is sorted.
     head: u64,
     chunk: u32,
     start: u32,
@@ -29,7 +30,7 @@ struct Slot {
     payload_len: u32,
 }
 
-/// Key and payload; without a payload, the record goes.
+/// Key and payload; without a payload, the record is removed.
 pub(super) type RunEntry<'r> = (&'r [u8], Option<&'r [u8]>);
 
 #[derive(Default)]
@@ -65,7 +66,7 @@ impl Run {
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
         if len == 0 {
-            // The next change has a place behind this one's.
+            // Gives the next change a position behind this one.
             bytes.push(0);
         }
         self.bytes += len.max(1) + size_of::<Slot>();
@@ -80,7 +81,7 @@ impl Run {
         &self.chunks[slot.chunk as usize][slot.start as usize..][..slot.key_len as usize]
     }
 
-    /// Brings the changes in the order of their keys; of one key, the last one stays.
+    /// Sorts the changes by key; of the changes to one key, only the last one stays.
     pub(super) fn sort(&mut self) {
         let mut slots = std::mem::take(&mut self.slots);
         let first = slots.first().map_or(&[][..], |slot| self.key(slot));
@@ -96,7 +97,7 @@ impl Run {
                 .head
                 .cmp(&other.head)
                 .then_with(|| self.key(one).cmp(self.key(other)));
-            // The later one first.
+            // The later change first.
             by_key.then_with(|| (other.chunk, other.start).cmp(&(one.chunk, one.start)))
         });
         slots.dedup_by(|later, kept| later.head == kept.head && self.key(later).cmp(self.key(kept)) == Ordering::Equal);
@@ -107,7 +108,7 @@ impl Run {
         self.slots.len()
     }
 
-    /// The change at `index` in the present order.
+    /// The change at `index` in the current order.
     pub(super) fn entry(&self, index: usize) -> Option<RunEntry<'_>> {
         let slot = self.slots.get(index)?;
         let bytes = &self.chunks[slot.chunk as usize][slot.start as usize..];
@@ -120,13 +121,13 @@ impl Run {
 /// Changes in several runs.
 #[derive(Default)]
 pub(super) struct Runs {
-    /// The oldest one first.
+    /// Oldest first.
     sorted: Vec<Run>,
     open: Run,
 }
 
 impl Runs {
-    /// Appends a change; gives by how much the memory of all grew.
+    /// Appends a change; returns by how much the memory of all runs grew.
     pub(super) fn push(&mut self, key: &[u8], payload: Option<&[u8]>) -> usize {
         if self.open.bytes() >= RUN_BYTES {
             let mut run = std::mem::take(&mut self.open);
@@ -138,7 +139,7 @@ impl Runs {
         self.open.bytes() - bytes
     }
 
-    /// All of them, sorted, the oldest one first.
+    /// Takes all runs, sorted, oldest first.
     pub(super) fn take(&mut self) -> Vec<Run> {
         let Self { mut sorted, mut open } = std::mem::take(self);
         open.sort();

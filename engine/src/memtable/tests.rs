@@ -179,7 +179,7 @@ fn check(records: &Records<'_, impl crate::tree::Pages>, root: Option<Child>, mo
     }
 }
 
-/// Whether the layers below the `level`th have a key, if somebody looks.
+/// Whether the layers below memtable number `level` have a key; `None` if the change is blind.
 fn below(pager: &Pager, root: Option<&Child>, layers: &Layers, level: usize, key: &[u8], looks: bool) -> Option<bool> {
     let mut lower = layers.clone();
     if level > 0 {
@@ -203,7 +203,7 @@ fn find(pager: &Pager, root: Option<&Child>, layers: &Layers, key: &[u8]) -> boo
     records.find(key).unwrap().is_some()
 }
 
-/// Changes for each memtable from the frozen to the fresh one.
+/// Changes to each memtable, from the frozen to the fresh one.
 fn changes() -> impl Strategy<Value = Vec<Vec<Step>>> {
     prop::collection::vec(prop::collection::vec(step(), 0..40), 3)
 }
@@ -211,7 +211,8 @@ fn changes() -> impl Strategy<Value = Vec<Vec<Step>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Memtables above a tree are read as a sorted map would be, whatever is known of what lies below, and also when two of them become one.
+    /// Memtables above a tree read like a sorted map, whatever is known about the layers below,
+    /// also after two of them are merged.
     #[test]
     fn layers_are_read_as_one(base in prop::collection::btree_map(key(), any::<u8>(), 0..60), changes in changes()) {
         let file = MemoryStorage::new().open("data", true).unwrap();
@@ -254,7 +255,7 @@ proptest! {
         look(&fresh);
     }
 
-    /// A memtable has what a sorted map has, and its copies stay as they were.
+    /// A memtable holds what a sorted map holds, and its clones stay unchanged.
     #[test]
     fn memtables_are_sorted_maps(
         steps in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..12), prop::option::of(0_usize..600), 0_u8..20), 0..600),
@@ -304,7 +305,7 @@ proptest! {
         }
     }
 
-    /// Changes that are made without looking end up as if they had been put one by one, whatever comes between them.
+    /// Blind changes end up as if they had been put one by one, whatever comes between them.
     #[test]
     fn appended_changes_are_put_in_order(steps in prop::collection::vec((0_u8..9, 1_u32..300, any::<u32>(), 1_u32..4000), 0..24), is_long in any::<bool>()) {
         type Known = (Option<Vec<u8>>, Option<bool>);
@@ -359,7 +360,7 @@ proptest! {
         }
     }
 
-    /// The changes of several layers are those of one that has them all.
+    /// Several layers yield the same changes as one layer with all of them.
     #[test]
     fn layers_merge_into_one_list_of_changes(layers in prop::collection::vec(prop::collection::vec((0_u32..400, 0_u8..6), 0..500), 1..4), is_read in any::<bool>()) {
         type Known = (Option<Vec<u8>>, Option<bool>);

@@ -1,4 +1,4 @@
-//! What a commit changed, as those who follow the commits get it.
+//! Changes of a commit, as delivered to those who follow the commits.
 
 use std::ops::Bound;
 
@@ -32,9 +32,9 @@ pub enum Change {
     },
     /// All records of a range were removed.
     Clear {
-        /// Name of the collection.
+        /// Lower bound of the range.
         collection: String,
-        /// Where the range begins.
+        /// Upper bound of the range.
         lower: Bound<Vec<u8>>,
         /// Where it ends.
         upper: Bound<Vec<u8>>,
@@ -58,11 +58,11 @@ pub enum Change {
         /// Its name.
         collection: String,
     },
-    /// A collection got another name.
+    /// A collection was renamed.
     Rename {
-        /// Its name before.
+        /// Its old name.
         from: String,
-        /// Its name from now on.
+        /// Its new name.
         to: String,
     },
 }
@@ -77,7 +77,7 @@ pub struct Commit {
     pub changes: Vec<Change>,
 }
 
-/// Appends the changes of a chunk.
+/// Decodes a chunk and appends its changes.
 pub(crate) fn decode_changes(bytes: &[u8], changes: &mut Vec<Change>) -> Result<()> {
     let malformed = || Error::corrupt("a chunk of the feed is malformed");
     let mut names = SmallMap::default();

@@ -1,9 +1,10 @@
-//! Time to live: records that expire, and how they are found when they have.
+//! Time to live: records that expire, and how the expired ones are found.
 //!
-//! A record carries its expiry, and every reader looks at it, so an expired record is invisible at once. A hidden collection beside each
-//! collection that has such records holds a hint for each of them, the expiry in big-endian order followed by the key, so that the due ones are
-//! found without a search. Hints are never corrected: one whose record was replaced or removed meanwhile is passed over and dropped
-//! when its time has come.
+//! A record carries its expiry and every reader checks it, so an expired record is invisible at
+//! once. Beside each collection with such records, a hidden collection holds a hint for each of
+//! them: the expiry in big-endian order followed by the key, so that due records are found without
+//! a search. Hints are never corrected: if a record was replaced or removed meanwhile, its hint is
+//! skipped and dropped when it comes due.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,15 +14,15 @@ use crate::error::Result;
 use crate::range::{Direction, KeyRange};
 use crate::tree::Pages;
 
-/// First character of the names that no user can give.
+/// First character of hidden names, which no user can give.
 pub(crate) const HIDDEN: char = '\0';
 
-/// Name of the collection with the hints about collection `id`.
+/// Name of the hidden collection with the hints for collection `id`.
 pub(crate) fn hints_of(id: u32) -> String {
     ["\0ttl", &id.to_string()].concat()
 }
 
-/// Length of the expiry in front of the key.
+/// Length of the expiry that precedes the key.
 pub(crate) const HINT_BYTES: usize = 8;
 
 pub(crate) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
@@ -30,7 +31,7 @@ pub(crate) fn hint(expires: u64, key: &[u8]) -> Vec<u8> {
     hint
 }
 
-/// The first `limit` hints that are due.
+/// Returns the first `limit` due hints.
 pub(crate) fn due_hints(pages: &impl Pages, hints: &Collection, now: u64, limit: usize) -> Result<Vec<Vec<u8>>> {
     let end = now.saturating_add(1).to_be_bytes();
     let range = KeyRange {
@@ -45,14 +46,14 @@ pub(crate) fn due_hints(pages: &impl Pages, hints: &Collection, now: u64, limit:
     Ok(list)
 }
 
-/// Positions in key order of all records that have expired but were not removed yet.
+/// Returns the positions, in key order, of all expired records not removed yet.
 pub(crate) fn expired_positions(
     pages: &impl Pages,
     records: &Collection,
     hints: &Collection,
     now: u64,
 ) -> Result<Vec<u64>> {
-    // A map puts them in order: a general sort would be a fiftieth of the WebAssembly module.
+    // A map sorts them: a general sort would be a fiftieth of the WebAssembly module.
     let mut positions: BTreeMap<u64, u64> = BTreeMap::new();
     for hint in due_hints(pages, hints, now, usize::MAX)? {
         let records = records.records(pages);

@@ -1,16 +1,17 @@
-//! Commits for those who follow them: the names under which a feed is kept, and the changes in memory where none is.
+//! The change feed: the names under which it is kept, and the in-memory changes where none is kept.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Name of the hidden collection that holds the feed.
 pub(crate) const FEED: &str = "\0feed";
-/// Key of the record that says how many commits are kept, u64 little-endian. It sorts before all chunks.
+/// Key of the record that states how many commits to keep, u64 little-endian. It sorts before all
+/// chunks.
 pub(crate) const RETENTION: &[u8] = b"";
-/// Memory for changes that those who listen have not taken yet.
+/// Memory limit for changes that listeners have not taken yet.
 const MAX_BYTES: usize = 32 << 20;
 
-/// A part of a commit's changes.
+/// Part of a commit's changes.
 pub(crate) struct Chunk {
     pub version: u64,
     pub number: u32,
@@ -23,22 +24,22 @@ pub(crate) fn chunk_key(version: u64, number: u32) -> Vec<u8> {
     key
 }
 
-/// Changes in memory for those who listen where no feed is kept.
+/// In-memory changes for listeners where no feed is kept.
 #[derive(Default)]
 pub(crate) struct Feed {
     chunks: VecDeque<(u64, Arc<[u8]>)>,
     bytes: usize,
-    /// What each listener has taken already.
+    /// The version up to which each listener has taken the changes.
     listeners: BTreeMap<u64, u64>,
-    /// How many listeners have taken everything up to a version.
+    /// Number of listeners that have taken everything up to a version.
     taken: BTreeMap<u64, usize>,
     next: u64,
-    /// Everything after this version is here.
+    /// All commits after this version are held here.
     pub horizon: u64,
 }
 
 impl Feed {
-    /// Whether anybody listens.
+    /// Whether there are listeners.
     pub(crate) fn is_wanted(&self) -> bool {
         !self.listeners.is_empty()
     }
@@ -50,7 +51,7 @@ impl Feed {
         self.join(version)
     }
 
-    /// As `enter`, at the side of one who has taken as much.
+    /// As [`enter`](Self::enter), for a listener that starts where another one stands.
     pub(crate) fn join(&mut self, version: u64) -> u64 {
         self.next += 1;
         self.listeners.insert(self.next, version);
@@ -71,7 +72,8 @@ impl Feed {
         }
     }
 
-    /// A listener has taken more than up to `version`, or is gone; what all have taken goes.
+    /// Called when a listener has advanced past `version` or left. Drops the chunks that all
+    /// listeners have taken.
     fn depart(&mut self, version: u64) {
         let Some(count) = self.taken.get_mut(&version) else {
             return;
@@ -104,7 +106,8 @@ impl Feed {
         commit.cloned().collect()
     }
 
-    /// Takes note of commits that are newer than all before. `None`: nobody listened when the transaction began.
+    /// Records commits newer than all before. `None`: there was no listener when the transaction
+    /// began.
     pub(crate) fn push(&mut self, version: u64, chunks: Option<Vec<Chunk>>) {
         if !self.is_wanted() {
             return;
@@ -120,7 +123,7 @@ impl Feed {
             self.chunks.push_back((chunk.version, chunk.bytes.into()));
         }
         while self.bytes > MAX_BYTES {
-            // A commit goes as a whole.
+            // A commit is dropped as a whole.
             let Some(oldest) = self.chunks.front().map(|(version, _)| *version) else {
                 break;
             };

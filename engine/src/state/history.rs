@@ -1,16 +1,18 @@
-//! What recent commits changed, kept in memory while somebody needs it: optimistic transactions to see what they missed.
+//! Changes of recent commits, kept in memory while optimistic transactions need to see what they
+//! missed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Memory that the kept records may take. Transactions that began before what was dropped then run into a conflict.
+/// Memory limit of the kept records. Transactions that began before a dropped record run into a
+/// conflict.
 const MAX_BYTES: usize = 32 << 20;
 
-/// The changes of one or more commits, as the log has them.
+/// The changes of one or more commits, encoded as in the log.
 #[derive(Clone)]
 pub(crate) struct Missed {
     pub version: u64,
-    /// `None`: too many to be kept.
+    /// `None`: too many changes to keep.
     pub record: Option<Arc<[u8]>>,
 }
 
@@ -19,9 +21,9 @@ pub(crate) struct Missed {
 pub(crate) struct History {
     commits: VecDeque<Missed>,
     bytes: usize,
-    /// Versions that active transactions began with, and how many of each.
+    /// Versions at which active transactions began, with the number of transactions per version.
     active: BTreeMap<u64, usize>,
-    /// Everything after this version is kept.
+    /// All commits after this version are kept.
     horizon: u64,
 }
 
@@ -31,7 +33,7 @@ impl History {
         !self.active.is_empty()
     }
 
-    /// A transaction begins with `version`, the newest visible one.
+    /// Registers a transaction that begins at `version`, the newest visible one.
     pub(crate) fn enter(&mut self, version: u64) {
         if self.active.is_empty() {
             self.drop_through(version);
@@ -40,7 +42,7 @@ impl History {
         *self.active.entry(version).or_default() += 1;
     }
 
-    /// A transaction that began with `version` ends.
+    /// Unregisters a transaction that began at `version`.
     pub(crate) fn leave(&mut self, version: u64) {
         if let Some(count) = self.active.get_mut(&version) {
             *count -= 1;
@@ -65,8 +67,8 @@ impl History {
         }
     }
 
-    /// Takes note of a commit that is newer than all before; `visible` is the newest visible version. A commit that is not visible yet will be news to
-    /// any transaction that begins before it is.
+    /// Records a commit newer than all before; `visible` is the newest visible version. A commit
+    /// that is not visible yet will be news to any transaction that begins before it is.
     pub(crate) fn push(&mut self, version: u64, record: Option<Vec<u8>>, visible: u64) {
         if !self.is_wanted() {
             self.drop_through(visible);
@@ -82,7 +84,7 @@ impl History {
         }
     }
 
-    /// All changes after `version`; `None` if some of them are no longer kept.
+    /// All changes after `version`; `None` if some are no longer kept.
     pub(crate) fn since(&self, version: u64) -> Option<Vec<Missed>> {
         if version < self.horizon {
             return None;
@@ -130,7 +132,7 @@ mod tests {
         assert_eq!(history.bytes, 0);
     }
 
-    /// Regression: strict commits, none of which is visible when it is handed over, were all kept.
+    /// Regression: strict commits, none of which is visible yet when handed over, were all kept.
     #[test]
     fn commits_that_have_become_visible_are_given_up() {
         let mut history = History::default();

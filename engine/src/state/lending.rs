@@ -1,9 +1,10 @@
-//! Lending the merge to a thread of its own, so that commits go on beside it.
+//! Lends the merge to a separate thread, so that commits continue meanwhile.
 //!
-//! The thread takes the [`Merging`](super::Merging) out of the writer, and goes on with it without the writer's lock: it writes to free extents, which it
-//! shares with the writer ([`FreeSpace`](crate::pages::FreeSpace)), and reads trees and memtables that do not change. Only a checkpoint
-//! makes merged nodes part of the database, and it holds the writer's lock. A thread that holds the lock and needs the merge recalls it, and waits until
-//! the slice in progress ends.
+//! The thread takes the [`Merging`](super::Merging) out of the writer and advances it without the
+//! writer lock. It writes to free extents, which it shares with the writer
+//! ([`FreeSpace`](crate::pages::FreeSpace)), and reads trees and memtables that do not change. Only
+//! a checkpoint makes merged nodes part of the database, and it holds the writer lock. A thread
+//! that holds the lock and needs the merge recalls it, and waits until the slice in progress ends.
 
 use super::Merging;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,10 +12,10 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// What came back from the thread.
+/// What the thread returned.
 pub(super) enum Returned {
     Merging(Box<Merging>),
-    /// A slice failed; what was merged since the last checkpoint has to be undone.
+    /// A slice failed; what was merged since the last checkpoint must be undone.
     Failed(Box<Merging>),
     /// The thread panicked.
     Lost,
@@ -23,20 +24,21 @@ pub(super) enum Returned {
 #[derive(Default)]
 struct State {
     returned: Option<Returned>,
-    /// Something was frozen since the thread last looked.
+    /// Something was frozen since the thread last checked.
     has_work: bool,
 }
 
-/// Between the writer and the thread that merges. Its lock is taken with or without the writer's, and no other while it is held.
+/// Shared by the writer and the merging thread. Its lock is taken with or without the writer lock;
+/// no other lock is taken while it is held.
 #[derive(Default)]
 pub(crate) struct Lending {
     state: Mutex<State>,
     changed: Condvar,
     /// The writer waits for the merge.
     is_wanted: AtomicBool,
-    /// Thousandths of the entries that are merged.
+    /// Merged entries, in thousandths.
     part: AtomicUsize,
-    /// Threads that merge.
+    /// Number of merging threads.
     mergers: AtomicUsize,
 }
 
@@ -45,7 +47,7 @@ impl Lending {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A thread that merges came or went.
+    /// Called when a merging thread starts or ends.
     #[cfg(not(target_family = "wasm"))]
     pub(crate) fn count_merger(&self, is_there: bool) {
         if is_there {
@@ -59,13 +61,13 @@ impl Lending {
         self.mergers.load(Ordering::Relaxed) > 0
     }
 
-    /// Wakes the thread.
+    /// Wakes the merging thread.
     pub(crate) fn announce(&self) {
         self.lock().has_work = true;
         self.changed.notify_all();
     }
 
-    /// Waits until there may be something to merge; not longer than `timeout`.
+    /// Waits until there may be something to merge, at most for `timeout`.
     pub(crate) fn await_work(&self, timeout: Duration) {
         let waited = self
             .changed
@@ -96,12 +98,12 @@ impl Lending {
         self.changed.notify_all();
     }
 
-    /// Whether the thread has given the merge back by itself.
+    /// Whether the thread has returned the merge unasked.
     pub(super) fn has_returned(&self) -> bool {
         self.lock().returned.is_some()
     }
 
-    /// What the thread gives back, once it does.
+    /// Recalls the merge and waits until the thread returns it.
     pub(super) fn recall(&self) -> Returned {
         self.is_wanted.store(true, Ordering::Relaxed);
         let mut state = self.lock();
@@ -114,7 +116,7 @@ impl Lending {
     }
 }
 
-/// The merge while a thread has it. Dropping it gives it back.
+/// The merge while a thread has it. Dropping the loan returns it.
 pub(super) struct Loan<'s> {
     lending: &'s Lending,
     merging: Option<Box<Merging>>,
@@ -130,7 +132,8 @@ impl<'s> Loan<'s> {
         }
     }
 
-    /// The merge; out of the loan, so that a panic loses it instead of giving it back half-changed.
+    /// Runs `work` on the merge. Meanwhile the merge is out of the loan, so that a panic loses it
+    /// instead of returning it half-changed.
     pub(super) fn slice<T>(&mut self, work: impl FnOnce(&mut Merging) -> T) -> Option<T> {
         let mut merging = self.merging.take()?;
         let result = work(&mut merging);

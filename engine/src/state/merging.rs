@@ -1,9 +1,13 @@
-//! Merging the memtables into the trees while commits go on.
+//! Merges the memtables into the trees while commits continue.
 //!
-//! When the active memtables have their share of the memory, or the log's half is full, the newest version is *frozen*: its active memtables become the frozen
-//! ones of all versions from there on, and commits go to new ones. The frozen ones are merged in slices, in step with the commits: so many entries for so many
-//! bytes that the last one is merged well before the active memtables are full again. Then a checkpoint makes the frozen version durable, and every version
-//! since gets the new trees in place of the old ones and the frozen memtables.
+//! When the active memtables have reached their share of the memory, or the log's half is full, the
+//! newest version is *frozen*: its active memtables become the frozen ones of all versions from
+//! then on, and commits go to new ones.
+//!
+//! The frozen memtables are merged in slices, paced by the commits: so many entries per committed
+//! byte that the merge ends well before the active memtables are full again. Then a checkpoint
+//! makes the frozen version durable, and every later version gets the new trees in place of the old
+//! trees and the frozen memtables.
 
 use super::lending::{Loan, Returned};
 use super::writer::Checkpoint;
@@ -17,31 +21,35 @@ use crate::pages::{Draft, Extent, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
 
-/// In WebAssembly nobody but the writer merges.
+/// In WebAssembly only the writer merges.
 const HAS_THREADS: bool = !cfg!(target_family = "wasm");
-/// Fills and parts are in thousandths.
+/// Fill levels and parts are in thousandths.
 const FULL: usize = 1000;
-/// How full the active memtables are when the frozen ones are merged.
+/// Fill of the active memtables at which the frozen ones are completely merged.
 const MERGED_AT: usize = 750;
-/// How full they are when commits begin to help a thread that merges.
+/// Fill at which commits start to help a merging thread.
 const HELPED_AT: usize = 250;
-/// Bytes of nodes that are read before the progress is looked at, or in a slice in idle time.
+/// Bytes of nodes that are read between two checks of the progress, or in one slice in idle time.
 const SLICE_BYTES: usize = 64 << 10;
-/// In idle time so much is merged at least, or a sixteenth of what the active memtables may take, and only if that writes at most so many times as much.
+/// Idle time starts a merge only of at least this many bytes, or a sixteenth of what the active
+/// memtables may take if that is less, and only if it writes at most `IDLE_AMPLIFICATION` times as
+/// much.
 const MIN_IDLE_BYTES: u64 = 64 << 10;
 const IDLE_AMPLIFICATION: u64 = 8;
-/// A partial checkpoint has this part of the file, but at least so many bytes or an eighth of the cache, and as many nodes where there is little room.
+/// A partial checkpoint covers this part of the used space, but at least `MIN_ROUND_BYTES` or an
+/// eighth of the cache, whichever is less. Where room is scarce it covers less, but at least
+/// `MIN_ROUND_NODES` nodes.
 const ROUNDS: u64 = 16;
 const MIN_ROUND_BYTES: u64 = 1 << 20;
 const MIN_ROUND_NODES: usize = 8;
-/// With fewer nodes in a round they are not packed with their neighbours.
+/// Rounds of fewer nodes do not pack nodes with their neighbours.
 const TIGHT_ROUND_NODES: usize = 64;
 
-/// The entries of a memtable as changes of a tree.
+/// The entries of a memtable as changes to a tree.
 pub(super) struct MemtableChanges {
     cursor: MemtableCursor,
     passed: usize,
-    /// The rest is for another round.
+    /// The remaining entries belong to another round.
     is_over: bool,
 }
 
@@ -69,49 +77,52 @@ impl Changes for MemtableChanges {
     }
 }
 
-/// A frozen version on its way into the trees. What a failure undoes is what came after the last checkpoint, a partial one perhaps.
+/// A frozen version being merged into the trees. A failure undoes everything since the last
+/// checkpoint, which may be a partial one.
 pub(crate) struct Merging {
-    /// The frozen version as of the last checkpoint: its active memtables are what is not merged into its trees.
+    /// The frozen version as of the last checkpoint: its active memtables hold what is not merged
+    /// into its trees.
     target: Version,
-    /// The same as of now.
+    /// The frozen version as merged so far.
     working: Version,
-    /// Its collections in the order in which they are merged, and whether a partial checkpoint may have a part of them.
+    /// Its collections in merge order, each with whether a partial checkpoint may hold part of it.
     order: Vec<(usize, bool)>,
     next: usize,
-    /// Ids of the latter.
+    /// Ids of the collections that a partial checkpoint may hold in part.
     partial: Vec<u32>,
     run: Option<(Merge, MemtableChanges)>,
     draft: Draft,
-    /// Bytes of nodes that were written since the last checkpoint, but for the run's, and how many there should be at the next partial one.
+    /// Bytes of nodes written since the last checkpoint, excluding the current run, and the number
+    /// that triggers the next partial one.
     written: usize,
     round_bytes: usize,
-    /// Entries in all, and those that are merged, but for the run's.
+    /// Number of all entries, and of those merged, excluding the current run.
     entries: usize,
     merged: usize,
-    /// How many of them each collection has, by its id.
+    /// Number of frozen entries by collection id.
     frozen_entries: Vec<(u32, usize)>,
-    /// Where the log goes on behind it.
+    /// Log position behind the frozen version.
     log: Position,
     frozen: Frozen,
-    /// It failed; nobody tries again before it has to be done.
+    /// The merge failed; it is not retried until it has to be done.
     is_stalled: bool,
-    /// Where a thread of its own stopped, for the checkpoint that comes then.
+    /// Why the merging thread stopped, for the checkpoint that follows.
     paused: Option<Pause>,
 }
 
-/// What the writer has to know of the frozen version, whoever has its merge.
+/// What the writer has to know about the frozen version, no matter who has its merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
-    /// How full the log's half was behind it.
+    /// Fill of the log's half behind the frozen version.
     log_fill: usize,
-    /// The log lacks some of its commits.
+    /// Some of its commits are missing from the log.
     unlogged: bool,
 }
 
-/// How far a merge goes on.
+/// How far to advance a merge.
 #[derive(Clone, Copy)]
 enum Goal {
-    /// Until so many thousandths of the entries are merged.
+    /// Until this many thousandths of the entries are merged.
     Part(usize),
     /// For one slice.
     Slice,
@@ -120,22 +131,22 @@ enum Goal {
 /// Why a merge paused.
 #[derive(Clone, Copy)]
 enum Pause {
-    /// It is as far as was asked for.
+    /// It has reached its goal.
     Slice,
-    /// It has written as much as a partial checkpoint should have.
+    /// It has written enough for a partial checkpoint.
     Round,
     /// Everything is merged.
     End,
 }
 
 impl Merging {
-    /// Thousandths of the entries that are merged.
+    /// Merged entries, in thousandths.
     fn part(&self) -> usize {
         let passed = self.run.as_ref().map_or(0, |(_, changes)| changes.passed);
         (self.merged + passed) * FULL / self.entries.max(1)
     }
 
-    /// Goes on until the goal is reached, or a round is over.
+    /// Advances the merge until it reaches the goal or a round is over.
     fn advance(&mut self, shared: &Shared, free: &FreeSpace, generation: u64, goal: Goal) -> Result<Pause> {
         let entries = match goal {
             Goal::Part(part) if part < FULL => self.entries * part / FULL,
@@ -150,9 +161,9 @@ impl Merging {
             };
             let memtable = &mut collection.layers.active;
             let (merge, changes) = self.run.get_or_insert_with(|| {
-                // Packing takes room.
+                // Packing takes space.
                 let is_tight = self.round_bytes < TIGHT_ROUND_NODES * shared.config.limits.node_capacity;
-                // Of all rounds: what is left goes to a part of the tree only.
+                // Entries of all rounds: the remaining ones cover a part of the tree only.
                 let frozen = self.frozen_entries.iter().find(|(id, _)| *id == collection.id);
                 let entries = frozen.map_or(0, |(_, entries)| *entries);
                 let merge = Merge::new(collection.root, if is_tight { 0 } else { entries });
@@ -198,7 +209,7 @@ impl Merging {
         }
     }
 
-    /// Gives a version that was frozen, or came after that, what was merged.
+    /// Installs what was merged in the frozen version or a later one.
     fn install(&self, version: &mut Version) {
         version.moves += 1;
         for merged in self.working.collections.values() {
@@ -210,7 +221,7 @@ impl Merging {
         }
     }
 
-    /// Goes back to the last checkpoint; gives the extents that were taken since.
+    /// Resets the merge to the last checkpoint; returns the extents allocated since.
     fn reset(&mut self) -> Vec<Extent> {
         self.working = self.target.clone();
         self.run = None;
@@ -222,7 +233,7 @@ impl Merging {
         std::mem::take(&mut self.draft).take_unpublished()
     }
 
-    /// Those of which a partial checkpoint may have a part come first.
+    /// Puts collections of which a partial checkpoint may hold part first.
     fn order_collections(&mut self) {
         let collections = self.working.collections.values().enumerate();
         let left = collections.filter(|(_, collection)| !collection.layers.active.is_empty());
@@ -233,14 +244,14 @@ impl Merging {
         self.order.extend(whole);
     }
 
-    /// Extents that are taken and belong to no version yet.
+    /// Extents that are allocated but belong to no version yet.
     pub(crate) fn taken(&self) -> impl Iterator<Item = Extent> + '_ {
         self.draft.unpublished()
     }
 }
 
 impl Writer {
-    /// How full the active memtables of the newest version are, or the log's half if that is fuller.
+    /// Fill of the newest version's active memtables, or of the log's half if that is fuller.
     fn fill(&self, shared: &Shared) -> usize {
         let share = shared.config.max_active_bytes() as u64;
         let active = shared.newest().active_bytes() as u64 * FULL as u64 / share;
@@ -254,7 +265,7 @@ impl Writer {
         log.max(usize::try_from(active).unwrap_or(usize::MAX))
     }
 
-    /// The log lacks commits that no checkpoint has.
+    /// Whether the log lacks commits that no checkpoint holds.
     pub(crate) fn is_unlogged(&self) -> bool {
         self.unlogged || self.frozen().is_some_and(|frozen| frozen.unlogged)
     }
@@ -264,7 +275,7 @@ impl Writer {
         self.lent.or(self.merging.as_ref().map(|merging| merging.frozen))
     }
 
-    /// Merges as much as the last commit calls for.
+    /// Merges as much as the last commit requires.
     pub(crate) fn pace(&mut self, shared: &Shared) -> Result<()> {
         let fill = self.fill(shared);
         let has_thread = HAS_THREADS && shared.lending.has_merger();
@@ -303,7 +314,7 @@ impl Writer {
     /// Takes the merge back from the thread that has it.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the thread panicked: nobody knows what is merged.
+    /// [`Error::Poisoned`] if the thread panicked: it is unknown what is merged.
     pub(crate) fn recall(&mut self, shared: &Shared) -> Result<()> {
         if !HAS_THREADS || self.lent.take().is_none() {
             return Ok(());
@@ -323,7 +334,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives the merge that is under way to a thread.
+    /// Lends the merge in progress to a thread.
     fn lend<'s>(&mut self, shared: &'s Shared) -> Option<Loan<'s>> {
         let merging = self.merging.take_if(|merging| !merging.is_stalled)?;
         self.lent = Some(merging.frozen);
@@ -331,8 +342,9 @@ impl Writer {
         Some(Loan::new(&shared.lending, merging))
     }
 
-    /// Merges beside commits until a round is over or somebody needs the merge, and makes the checkpoint; `false` if there is nothing to merge. For a thread
-    /// of its own.
+    /// Merges concurrently with commits until a round is over or the merge is recalled, and makes
+    /// the checkpoint of a completed round; `false` if there is nothing to merge. Called by the
+    /// merging thread.
     pub(crate) fn merge_beside(shared: &Shared) -> Result<bool> {
         let mut writer = shared.writable()?;
         let Some(mut loan) = writer.lend(shared) else {
@@ -353,7 +365,8 @@ impl Writer {
             });
             match advanced {
                 Some(Ok(true)) if !shared.lending.is_wanted() => continue,
-                // What is flushed here need not be flushed by the checkpoint, under the writer's lock.
+                // What is flushed here need not be flushed by the checkpoint, under the writer
+                // lock.
                 Some(Ok(false)) if !shared.lending.is_wanted() => {
                     shared.flush.flush_alone(shared.pager.blocks.file())?;
                 }
@@ -373,7 +386,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Merges a slice in time that nobody needs; tells whether there is more to merge.
+    /// Merges one slice in idle time; returns whether there is more to merge.
     pub(crate) fn merge_idle(&mut self, shared: &Shared) -> Result<bool> {
         if shared.flush.failure().is_some() {
             return Ok(false);
@@ -392,31 +405,33 @@ impl Writer {
         Ok(true)
     }
 
-    /// Whether the active memtables are worth a merge before they are full: enough of the trees goes through them that little is written in vain.
+    /// Whether the active memtables are worth merging before they are full: they change enough of
+    /// the trees that little is rewritten in vain.
     fn is_worth_merging(&self, shared: &Shared) -> bool {
         let newest = shared.newest();
         let bytes = newest.active_bytes() as u64;
         let layers = newest.collections.values().map(|collection| &collection.layers);
         let entries: usize = layers.map(|layers| layers.fresh.len() + layers.active.len()).sum();
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
-        // As a rule a leaf has no more than half of what an inner node may have.
+        // As a rule a leaf is at most half as large as an inner node may be.
         let leaves = entries as u64 * u64::from(self.superblock.node_bytes / 2);
         let written = leaves.min(self.space.used_units() * unit_bytes + bytes);
         let least = MIN_IDLE_BYTES.min((shared.config.max_active_bytes() / 16) as u64);
         bytes >= least && written <= bytes * IDLE_AMPLIFICATION
     }
 
-    /// Whether a merge failed and has to be done before anything else is committed.
+    /// Whether a failed merge has to be completed before anything else is committed.
     pub(crate) fn must_merge(&self, shared: &Shared) -> bool {
         self.merging.as_ref().is_some_and(|merging| merging.is_stalled) && self.fill(shared) >= FULL
     }
 
-    /// Freezes the newest version. Nothing else is frozen.
+    /// Freezes the newest version. No version may be frozen already.
     #[inline(never)]
     fn freeze(&mut self, shared: &Shared) -> Result<()> {
         debug_assert!(self.frozen().is_none(), "one version is frozen at a time");
         self.switch_log(shared)?;
-        // What was staged for a flush that is over by now would be absorbed into a copy of the active memtables.
+        // Otherwise, versions staged for a flush that has since ended would be absorbed into a copy
+        // of the active memtables.
         shared.publish_durable();
         let newest = shared.newest().version;
         shared.published().relayout(newest, Version::absorb);
@@ -429,7 +444,8 @@ impl Writer {
         self.space.freeze();
         let log = self.log.as_ref();
         let unlogged = std::mem::take(&mut self.unlogged);
-        // Where the log leads from the last checkpoint to this version, it leads there from anything between as well.
+        // If the log leads from the last checkpoint to this version, it also leads there from any
+        // state in between.
         let has_log = log.is_some_and(|log| !log.checkpoint_first) && !unlogged;
         let logged = target.collections.values().filter(|_| has_log);
         let partial = logged.filter(|collection| self.has_durable_tree(collection));
@@ -467,7 +483,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in the log's other half, if much of this one is used and the other is not needed.
+    /// Switches to the log's other half, if much of this one is used and the other is not needed.
     fn switch_log(&mut self, shared: &Shared) -> Result<()> {
         let newest = &self.superblock.log;
         let Some(log) = self
@@ -479,12 +495,13 @@ impl Writer {
         };
         if !self.older_log.is_some_and(|older| log.needs_only_this_half(&older)) {
             match self.write_twin(shared) {
-                // The log goes on in this half for now.
+                // The log stays in this half for now.
                 Err(Error::StorageFull { .. }) => return Ok(()),
                 written => written?,
             }
         }
-        // A power cut that took the end of this half and left the beginning of the other would look like damage.
+        // A power cut that lost the end of this half but kept the start of the other would look
+        // like damage.
         shared.flush.flush_appended(shared.pager.blocks.file())?;
         let generation = self.superblock.generation;
         if let Some(log) = &mut self.log {
@@ -493,8 +510,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the newest superblock once more, over the older one. What only that reached is free. After [`Error::StorageFull`] the newest
-    /// one is there as before.
+    /// Writes the newest superblock once more, over the older one. What only the older one reached
+    /// is then free. After [`Error::StorageFull`] the newest superblock is intact.
     pub(super) fn write_twin(&mut self, shared: &Shared) -> Result<()> {
         let twin = Superblock {
             generation: self.superblock.generation + 1,
@@ -516,8 +533,8 @@ impl Writer {
         released.inspect_err(|error| shared.flush.fail(&error.to_string()))
     }
 
-    /// Merges until the goal is reached; tells whether all frozen entries are merged. A failure undoes what was merged since the last checkpoint, and the
-    /// next try begins there.
+    /// Merges until the goal is reached; returns whether all frozen entries are merged. A failure
+    /// undoes what was merged since the last checkpoint, and the next attempt starts there.
     fn advance(&mut self, shared: &Shared, goal: Goal) -> Result<bool> {
         self.recall(shared)?;
         loop {
@@ -546,7 +563,8 @@ impl Writer {
         }
     }
 
-    /// What is written between two partial checkpoints: the file keeps as much of the old nodes, until the second of them.
+    /// Bytes to write between two partial checkpoints. The file keeps as many bytes of replaced
+    /// nodes until the second of them.
     fn round_bytes(&self, shared: &Shared) -> usize {
         let unit_bytes = shared.pager.blocks.unit_bytes() as u64;
         let least = MIN_ROUND_BYTES.min(shared.config.cache_bytes as u64 / 8);
@@ -558,10 +576,10 @@ impl Writer {
         (bytes as usize).max(MIN_ROUND_NODES * shared.config.limits.node_capacity)
     }
 
-    /// Makes a checkpoint of what is merged so far. Its trees have some of the changes of the frozen version, its log has all of them: read back, they
-    /// are made once more, and the outcome is the same.
+    /// Makes a checkpoint of what is merged so far. Its trees hold some of the frozen version's
+    /// changes and its log all of them: replay applies those once more, with the same outcome.
     fn seal_part(&mut self, shared: &Shared) -> Result<()> {
-        // None of the changes may be lost from the log.
+        // The log must not lose any of the changes.
         shared.flush.flush_appended(shared.pager.blocks.file())?;
         let Some(mut merging) = self.merging.take() else {
             return Ok(());
@@ -585,7 +603,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes a checkpoint of the frozen version, which is merged.
+    /// Makes a checkpoint of the frozen version, which is completely merged.
     fn seal_merged(&mut self, shared: &Shared, closing: bool) -> Result<()> {
         let Some(mut merging) = self.merging.take() else {
             return Ok(());
@@ -646,14 +664,15 @@ impl Writer {
         result
     }
 
-    /// Merges all that is frozen and makes its checkpoint.
+    /// Merges everything frozen and makes its checkpoint.
     #[inline(never)]
     pub(crate) fn finish_merging(&mut self, shared: &Shared) -> Result<()> {
         self.advance(shared, Goal::Part(FULL))?;
         self.seal_merged(shared, false)
     }
 
-    /// Makes the newest version durable and visible. On failure nothing changes, except that the writer may be poisoned.
+    /// Makes the newest version durable and visible. On failure nothing changes, except that the
+    /// writer may be poisoned.
     #[inline(never)]
     pub(crate) fn checkpoint_newest(&mut self, shared: &Shared, closing: bool) -> Result<()> {
         self.recall(shared)?;
@@ -669,10 +688,11 @@ impl Writer {
         self.seal_merged(shared, closing)
     }
 
-    /// Gives the merge up: what is frozen and not merged becomes part of the active memtables again.
+    /// Abandons the merge: frozen entries that are not merged become part of the active memtables
+    /// again.
     ///
     /// # Errors
-    /// Of reading the index of a long value that was replaced; nothing is changed then.
+    /// Errors from reading the index of a long value that was replaced; nothing has changed then.
     #[inline(never)]
     pub(crate) fn thaw(&mut self, shared: &Shared) -> Result<()> {
         self.recall(shared)?;
@@ -708,7 +728,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Gives a transaction's state what was merged since it began.
+    /// Installs what was merged since a transaction began in its state.
     pub(crate) fn catch_up(shared: &Shared, state: &mut Version) {
         let newest = shared.newest();
         state.moves = newest.moves;

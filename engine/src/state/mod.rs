@@ -1,4 +1,5 @@
-//! State of an open database: versions and their collections, the versions that readers pin, and the writer.
+//! State of an open database: versions and their collections, the versions that readers pin, and
+//! the writer.
 
 mod change;
 mod entry;

@@ -1,4 +1,4 @@
-//! The versions that readers see, and those that wait to become visible.
+//! The versions that readers see, and those waiting to become visible.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,18 +6,19 @@ use std::sync::Arc;
 use super::Version;
 use crate::pages::Age;
 
-/// A version whose log record is written but maybe not flushed.
+/// A version whose log record is written but possibly not flushed.
 struct Staged {
     version: Arc<Version>,
     needs_flush: bool,
 }
 
-/// The newest visible version, those that wait to become visible, and those that living snapshots hold.
+/// The newest visible version, the versions waiting to become visible, and those that live
+/// snapshots pin.
 pub(crate) struct Published {
     pub current: Arc<Version>,
     /// Versions after `current`, ascending; the first needs a flush.
     staged: VecDeque<Staged>,
-    /// Ages with the number of snapshots of each, ascending: a new snapshot is of the newest version.
+    /// Number of snapshots per age, ascending: a new snapshot always pins the newest version.
     live: Vec<(Age, usize)>,
 }
 
@@ -35,7 +36,7 @@ impl Published {
         self.staged.back().map_or(&self.current, |staged| &staged.version)
     }
 
-    /// Changes how the versions from `first` on are held, not what is in them.
+    /// Changes how the versions from `first` on hold their content, not the content itself.
     pub(crate) fn relayout(&mut self, first: u64, change: impl Fn(&mut Version)) {
         let staged = self.staged.iter_mut().map(|staged| &mut staged.version);
         for version in std::iter::once(&mut self.current).chain(staged) {
@@ -45,7 +46,7 @@ impl Published {
         }
     }
 
-    /// Adds a version; returns whether it is visible at once.
+    /// Adds a version; returns whether it is visible immediately.
     pub(crate) fn stage(&mut self, version: Version, needs_flush: bool) -> bool {
         let version = Arc::new(version);
         if self.staged.is_empty() && !needs_flush {
@@ -56,20 +57,22 @@ impl Published {
         false
     }
 
-    /// Makes a version the visible one. The one before goes first: what only the two of them share is changed in place then.
+    /// Makes a version visible. The previous one is dropped first, so that what only these two
+    /// share can be changed in place.
     fn show(&mut self, mut version: Arc<Version>) {
         self.current = Arc::default();
         Arc::make_mut(&mut version).absorb();
         self.current = version;
     }
 
-    /// Makes a version visible that is newer than all others and durable.
+    /// Makes a version visible that is durable and newer than all others.
     pub(crate) fn install(&mut self, version: Arc<Version>) {
         self.staged.clear();
         self.current = version;
     }
 
-    /// Makes visible what is durable up to `durable`, and what follows it without needing a flush.
+    /// Makes visible the versions that are durable up to `durable`, and successors that need no
+    /// flush.
     pub(crate) fn publish(&mut self, durable: u64) {
         while let Some(next) = self.staged.front() {
             if next.needs_flush && next.version.version > durable {
@@ -87,7 +90,7 @@ impl Published {
         waiting.map(|staged| staged.version.version)
     }
 
-    /// Counts a snapshot of the newest version.
+    /// Pins the newest visible version for a snapshot.
     pub(crate) fn pin(&mut self) -> Arc<Version> {
         let age = self.current.age();
         match self.live.last_mut() {

@@ -1,30 +1,35 @@
-//! Room for removals where the storage is full.
+//! Room for removals when the storage is full.
 //!
-//! Removing a record takes room before it gives any: pages are copied, and what they replace is free after the second checkpoint. So the data file
-//! is kept longer than its content, by [`Options::reserve_bytes`](crate::Options::reserve_bytes). A commit that stores something is admitted only while a
-//! merge of all memtables finds room in the file as it is, and the reserve is left; else the file is made longer, and if the
-//! storage refuses that, the commit fails before anything of it is in the log. A commit that only removes may use the reserve, and goes past the
-//! log where that has no room.
+//! Removing a record needs space before it frees any: pages are copied, and the replaced ones are
+//! free only after the second checkpoint. So the data file is kept longer than its content, by
+//! [`Options::reserve_bytes`](crate::Options::reserve_bytes).
+//!
+//! A commit that stores something is admitted only if a merge of all memtables fits into the file
+//! as it is, with the reserve left. Otherwise the file is extended; if the storage refuses that,
+//! the commit fails before any of it is in the log. A commit that only removes may use the reserve,
+//! and bypasses the log if that has no room.
 
 use super::{Collection, Shared, Version, Writer};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 
-/// Beyond what is needed the file is made longer by an eighth of it, between these.
+/// The file is extended by an eighth of its length more than needed, within these limits.
 const MIN_STEP_BYTES: u64 = 64 << 10;
 const MAX_STEP_BYTES: u64 = 1 << 20;
-/// Blocks that every checkpoint writes beside merged nodes: the catalog's and the free map, each of a node's size at most.
+/// Blocks that every checkpoint writes besides merged nodes: those of the catalog and the free map,
+/// each at most as large as a node.
 const CHECKPOINT_BLOCKS: u64 = 4;
-/// Nodes that a merge writes for one entry at most, about: its leaf, the neighbours that are packed with it, and those above.
+/// Approximate maximum number of nodes that a merge writes for one entry: its leaf, the neighbours
+/// packed with it, and the nodes above.
 const ENTRY_NODES: u64 = 6;
-/// Nodes that a round of a merge writes at most where there is little room.
+/// Maximum number of nodes that a round of a merge writes when room is scarce.
 const ROUND_NODES: u64 = 40;
 
 impl Writer {
-    /// Makes the file long enough to merge the memtables of a version, with the reserve left.
+    /// Extends the file if the memtables of a version cannot be merged in it with the reserve left.
     ///
     /// # Errors
-    /// [`Error::StorageFull`] and [`Error::Io`] of the storage.
+    /// [`Error::StorageFull`] and [`Error::Io`] from the storage.
     #[inline(never)]
     pub(crate) fn admit(&mut self, shared: &Shared, state: &Version) -> Result<()> {
         let reserve_bytes = u64::from(shared.config.reserve_bytes);
@@ -49,8 +54,8 @@ impl Writer {
         grown
     }
 
-    /// Whether the memtables of a version can be merged in the file as it is, with enough left for the checkpoint after the next: before that
-    /// nothing is given up.
+    /// Whether the memtables of a version can be merged in the file as it is, with enough left for
+    /// the checkpoint after the next: nothing is freed before that one.
     pub(crate) fn has_room(&self, shared: &Shared, state: &Version) -> bool {
         let left = u64::from(shared.config.reserve_bytes / 2);
         left == 0 || self.lacking_bytes(shared, state, left) == 0
@@ -62,8 +67,9 @@ impl Writer {
         (needed + reserve_bytes).saturating_sub(self.room_bytes(shared))
     }
 
-    /// What the memtables of a version need to be merged: two rounds where that goes in parts, all that they hold where the tree is new, else up to a tree
-    /// that is written anew.
+    /// Bytes needed to merge the memtables of a version: two rounds where the merge can go in
+    /// parts, the whole content of a memtable where the tree is new, otherwise at most a rewritten
+    /// tree.
     fn merge_bytes(&self, shared: &Shared, state: &Version) -> u64 {
         let node_bytes = u64::from(self.superblock.node_bytes);
         let has_log = self.log.is_some() && !self.is_unlogged();
@@ -79,7 +85,7 @@ impl Writer {
             } else {
                 node_bytes + memtable.bytes() as u64
             };
-            // Blocks have whole units, and few of them fill theirs exactly.
+            // Blocks take whole units, and few fill theirs exactly.
             most + most / 8
         };
         let collections = state.collections.values();
@@ -88,13 +94,14 @@ impl Writer {
             .sum()
     }
 
-    /// Whether the last checkpoint has this collection, and it was not emptied since: then a partial checkpoint may have a part of what follows.
+    /// Whether the last checkpoint has this collection and it has not been emptied since: if so, a
+    /// partial checkpoint may hold part of the later changes.
     pub(super) fn has_durable_tree(&self, collection: &Collection) -> bool {
         let mut durable = self.durable.collections.values();
         collection.emptied_at <= self.durable.version && durable.any(|durable| durable.id == collection.id)
     }
 
-    /// Room in the file as it is.
+    /// Bytes available in the file as it is.
     pub(super) fn room_bytes(&self, shared: &Shared) -> u64 {
         let blocks = &shared.pager.blocks;
         let unit_bytes = blocks.unit_bytes() as u64;
@@ -103,13 +110,14 @@ impl Writer {
         len.saturating_sub(free.end() * unit_bytes) + free.roomy_units() * unit_bytes
     }
 
-    /// Whether what the older superblock keeps is needed.
+    /// Whether the space that the older superblock keeps is needed.
     pub(super) fn is_tight(&self, shared: &Shared) -> bool {
         let kept: u64 = self.space.kept().map(|extent| extent.units).sum();
         shared.config.reserve_bytes > 0 && self.room_bytes(shared) < 2 * kept * shared.pager.blocks.unit_bytes() as u64
     }
 
-    /// Makes usable what removals gave up, once the storage has refused room: it takes two checkpoints. Failure is harmless.
+    /// Makes the space freed by removals usable once the storage has refused room; this takes two
+    /// checkpoints. A failure is harmless.
     #[cold]
     #[inline(never)]
     pub(crate) fn reclaim(&mut self, shared: &Shared) {
@@ -124,7 +132,7 @@ impl Writer {
         }
     }
 
-    /// As [`reclaim`](Self::reclaim), if it is worth the checkpoints.
+    /// As [`reclaim`](Self::reclaim), if the gain is worth the checkpoints.
     #[inline(never)]
     pub(crate) fn reclaim_much(&mut self, shared: &Shared) {
         if self.is_full && self.has_removed {

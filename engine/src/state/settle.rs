@@ -1,4 +1,4 @@
-//! Bringing what the memtables hold into the trees.
+//! Merges the content of memtables into the trees.
 
 use super::{Shared, Version, Writer};
 use crate::block::PageId;
@@ -8,12 +8,14 @@ use crate::pages::Draft;
 use crate::tree::Editor;
 use crate::tree::merge::Merge;
 
-/// What the last checkpoint gave up is made free if it is this part of what is used.
+/// Space given up by the last checkpoint is reclaimed if it is at least this part of the used
+/// space.
 const RECLAIMED_PART: u64 = 16;
 
 impl Writer {
-    /// Merges the memtables of all collections of `state` into their trees. The new nodes are the draft's spilled blocks, which only a checkpoint makes
-    /// part of the database; without one, giving them back undoes everything. After an error the state is unusable.
+    /// Merges the memtables of all collections of `state` into their trees. The new nodes are the
+    /// draft's spilled blocks: only a checkpoint makes them part of the database, and without one,
+    /// freeing them undoes everything. After an error the state is unusable.
     #[inline(never)]
     pub(crate) fn settle(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
         if state
@@ -23,7 +25,8 @@ impl Writer {
         {
             return Ok(());
         }
-        // Once: nodes that are written already belong to the checkpoint after the newest superblock.
+        // Only once: nodes already written belong to the checkpoint that follows the newest
+        // superblock.
         if draft.spilled.is_empty() {
             self.reclaim_quarantine(shared)?;
         }
@@ -55,7 +58,7 @@ impl Writer {
                 collection.root = root;
             }
         }
-        // Nodes of one merge that the next one replaced.
+        // Nodes that one merge wrote and the next one replaced.
         for extent in draft.released.drain(..) {
             shared.pager.remove(PageId::disk(extent.start));
             self.space.free.free(extent)?;
@@ -63,8 +66,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Frees what only the older superblock reaches, by writing the newest over it, so that a file has room for two copies of its trees and not for three:
-    /// the one of the last checkpoint and the one that is about to be written.
+    /// Frees what only the older superblock reaches, by overwriting it with the newest. The file
+    /// then needs room for two copies of its trees rather than three: that of the last checkpoint
+    /// and the one about to be written.
     fn reclaim_quarantine(&mut self, shared: &Shared) -> Result<()> {
         let oldest = shared.published().oldest();
         let newest = self.superblock.generation;
@@ -79,7 +83,7 @@ impl Writer {
             return Ok(());
         }
         match self.write_twin(shared) {
-            // The older one stays, or the newest is there alone; either way nothing was freed.
+            // Either the older superblock stays, or only the newest is left; nothing was freed.
             Err(Error::StorageFull { .. }) => Ok(()),
             written => written,
         }

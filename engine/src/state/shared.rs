@@ -1,4 +1,4 @@
-//! What the handles, snapshots and the writer of one open database share.
+//! State shared by the handles, snapshots and the writer of an open database.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::node::cell::MAX_VALUE_BYTES;
 use crate::pages::Pager;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// What does not change while a database is open.
+/// What stays constant while a database is open.
 pub(crate) struct Config {
     pub database_id: u128,
     pub limits: Limits,
@@ -23,24 +23,25 @@ pub(crate) struct Config {
     pub reserve_bytes: u32,
     pub read_only: bool,
     pub clock: Clock,
-    /// Somebody else writes to the files meanwhile.
+    /// A writer elsewhere may change the files meanwhile.
     pub beside_writer: bool,
 }
 
 impl Config {
-    /// Most bytes that the active memtables may take. The frozen ones take as much when their merge begins.
+    /// Maximum bytes of the active memtables. The frozen ones take as many when their merge begins.
     pub(crate) fn max_active_bytes(&self) -> usize {
         self.cache_bytes / 8 * 3
     }
 
-    /// Most bytes that all memtables may take: the rest is for the pages that changes go to.
+    /// Maximum bytes of all memtables: the rest of the cache is for the pages that changes touch.
     pub(crate) fn max_memtable_bytes(&self) -> usize {
         2 * self.max_active_bytes()
     }
 }
 
-/// State that handles, snapshots and the writer share. Lock order: `writer` before `published` before the page table; the locks inside
-/// `flush`, `lending` and of the free space are taken last. Who has the merge takes none of the first two.
+/// State shared by handles, snapshots and the writer. Lock order: `writer` before `published`
+/// before the page table; the locks inside `flush` and `lending` and that of the free space are
+/// taken last. A thread that has the merge takes neither of the first two.
 pub(crate) struct Shared {
     pub config: Config,
     pub pager: Pager,
@@ -54,13 +55,13 @@ pub(crate) struct Shared {
     visible: Condvar,
 }
 
-/// Locks without regard to poison: no lock here is held while a value is half-changed.
+/// Locks, ignoring poisoning: no lock here is held while a value is half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
-    /// The state of a database in which nothing has been read or written yet.
+    /// Creates the state of a database in which nothing has been read or written yet.
     pub(crate) fn new(config: Config, pager: Pager, flush: GroupFlush, version: Arc<Version>, writer: Writer) -> Self {
         Self {
             config,
@@ -83,7 +84,7 @@ impl Shared {
         Arc::clone(&self.published().current)
     }
 
-    /// The version that the next transaction builds on. It may not be visible yet.
+    /// The version that the next transaction builds on; it may not be visible yet.
     pub(crate) fn newest(&self) -> Arc<Version> {
         Arc::clone(self.published().newest())
     }
@@ -93,7 +94,7 @@ impl Shared {
         lock(&self.history)
     }
 
-    /// Checks what can be said about a record without looking at the database.
+    /// Checks what can be checked about a record without reading the database.
     pub(crate) fn check_record(
         &self,
         collection: &str,
@@ -120,14 +121,14 @@ impl Shared {
         lock(&self.feed)
     }
 
-    /// Waits until `version` is visible; not longer than `timeout`.
+    /// Waits until `version` is visible, at most for `timeout`.
     pub(crate) fn wait_for_version(&self, version: u64, timeout: Duration) {
         let is_missing = |published: &mut Published| published.current.version < version;
-        // Either way the caller looks for itself.
+        // Either way, the caller checks for itself.
         let _ = self.visible.wait_timeout_while(self.published(), timeout, is_missing);
     }
 
-    /// Tells those who wait that a version may have become visible.
+    /// Wakes waiters, because a version may have become visible.
     pub(crate) fn notify(&self) {
         self.visible.notify_all();
     }
@@ -136,7 +137,7 @@ impl Shared {
         lock(&self.writer)
     }
 
-    /// The writer, if writing is possible.
+    /// Locks the writer, if writing is possible.
     pub(crate) fn writable(&self) -> Result<MutexGuard<'_, Writer>> {
         if self.config.read_only {
             return Err(Error::ReadOnly);
@@ -148,7 +149,8 @@ impl Shared {
         }
     }
 
-    /// Returns when all commits up to `version` are durable, and makes them visible. Their records were handed to the log.
+    /// Waits until all commits up to `version` are durable, and makes them visible. Their records
+    /// must already have been handed to the log.
     pub(crate) fn make_durable(&self, version: u64) -> Result<()> {
         self.flush.wait(version, self.pager.blocks.file())?;
         self.publish_durable();

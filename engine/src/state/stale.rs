@@ -1,4 +1,4 @@
-//! Whether what could not be read was overwritten by a writer in another process.
+//! Detects whether a writer in another process overwrote what could not be read.
 
 use super::Shared;
 use crate::error::{Error, Result};
@@ -17,14 +17,15 @@ pub(crate) fn may_be_overtaken(error: &Error) -> bool {
 }
 
 impl Shared {
-    /// The error as it is, or that the writer overwrote what was to be read.
+    /// [`Error::Stale`] if the writer may have overwritten what was to be read, otherwise `error`.
     pub(crate) fn or_stale(&self, error: Error) -> Error {
         if !self.config.beside_writer || !may_be_overtaken(&error) {
             return error;
         }
         let opened = self.lock_writer().superblock.generation;
         match newest_generation(self.pager.blocks.file()) {
-            // One that opened the older checkpoint goes on behind the number of the damaged one.
+            // A writer that opened the older checkpoint continues above the damaged one's
+            // generation.
             Ok(newest) if newest <= opened => error,
             _ => Error::Stale,
         }

@@ -16,21 +16,22 @@ use crate::range::{Direction, KeyRange};
 use crate::small_map::SmallMap;
 use crate::tree::Pages;
 
-/// Name of the hidden collection: name of a client -> what was stored for it.
+/// Name of the hidden collection that maps a client's name to what was stored for it.
 pub(crate) const CLIENTS: &str = "\0clients";
-/// Longest name of a collection in bytes; also bounded by the key limit.
+/// Maximum length of a collection name in bytes; the key limit also applies.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
-/// Longest codec id in bytes.
+/// Maximum length of a codec id in bytes.
 pub(crate) const MAX_CODEC_BYTES: usize = 64;
 
-/// One collection of one version.
+/// A collection as of one version.
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
     pub id: u32,
     pub root: Option<Child>,
-    /// What is not merged into the tree yet.
+    /// Changes not merged into the tree yet.
     pub layers: Layers,
-    /// Version of the commit that last removed all its records at once, as far as known: 0 for one from before the database was opened.
+    /// Version of the last known commit that removed all records at once; 0 if it predates the
+    /// opening of the database.
     pub emptied_at: u64,
     pub key_codec: String,
     pub value_codec: String,
@@ -49,12 +50,12 @@ pub(crate) struct Version {
     pub collections: SmallMap<String, Collection>,
 }
 
-/// What a collection is, for listings.
+/// Description of a collection, for listings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectionInfo {
     /// Its name; the default collection's is empty.
     pub name: String,
-    /// Number of records, with those that have expired and were not purged yet.
+    /// Number of records, including expired ones that have not been purged yet.
     pub count: u64,
     /// Id of the key codec it was created with.
     pub key_codec: String,
@@ -63,34 +64,34 @@ pub struct CollectionInfo {
 }
 
 impl Version {
-    /// Whether there are collections of the engine's own.
+    /// Whether there are hidden collections of the engine's own.
     pub(crate) fn has_hidden(&self) -> bool {
-        // Their names come next to the empty one, which sorts before all.
+        // Their names directly follow the empty name, which sorts first.
         let first = self.collections.keys().take(2);
         first.into_iter().any(|name| name.starts_with(HIDDEN))
     }
 
-    /// Memory that the memtables take.
+    /// Memory used by the memtables.
     pub(crate) fn memory_bytes(&self) -> usize {
         let layers = self.collections.values().map(|collection| &collection.layers);
         layers.map(Layers::bytes).sum()
     }
 
-    /// Sorts the pending changes of the fresh memtables, so that no reader has to.
+    /// Sorts the pending changes of the fresh memtables, so that readers need not.
     pub(crate) fn sort(&mut self) {
         for collection in self.collections.values_mut() {
             collection.layers.fresh.sort();
         }
     }
 
-    /// Makes the fresh memtables part of the active ones.
+    /// Merges the fresh memtables into the active ones.
     pub(crate) fn absorb(&mut self) {
         for collection in self.collections.values_mut() {
             collection.layers.absorb();
         }
     }
 
-    /// Memory that the active ones take, with the fresh ones.
+    /// Memory used by the active and the fresh memtables.
     pub(crate) fn active_bytes(&self) -> usize {
         let collections = self.collections.values();
         let layers = collections.map(|collection| &collection.layers);
@@ -120,7 +121,7 @@ impl Version {
 }
 
 impl Collection {
-    /// A collection without records.
+    /// Creates an empty collection.
     pub(crate) fn new(id: u32) -> Self {
         Self {
             id,
@@ -132,7 +133,7 @@ impl Collection {
         }
     }
 
-    /// Its records, as the layers and the tree have them.
+    /// The records of its layers and its tree.
     pub(crate) fn records<'a, P: Pages>(&'a self, pages: &'a P) -> Records<'a, P> {
         Records {
             pages,
@@ -146,7 +147,8 @@ impl Collection {
         LayeredCursor::new(self.root, self.id, &self.layers, range, direction)
     }
 
-    /// Number of records. Where it takes a look at pages that cannot be read, the reads of the records will say so.
+    /// Number of records. If counting needs a page that cannot be read, returns the tree's count;
+    /// reads of the records will report the error.
     pub(crate) fn count(&self, pages: &impl Pages) -> u64 {
         let in_tree = self.root.map_or(0, |root| root.count);
         self.records(pages).len().unwrap_or(in_tree)

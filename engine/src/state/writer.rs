@@ -18,34 +18,35 @@ use crate::tree::merge::{Change, Changes, Merge};
 pub(crate) struct Writer {
     /// The newest durable superblock.
     pub superblock: Superblock,
-    /// The version it holds.
+    /// The version in that superblock.
     pub durable: Arc<Version>,
     pub space: Space,
     pub log: Option<Log>,
-    /// Where the older superblock finds its log, if that is known.
+    /// Log position that the older superblock names, if known.
     pub older_log: Option<Position>,
-    /// The version that was frozen, until a checkpoint has it; `None` while a thread has it.
+    /// The frozen version until a checkpoint contains it; `None` while a thread has its merge.
     pub merging: Option<Merging>,
     /// The frozen version whose merge a thread has.
     pub lent: Option<Frozen>,
-    /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so that only a checkpoint makes them durable.
+    /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so
+    /// only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
-    /// Collections whose catalog entries the next checkpoint writes again though they are as they were.
+    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged.
     pub rewritten_entries: BTreeSet<String>,
-    /// The storage refused the room that a commit asked for.
+    /// The storage refused the space that a commit asked for.
     pub is_full: bool,
-    /// Records were removed since what that gave up was made usable.
+    /// Records were removed since the space freed by removals was last made usable.
     pub has_removed: bool,
 }
 
-/// What a successful checkpoint leaves to do in memory.
+/// Result of a successful checkpoint, to be adopted in memory.
 struct Done {
     superblock: Superblock,
     left: Vec<Extent>,
 }
 
-/// Entries of the catalog that change, by name.
+/// Changes to catalog entries, by name.
 struct CatalogChanges<'c>(VecDeque<(&'c str, Option<Vec<u8>>)>);
 
 impl<'c> CatalogChanges<'c> {
@@ -70,18 +71,19 @@ impl Changes for CatalogChanges<'_> {
     }
 }
 
-/// Gives a version what was merged.
+/// Installs the outcome of a merge in a version.
 pub(super) type Install<'i> = &'i dyn Fn(&mut Version);
 
-/// What a checkpoint is to be.
+/// Parameters of a checkpoint.
 pub(super) struct Checkpoint<'c> {
-    /// Where it finds its log.
+    /// Log position that its superblock names.
     pub log: Position,
     /// It leaves the log empty.
     pub closing: bool,
-    /// Others of the same version follow: what the frozen version no longer reaches is still needed.
+    /// More checkpoints of the same version follow, so blocks that the frozen version no longer
+    /// reaches are still needed.
     pub is_partial: bool,
-    /// The first version that gets the new trees, and how.
+    /// The first version that receives the new trees, and the function that installs them.
     pub install: Option<(u64, Install<'c>)>,
 }
 
@@ -111,13 +113,14 @@ impl Writer {
         Ok(id)
     }
 
-    /// A collection with this id exists.
+    /// Marks the id of an existing collection as used.
     pub(crate) fn reserve_collection_id(&mut self, id: u32) {
         let next = &mut self.superblock.next_collection_id;
         *next = (*next).max(id.saturating_add(1));
     }
 
-    /// Returns extents that were written but never published. After a failed superblock write the disk may refer to them.
+    /// Frees extents that were written but never published, unless writing has failed: after a
+    /// failed superblock write the disk may refer to them.
     pub(crate) fn give_back(&mut self, shared: &Shared, extents: Vec<Extent>) {
         if shared.flush.failure().is_some() {
             return;
@@ -127,12 +130,12 @@ impl Writer {
             let freed = self.space.free.free(extent);
             debug_assert!(freed.is_ok(), "an extent that was allocated can be freed");
         }
-        // What could not be written lies behind the file's end and is no room.
+        // Extents that could not be written lie beyond the end of the file and offer no space.
         self.space.free.trim_end();
     }
 
-    /// Makes a draft the newest version. It is visible at once unless `needs_flush` or a version before it has to be flushed first;
-    /// returns whether it is visible.
+    /// Makes a draft the newest version; returns whether it is visible. It is visible immediately
+    /// unless `needs_flush` is set or an earlier version has to be flushed first.
     pub(crate) fn stage(&mut self, shared: &Shared, state: Version, draft: &mut Draft, needs_flush: bool) -> bool {
         self.space
             .commit(draft.allocated.drain(..), draft.retired_extents.drain(..));
@@ -143,8 +146,8 @@ impl Writer {
         visible
     }
 
-    /// Makes `state`, whose new pages are in `draft`, durable and visible. Nothing is in its memtables. On failure nothing changes, except
-    /// that the writer may be poisoned.
+    /// Makes `state`, whose new pages are in `draft` and whose memtables are empty, durable and
+    /// visible. On failure nothing changes, except that the writer may be poisoned.
     pub(crate) fn checkpoint(&mut self, shared: &Shared, state: &mut Version, draft: &mut Draft) -> Result<()> {
         debug_assert!(self.frozen().is_none(), "what is frozen comes first");
         let log = self.log.as_ref().map_or(self.superblock.log, Log::position);
@@ -231,7 +234,7 @@ impl Writer {
         Ok(Done { superblock, left })
     }
 
-    /// Brings the catalog's tree in line with the collections of `state`.
+    /// Updates the catalog's tree to the collections of `state`.
     fn edit_catalog(
         &mut self,
         shared: &Shared,
@@ -249,7 +252,7 @@ impl Writer {
             compression: shared.config.compression,
             limits: shared.config.limits,
         };
-        // By name; those that are gone have no entry.
+        // Sorted by name. Dropped collections have no payload.
         let mut changes = CatalogChanges(VecDeque::new());
         for name in self.durable.collections.keys() {
             if !state.collections.contains_key(name) {
@@ -269,7 +272,8 @@ impl Writer {
         Merge::new(*editor.root, changes.0.len()).run(&mut editor, &mut changes)
     }
 
-    /// Takes over a checkpoint that is durable. What fails here ends writing, but is no failure of the commits in it: they are visible.
+    /// Adopts a durable checkpoint. A failure here ends writing but does not fail the commits in
+    /// the checkpoint: they are visible.
     fn adopt(&mut self, shared: &Shared, state: &Version, draft: &mut Draft, done: Done, checkpoint: &Checkpoint<'_>) {
         let generation = done.superblock.generation;
         self.older_log = Some(self.superblock.log);
@@ -277,11 +281,11 @@ impl Writer {
         self.checkpoints += 1;
         draft.allocated.clear();
         draft.spilled.clear();
-        // Only snapshots may ask for these again.
+        // Only snapshots may still ask for these pages.
         for extent in draft.retired_extents.drain(..) {
             shared.pager.remove(PageId::disk(extent.start));
         }
-        // Snapshots of all versions until now may have the old places.
+        // Snapshots of any version so far may refer to the old places.
         let newest = shared.newest().version.max(state.version);
         let quarantine = Quarantine {
             generation,
@@ -322,15 +326,16 @@ impl Writer {
         );
     }
 
-    /// The log goes on behind a checkpoint. What fails here ends writing.
+    /// Continues the log after a checkpoint. A failure here ends writing.
     pub(super) fn continue_log(&mut self, shared: &Shared, unlogged: bool) {
         let version = self.superblock.version;
         let Some(log) = self.log.as_mut().filter(|_| !self.superblock.closed) else {
             return;
         };
         log.checkpointed();
-        // Should this superblock be lost later, a record of a version that no record leads to shows the gap. It is not flushed:
-        // without it, the older state is what a crash before this checkpoint leaves.
+        // If this superblock is lost later, a record whose version no earlier record leads to
+        // reveals the gap. The record is not flushed: without it, recovery finds the older state,
+        // as after a crash before this checkpoint.
         if unlogged && log.has_room(0) {
             match log.append(&[], version, version, 0) {
                 Ok(()) | Err(Error::StorageFull { .. }) => {}
@@ -339,8 +344,9 @@ impl Writer {
         }
     }
 
-    /// The log of a closed database may be missing; once it has a record it may not. This reaches the disk with the record, before it is
-    /// acknowledged.
+    /// Marks the database as open before its log gets a record: the log of a closed database may be
+    /// missing, but not once it has a record. The superblock reaches the disk with that record,
+    /// before the commit is acknowledged.
     pub(crate) fn begin_log(&mut self, shared: &Shared) -> Result<()> {
         if !self.superblock.closed {
             return Ok(());
@@ -351,7 +357,7 @@ impl Writer {
             ..self.superblock.clone()
         };
         if let Err(error) = begun.write(shared.pager.blocks.file()) {
-            // A slot that was written in part is not valid, and the other one has the same state.
+            // A partially written slot is invalid, and the other slot has the same state.
             if !matches!(error, Error::StorageFull { .. }) {
                 shared.flush.fail(&error.to_string());
             }
@@ -363,7 +369,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Leaves a database whose log is empty and may be missing, and whose two superblocks say the same.
+    /// Leaves a database whose log is empty and may be missing, and whose two superblocks state the
+    /// same.
     pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
         if self.superblock.closed && self.superblock.version == shared.newest().version {
             return Ok(());
@@ -372,7 +379,7 @@ impl Writer {
         if let Some(cause) = shared.flush.failure() {
             return Err(refusal(&cause, shared.pager.blocks.file()));
         }
-        // Once the log is empty the older superblock would be an older state.
+        // Once the log is empty, the older superblock would be an older state.
         self.write_twin(shared)
             .inspect_err(|error| shared.flush.fail(&error.to_string()))?;
         if let Some(log) = &mut self.log {

@@ -1,4 +1,4 @@
-//! A list of changes that are applied as one commit.
+//! A list of changes applied as one commit.
 
 /// One change of a batch.
 #[derive(Clone, Debug)]
@@ -7,11 +7,11 @@ pub struct BatchOperation {
     pub collection: String,
     /// Key of the record.
     pub key: Vec<u8>,
-    /// Its value; `None`: it is removed.
+    /// Its value; `None` removes the record.
     pub value: Option<Vec<u8>>,
 }
 
-/// Changes to any collections, applied in order and all or nothing.
+/// Changes to any collections, applied in order, all or nothing.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct WriteBatch {
 }
 
 impl WriteBatch {
-    /// An empty batch.
+    /// Creates an empty batch.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -67,7 +67,7 @@ impl WriteBatch {
         self.operations.is_empty()
     }
 
-    /// The changes in order.
+    /// The changes, in order.
     #[must_use]
     pub fn operations(&self) -> &[BatchOperation] {
         &self.operations

@@ -1,8 +1,10 @@
-//! The change feed: what each commit changed, in a form that needs nothing else to be understood.
+//! The change feed: what each commit changed, in a self-contained form.
 //!
-//! A chunk is a table of names (varint count; for each a varint collection id and a varint length with the name) and then changes, encoded as
-//! in log records but with all values in place. A commit is one or more chunks; the last one ends with the kind "end". Where a feed
-//! is kept, its chunks are records of a hidden collection: key u64 version, u32 number of the chunk, both big-endian.
+//! A chunk is a table of names (varint count; for each a varint collection id and a varint length
+//! with the name), followed by changes, encoded as in log records but with all values inline. A
+//! commit is one or more chunks; the last one ends with the kind "end". A feed that is kept stores
+//! its chunks as records of a hidden collection: key u64 version, u32 number of the chunk, both
+//! big-endian.
 
 use std::ops::Bound;
 
@@ -19,19 +21,19 @@ use crate::state::feed::{Chunk, FEED, RETENTION, chunk_key};
 
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// The changes of a running transaction, as far as no chunk holds them.
+/// The changes of a running transaction: finished chunks, and what is in no chunk yet.
 #[derive(Default)]
 pub(crate) struct Capture {
     names: SmallMap<u32, String>,
     operations: Vec<u8>,
     number: u32,
     done: Vec<Chunk>,
-    /// They are for those who listen, in memory; else for the feed that is kept.
+    /// The changes are for listeners, in memory, rather than for a feed that is kept.
     pub is_volatile: bool,
 }
 
 impl Capture {
-    /// For those who listen only.
+    /// Creates a capture for listeners only.
     pub(super) fn volatile() -> Self {
         Self {
             is_volatile: true,
@@ -67,7 +69,7 @@ impl Capture {
         self.number += 1;
     }
 
-    /// The commit ends here.
+    /// Ends the commit.
     pub(super) fn seal(&mut self, version: u64) {
         Operation::End.encode(&mut self.operations);
         self.cut(version);
@@ -80,7 +82,7 @@ impl Capture {
 }
 
 impl WriteTransaction<'_> {
-    /// Takes note of a change for the feed, if there is one. `name` is the collection's name before the change.
+    /// Captures a change if there is a feed. `name` is the collection's name before the change.
     pub(super) fn capture(&mut self, id: u32, name: &str, operation: &Operation<'_>) {
         let version = self.state.version + 1;
         if let Some(capture) = &mut self.capture {
@@ -88,19 +90,20 @@ impl WriteTransaction<'_> {
         }
     }
 
-    /// Stores finished chunks in the feed that is kept.
+    /// Stores finished chunks in the feed, if one is kept.
     pub(super) fn write_chunks(&mut self) -> Result<()> {
         let Some(capture) = self.capture.as_mut().filter(|capture| !capture.is_volatile) else {
             return Ok(());
         };
         for chunk in capture.take() {
-            // Like any record it goes into the log: replaying must not write, and a long chunk would.
+            // Logged like any record, not captured again by replay: replay must not write, and a
+            // long chunk would.
             self.put_record(FEED, &chunk_key(chunk.version, chunk.number), &chunk.bytes, 0)?;
         }
         Ok(())
     }
 
-    /// Drops what is older than the number of commits that are kept.
+    /// Drops commits in excess of the number to keep.
     pub(super) fn trim_feed(&mut self) -> Result<()> {
         let Some(found) = self.find(FEED, RETENTION)? else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Commit: which way a transaction's changes become durable.
+//! Commit: how a transaction's changes become durable.
 
 use super::capture::Capture;
 use super::{CommitInfo, Durability, Submission, WriteTransaction};
@@ -6,23 +6,24 @@ use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::state::{Shared, Writer};
 
-/// How a commit becomes what it should be.
+/// How a commit takes effect.
 enum Route {
-    /// One record in the log.
+    /// As one record in the log.
     Log,
-    /// Everything goes to the data file.
+    /// As a checkpoint: everything goes to the data file.
     Checkpoint,
-    /// It stays in memory.
+    /// In memory only.
     Memory,
 }
 
 impl WriteTransaction<'_> {
-    /// Makes the changes visible and, unless `durability` is [`Durability::None`], durable together with all commits before them. Threads
-    /// whose strict commits wait at the same time share one flush.
+    /// Makes the changes visible and, unless `durability` is [`Durability::None`], durable together
+    /// with all earlier commits. Threads whose strict commits wait at the same time share one
+    /// flush.
     ///
     /// # Errors
-    /// On any error the transaction is undone. [`Error::StorageFull`]: try again when there is space. [`Error::Poisoned`] and
-    /// [`Error::Io`]: see there.
+    /// Any error undoes the transaction. [`Error::StorageFull`]: retry when there is space.
+    /// [`Error::Poisoned`] and [`Error::Io`]: see there.
     pub fn commit(self, durability: Durability) -> Result<CommitInfo> {
         let shared = self.shared;
         let Submission { info, awaits_flush } = self.submit(durability)?;
@@ -37,13 +38,14 @@ impl WriteTransaction<'_> {
         Ok(info)
     }
 
-    /// As [`commit`](Self::commit), but where that would wait for a flush of the log, this returns before it. The commit is visible and
-    /// durable after the next flush: [`Database::flush`](crate::Database::flush), another commit's, or, without a thread that waits for
-    /// it, [`Database::begin_flush`](crate::Database::begin_flush). Until then the next transaction builds on it, but nobody sees it, and a
-    /// crash may lose it.
+    /// As [`commit`](Self::commit), but returns where that would wait for a flush of the log. The
+    /// next flush makes the commit visible and durable:
+    /// [`Database::flush`](crate::Database::flush), another commit's, or, without a thread that
+    /// waits for it, [`Database::begin_flush`](crate::Database::begin_flush). Until then the next
+    /// transaction builds on the commit, but nobody sees it and a crash may lose it.
     ///
     /// # Errors
-    /// As [`commit`](Self::commit), but those of the flush.
+    /// As [`commit`](Self::commit), except for errors of the flush.
     pub fn submit(mut self, durability: Durability) -> Result<Submission> {
         self.check_usable()?;
         let info = self.seal();
@@ -88,7 +90,7 @@ impl WriteTransaction<'_> {
                 self.settle()?;
                 self.release_spilled()?;
                 let mut state = std::mem::take(&mut self.state);
-                // The log will lack this commit.
+                // This commit will be missing from the log.
                 let unlogged = std::mem::replace(&mut self.writer.unlogged, true);
                 if let Err(error) = self.writer.checkpoint(shared, &mut state, &mut self.draft) {
                     self.writer.unlogged = unlogged;
@@ -121,7 +123,8 @@ impl WriteTransaction<'_> {
         })
     }
 
-    /// The prefix rule: a durable commit, even an empty one, makes all commits before it durable. Returns whether that takes a flush.
+    /// The prefix rule: a durable commit, even an empty one, makes all commits before it durable.
+    /// Returns whether that takes a flush.
     fn commit_nothing(&mut self, durability: Durability) -> Result<bool> {
         let shared = self.shared;
         if durability == Durability::None || shared.flush.durable_version() >= self.base {
@@ -134,7 +137,7 @@ impl WriteTransaction<'_> {
     }
 
     fn route(&self, durability: Durability) -> Route {
-        // Released extents have to be given back, which only a checkpoint does.
+        // Released extents must be freed, which only a checkpoint does.
         let spilled = !(self.draft.spilled.is_empty() && self.draft.released.is_empty());
         if spilled || self.is_short() {
             return Route::Checkpoint;
@@ -149,19 +152,20 @@ impl WriteTransaction<'_> {
         }
     }
 
-    /// Whether a removal has to make room at once.
+    /// Whether a removal has to free space immediately.
     fn is_short(&self) -> bool {
         !self.stores && !self.writer.has_room(self.shared, &self.state)
     }
 
-    /// Whether a record that is not too long can be appended to the log.
+    /// Whether the log can take the record, provided that it is not too long.
     fn can_log(&self) -> bool {
         let len = self.record.as_ref().map_or(0, Vec::len);
         let can_append = |log: &Log| !log.checkpoint_first && log.has_room(len);
         !self.writer.is_unlogged() && self.writer.log.as_ref().is_some_and(can_append)
     }
 
-    /// Makes a checkpoint of all that came before, and the changes once more on top of that, so that the log can take them.
+    /// Makes a checkpoint of all earlier commits and repeats the changes on top of it, so that the
+    /// log can take them.
     #[inline(never)]
     fn rebase(&mut self) -> Result<()> {
         let has_checkpoint = self.writer.durable.version == self.base;
@@ -181,7 +185,8 @@ impl WriteTransaction<'_> {
         repeated.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Whether a commit that the log refused can be a checkpoint, because only the log has no room: then nothing of it is there.
+    /// Whether a commit that the log refused can be a checkpoint instead: only the log is out of
+    /// space, and then nothing of the commit is in it.
     fn can_pass_log(&mut self, error: &Error) -> bool {
         let shared = self.shared;
         let is_full = matches!(error, Error::StorageFull { .. }) && shared.flush.failure().is_none();
@@ -198,8 +203,9 @@ impl WriteTransaction<'_> {
         append(self.shared, log, record, self.base, self.state.version, refers_to_data)
     }
 
-    /// Merges in step with this commit; tells whether it is visible. One that is visible or in the log is not refused for a failure: who has to
-    /// wait for the merge learns of it.
+    /// Advances the merge in step with this commit; returns whether the commit is visible. A failed
+    /// merge fails the commit only if that is not visible and nothing can become durable any more.
+    /// Otherwise the error reaches whoever has to wait for the merge.
     #[inline(never)]
     fn pace(&mut self, is_visible: bool, version: u64) -> Result<bool> {
         let shared = self.shared;
@@ -217,7 +223,7 @@ impl WriteTransaction<'_> {
         self.writer.stage(self.shared, state, &mut self.draft, needs_flush)
     }
 
-    /// Gives up the extents that this transaction spilled pages to and no longer needs.
+    /// Frees the extents of spilled pages that this transaction no longer needs.
     pub(super) fn release_spilled(&mut self) -> Result<()> {
         let Writer { space, .. } = &mut *self.writer;
         for extent in self.draft.released.drain(..) {
@@ -228,7 +234,8 @@ impl WriteTransaction<'_> {
     }
 }
 
-/// Hands a record to the log. `refers_to_data` if it names blocks that were written but not flushed.
+/// Appends a record to the log. `refers_to_data`: it names blocks that were written but not
+/// flushed.
 pub(super) fn append(
     shared: &Shared,
     log: &mut Log,
@@ -240,7 +247,7 @@ pub(super) fn append(
     let flush = &shared.flush;
     let flushed_to = flush.flushed_to(log.salt());
     if let Err(error) = log.append(record, base, version, flushed_to) {
-        // A crash could bring back a commit that was reported as failed.
+        // Otherwise a crash could bring back a commit that was reported as failed.
         if !matches!(error, Error::StorageFull { .. }) {
             flush.fail(&error.to_string());
         }

@@ -1,4 +1,4 @@
-//! Hints about records that expire, and the removal of those that have.
+//! Hints for expiring records, and the removal of expired ones.
 
 use crate::state::expiry::{HINT_BYTES, due_hints, hint, hints_of};
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::node::{LeafCell, ValuePlace};
 
 impl WriteTransaction<'_> {
-    /// Name of the collection with the hints about another, which is created if need be.
+    /// Name of the collection with the hints for another one; creates it if necessary.
     pub(super) fn create_hints(&mut self, collection: &str) -> Result<String> {
         let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
         let hints = hints_of(id);
@@ -23,8 +23,8 @@ impl WriteTransaction<'_> {
         self.put_cell(hints, &hint(expires, key), &cell, None)
     }
 
-    /// Removes up to `limit` expired records of all collections; returns how many were due, removed or not. The transaction may have no other
-    /// changes.
+    /// Removes up to `limit` expired records from all collections; returns how many hints were due,
+    /// whether their records were removed or not. The transaction may have no other changes.
     pub(crate) fn purge(&mut self, limit: usize) -> Result<usize> {
         let names: Vec<(String, u32)> = self
             .state

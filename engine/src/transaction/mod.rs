@@ -1,7 +1,7 @@
 //! Write transactions: changes collect in a draft and become visible and durable together.
 //!
-//! There is one writer at a time; readers never wait for it. A commit hands one record to the log ([`commit`]) or, when it is too large for
-//! that, makes a checkpoint.
+//! There is one writer at a time; readers never wait for it. A commit appends one record to the log
+//! ([`commit`]) or, if it is too large for that, makes a checkpoint.
 
 mod batch;
 pub(crate) mod capture;
@@ -20,16 +20,18 @@ pub use records::{ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub use write::WriteTransaction;
 
-/// When a commit survives what. Whatever is lost, it is the newest commits: each commit is there only if all before it are.
+/// Which failures a commit survives. A failure only ever loses the newest commits: a commit is
+/// there only if all commits before it are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
     /// On disk when the call returns.
     #[default]
     Strict,
-    /// Survives the death of the process when the call returns, and a power cut after the next flush, which the host makes within a
-    /// bounded time: [`Database::flush`](crate::Database::flush), a strict commit, a checkpoint.
+    /// Survives the death of the process when the call returns, and a power cut after the next
+    /// flush. The host makes that flush within a bounded time:
+    /// [`Database::flush`](crate::Database::flush), a strict commit or a checkpoint.
     Relaxed,
-    /// Visible at once, durable with the next strict or relaxed commit, flush, checkpoint or close.
+    /// Visible at once; durable with the next strict or relaxed commit, flush, checkpoint or close.
     None,
 }
 
@@ -38,11 +40,11 @@ pub enum Durability {
 pub struct Submission {
     /// The commit.
     pub info: CommitInfo,
-    /// Whether it is not visible, and not as durable as was asked for, before the next flush.
+    /// Whether the commit becomes visible, and as durable as requested, only with the next flush.
     pub awaits_flush: bool,
 }
 
-/// What a commit reports.
+/// Result of a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CommitInfo {
     /// Commit sequence number: 1 for the first commit of a database.

@@ -1,4 +1,4 @@
-//! What is done with single records, in any kind of transaction.
+//! Operations on single records, common to all kinds of transactions.
 
 use super::write::stored_expiry;
 use crate::error::Result;
@@ -7,41 +7,44 @@ use crate::state::Entry;
 /// What [`ReadWrite::update`] does with a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Update {
-    /// Leave it as it is, or absent.
+    /// Leave the record as it is, or absent.
     Keep,
     /// Remove it.
     Delete,
-    /// Store this value, which expires when the one before would have.
+    /// Store this value and keep the expiry of the previous one.
     Set(Vec<u8>),
-    /// Store this value, which expires at so many milliseconds since 1970, or never.
+    /// Store this value, which expires at this many milliseconds since 1970, or never.
     SetUntil(Vec<u8>, Option<u64>),
 }
 
-/// Reads and writes of one transaction. All of them take O(log n).
+/// Reads and writes of a transaction. Each takes O(log n).
 ///
 /// # Errors
-/// Those of [`WriteTransaction::set`](crate::WriteTransaction::set) for writes; storage errors and corruption for reads.
+/// Those of [`WriteTransaction::set`](crate::WriteTransaction::set) for writes; storage errors and
+/// corruption for reads.
 pub trait ReadWrite {
-    /// A record with version and expiry, as this transaction sees it.
+    /// Returns a record with version and expiry, as this transaction sees it.
     ///
     /// # Errors
     /// Storage errors and corruption.
     fn entry(&self, collection: &str, key: &[u8]) -> Result<Option<Entry>>;
 
-    /// Stores a record that expires at `expires_at` milliseconds since 1970, or never; returns whether the key was there before. An
-    /// expired record is invisible at once, and its space comes back with [`Database::purge_expired`](crate::Database::purge_expired).
+    /// Stores a record that expires at `expires_at` milliseconds since 1970, or never; returns
+    /// whether the key existed. An expired record is invisible at once, and
+    /// [`Database::purge_expired`](crate::Database::purge_expired) reclaims its space.
     ///
     /// # Errors
-    /// See [`WriteTransaction::set`](crate::WriteTransaction::set). The key may have 8 bytes less if the record expires.
+    /// See [`WriteTransaction::set`](crate::WriteTransaction::set). The maximum key length is 8
+    /// bytes less if the record expires.
     fn set_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<bool>;
 
-    /// Removes a record; returns whether it was there.
+    /// Removes a record; returns whether it existed.
     ///
     /// # Errors
     /// Storage errors and corruption.
     fn remove(&mut self, collection: &str, key: &[u8]) -> Result<bool>;
 
-    /// Stores a record if the key is not there; returns the value that is there then.
+    /// Stores a record if the key does not exist; returns the value that the key then has.
     ///
     /// # Errors
     /// See [`set_until`](Self::set_until).
@@ -54,8 +57,8 @@ pub trait ReadWrite {
         Ok(value)
     }
 
-    /// Stores a record if the one that is there was written by the commit `version`, or, with `None`, if there is none; returns
-    /// whether it did.
+    /// Stores a record if the existing one was written by the commit `version`, or, with `None`, if
+    /// there is none; returns whether it did.
     ///
     /// # Errors
     /// See [`set_until`](Self::set_until).
@@ -67,7 +70,8 @@ pub trait ReadWrite {
         Ok(found == version)
     }
 
-    /// Changes a record by a function of what is there; returns the value that is there then.
+    /// Changes a record by a function of its current state; returns the value that the key then
+    /// has.
     ///
     /// # Errors
     /// See [`set_until`](Self::set_until).

@@ -1,4 +1,4 @@
-//! Applying the log: every record is one or more commits that were made before.
+//! Log replay: applies the log's records, each with one or more earlier commits.
 
 use super::WriteTransaction;
 use crate::block::Kind;
@@ -10,7 +10,7 @@ use crate::range::KeyRange;
 use crate::state::Shared;
 use crate::tree::{read, value};
 
-/// Brings a database that was just opened to the state at the end of its log. Nothing is written.
+/// Brings a newly opened database to the state at the end of its log. Writes nothing.
 pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
     if replay.records.is_empty() {
         return Ok(());
@@ -24,7 +24,7 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
         transaction.apply_record(&record.payload, true)?;
         if transaction.state.version != record.version {
             return Err(Error::corrupt(format!(
-                "the log lacks commits before version {}, which a checkpoint that is lost contained; files that were copied while \
+                "the log lacks commits before version {}, which were in a checkpoint that is lost; files that were copied while \
                  the database was written to look like this: make copies with backup",
                 record.version
             )));
@@ -45,7 +45,7 @@ impl<'a> WriteTransaction<'a> {
         transaction
     }
 
-    /// Whether all out-of-line values of a record that may not have been flushed are on the disk.
+    /// Whether all out-of-line values of a record that may not have been flushed are on disk.
     fn blocks_are_there(&self, payload: &[u8]) -> Result<bool> {
         for operation in Operations::new(payload) {
             if let Operation::SetOutOfLine {
@@ -65,7 +65,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(true)
     }
 
-    /// Makes the changes of a record. `reserves`: the blocks of values that it names are to be taken out of the free space.
+    /// Applies the changes of a record. With `reserves`, the blocks of the values that it names are
+    /// taken out of the free space.
     fn apply_record(&mut self, payload: &[u8], reserves: bool) -> Result<()> {
         for operation in Operations::new(payload) {
             self.apply_operation(&operation?, reserves)?;
@@ -73,7 +74,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Makes the changes of this transaction once more.
+    /// Repeats the changes of this transaction.
     pub(super) fn repeat_record(&mut self, record: &[u8]) -> Result<()> {
         self.apply_record(record, false)
     }
@@ -178,8 +179,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Takes the extents of a value that was written before out of the free space. `false`: they are in use, by this value. A partial checkpoint has it
-    /// then, or keeps its place.
+    /// Takes the extents of an already written value out of the free space. `false`: they are in
+    /// use, by this value. In that case a partial checkpoint contains the value or keeps its place.
     fn reserve_value(&mut self, owner: u32, cell: &LeafCell<'_>) -> Result<bool> {
         let blocks = &self.shared.pager.blocks;
         let mut is_free = true;
@@ -189,7 +190,8 @@ impl<'a> WriteTransaction<'a> {
                 units: u64::from(reference.units),
             };
             let space = &mut self.writer.space;
-            // A log that uses what the checkpoint before this one reached was written after the checkpoint that follows.
+            // A log that uses extents of the checkpoint before this one was written after the
+            // checkpoint that follows this one.
             if space.free.reserve(extent) || (space.release_all()? && space.free.reserve(extent)) {
                 continue;
             }
@@ -207,7 +209,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(is_free)
     }
 
-    /// Whether the tree has this very value, so that nothing is left to do but to forget what came between.
+    /// Whether the tree already holds this very value. If so, drops the key's changes made by
+    /// earlier records, and nothing else is left to do.
     fn is_merged(&mut self, collection: u32, key: &[u8], cell: &LeafCell<'_>) -> Result<bool> {
         let name = self.name_of(collection)?;
         let Some(entry) = self.state.collections.get(&name) else {

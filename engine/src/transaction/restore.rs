@@ -1,4 +1,4 @@
-//! What only the restoration of a backup does in a transaction.
+//! Transaction operations that only restoring a backup needs.
 
 use super::{ReadWrite, WriteTransaction};
 use crate::error::Result;
@@ -8,8 +8,9 @@ use crate::state::Change;
 use crate::tree::value::CHUNK_BYTES;
 
 impl WriteTransaction<'_> {
-    /// Stores a record of which `fill` appends the next so many bytes of the value. The lengths were checked. After an error the
-    /// transaction can only be dropped.
+    /// Stores a record whose value `fill` supplies: each call appends the given number of bytes.
+    /// The lengths must already have been checked. After an error the transaction can only be
+    /// dropped.
     pub(crate) fn set_from(
         &mut self,
         collection: &str,
@@ -25,7 +26,7 @@ impl WriteTransaction<'_> {
             return self.set_until(collection, key, &value, expires_at).map(drop);
         }
         self.create(collection)?;
-        // The log does not learn of it: a restoration ends with a checkpoint.
+        // The log does not record the value: a restore ends with a checkpoint.
         self.record = None;
         let Some(reference) = self.edit(collection, |editor| editor.write_long_value(value_len, fill))? else {
             return Ok(());
@@ -43,8 +44,9 @@ impl WriteTransaction<'_> {
         self.settle_if_large()
     }
 
-    /// Makes the commit one with this version, which is beyond the one the transaction builds on, instead of the next one, even if it changes
-    /// nothing. The log cannot leave versions out, so this makes a checkpoint.
+    /// Gives the commit this version, which is beyond the base version, instead of the next one,
+    /// even if the commit changes nothing. The log cannot skip versions, so this makes a
+    /// checkpoint.
     pub(crate) fn start_as(&mut self, version: u64) {
         self.state.version = version - 1;
         self.draft.version = version;
@@ -52,7 +54,7 @@ impl WriteTransaction<'_> {
         self.changed = true;
     }
 
-    /// Version of the newest commit in it, sealed ones included.
+    /// Version of the newest commit in the transaction, including sealed ones.
     pub(crate) fn version(&self) -> u64 {
         self.state.version
     }
@@ -61,13 +63,13 @@ impl WriteTransaction<'_> {
         self.shared.config.database_id
     }
 
-    /// Ends the commit so far, even if it changes nothing, and begins the next one.
+    /// Ends the current commit, even if it changes nothing, and begins the next one.
     pub(crate) fn seal_always(&mut self) {
         self.changed = true;
         self.seal();
     }
 
-    /// Makes a change that was made before, in this database or the one it is a copy of.
+    /// Repeats a change made earlier in this database or in the one that it is a copy of.
     pub(crate) fn repeat(&mut self, change: &Change) -> Result<()> {
         match change {
             Change::Set {

@@ -1,4 +1,4 @@
-//! The exclusive write transaction: changes go straight into a draft of the trees.
+//! The exclusive write transaction: changes go straight into its own state and draft.
 
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
@@ -16,7 +16,7 @@ use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, 
 use crate::sync::MutexGuard;
 use crate::tree::{Editor, value};
 
-/// A place for the changes, if somebody is to learn of them.
+/// Starts capturing changes if somebody needs to learn of them.
 fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
     if state.collections.contains_key(FEED) {
         return Some(Capture::default());
@@ -24,16 +24,16 @@ fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
     shared.feed().is_wanted().then(Capture::volatile)
 }
 
-/// A range with more records is cut out of the tree instead of removing them one by one.
+/// Ranges with more records are cut out of the tree, rather than removed record by record.
 const MAX_SINGLE_REMOVALS: u64 = 1000;
 
-/// The log names the range instead of its keys if they are longer in all.
+/// If the removed keys are longer in total, the log names the range instead.
 const MAX_LOGGED_KEY_BYTES: usize = 1 << 10;
 
-/// Longest list of changes that is kept for other transactions where there is no log.
+/// Maximum length of the list of changes kept for other transactions if there is no log.
 const MAX_RECORD_BYTES: usize = 4 << 20;
 
-/// An expiry of 0 stands for none, and 1970 is past either way.
+/// Encodes an expiry. 0 stands for none, so an expiry of 0 becomes 1: 1970 is past either way.
 pub(super) fn stored_expiry(expires_at: Option<u64>) -> u64 {
     expires_at.map_or(0, |expires| expires.max(1))
 }
@@ -45,24 +45,25 @@ pub struct WriteTransaction<'a> {
     pub(super) writer: MutexGuard<'a, Writer>,
     pub(super) draft: Draft,
     pub(super) state: Version,
-    /// Version that it builds on.
+    /// Version on which it builds.
     pub(super) base: u64,
-    /// Its changes as the log will have them; `None` once they are too many for a record.
+    /// Its changes, encoded for the log; `None` once they are too many for a record.
     pub(super) record: Option<Vec<u8>>,
-    /// Its changes as the feed will have them, if there is one.
+    /// Its changes, encoded for the feed, if there is one.
     pub(super) capture: Option<Capture>,
     /// Time of the transaction in milliseconds since 1970.
     pub(super) now: u64,
-    /// Something was changed since the transaction began or since the last seal.
+    /// Something changed since the transaction began or since the last seal.
     pub(super) changed: bool,
-    /// A storage error hit in the middle of a change: the draft is unusable.
+    /// A storage error in the middle of a change made the draft unusable.
     pub(super) failed: Option<Error>,
     pub(super) finished: bool,
-    /// It removes nothing but expired records, which nobody sees: no conflict for whoever read them as absent.
+    /// It removes only expired records, which nobody sees, so it conflicts with no transaction that
+    /// read them as absent.
     pub(super) is_purge: bool,
-    /// It stores something, so that it may not use the reserve.
+    /// It stores something, so it may not use the reserve.
     pub(super) stores: bool,
-    /// Memory that the memtables of all collections take.
+    /// Memory used by the memtables of all collections.
     pub(super) memory_bytes: usize,
 }
 
@@ -94,16 +95,18 @@ impl<'a> WriteTransaction<'a> {
         }
     }
 
-    /// Stores a record, creating the collection if need be; returns whether the key was there before. O(log n).
+    /// Stores a record, creating the collection if necessary; returns whether the key existed.
+    /// O(log n).
     ///
     /// # Errors
-    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the transaction as it was; storage errors
-    /// end it.
+    /// [`Error::KeyTooLarge`], [`Error::ValueTooLarge`] and [`Error::InvalidArgument`] leave the
+    /// transaction unchanged; storage errors end it.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
         self.replace(collection, key, value, 0)
     }
 
-    /// Stores a record without looking whether the key is there, so that no page is read. Creates the collection if need be.
+    /// Stores a record without checking whether the key exists, so it reads no page. Creates the
+    /// collection if necessary.
     ///
     /// # Errors
     /// As [`set`](Self::set).
@@ -111,10 +114,11 @@ impl<'a> WriteTransaction<'a> {
         self.put_until(collection, key, value, None)
     }
 
-    /// As [`put`](Self::put), for a record that expires at `expires_at` milliseconds since 1970, or never.
+    /// As [`put`](Self::put), for a record that expires at `expires_at` milliseconds since 1970, or
+    /// never.
     ///
     /// # Errors
-    /// As [`set`](Self::set). The key may have 8 bytes less if the record expires.
+    /// As [`set`](Self::set). The maximum key length is 8 bytes less if the record expires.
     pub fn put_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
         let expires = stored_expiry(expires_at);
         self.check_lengths(key, value.len(), expires)?;
@@ -122,15 +126,16 @@ impl<'a> WriteTransaction<'a> {
         self.store(collection, key, value, expires, None)
     }
 
-    /// Stores a record, and tells whether the key was there before.
+    /// Stores a record; returns whether the key existed.
     pub(super) fn replace(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
-        // What can be refused is refused before the collection is there.
+        // Arguments are checked before the collection is created.
         self.check_lengths(key, value.len(), expires)?;
         self.create(collection)?;
         self.put_record(collection, key, value, expires)
     }
 
-    /// Stores a record in a collection that is there, and tells whether the key was there before. The lengths were checked.
+    /// Stores a record in an existing collection; returns whether the key existed. The lengths must
+    /// already have been checked.
     pub(super) fn put_record(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
         let found = self.find(collection, key)?;
         let below = self.is_below(collection, key, found.is_some());
@@ -139,13 +144,14 @@ impl<'a> WriteTransaction<'a> {
         Ok(is_visible)
     }
 
-    /// What a search that looked for a key has learned about the layers below the active memtable.
+    /// What a search for a key revealed about the layers below the fresh memtable.
     fn is_below(&self, collection: &str, key: &[u8], is_found: bool) -> Option<bool> {
         let entry = self.state.collections.get(collection)?;
         entry.layers.fresh.get(key).is_none().then_some(is_found)
     }
 
-    /// Stores a record in a collection that is there, without looking. `below` is what is known of the layers below the active memtable.
+    /// Stores a record in an existing collection, without a search. `below` is what is known about
+    /// the layers below the fresh memtable.
     #[inline(never)]
     pub(super) fn store(
         &mut self,
@@ -156,7 +162,7 @@ impl<'a> WriteTransaction<'a> {
         below: Option<bool>,
     ) -> Result<()> {
         self.stores = true;
-        // Before the change is logged, so that replaying finds it.
+        // Created before the change is logged, so that replay finds the collection.
         let hints = match expires {
             0 => None,
             _ => Some(self.create_hints(collection)?),
@@ -205,7 +211,7 @@ impl<'a> WriteTransaction<'a> {
         self.settle_if_large()
     }
 
-    /// Puts a record into the active memtable.
+    /// Puts a record into the fresh memtable.
     pub(super) fn put_cell(
         &mut self,
         collection: &str,
@@ -220,7 +226,8 @@ impl<'a> WriteTransaction<'a> {
         changed
     }
 
-    /// Changes the active memtable. A value that only it referred to is given up.
+    /// Changes the fresh memtable. Retires the previous value if only the fresh or the active
+    /// memtable referred to it.
     pub(super) fn change(
         &mut self,
         collection: &str,
@@ -238,7 +245,7 @@ impl<'a> WriteTransaction<'a> {
             self.memory_bytes += fresh.bytes() - bytes;
             return Ok(());
         }
-        // What the active memtable has was given up with the first change of the key.
+        // The first change of the key already retired the active memtable's value.
         let former = match fresh.put(key, payload, below) {
             Some(former) => former.reference,
             None => active.reference(key).map(<[u8]>::to_vec),
@@ -251,9 +258,11 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Takes a key out of the active memtable, and gives up a value that only it referred to.
+    /// Takes a key out of the fresh memtable, and retires a value that only the memtables referred
+    /// to.
     pub(super) fn forget(&mut self, collection: &str, key: &[u8]) -> Result<()> {
-        // The entry says what to give up; without a payload it refers to nothing.
+        // The previous entry says what to retire; the new one, without a payload, refers to
+        // nothing.
         self.change(collection, key, None, None)?;
         if let Some(entry) = self.state.collections.get_mut(collection) {
             let fresh = &mut entry.layers.fresh;
@@ -274,7 +283,7 @@ impl<'a> WriteTransaction<'a> {
             });
         }
         if expires != 0 {
-            // A hint has the expiry in front of the key.
+            // A hint is the expiry followed by the key.
             self.shared.check_key(&expiry::hint(expires, key))?;
         }
         Ok(())
@@ -289,7 +298,7 @@ impl<'a> WriteTransaction<'a> {
         found.map_err(|error| error.in_collection(collection))
     }
 
-    /// Removes a record; returns whether it was there. O(log n).
+    /// Removes a record; returns whether it existed. O(log n).
     ///
     /// # Errors
     /// Storage errors end the transaction.
@@ -305,7 +314,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(is_visible)
     }
 
-    /// Removes a record without checking whether it exists, so it reads no page. Watchers and the feed report a removal either way.
+    /// Removes a record without checking whether it exists, so it reads no page. Watchers and the
+    /// feed report a removal either way.
     ///
     /// # Errors
     /// [`Error::KeyTooLarge`] leaves the transaction as it was; storage errors end it.
@@ -320,8 +330,9 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Removes all records of a range; returns how many there were, expired ones included. Copies O(log n) pages; of what it frees it reads
-    /// the inner nodes, and the leaves that lead to out-of-line values.
+    /// Removes all records of a range; returns how many there were, including expired ones. Copies
+    /// O(log n) pages. Of the pages it frees, it reads the inner nodes and those leaves that lead
+    /// to out-of-line values.
     ///
     /// # Errors
     /// Storage errors end the transaction.
@@ -351,7 +362,7 @@ impl<'a> WriteTransaction<'a> {
             if keys.iter().map(|key| key.len() + 8).sum::<usize>() > MAX_LOGGED_KEY_BYTES {
                 self.record(&operation);
             } else {
-                // Read back, they need no look at the tree.
+                // Replay applies these without searching the tree.
                 for key in &keys {
                     self.record(&Operation::Delete { collection: id, key });
                 }
@@ -361,7 +372,7 @@ impl<'a> WriteTransaction<'a> {
             self.settle_if_large()?;
             return Ok(removed);
         }
-        // The range is cut out of the tree, as a checkpoint.
+        // Cuts the range out of the tree; the commit will be a checkpoint.
         self.settle()?;
         self.edit(collection, |editor| editor.cut(&range))?;
         self.log(collection, |_| operation);
@@ -370,7 +381,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(removed)
     }
 
-    /// Removes the records of a range from the active memtable's point of view; gives their keys.
+    /// Removes the records of a range one by one in the fresh memtable; returns their keys.
     #[inline(never)]
     pub(super) fn remove_one_by_one(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
         let mut keys = Vec::new();
@@ -386,14 +397,14 @@ impl<'a> WriteTransaction<'a> {
         Ok(keys)
     }
 
-    /// Gives up all records of a collection.
+    /// Removes all records of a collection.
     #[inline(never)]
     pub(super) fn empty(&mut self, collection: &str) -> Result<()> {
         let Some(entry) = self.state.collections.get(collection) else {
             return Ok(());
         };
         if !entry.layers.frozen.is_empty() {
-            // The tree that it is merged into would have to be given up as well.
+            // Otherwise the tree that it is merged into would have to be given up as well.
             self.thaw()?;
         }
         let Some(entry) = self.state.collections.get_mut(collection) else {
@@ -416,10 +427,10 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Gives a collection another name; returns whether it was there.
+    /// Renames a collection; returns whether it existed.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if there is one of the new name, [`Error::InvalidArgument`] for bad names.
+    /// [`Error::AlreadyExists`] if the new name is taken, [`Error::InvalidArgument`] for bad names.
     pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
         self.check_usable()?;
         check_name(to, self.shared)?;
@@ -442,17 +453,19 @@ impl<'a> WriteTransaction<'a> {
         Ok(true)
     }
 
-    /// The codec ids of a collection for keys and values; empty ones if none were recorded, `None` if it is not there.
+    /// Codec ids of a collection's keys and values; empty if none were recorded, `None` if the
+    /// collection does not exist.
     #[must_use]
     pub fn codecs(&self, collection: &str) -> Option<(String, String)> {
         let found = self.state.collections.get(collection)?;
         Some((found.key_codec.clone(), found.value_codec.clone()))
     }
 
-    /// Records the codec ids of a collection, creating it if need be.
+    /// Records the codec ids of a collection, creating it if necessary.
     ///
     /// # Errors
-    /// [`Error::CodecMismatch`] if it has others already, [`Error::InvalidArgument`] for bad names or ids.
+    /// [`Error::CodecMismatch`] if it already has others, [`Error::InvalidArgument`] for bad names
+    /// or ids.
     pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
             return Err(Error::InvalidArgument {
@@ -480,7 +493,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Removes a collection with all its records; returns whether it was there.
+    /// Removes a collection with all its records; returns whether it existed.
     ///
     /// # Errors
     /// Storage errors end the transaction.
@@ -495,7 +508,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(dropped)
     }
 
-    /// Removes an emptied collection and the hints about its records.
+    /// Removes an emptied collection and the hints for its records.
     pub(super) fn remove_collection(&mut self, name: &str) -> Result<()> {
         if let Some(entry) = self.state.collections.remove(name) {
             let hints = expiry::hints_of(entry.id);
@@ -505,7 +518,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Reads a record, this transaction's own writes included.
+    /// Reads a record, including this transaction's own writes.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -536,11 +549,11 @@ impl<'a> WriteTransaction<'a> {
         }))
     }
 
-    /// Applies a batch; returns how many of the keys it deletes were there.
+    /// Applies a batch; returns how many of the keys it deletes existed.
     ///
     /// # Errors
-    /// As the single operations. Names and lengths are checked for the whole batch before anything is changed; an error after that ends the
-    /// transaction.
+    /// As the single operations. Names and lengths of the whole batch are checked before anything
+    /// changes; an error after that ends the transaction.
     pub fn apply(&mut self, batch: &WriteBatch) -> Result<u64> {
         for operation in batch.operations() {
             let value_len = operation.value.as_ref().map_or(0, Vec::len);
@@ -564,7 +577,8 @@ impl<'a> WriteTransaction<'a> {
         Ok(removed)
     }
 
-    /// Runs changes that belong together. If they fail when some of them were made already, the transaction cannot be committed any more.
+    /// Runs changes that belong together. If they fail after some of them were made, the
+    /// transaction can no longer be committed.
     ///
     /// # Errors
     /// Those of `work`.
@@ -580,8 +594,9 @@ impl<'a> WriteTransaction<'a> {
         result
     }
 
-    /// Ends the commit so far, which gets a version of its own, and begins the next one. All sealed commits become visible and durable
-    /// together with [`commit`](Self::commit); an error or drop undoes all of them.
+    /// Ends the current commit, which gets a version of its own, and begins the next one. All
+    /// sealed commits become visible and durable together at [`commit`](Self::commit); an error or
+    /// drop undoes all of them.
     pub fn seal(&mut self) -> CommitInfo {
         if self.changed {
             self.state.version += 1;
@@ -625,12 +640,12 @@ impl<'a> WriteTransaction<'a> {
         self.state.collections.insert(name.to_owned(), Collection::new(id));
     }
 
-    /// Takes note of a change that was made.
+    /// Records a change that was made.
     fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.log_as(name, name, operation);
     }
 
-    /// As [`log`](Self::log), for a collection that had the name `before`.
+    /// As [`log`](Self::log), for a collection that was named `before`.
     fn log_as<'o>(&mut self, name: &str, before: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.changed = true;
         if self.record.is_none() && self.capture.is_none() {
@@ -640,7 +655,7 @@ impl<'a> WriteTransaction<'a> {
             return;
         };
         let operation = operation(id);
-        // Records that are stored are captured with their values.
+        // Stored records are captured elsewhere, with their values.
         if !matches!(operation, Operation::Set { .. } | Operation::SetOutOfLine { .. }) {
             self.capture(id, before, &operation);
         }
@@ -656,8 +671,9 @@ impl<'a> WriteTransaction<'a> {
         }
     }
 
-    /// Brings the memtables into the trees once they take most of the cache. Nothing refers to the blocks that this writes but the draft, so dropping it is
-    /// still enough to undo everything. The log could not tell of them, so the commit will be a checkpoint.
+    /// Merges the memtables into the trees once they take most of the cache. Only the draft refers
+    /// to the blocks written here, so dropping it still undoes everything. The log cannot describe
+    /// them, so the commit will be a checkpoint.
     pub(super) fn settle_if_large(&mut self) -> Result<()> {
         self.write_chunks()?;
         let bytes = self.memory_bytes;
@@ -680,7 +696,8 @@ impl<'a> WriteTransaction<'a> {
         result.inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Makes a checkpoint of what was committed before; the extents that this transaction has taken are free in it.
+    /// Makes a checkpoint of earlier commits, in which the extents that this transaction has
+    /// allocated are free.
     pub(super) fn before_checkpoint(
         &mut self,
         checkpoint: impl FnOnce(&mut Writer, &Shared) -> Result<()>,
@@ -691,14 +708,14 @@ impl<'a> WriteTransaction<'a> {
         result
     }
 
-    /// Gives up the merge that is under way.
+    /// Abandons the merge in progress.
     #[inline(never)]
     fn thaw(&mut self) -> Result<()> {
         for (name, collection) in &self.state.collections {
             let layers = &collection.layers;
             for entry in layers.fresh.entries() {
                 let frozen = layers.frozen.reference(entry.key);
-                // What a commit replaced before was given up by that.
+                // A value that an earlier commit replaced was retired by that commit.
                 let is_replaced = layers.active.get(entry.key).is_some();
                 if let Some(reference) = frozen.filter(|_| !is_replaced) {
                     let cell = LeafCell::decode(reference);
@@ -716,7 +733,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Ends the merge that is under way.
+    /// Finishes the merge in progress.
     #[inline(never)]
     pub(super) fn finish_merging(&mut self) -> Result<()> {
         self.before_checkpoint(Writer::finish_merging)?;
@@ -725,7 +742,7 @@ impl<'a> WriteTransaction<'a> {
         Ok(())
     }
 
-    /// Runs a change on a collection's tree; `None` if there is no such collection.
+    /// Edits a collection's tree; `None` if the collection does not exist.
     pub(super) fn edit<T>(
         &mut self,
         name: &str,
@@ -766,7 +783,7 @@ impl Drop for WriteTransaction<'_> {
             self.writer.give_back(self.shared, unpublished);
             self.draft = Draft::default();
             self.writer.is_full |= matches!(self.failed, Some(Error::StorageFull { .. }));
-            // What failed for lack of room can be tried again.
+            // Afterwards, what failed for lack of space can be retried.
             self.writer.reclaim(self.shared);
         }
     }

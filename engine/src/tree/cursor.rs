@@ -1,7 +1,8 @@
 //! A cursor over a range of one tree: both directions, seek and skip, no allocation per step.
 //!
-//! The position is the path from the root, every node of it held by the cursor, so a step inside a leaf touches nothing
-//! else. Bounds are compared per step only in the leaf where the range ends.
+//! The position is the path from the root. The cursor holds every node of it, so a step inside a
+//! leaf touches nothing else. Keys are compared with the bounds only in the leaf where the range
+//! ends.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::range::{Direction, KeyRange};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    /// Not positioned: the next step begins at the start of the range.
+    /// Not positioned: the next step starts at the start of the range.
     Start,
     /// The path points to the item that the next step returns.
     Ahead,
@@ -23,23 +24,23 @@ enum State {
     Done,
 }
 
-/// Position in a tree. The tree's pages and root are passed to each call; they must be the same every time.
+/// Position in a tree. Each call must pass the same pages.
 pub(crate) struct TreeCursor {
     root: Option<Child>,
-    /// The root's page, if it is at hand.
+    /// The root's page, if the caller has it.
     root_node: Option<Arc<Node>>,
     owner: u32,
     direction: Direction,
     lower: Bound<Vec<u8>>,
     upper: Bound<Vec<u8>>,
     path: Vec<(Arc<Node>, usize)>,
-    /// Where the path was before the move that is under way; empty between moves.
+    /// The path before the current move; empty between moves.
     before: Vec<(Arc<Node>, usize)>,
-    /// The leaf lies wholly inside the range's end.
+    /// The whole leaf lies before the end of the range.
     inside: bool,
     state: State,
     key: Vec<u8>,
-    /// Where the current record's payload begins in the leaf.
+    /// Offset of the current record's payload in the leaf.
     payload: usize,
 }
 
@@ -69,7 +70,7 @@ impl TreeCursor {
         }
     }
 
-    /// Spares the cursor the page table for the root.
+    /// Spares the cursor the lookup of the root in the page table.
     pub(crate) fn with_root(mut self, node: Option<&Arc<Node>>) -> Self {
         self.root_node = node.cloned();
         self
@@ -82,7 +83,7 @@ impl TreeCursor {
         }
     }
 
-    /// The range that it moves over.
+    /// The range of the cursor.
     pub(crate) fn range(&self) -> KeyRange<'_> {
         KeyRange {
             lower: borrowed(&self.lower),
@@ -110,8 +111,8 @@ impl TreeCursor {
         (self.state == State::On).then(|| leaf.record(*index))
     }
 
-    /// The step that most are: from one record to another of a leaf that lies inside the range. `false`, with nothing changed: the
-    /// step is another one, for [`advance`](Self::advance).
+    /// The most common step: from one record of a leaf to another, in a leaf that lies inside the
+    /// range. `false`, with nothing changed, if [`advance`](Self::advance) has to make the step.
     #[inline]
     pub(crate) fn step_inside(&mut self) -> bool {
         if self.state != State::On || !self.inside {
@@ -132,7 +133,8 @@ impl TreeCursor {
         true
     }
 
-    /// How many records follow in the leaf before the first one at or past `key` in the cursor's direction; 0 if the leaf may not lie inside the range.
+    /// Number of further records in the leaf before the first one at or past `key` in the cursor's
+    /// direction; 0 if the leaf may not lie inside the range.
     pub(crate) fn steps_before(&self, key: &[u8]) -> usize {
         let Some((leaf, index)) = self.path.last().filter(|_| self.inside && self.state == State::On) else {
             return 0;
@@ -170,7 +172,7 @@ impl TreeCursor {
         Ok(true)
     }
 
-    /// Makes a move that reads pages; if one cannot be read, the cursor stays where it was.
+    /// Makes a move that reads pages; if a page cannot be read, the cursor stays where it was.
     fn attempt(&mut self, make: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         let (state, inside) = (self.state, self.inside);
         self.before.clone_from(&self.path);
@@ -183,7 +185,8 @@ impl TreeCursor {
         result
     }
 
-    /// The next step returns the first record at or past `key` in the cursor's direction, inside the range.
+    /// Makes the next step return the first record at or past `key` in the cursor's direction,
+    /// inside the range.
     pub(crate) fn seek(&mut self, pages: &impl Pages, key: &[u8]) -> Result<()> {
         self.attempt(|cursor| cursor.go_to(pages, key))
     }
@@ -206,7 +209,7 @@ impl TreeCursor {
         }
     }
 
-    /// Passes over the next `count` records in O(log n).
+    /// Skips the next `count` records in O(log n).
     pub(crate) fn skip(&mut self, pages: &impl Pages, count: u64) -> Result<()> {
         if count == 0 || self.state == State::Done {
             return Ok(());
@@ -255,7 +258,7 @@ impl TreeCursor {
         found
     }
 
-    /// Goes to the first record at or past the bound in the cursor's direction.
+    /// Moves to the first record at or past the bound in the cursor's direction.
     fn position(&mut self, pages: &impl Pages, bound: Bound<&[u8]>) -> Result<()> {
         self.path.clear();
         let Some(root) = self.root else {
@@ -274,7 +277,7 @@ impl TreeCursor {
             self.path.push((node, index));
             node = child;
         }
-        // Index of the wanted record, or one outside the leaf when it is in a neighbour.
+        // Index of the wanted record, or an index outside the leaf if it is in a neighbour.
         let index = match bound {
             Bound::Unbounded if forward => Some(0),
             Bound::Unbounded => node.len().checked_sub(1),
@@ -333,7 +336,7 @@ impl TreeCursor {
             .sum()
     }
 
-    /// Goes to the next record of the leaf; `false` if there is none.
+    /// Moves to the next record of the leaf; `false` if there is none.
     fn step_in_leaf(&mut self) -> bool {
         let (leaf, index) = self.path.last_mut().expect("a position has a leaf");
         let next = match self.direction {
@@ -347,7 +350,7 @@ impl TreeCursor {
         next.is_some()
     }
 
-    /// Goes to the near end of the next leaf that has records.
+    /// Moves to the near end of the next leaf that has records.
     fn next_leaf(&mut self, pages: &impl Pages) -> Result<()> {
         let forward = self.direction == Direction::Forward;
         self.path.pop();

@@ -1,4 +1,4 @@
-//! Copy on write: an [`Editor`] changes one tree inside a draft.
+//! Copy-on-write: an [`Editor`] changes one tree inside a draft.
 
 use crate::block::Compression;
 use crate::node::{Child, Limits};

@@ -1,9 +1,13 @@
-//! Merging sorted changes into a tree, in one pass and in slices.
+//! Merges sorted changes into a tree, in one pass and in slices.
 //!
-//! Leaves that a change goes to are read once, merged with all their changes, and written once, packed; subtrees without changes are taken over as they are.
-//! Each level keeps cells of the last few nodes back: where a run of rewritten nodes ends and its last one would be left nearly empty, the cells are
-//! spread evenly over the run, and a run that is too short for that takes in the neighbours that follow (after the B*-tree of Knuth, "Sorting and
-//! Searching", 1973, which keeps nodes two thirds full by the same means; with nine neighbours it is nine tenths).
+//! A leaf with changes is read once, merged with all of them, and written once, packed. Subtrees
+//! without changes are reused as they are.
+//!
+//! Each level holds back the cells of the last few nodes. Where a run of rewritten nodes ends and
+//! its last node would be left nearly empty, the cells are spread evenly over the run. A run too
+//! short for that takes in the neighbours that follow. This is after the B*-tree of Knuth, "Sorting
+//! and Searching", 1973, which keeps nodes two thirds full by the same means; with nine neighbours
+//! it is nine tenths.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -19,7 +23,8 @@ use crate::range::KeyRange;
 
 mod packing;
 
-/// A run that is at least so many nodes long can be spread over one more and leaves all of them nine tenths full.
+/// A run of at least this many nodes can be spread over one more, leaving all of them nine tenths
+/// full.
 const RUN_NODES: usize = 9;
 
 /// A merge with fewer than one change in this many records is sparse: many leaves have neighbors
@@ -32,27 +37,27 @@ const SPLIT_FILL: usize = 80;
 /// that a node that shrinks or grows a little is rewritten alone.
 const LEAST_FILL: usize = 50;
 
-/// A change of one record, in the order of the keys.
+/// A change to one record.
 pub(crate) struct Change<'c> {
     pub key: &'c [u8],
-    /// The new payload of the leaf's cell; `None`: the record goes.
+    /// The new payload of the leaf's cell; `None` removes the record.
     pub payload: Option<&'c [u8]>,
-    /// Whether the tree has the key, as far as somebody looked.
+    /// Whether the tree has the key; `None` if unknown.
     pub is_known: Option<bool>,
 }
 
-/// Changes, each with a greater key than the one before.
+/// A sequence of changes in ascending key order, at most one per key.
 pub(crate) trait Changes {
     fn peek(&self) -> Option<Change<'_>>;
-    /// Passes over the change that `peek` gives.
+    /// Moves past the change that `peek` returns.
     fn step(&mut self);
 }
 
-/// Cells one after the other.
+/// A sequence of cells in one buffer.
 #[derive(Default)]
 struct Cells {
     bytes: Vec<u8>,
-    /// Start of key, start of payload and end of each cell. The cells lie side by side.
+    /// Start of key, start of payload and end of each cell. The cells are adjacent.
     spans: Vec<[usize; 3]>,
 }
 
@@ -79,7 +84,7 @@ impl Cells {
         &self.bytes[middle..end]
     }
 
-    /// Bytes of cells `from..to` in a node without a common prefix, slots included.
+    /// Bytes that cells `from..to` take in a node without a common prefix, slots included.
     fn bytes(&self, from: usize, to: usize) -> usize {
         if from == to {
             return 0;
@@ -97,8 +102,8 @@ impl Cells {
     }
 }
 
-/// The fence between two cells. Leaves take the shortest key that separates them; an inner node's separators are its children's fences and
-/// stay as they are.
+/// The fence between two cells. Between leaves it is the shortest key that separates them. Between
+/// inner nodes it is a child's fence, unchanged.
 fn separator<'a>(level: u8, left: &[u8], right: &'a [u8]) -> &'a [u8] {
     if level > 0 {
         return right;
@@ -107,14 +112,14 @@ fn separator<'a>(level: u8, left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(shared + 1).min(right.len())]
 }
 
-/// One level of the new tree, as far as it is not written.
+/// The unwritten part of one level of the new tree.
 #[derive(Default)]
 struct Level {
     number: u8,
     /// Lower fence of the next node.
     lower: Vec<u8>,
     cells: Cells,
-    /// Nodes of the old tree whose cells these are, as far as they were not written.
+    /// Number of old nodes whose cells are held here.
     taken: usize,
 }
 
@@ -127,7 +132,7 @@ impl Level {
         }
     }
 
-    /// Upper fence of a node that ends before cell `at`, where the last one ends at `end`.
+    /// Upper fence of a node that ends before cell `at`; the last node ends at `end`.
     fn upper<'a>(&'a self, at: usize, end: Option<&'a [u8]>) -> Option<&'a [u8]> {
         if at == self.cells.len() {
             end
@@ -148,11 +153,11 @@ impl Level {
         bytes
     }
 
-    /// Where a full node that begins with cell `from` ends.
+    /// End of a full node that starts with cell `from`.
     fn full_end(&self, from: usize, end: Option<&[u8]>, capacity: usize) -> usize {
         let len = self.cells.len();
         let mut to = from + 1;
-        // Without a prefix this much fits in any case.
+        // This much fits even without a common prefix.
         while to < len && self.cells.bytes(from, to + 1) + HEADER_BYTES + self.lower.len() < capacity / 2 {
             to += 1;
         }
@@ -161,7 +166,7 @@ impl Level {
             if self.node_bytes(from, to, end) <= capacity {
                 last_fit = to;
             } else if to > last_fit + 8 {
-                // A shorter separator may make room again, but not far from here.
+                // A shorter separator may make a longer node fit again, but only a little further.
                 break;
             }
             to += 1;
@@ -169,7 +174,7 @@ impl Level {
         last_fit
     }
 
-    /// Ends of the nodes that the cells fill, one after the other.
+    /// Ends of the nodes if each is filled before the next one starts.
     fn packed(&self, end: Option<&[u8]>, capacity: usize) -> Vec<usize> {
         let mut ends = Vec::new();
         let mut from = 0;
@@ -180,7 +185,8 @@ impl Level {
         ends
     }
 
-    /// Ends of as many nodes as `packed` gives, with the cells spread evenly; `None` if some would not fit.
+    /// Ends of `count` nodes, as many as `packed` returns, with the cells spread evenly; `None` if
+    /// a node would overflow or be empty.
     fn spread(&self, count: usize, end: Option<&[u8]>, capacity: usize) -> Option<Vec<usize>> {
         let len = self.cells.len();
         let total = self.cells.bytes(0, len);
@@ -255,24 +261,24 @@ struct Frame {
     next: usize,
 }
 
-/// A merge that is under way. The old tree does not change meanwhile; its nodes are retired in the editor's draft, the new ones are the draft's spilled
-/// blocks.
+/// A merge in progress. The old tree does not change meanwhile. Its nodes are retired in the
+/// editor's draft; the new nodes are spilled blocks of the draft.
 pub(crate) struct Merge {
     levels: Vec<Level>,
-    /// The way to the next part of the old tree.
+    /// Path to the next part of the old tree.
     path: Vec<Frame>,
     /// The old root, until it is visited.
     root: Option<Child>,
-    /// The leaf that was not taken to its end, and its next record.
+    /// A leaf merged only in part, and its next record.
     leaf: Option<(Arc<Node>, usize)>,
-    /// What was visited last reaches to the end of the keys.
+    /// Whether the last part visited extends to the end of the key space.
     is_at_end: bool,
     buffer: BlockBuffer,
-    /// Whether most leaves have changes.
+    /// Whether most leaves have changes, so that packing runs costs little.
     is_dense: bool,
     written: usize,
     packing: Option<Packing>,
-    /// The records of this range go.
+    /// The records in this range are removed.
     cut: Option<Cut>,
 }
 
@@ -288,7 +294,7 @@ impl Cut {
         (lower, self.upper.as_ref().map(Vec::as_slice)).contains(key)
     }
 
-    /// Whether all keys from `lower` to before `upper` are in the range.
+    /// Whether the range contains all keys with `lower <= key < upper`.
     fn covers(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
         let begins_before = match &self.lower {
             Bound::Unbounded => true,
@@ -302,7 +308,7 @@ impl Cut {
         begins_before && ends_behind
     }
 
-    /// Whether some key from `lower` to before `upper` may be in the range.
+    /// Whether the range may contain a key with `lower <= key < upper`.
     fn touches(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
         let ends_before = match (&self.lower, upper) {
             (Bound::Included(key) | Bound::Excluded(key), Some(upper)) => upper <= key.as_slice(),
@@ -317,7 +323,7 @@ impl Cut {
     }
 }
 
-/// Nothing to merge.
+/// An empty sequence of changes.
 struct NoChanges;
 
 impl Changes for NoChanges {
@@ -329,7 +335,8 @@ impl Changes for NoChanges {
 }
 
 impl Editor<'_> {
-    /// Removes the records of a range. Subtrees inside it are given up as they are; the nodes at its two ends are joined.
+    /// Removes the records in a range. Subtrees inside it are retired whole; the nodes at its two
+    /// ends are joined.
     pub(crate) fn cut(&mut self, range: &KeyRange<'_>) -> Result<()> {
         let mut merge = Merge::new(*self.root, 0);
         merge.cut = Some(Cut {
@@ -341,14 +348,14 @@ impl Editor<'_> {
 }
 
 impl Merge {
-    /// Merges everything at once.
+    /// Merges everything in one pass.
     #[inline(never)]
     pub(crate) fn run(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
         while self.advance(editor, changes, usize::MAX)? {}
         self.finish(editor, changes)
     }
 
-    /// The merge of about so many changes into a tree.
+    /// Starts a merge of about `changes` changes into the tree at `root`.
     pub(crate) fn new(root: Option<Child>, changes: usize) -> Self {
         let records = root.map_or(0, |root| root.count);
         Self {
@@ -365,13 +372,13 @@ impl Merge {
         }
     }
 
-    /// Bytes of the nodes that were written, with those that are held back.
+    /// Bytes of the nodes written and of the cells held back.
     pub(crate) fn written_bytes(&self) -> usize {
         let held = self.levels.iter().map(|level| level.cells.bytes(0, level.cells.len()));
         self.written + held.sum::<usize>()
     }
 
-    /// Bytes to which the nodes of a level are filled.
+    /// Number of bytes to which the nodes of a level are filled.
     fn capacity(&mut self, editor: &Editor<'_>, level: usize) -> usize {
         match level {
             0 => {
@@ -388,7 +395,8 @@ impl Merge {
         self.packing.get_or_insert_with(|| Packing::new(unit_bytes))
     }
 
-    /// Goes on until about `budget` bytes of nodes were read and of changes taken; `false` when everything is merged, for [`finish`](Self::finish).
+    /// Merges until the nodes read and the changes taken add up to about `budget` bytes. Returns
+    /// `false` once everything is merged, which leaves only [`finish`](Self::finish) to call.
     #[inline(never)]
     pub(crate) fn advance(
         &mut self,
@@ -406,7 +414,8 @@ impl Merge {
         Ok(true)
     }
 
-    /// Takes in the next part of the old tree, or of the changes behind it; gives the bytes that were read and taken. `None`: there are no more.
+    /// Merges the next part of the old tree, or of the changes behind it. Returns the bytes read
+    /// and taken; `None` if nothing is left.
     fn visit_next(
         &mut self,
         editor: &mut Editor<'_>,
@@ -437,7 +446,7 @@ impl Merge {
             .as_ref()
             .is_some_and(|cut| cut.covers(&lower, upper.as_deref()));
         if is_cut {
-            // What follows covers its keys.
+            // The next node covers the subtree's keys.
             editor.retire_child(&node, index)?;
             self.is_at_end = false;
             return Ok(Some(0));
@@ -463,7 +472,7 @@ impl Merge {
         self.enter(editor, changes, &pointer, child, budget).map(Some)
     }
 
-    /// Gives up a node of the old tree and takes what it holds.
+    /// Retires a node of the old tree and takes its content.
     fn enter(
         &mut self,
         editor: &mut Editor<'_>,
@@ -484,8 +493,9 @@ impl Merge {
         Ok(bytes)
     }
 
-    /// Takes the records of a leaf from `first` on, and the changes among them; gives the bytes of the latter. The leaf is kept if they reach the budget
-    /// before its end.
+    /// Takes the records of a leaf from `first` on, and the changes among them; returns the bytes
+    /// of the changes. If they reach the budget before the leaf's end, the leaf is kept for the
+    /// next call.
     fn take_leaf(
         &mut self,
         editor: &mut Editor<'_>,
@@ -530,7 +540,8 @@ impl Merge {
         Ok(taken)
     }
 
-    /// Takes changes before `end`, of records that the tree does not have, up to about `budget` bytes; gives how many.
+    /// Takes changes before `end` to records that the tree lacks, up to about `budget` bytes;
+    /// returns the bytes taken.
     fn take_changes(
         &mut self,
         editor: &mut Editor<'_>,
@@ -557,7 +568,8 @@ impl Merge {
         Ok(taken)
     }
 
-    /// Ends the levels up to `level` at `boundary`; `false` if one of them would be left with nodes that are far from full.
+    /// Ends the levels up to `level` at `boundary`; `false` if this would leave one of them with
+    /// nodes far from full.
     fn end_levels(&mut self, editor: &mut Editor<'_>, level: usize, boundary: &[u8]) -> Result<bool> {
         for level in 0..=level {
             let is_dense = self.is_dense;
@@ -581,13 +593,13 @@ impl Merge {
         &mut self.levels[level]
     }
 
-    /// Writes all that a level has, up to `end`.
+    /// Writes all cells of a level; its last node ends at `end`.
     fn end_level(&mut self, editor: &mut Editor<'_>, level: usize, end: Option<&[u8]>) -> Result<()> {
         let capacity = self.capacity(editor, level);
         let ends = {
             let level = self.level(level);
             let packed = level.packed(end, capacity);
-            // At the right edge more may follow: full nodes stay full.
+            // At the right edge, later inserts may follow: full nodes stay full.
             let spread = end.and_then(|_| level.spread(packed.len(), end, capacity));
             spread.unwrap_or(packed)
         };
@@ -599,12 +611,12 @@ impl Merge {
         Ok(())
     }
 
-    /// Writes full nodes until no more are held back than a run needs.
+    /// Writes full nodes until the level holds back no more than a run needs.
     fn write_full(&mut self, editor: &mut Editor<'_>, level: usize) -> Result<()> {
         let capacity = self.capacity(editor, level);
         let held = self.level(level);
         let len = held.cells.len();
-        // Several at once: what is held back is moved each time.
+        // Several nodes at once: each write moves the cells that are held back.
         if held.cells.bytes(0, len) <= 2 * RUN_NODES * capacity {
             return Ok(());
         }
@@ -617,7 +629,7 @@ impl Merge {
         self.write(editor, level, &ends, None)
     }
 
-    /// Writes the nodes that end with these cells and refers to them in the level above.
+    /// Writes the nodes that end at `ends` and adds references to them to the level above.
     fn write(&mut self, editor: &mut Editor<'_>, level: usize, ends: &[usize], end: Option<&[u8]>) -> Result<()> {
         let Some(last) = ends.last().copied() else {
             return Ok(());
@@ -670,13 +682,14 @@ impl Merge {
         Ok(child)
     }
 
-    /// Takes what is left, writes the rest, and makes the tree the editor's.
+    /// Merges what is left, writes the cells held back, and hands the new root to the editor.
     #[inline(never)]
     pub(crate) fn finish(mut self, editor: &mut Editor<'_>, changes: &mut dyn Changes) -> Result<()> {
         while self.advance(editor, changes, usize::MAX)? {}
         let is_open = |level: &Level| level.cells.len() > 0;
         if !is_open(&self.levels[0]) && self.levels.iter().any(is_open) && !self.is_closed_at_end() {
-            // All records behind the last subtree that was taken over are gone: an empty leaf covers their keys until the next merge.
+            // All records behind the last reused subtree are gone: an empty leaf covers their keys
+            // until the next merge.
             let node = Node::new(editor.limits.node_capacity, 0, &self.levels[0].lower, None);
             let child = self.write_node(editor, node)?;
             let lower = self.levels[0].lower.clone();
@@ -700,14 +713,14 @@ impl Merge {
         Ok(())
     }
 
-    /// Whether the last thing that was taken over as it was reaches to the end of the keys.
+    /// Whether the last part was a reused subtree that extends to the end of the key space.
     fn is_closed_at_end(&self) -> bool {
         self.is_at_end && self.levels[0].lower.is_empty()
     }
 }
 
 impl Editor<'_> {
-    /// Gives a block an extent that is known only to the draft.
+    /// Encodes a block and gives it an extent that only the draft knows.
     fn put_spilled(
         &mut self,
         buffer: &mut BlockBuffer,

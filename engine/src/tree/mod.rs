@@ -1,7 +1,7 @@
 //! The counted, copy-on-write B+tree: nodes by pointer, records by key, position and range.
 //!
-//! The functions here know nothing about collections or versions. They read through [`Pages`] and write through
-//! [`Editor`], which copies a page before its first change.
+//! The functions here know nothing about collections or versions. They read through [`Pages`] and
+//! write through [`Editor`], which copies a page before its first change.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ pub(crate) mod walk;
 
 pub(crate) use editor::Editor;
 
-/// Where a tree's pages are found.
+/// Source of a tree's pages.
 pub(crate) trait Pages {
-    /// The page if it is in memory, else its block.
+    /// The page if it is in memory, otherwise the reference to its block.
     fn lookup(&self, reference: &BlockRef) -> std::result::Result<Arc<Node>, BlockRef>;
 
     fn pager(&self) -> &Pager;
@@ -40,7 +40,7 @@ pub(crate) trait Pages {
     }
 }
 
-/// A child through the page table, or from its block.
+/// Gets a child from the page table, otherwise from its block.
 fn seek_child<P: Pages + ?Sized>(
     pages: &P,
     parent: &Node,
@@ -60,8 +60,9 @@ fn seek_child<P: Pages + ?Sized>(
         };
         pages.pager().load(&reference, &expected, access)
     })?;
-    // A page in memory was checked for the parent through which it was loaded. In a hostile file another one, or the page
-    // itself, may refer to it too; as long as levels fall, every descent ends.
+    // A page in memory was checked for the parent through which it was loaded. In a hostile file
+    // another parent, or the page itself, may refer to it too. If the level drops with every step,
+    // every descent ends.
     if node.level() + 1 != parent.level() {
         return Err(Error::corrupt("a node is not on the level below its parent"));
     }
@@ -84,7 +85,7 @@ impl Pages for Pager {
             return Ok(node);
         }
         let node = seek_child(self, parent, index, owner, access)?;
-        // A page that the table did not keep is gone before it is asked for again.
+        // A page that the table did not keep is gone before its next use.
         if Arc::strong_count(&node) > 1 {
             parent.link(index, &node);
         }

@@ -19,7 +19,7 @@ pub(crate) fn find(pages: &impl Pages, root: Option<&Child>, owner: u32, key: &[
     find_below(pages, &pages.root(root, owner)?, owner, key)
 }
 
-/// The record with exactly this key, where the root is at hand.
+/// The record with exactly this key, for callers that have the root.
 pub(crate) fn find_below(pages: &impl Pages, root: &Arc<Node>, owner: u32, key: &[u8]) -> Result<Option<Found>> {
     let mut held = None;
     loop {
@@ -34,7 +34,7 @@ pub(crate) fn find_below(pages: &impl Pages, root: &Arc<Node>, owner: u32, key: 
     Ok(found.then_some(Found { leaf, index }))
 }
 
-/// Number of keys below `key`, and whether `key` itself is there.
+/// Number of keys below `key`, and whether `key` itself exists.
 pub(crate) fn rank(pages: &impl Pages, root: Option<&Child>, owner: u32, key: &[u8]) -> Result<(u64, bool)> {
     let Some(root) = root else { return Ok((0, false)) };
     let mut node = pages.root(root, owner)?;
@@ -63,7 +63,8 @@ pub(crate) fn at(pages: &impl Pages, root: Option<&Child>, owner: u32, mut index
     Ok((index < node.len()).then_some(Found { leaf: node, index }))
 }
 
-/// Child of an inner node that holds its record number `index`, and the number within that child.
+/// The child of an inner node that holds record number `index`, and the record's number within that
+/// child.
 pub(crate) fn child_at(node: &Node, mut index: u64) -> (usize, u64) {
     let last = node.len() - 1;
     for child in 0..last {

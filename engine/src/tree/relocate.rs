@@ -1,8 +1,9 @@
-//! Moving blocks of one tree to lower addresses, a bounded part at a time. Nothing that a reader can see changes: keys, counts and the shape of
-//! the tree stay, only references differ.
+//! Moves blocks of one tree to lower addresses, a bounded part at a time. Readers see no change:
+//! keys, counts and the shape of the tree stay the same; only references differ.
 //!
-//! The walk reads the tree as it was. A node that lies too high, or has a child or value that was moved, is written again when what is below it is done;
-//! room for the nodes on the way to a block is reserved before that is moved. Blocks of values are copied as they are.
+//! The walk reads the old tree. A node that lies too high, or has a child or value that was moved,
+//! is rewritten once the subtree below it is done. Space for the nodes on the path to a block is
+//! reserved before the block is moved. Value blocks are copied unchanged.
 
 use std::sync::Arc;
 
@@ -13,20 +14,20 @@ use crate::error::Result;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::pages::{Access, Extent, FreeSpace, Pager};
 
-/// Pages that one part reads at most, not counting the last path.
+/// Maximum number of pages that one part reads, not counting the last path.
 const MAX_READS: u64 = 1024;
 
-/// What to move and where.
+/// Which blocks to move, and where to.
 #[derive(Clone, Copy)]
 pub(crate) struct Aim {
-    /// Blocks that reach beyond this unit are moved below it.
+    /// Blocks that extend beyond this unit are moved below it.
     pub bound: u64,
-    /// They may also stay above it, as long as they get lower.
+    /// Whether these blocks may also stay above the bound, as long as they move lower.
     pub is_dense: bool,
 }
 
 impl Aim {
-    /// Unit below which a block that lies too high may go.
+    /// Unit below which a block that lies too high may be placed.
     fn ceiling(&self, reference: &BlockRef) -> u64 {
         if self.is_dense {
             self.bound.max(reference.unit)
@@ -36,21 +37,21 @@ impl Aim {
     }
 }
 
-/// What is moved, and what came of it.
+/// One part of a relocation: its aim, its remaining budget and its results.
 pub(crate) struct Relocation {
     aim: Aim,
     /// Units that may still be moved.
     left: u64,
     reads: u64,
-    /// Units of the blocks that were moved.
+    /// Units of the blocks moved so far.
     pub moved: u64,
-    /// Room for the nodes of the path that have to be written again, from the root on.
+    /// Extents reserved for the nodes of the path that have to be rewritten, from the root on.
     pub reserved: Vec<Extent>,
-    /// Key at which the next part begins; `None`: the tree is done.
+    /// Key at which the next part starts; `None` once the tree is done.
     pub next: Option<Vec<u8>>,
 }
 
-/// A node on the way down.
+/// A node on the path from the root.
 struct Step {
     units: u64,
     is_moved: bool,
@@ -72,7 +73,7 @@ impl Relocation {
         is_above(reference, self.aim.bound)
     }
 
-    /// Whether this part is over; `at` is where the next one begins then.
+    /// Whether this part is over. If so, the next one starts at the key that `at` returns.
     pub(crate) fn is_spent(&mut self, at: impl FnOnce() -> Vec<u8>) -> bool {
         let spent = self.left == 0 || self.reads == 0;
         if spent {
@@ -86,7 +87,8 @@ impl Relocation {
         self.left = self.left.saturating_sub(units);
     }
 
-    /// Reserves room for the nodes of a path; `false`, with nothing reserved, if there is not enough below `ceiling`.
+    /// Reserves space for the nodes of a path; `false`, with nothing reserved, if there is not
+    /// enough below `ceiling`.
     fn claim(&mut self, free: &FreeSpace, path: &mut [Step], ceiling: u64) -> Result<bool> {
         let before = self.reserved.len();
         for step in path.iter().filter(|step| !step.is_moved) {
@@ -107,13 +109,13 @@ impl Relocation {
     }
 }
 
-/// Whether a block reaches beyond a unit.
+/// Whether a block extends beyond unit `bound`.
 fn is_above(reference: &BlockRef, bound: u64) -> bool {
     reference.unit + u64::from(reference.units) > bound
 }
 
 impl Editor<'_> {
-    /// Moves blocks from the one that covers key `from` on.
+    /// Moves blocks, starting with the one that covers key `from`.
     pub(crate) fn relocate(&mut self, from: &[u8], relocation: &mut Relocation) -> Result<()> {
         let Some(root) = *self.root else { return Ok(()) };
         relocation.reads = relocation.reads.saturating_sub(1);
@@ -125,7 +127,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Gives the new reference to a node that was written again, and whether to go on behind it.
+    /// Returns the new reference to a node if it was rewritten, and whether to continue behind it.
     fn relocate_node(
         &mut self,
         child: &Child,
@@ -185,7 +187,7 @@ impl Editor<'_> {
             if is_plain && !relocation.is_above(&child.pointer) {
                 continue;
             }
-            // The path itself is read in any case, so that each part gets further than the one before.
+            // The path itself is always read, so that each part gets further than the one before.
             if (is_plain || index > first) && relocation.is_spent(|| node.key(index)) {
                 return Ok(false);
             }
@@ -207,7 +209,7 @@ impl Editor<'_> {
         Ok(true)
     }
 
-    /// Moves a leaf without values of their own, if there is room for it and for the path to it.
+    /// Moves a leaf without out-of-line values, if there is space for it and for the path to it.
     fn relocate_leaf(
         &mut self,
         child: &Child,
@@ -230,7 +232,7 @@ impl Editor<'_> {
         self.place(child, leaf, &block, reference, extent).map(Some)
     }
 
-    /// The block of a node; the reference lacks its place.
+    /// Encodes the block of a node; the reference lacks its address.
     fn encode_node(&self, node: &Node) -> (Vec<u8>, BlockRef) {
         let info = BlockInfo {
             kind: if node.is_leaf() { Kind::Leaf } else { Kind::Inner },
@@ -251,7 +253,7 @@ impl Editor<'_> {
         (block, reference)
     }
 
-    /// Writes a node's block to its new extent, in the place of `child`.
+    /// Writes a node's block to its new extent, replacing `child`.
     fn place(&mut self, child: &Child, node: Node, block: &[u8], reference: BlockRef, extent: Extent) -> Result<Child> {
         self.draft.spilled.insert(extent.start, extent.units);
         self.pager.blocks.write_units(extent.start, block)?;
@@ -307,7 +309,7 @@ impl Editor<'_> {
                 let fits = copy.replace_payload(index, &payload);
                 debug_assert!(fits, "the references are equally long");
             }
-            // Chunks of the value may be left.
+            // Some chunks of the value may still have to be moved.
             if is_long && relocation.is_spent(|| key) {
                 return Ok(false);
             }
@@ -315,7 +317,8 @@ impl Editor<'_> {
         Ok(true)
     }
 
-    /// Copies a chunk as it is to the lowest place below the bound; `None` if there is no room for it or for the path to it.
+    /// Copies a chunk unchanged to the lowest free extent below its ceiling; `None` if there is no
+    /// space for it or for the path to it.
     fn move_block(
         &mut self,
         reference: &BlockRef,
@@ -343,7 +346,7 @@ impl Editor<'_> {
         }))
     }
 
-    /// Moves chunks of a long value, one at least if there is room, and writes its index again.
+    /// Moves chunks of a long value, at least one if there is space, and rewrites its index.
     fn move_long_value(
         &mut self,
         value_len: usize,
@@ -354,7 +357,7 @@ impl Editor<'_> {
         relocation.reads = relocation.reads.saturating_sub(1);
         let blocks = &self.pager.blocks;
         let mut chunks = value::chunks(blocks, self.owner, value_len, reference)?;
-        // The index may compress less well than before.
+        // The new index may compress less well than the old one.
         let most = blocks.units_for(HEADER_BYTES + reference.raw_len as usize);
         let highest = chunks.iter().chain([reference]).max_by_key(|block| block.unit);
         let ceiling = relocation.aim.ceiling(highest.unwrap_or(reference));
@@ -385,7 +388,7 @@ impl Editor<'_> {
     }
 }
 
-/// Whether a block on the way to a record, or one of its value, reaches beyond a unit.
+/// Whether a block on the path to a record, or a block of its value, extends beyond unit `bound`.
 pub(crate) fn reaches_above(pager: &Pager, root: Option<&Child>, owner: u32, key: &[u8], bound: u64) -> Result<bool> {
     let Some(root) = root else { return Ok(false) };
     let mut reference = root.pointer;

@@ -1,4 +1,4 @@
-//! Giving up trees and parts of them.
+//! Retires trees and parts of them.
 
 use super::{Editor, Pages};
 use crate::error::Result;
@@ -6,7 +6,8 @@ use crate::node::{Child, Node};
 use crate::pages::Access;
 
 impl Editor<'_> {
-    /// Gives up the whole tree. Leaves are read only where they may hold out-of-line values.
+    /// Retires the whole tree; returns the number of its records. Leaves are read only if they may
+    /// hold out-of-line values.
     #[inline(never)]
     pub(crate) fn clear_all(&mut self) -> Result<u64> {
         let Some(root) = self.root.take() else { return Ok(0) };
@@ -15,7 +16,7 @@ impl Editor<'_> {
         Ok(root.count)
     }
 
-    /// Gives up a subtree.
+    /// Retires a subtree.
     fn retire_subtree(&mut self, child: &Child, node: &Node) -> Result<()> {
         if node.is_leaf() {
             for index in 0..node.len() {
@@ -30,7 +31,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Gives up a subtree below an inner node.
+    /// Retires the subtree of one child of an inner node.
     #[inline(never)]
     pub(super) fn retire_child(&mut self, node: &Node, index: usize) -> Result<()> {
         let child = node.child(index);

@@ -1,7 +1,9 @@
-//! Out-of-line values: written once, to blocks of their own, before the record that refers to them is published.
+//! Out-of-line values: written once, to blocks of their own, before the record that refers to them
+//! is published.
 //!
-//! A value of at most [`CHUNK_BYTES`] is one chunk block and the record refers to it. A longer one is cut into chunks, whose
-//! references, 16 bytes each, make up an index block that the record refers to.
+//! A value of at most [`CHUNK_BYTES`] is one chunk block, and the record refers to it. A longer
+//! value is cut into chunks. Their references, 16 bytes each, make up an index block, to which the
+//! record refers.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +39,7 @@ pub(crate) fn read(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, into: &m
     }
 }
 
-/// Passes a record's value on in parts, none longer than a chunk.
+/// Calls `each` with the parts of a record's value, none longer than a chunk.
 pub(crate) fn read_parts<E: From<Error>>(
     blocks: &BlockFile,
     owner: u32,
@@ -55,7 +57,7 @@ pub(crate) fn read_parts<E: From<Error>>(
     }
 }
 
-/// References of all chunks of an out-of-line value.
+/// References to all chunks of an out-of-line value.
 pub(crate) fn chunks(blocks: &BlockFile, owner: u32, value_len: usize, reference: &BlockRef) -> Result<Vec<BlockRef>> {
     if value_len <= CHUNK_BYTES {
         if reference.raw_len as usize == value_len {
@@ -76,7 +78,7 @@ pub(crate) fn chunks(blocks: &BlockFile, owner: u32, value_len: usize, reference
     }
 }
 
-/// References of all blocks of a record's value; none if it is in the leaf.
+/// References to all blocks of a record's value; none if it is in the leaf.
 pub(crate) fn references(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>) -> Result<Vec<BlockRef>> {
     let ValuePlace::OutOfLine(reference) = cell.place else {
         return Ok(Vec::new());
@@ -88,7 +90,7 @@ pub(crate) fn references(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>) ->
     Ok(list)
 }
 
-/// Whether all blocks of an out-of-line value are there and intact.
+/// Whether all blocks of an out-of-line value are present and intact.
 pub(crate) fn is_readable(blocks: &BlockFile, owner: u32, value_len: usize, reference: &BlockRef) -> Result<bool> {
     let check = || {
         for chunk in chunks(blocks, owner, value_len, reference)? {
@@ -103,8 +105,8 @@ pub(crate) fn is_readable(blocks: &BlockFile, owner: u32, value_len: usize, refe
     }
 }
 
-/// Whether the chunks are different blocks of the right lengths. So what a file can claim in memory is bounded by its size,
-/// and nothing is read that would be too long.
+/// Whether the chunks are distinct blocks of the right lengths. So the size of a file bounds the
+/// memory that it can claim, and nothing that would be too long is read.
 fn are_chunks_of(list: &[BlockRef], value_len: usize) -> bool {
     let mut left = value_len;
     let fit = list.iter().all(|chunk| {
@@ -112,14 +114,15 @@ fn are_chunks_of(list: &[BlockRef], value_len: usize) -> bool {
         left -= len;
         len > 0 && chunk.raw_len as usize == len
     });
-    // A map because the allocator has one of this type already.
+    // A map, since the allocator already uses one of this type.
     let mut units = BTreeMap::new();
     let differ = list.iter().all(|chunk| units.insert(chunk.unit, 0_u64).is_none());
     fit && left == 0 && differ
 }
 
 impl Editor<'_> {
-    /// Payload of a leaf's cell with this value, which is written to fresh extents if it is too long for a leaf.
+    /// Payload of a leaf's cell for this value. A value too long for a leaf is written to new
+    /// extents.
     pub(crate) fn payload_of(&mut self, key: &[u8], value: &[u8]) -> Result<Vec<u8>> {
         let place = if self.limits.is_inline(key.len(), value.len()) {
             ValuePlace::Inline(value)
@@ -131,7 +134,7 @@ impl Editor<'_> {
         Ok(payload)
     }
 
-    /// Writes a value to fresh extents.
+    /// Writes a value to new extents.
     #[inline(never)]
     pub(crate) fn write_value(&mut self, value: &[u8]) -> Result<BlockRef> {
         if value.len() <= CHUNK_BYTES {
@@ -144,7 +147,8 @@ impl Editor<'_> {
         self.write_value_block(Kind::ValueIndex, &index)
     }
 
-    /// Writes a value that is longer than a chunk and of which `fill` appends the next so many bytes.
+    /// Writes a value longer than a chunk; `fill` appends the requested number of its next
+    /// bytes.
     pub(crate) fn write_long_value(
         &mut self,
         len: usize,
@@ -180,7 +184,7 @@ impl Editor<'_> {
         Ok(reference)
     }
 
-    /// Takes note that a record's value is no longer needed.
+    /// Retires the blocks of a record's value.
     #[inline(never)]
     pub(crate) fn retire_value(&mut self, cell: &LeafCell<'_>) -> Result<()> {
         for reference in references(&self.pager.blocks, self.owner, cell)? {

@@ -1,4 +1,4 @@
-//! A visit to every block of a tree, for verification, node by node.
+//! Visits every block of a tree, node by node, for verification.
 
 use std::sync::Arc;
 
@@ -8,28 +8,29 @@ use crate::error::{Error, Result};
 use crate::node::{Child, Node, ValuePlace};
 use crate::pages::{Access, Expected};
 
-/// Tells whether there is a hint about the record of a key with an expiry.
+/// Whether a hint exists for the record with this expiry and key.
 pub(crate) type HasHint<'a> = &'a dyn Fn(u64, &[u8]) -> Result<bool>;
 
-/// What is looked at.
+/// What a walk reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Visit {
-    /// Every block is read from storage again, whether it is cached or not, and checked.
+    /// Every block is read from storage, even if it is cached, and checked.
     All,
-    /// Where the blocks are. Leaves and values that lead to no others are not read.
+    /// Only what shows where the blocks are. Leaves and values that lead to no other blocks are not
+    /// read.
     Extents,
 }
 
-/// What a block that was reached holds.
+/// Content of a block that the walk reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Part {
     /// A node of this level.
     Node(u8),
-    /// A value, a chunk of one, or the list of its chunks.
+    /// A value, a chunk of a value, or the index of its chunks.
     Value,
 }
 
-/// A node, and the child or the value of its own that comes next.
+/// A node, and the index of the child or record that comes next.
 struct Frame {
     node: Arc<Node>,
     next: usize,
@@ -41,14 +42,14 @@ pub(crate) struct Walk {
     owner: u32,
     root: Child,
     has_begun: bool,
-    /// From the root down. No node in it has given all it has.
+    /// The path from the root. Every node in it has something left to visit.
     path: Vec<Frame>,
     /// Blocks reached, in no particular order.
     pub blocks: Vec<(BlockRef, Part)>,
     pub nodes: u64,
-    /// Records of the leaves reached, read or not.
+    /// Records of the leaves reached, whether read or not.
     pub records: u64,
-    /// Damage found; the walk goes on beside it.
+    /// Damage found; the walk continues past it.
     pub problems: Vec<Error>,
 }
 
@@ -79,7 +80,7 @@ impl Walk {
         self.has_begun && self.path.is_empty()
     }
 
-    /// Visits one node or value more. `has_hint` is given where the tree can have records that expire.
+    /// Visits one more node or value. `has_hint` is set if the tree may hold records that expire.
     pub(crate) fn step(&mut self, pages: &impl Pages, has_hint: Option<HasHint<'_>>) {
         if let Some(Frame { node, next }) = self.path.last_mut() {
             let (node, index) = (Arc::clone(node), *next);
@@ -155,13 +156,13 @@ impl Walk {
         }
     }
 
-    /// The node as storage has it.
+    /// Reads the node from storage.
     fn fresh(&mut self, pages: &impl Pages, child: &Child, expected: &Expected<'_>) -> Result<Arc<Node>> {
         self.blocks.push((child.pointer, Part::Node(0)));
         pages.pager().load(&child.pointer, expected, Access::Scan)
     }
 
-    /// Every record that expires has a hint, or it would never be purged.
+    /// Checks that every record that expires has a hint; without one it would never be purged.
     fn check_hints(&mut self, node: &Node, has_hint: HasHint<'_>) {
         for index in 0..node.len() {
             let expires = node.record(index).expires;
@@ -179,7 +180,7 @@ impl Walk {
         }
     }
 
-    /// The value of a record, if it has blocks of its own.
+    /// Visits the value of a record, if it is out of line.
     fn value(&mut self, pages: &impl Pages, leaf: &Node, index: usize) {
         let record = leaf.record(index);
         let ValuePlace::OutOfLine(reference) = record.place else {

@@ -1,4 +1,5 @@
-//! Ranges inside an optimistic transaction: the snapshot's records merged with the transaction's own writes.
+//! Ranges in an optimistic transaction: the snapshot's records merged with the transaction's own
+//! writes.
 
 use std::ops::Bound;
 
@@ -16,7 +17,7 @@ enum Source {
     Own,
 }
 
-/// Moves over a range as the transaction sees it.
+/// A cursor over a range as the transaction sees it.
 pub struct TransactionCursor<'t> {
     transaction: &'t Transaction,
     scan: TransactionScan,
@@ -41,7 +42,7 @@ impl<'t> TransactionCursor<'t> {
         self.scan.value()
     }
 
-    /// Goes to the next record; `false` at the end of the range.
+    /// Moves to the next record; `false` at the end of the range.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -50,7 +51,8 @@ impl<'t> TransactionCursor<'t> {
     }
 }
 
-/// As a [`TransactionCursor`], but beside its transaction, which goes on meanwhile. It sees what the transaction wrote before it was made.
+/// As [`TransactionCursor`], but separate from its transaction, which may continue meanwhile. It
+/// sees what the transaction wrote before it was created.
 pub struct TransactionScan {
     tree: Option<Tree>,
     overlay: Option<Overlay>,
@@ -59,12 +61,12 @@ pub struct TransactionScan {
     /// Time of the transaction's snapshot.
     now: u64,
     base: Option<Cursor>,
-    /// The base's cursor stands on a record that was not returned yet.
+    /// The base's cursor is on a record that was not returned yet.
     base_is_ahead: bool,
-    /// Key of the current record, or where a seek went.
+    /// Key of the current record, or target of a seek.
     key: Vec<u8>,
     source: Source,
-    /// The next own write is sought from `key` on, that key included.
+    /// The search for the next own write starts at `key`, inclusive.
     is_sought: bool,
     is_done: bool,
 }
@@ -104,7 +106,8 @@ impl TransactionScan {
         }
     }
 
-    /// Version of the commit that wrote the current record; 0 if that is this transaction, or if there is none.
+    /// Version of the commit that wrote the current record; 0 if this transaction wrote it, or if
+    /// there is none.
     #[must_use]
     pub fn version(&self) -> u64 {
         match (self.source, &self.base) {
@@ -130,8 +133,8 @@ impl TransactionScan {
         visible(self.overlay.as_ref()?.writes.get(&self.key)?, self.now)
     }
 
-    /// Goes to the next record; `false` at the end of the range. What it passes counts as read by `transaction`, which has to be the one
-    /// that it was made by.
+    /// Moves to the next record; `false` at the end of the range. What it passes counts as read by
+    /// `transaction`, which must be the one that created it.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -145,7 +148,8 @@ impl TransactionScan {
         Ok(advanced)
     }
 
-    /// Makes the next record the first one at or past `key` in the scan's direction, within its range; also backwards.
+    /// Makes the first record at or past `key`, in the scan's direction and within its range, the
+    /// next one. Seeking backwards is possible.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -166,12 +170,12 @@ impl TransactionScan {
         Ok(())
     }
 
-    /// The part of the range between its beginning and the current record, or all of it, was read.
+    /// Records as read the part of the range up to the current record, or all of it at the end.
     fn note(&self, transaction: &Transaction, advanced: bool) {
         let Some(tree) = &self.tree else { return };
         let whole = self.range.borrow();
         let here = Bound::Included(self.key.as_slice());
-        // With the base at its end, all of it was read.
+        // Once the base is at its end, all of it was read.
         let range = match (advanced && self.base.is_some(), self.direction) {
             (false, _) => whole,
             (true, Direction::Forward) => KeyRange { upper: here, ..whole },
@@ -236,7 +240,8 @@ impl TransactionScan {
     }
 }
 
-/// Where the first own write is sought: at the beginning of the range, or inside it where a seek went.
+/// Where the search for the first own write starts: at the start of the range, or at a seek's
+/// target inside it.
 fn own_start<'a>(range: &'a OwnedRange, sought: Option<&'a Vec<u8>>, direction: Direction) -> Bound<&'a [u8]> {
     let range = range.borrow();
     let start = match direction {

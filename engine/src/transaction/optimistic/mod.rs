@@ -1,5 +1,6 @@
-//! Optimistic transactions: they lock nothing, read a snapshot and their own writes, and find out at commit whether a later commit changed
-//! what they saw (Kung and Robinson, "On Optimistic Methods for Concurrency Control", 1981).
+//! Optimistic transactions: they take no locks, read a snapshot and their own writes, and check at
+//! commit whether a later commit changed what they saw (Kung and Robinson, "On Optimistic Methods
+//! for Concurrency Control", 1981).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,33 +20,35 @@ pub use cursor::{TransactionCursor, TransactionScan};
 use overlay::{Overlay, OwnedRange, record, visible};
 use reads::{Footprint, Footprints};
 
-/// What an optimistic transaction is protected from.
+/// Isolation level: what an optimistic transaction is protected from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Isolation {
-    /// The result is as if transactions ran one after the other: a commit fails if a later one wrote a key, an absent key or a range that
-    /// this one read.
+    /// The result is as if transactions ran one after the other: a commit fails if a later commit
+    /// wrote a key, an absent key or a range that this transaction read.
     #[default]
     Serializable,
-    /// A commit fails only if a later one wrote a key that this one wrote. Two transactions may each read what the other writes.
+    /// A commit fails only if a later commit wrote a key that this transaction wrote. Two
+    /// transactions may each read what the other writes.
     Snapshot,
 }
 
-/// Changes of the set of collections, in order; they come before all others.
+/// Changes to the set of collections, in order. They are applied before all other changes.
 #[derive(Clone, Debug)]
 enum Structure {
     Drop(String),
     Rename(String, String),
 }
 
-/// A state to come back to. Costs the same whatever was written.
+/// A state to roll back to. Its cost does not depend on the number of written records.
 #[derive(Clone)]
 pub struct Savepoint {
     overlays: SmallMap<String, Overlay>,
     structure: Vec<Structure>,
 }
 
-/// A transaction that reads a snapshot and keeps its writes to itself until [`commit`](Self::commit). Dropping it undoes everything. Any
-/// number can be active at once, beside other writers; it may wait for anything between its calls.
+/// A transaction that reads a snapshot and keeps its writes private until [`commit`](Self::commit).
+/// Dropping it undoes everything. Any number can be active at once, alongside other writers; a
+/// transaction may wait for anything between its calls.
 pub struct Transaction {
     shared: Arc<Shared>,
     snapshot: Snapshot,
@@ -55,11 +58,11 @@ pub struct Transaction {
     reads: Mutex<Reads>,
 }
 
-/// What was looked at; the reading methods take `&self`.
+/// What was read. Behind a lock, since the reading methods take `&self`.
 #[derive(Default)]
 struct Reads {
     footprints: Footprints,
-    /// Collections that were used by name, with their ids in the snapshot.
+    /// Collections used by name, with their ids in the snapshot.
     names: SmallMap<String, Option<u32>>,
 }
 
@@ -98,7 +101,7 @@ impl Transaction {
         base
     }
 
-    /// Takes note of a read, if reads count.
+    /// Records a read, if the isolation level counts reads.
     fn note(&self, tree: &Tree, add: impl FnOnce(&mut Footprint)) {
         if self.isolation == Isolation::Serializable {
             add(self
@@ -116,7 +119,7 @@ impl Transaction {
         self.overlays.get_mut(name).expect("it was inserted just now")
     }
 
-    /// A collection's writes, if there are any, and its part of the snapshot.
+    /// A collection's writes, if any, and its tree in the snapshot.
     fn view(&self, name: &str) -> (Option<&Overlay>, Option<Tree>) {
         match self.overlays.get(name) {
             Some(overlay) => (Some(overlay), overlay.base.clone()),
@@ -124,7 +127,7 @@ impl Transaction {
         }
     }
 
-    /// Value of a key, this transaction's own writes included. O(log n).
+    /// Value of a key, including this transaction's own writes. O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -132,7 +135,8 @@ impl Transaction {
         Ok(self.entry(collection, key)?.map(|entry| entry.value))
     }
 
-    /// As [`get`](Self::get), with version and expiry. A record that this transaction wrote has version 0.
+    /// As [`get`](Self::get), with version and expiry. A record that this transaction wrote has
+    /// version 0.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -155,7 +159,7 @@ impl Transaction {
         base.entry(key)
     }
 
-    /// Whether a collection is there.
+    /// Whether a collection exists.
     #[must_use]
     pub fn has_collection(&self, name: &str) -> bool {
         match self.view(name) {
@@ -164,7 +168,8 @@ impl Transaction {
         }
     }
 
-    /// Number of records in a range. O(log n) for each write to the collection.
+    /// Number of records in a range. O(log n) if this transaction has no writes to the collection,
+    /// otherwise it visits every record of the range.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -187,7 +192,8 @@ impl Transaction {
         Ok(count)
     }
 
-    /// A cursor over a range, this transaction's own writes included. What it passes over counts as read.
+    /// Opens a cursor over a range, including this transaction's own writes. What it passes counts
+    /// as read.
     #[must_use]
     pub fn cursor(
         &self,
@@ -198,13 +204,14 @@ impl Transaction {
         TransactionCursor::new(self, self.scan(collection, range, direction))
     }
 
-    /// As [`cursor`](Self::cursor), beside the transaction instead of borrowing it: what is written later is not seen.
+    /// As [`cursor`](Self::cursor), but separate from the transaction instead of borrowing it:
+    /// later writes are not seen.
     #[must_use]
     pub fn scan(&self, collection: &str, range: KeyRange<'_>, direction: crate::range::Direction) -> TransactionScan {
         TransactionScan::new(self, collection, &range, direction)
     }
 
-    /// Ids of the key codec and the value codec of a collection; `None` if it is not there.
+    /// Ids of the key codec and the value codec of a collection; `None` if it does not exist.
     #[must_use]
     pub fn codecs(&self, collection: &str) -> Option<(String, String)> {
         let (overlay, _) = self.view(collection);
@@ -226,15 +233,15 @@ impl Transaction {
         Some((info.key_codec, info.value_codec))
     }
 
-    /// Stores a record, creating the collection if need be; returns whether the key was there before.
+    /// Stores a record, creating the collection if necessary; returns whether the key existed.
     ///
     /// # Errors
-    /// As [`WriteTransaction::set`]; the transaction is as it was.
+    /// As [`WriteTransaction::set`]; the transaction is unchanged.
     pub fn set(&mut self, collection: &str, key: &[u8], value: &[u8]) -> Result<bool> {
         self.set_until(collection, key, value, None)
     }
 
-    /// Stores a record without looking whether the key was there, so that nothing counts as read.
+    /// Stores a record without checking whether the key exists, so nothing counts as read.
     ///
     /// # Errors
     /// As [`set`](Self::set).
@@ -250,7 +257,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Removes a record; returns whether it was there.
+    /// Removes a record; returns whether it existed.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -262,7 +269,7 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Removes all records of a range. O(1), and O(log n) for each own write in it.
+    /// Removes all records of a range. O(1), plus O(log n) for each own write in it.
     ///
     /// # Errors
     /// None now; the commit may fail.
@@ -273,7 +280,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Records the codec ids of a collection, creating it if need be.
+    /// Records the codec ids of a collection, creating it if necessary.
     ///
     /// # Errors
     /// At commit, as [`WriteTransaction::set_codecs`]; [`Error::InvalidArgument`] for bad names.
@@ -285,7 +292,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Removes a collection with all its records; returns whether it was there.
+    /// Removes a collection with all its records; returns whether it existed.
     ///
     /// # Errors
     /// None now; the commit may fail.
@@ -298,10 +305,10 @@ impl Transaction {
         Ok(existed)
     }
 
-    /// Gives a collection another name; returns whether it was there.
+    /// Renames a collection; returns whether it existed.
     ///
     /// # Errors
-    /// [`Error::AlreadyExists`] if there is one of the new name, [`Error::InvalidArgument`] for bad names.
+    /// [`Error::AlreadyExists`] if the new name is taken, [`Error::InvalidArgument`] for bad names.
     pub fn rename_collection(&mut self, from: &str, to: &str) -> Result<bool> {
         self.shared.check_record(to, &[], 0, None)?;
         if from == to || !self.has_collection(from) {
@@ -316,7 +323,7 @@ impl Transaction {
         self.overlay(to);
         let moved = self.overlays.insert(from.to_owned(), Overlay::new(None));
         if let Some(moved) = moved {
-            // One that was created here has nothing in the database that could be renamed.
+            // A collection created here has nothing in the database to rename.
             if moved.base.is_some() || moved.emptied {
                 self.structure.push(Structure::Rename(from.to_owned(), to.to_owned()));
             }
@@ -325,7 +332,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// A state to come back to.
+    /// Returns a state to roll back to.
     #[must_use]
     pub fn savepoint(&self) -> Savepoint {
         Savepoint {
@@ -334,20 +341,22 @@ impl Transaction {
         }
     }
 
-    /// Forgets all writes since a savepoint of this transaction. What was read since then still counts as read.
+    /// Discards all writes since a savepoint of this transaction. What was read since then still
+    /// counts as read.
     pub fn rollback_to(&mut self, savepoint: &Savepoint) {
         self.overlays.clone_from(&savepoint.overlays);
         self.structure.clone_from(&savepoint.structure);
     }
 
-    /// Undoes everything, as dropping does.
+    /// Undoes everything, like dropping.
     pub fn rollback(self) {}
 
-    /// Makes the changes visible and durable as one commit. A transaction that wrote nothing always succeeds.
+    /// Makes the changes visible and durable as one commit. A transaction that wrote nothing always
+    /// succeeds.
     ///
     /// # Errors
-    /// [`Error::Conflict`] if a later commit changed what this transaction depends on: run it again. Otherwise as
-    /// [`WriteTransaction::commit`]. Nothing of it is visible after an error.
+    /// [`Error::Conflict`] if a later commit changed what this transaction depends on: run it
+    /// again. Otherwise as [`WriteTransaction::commit`]. After an error none of it is visible.
     pub fn commit(self, durability: Durability) -> Result<CommitInfo> {
         match self.prepare()? {
             Some(transaction) => transaction.commit(durability),
@@ -360,13 +369,13 @@ impl Transaction {
     /// As [`commit`](Self::commit), without waiting for a flush: see [`WriteTransaction::submit`].
     ///
     /// # Errors
-    /// As [`commit`](Self::commit), but those of the flush.
+    /// As [`commit`](Self::commit), except for errors of the flush.
     pub fn submit(self, durability: Durability) -> Result<Submission> {
         self.commit_by(|transaction| transaction.submit(durability))
     }
 
-    /// As [`commit`](Self::commit), but `commit` gets the changes, made on the newest version, and commits them. It is not called for a
-    /// transaction that wrote nothing.
+    /// As [`commit`](Self::commit), but passes the changes, made on top of the newest version, to
+    /// `commit`, which commits them. It is not called for a transaction that wrote nothing.
     ///
     /// # Errors
     /// [`Error::Conflict`], and those of `commit`.
@@ -382,7 +391,7 @@ impl Transaction {
         }
     }
 
-    /// The changes, made in the newest version; `None` if there are none.
+    /// Applies the changes to the newest version; `None` if there are none.
     fn prepare(&self) -> Result<Option<WriteTransaction<'_>>> {
         if self.structure.is_empty() && self.overlays.values().all(|overlay| !overlay.is_changed()) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The writes of an optimistic transaction to one collection, over what its snapshot holds.
+//! The writes of an optimistic transaction to one collection, on top of its snapshot.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use crate::range::{Direction, KeyRange};
 use crate::snapshot::Tree;
 use crate::transaction::write::stored_expiry;
 
-/// Keys between two bounds, owned.
+/// Keys between two owned bounds.
 #[derive(Clone, Debug)]
 pub(super) struct OwnedRange {
     pub lower: Bound<Vec<u8>>,
@@ -36,7 +36,7 @@ impl OwnedRange {
         is_above(key, range.lower) && is_below(key, range.upper)
     }
 
-    /// Whether the two ranges share a key, as far as their bounds tell.
+    /// Whether the two ranges share a key, judging by their bounds.
     pub(super) fn overlaps(&self, other: &KeyRange<'_>) -> bool {
         let own = self.borrow();
         !ends_before(own.upper, other.lower) && !ends_before(other.upper, own.lower)
@@ -72,18 +72,20 @@ fn ends_before(upper: Bound<&[u8]>, lower: Bound<&[u8]>) -> bool {
     }
 }
 
-/// One collection as the transaction sees it. A clone costs the same whatever was written.
+/// One collection as the transaction sees it. The cost of a clone does not depend on the number of
+/// written records.
 #[derive(Clone)]
 pub(super) struct Overlay {
-    /// The collection in the snapshot; `None` if it was not there, or was dropped or emptied since.
+    /// The collection in the snapshot; `None` if it did not exist or has since been dropped or
+    /// emptied.
     pub base: Option<Tree>,
-    /// Ranges of the base that were emptied.
+    /// Cleared ranges of the base.
     pub cleared: Vec<OwnedRange>,
-    /// What becomes of the keys that were written.
+    /// What becomes of the written keys.
     pub writes: Memtable,
-    /// It exists at the end.
+    /// Whether the collection exists at the end.
     pub exists: bool,
-    /// All that was in it before is gone.
+    /// Whether everything that it held before was removed.
     pub emptied: bool,
     pub codecs: Option<(String, String)>,
 }
@@ -116,7 +118,7 @@ impl Overlay {
         self.writes.put(key, None, None);
     }
 
-    /// Whether the base's record of this key is hidden by an emptied range.
+    /// Whether a cleared range hides the base's record of this key.
     pub(super) fn is_cleared(&self, key: &[u8]) -> bool {
         self.cleared.iter().any(|range| range.contains(key))
     }

@@ -28,8 +28,8 @@ impl Footprint {
         self.ranges.push(OwnedRange::new(range));
     }
 
-    /// As [`add_range`](Self::add_range), for a range that grows from call to call in one direction: the last one is replaced if it began at
-    /// the same bound.
+    /// As [`add_range`](Self::add_range), for a range that grows in one direction from call to
+    /// call: extends the last range if it starts at the same bound.
     pub(super) fn extend_range(&mut self, range: &KeyRange<'_>, direction: Direction) {
         let same_start = |last: &OwnedRange| {
             let last = last.borrow();
@@ -59,7 +59,7 @@ impl Footprint {
         if self.ranges.iter().any(|own| own.overlaps(range)) {
             return true;
         }
-        // A range whose bounds exclude each other holds no key, and the map refuses to look for one.
+        // A range whose bounds exclude each other holds no key, and the set refuses to search it.
         let is_empty = match (range.lower, range.upper) {
             (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
             (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
@@ -93,7 +93,7 @@ fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
 /// Footprints by collection id.
 pub(super) type Footprints = SmallMap<u32, Footprint>;
 
-/// Fails if any of `later` touches what the footprints name.
+/// Fails if any of `later` touches a key or range in the footprints.
 pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(u32) -> String) -> Result<()> {
     if footprints.is_empty() {
         return Ok(());

@@ -1,7 +1,8 @@
-//! How large leaves are made.
+//! Chooses the size of leaves.
 //!
-//! A leaf is read, checked and expanded as a whole for one of its records, and written as a whole for one change; so leaves are small. They take whole
-//! units of the file, so they are as large as fills their units once they are compressed, as far as the leaves before them tell.
+//! To get one record, a whole leaf is read, checked and expanded; for one change, a whole leaf is
+//! written. So leaves are small. They take whole units of the file, so each is made as large as
+//! fills its units after compression, as predicted from the leaves before it.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -13,26 +14,28 @@
 use crate::block::{BlockRef, HEADER_BYTES};
 use crate::node::Limits;
 
-/// A leaf has so many bytes at least, before it is compressed. With less scans become slower, and the nodes above them more.
+/// Minimum size of a leaf, before compression. Smaller leaves slow down scans and need more nodes
+/// above them.
 const LEAST_BYTES: f32 = 6144.0;
-/// With fewer cells the space behind the last one counts.
+/// With fewer cells, the space wasted behind the last one matters.
 const LEAST_CELLS: usize = 8;
-/// Less is not worth the time that expanding takes.
+/// Minimum compression ratio: less is not worth the time for expanding.
 const LEAST_RATIO: f32 = 1.1;
-/// After so many leaves in a row that compressing did not make shorter by that, only one in so many is tried.
+/// After `DULL_LEAVES` leaves in a row below that ratio, only one leaf in `TRIED_LEAVES` is tried.
 const DULL_LEAVES: u8 = 8;
 const TRIED_LEAVES: u8 = 16;
-/// How much the newest leaf counts.
+/// Weight of the newest leaf in the means.
 const WEIGHT: f32 = 0.125;
 
-/// What is known of how leaves compress: mean and mean deviation of their length before by their length after.
+/// How well leaves have compressed: mean and mean deviation of the ratio of their length before
+/// compression to their length after.
 #[derive(Clone, Copy)]
 pub(super) struct Packing {
     unit_bytes: f32,
     ratio: f32,
     deviation: f32,
     is_known: bool,
-    /// Leaves in a row that did not compress, and those since then that were not tried.
+    /// Consecutive leaves that did not compress, and leaves left untried since.
     dull: u8,
     untried: u8,
 }
@@ -49,7 +52,7 @@ impl Packing {
         }
     }
 
-    /// Whether the next leaf is worth the time that compressing takes.
+    /// Whether the next leaf is worth the time for trying to compress it.
     pub(super) fn should_try(&mut self) -> bool {
         if self.dull < DULL_LEAVES {
             return true;
@@ -58,7 +61,7 @@ impl Packing {
         self.untried == 0
     }
 
-    /// Takes note of a leaf that was written, and of what compressing made of it.
+    /// Records the length of a written leaf before and after compression.
     pub(super) fn wrote(&mut self, raw_len: usize, packed_len: usize) {
         let ratio = raw_len as f32 / packed_len.max(1) as f32;
         if !self.is_known {
@@ -73,7 +76,8 @@ impl Packing {
         self.ratio += WEIGHT * (ratio - self.ratio);
     }
 
-    /// Takes note of a leaf of the old tree, while nothing else is known. A compressed one fills its units, but for a few percent.
+    /// Estimates the ratio from a leaf of the old tree while no written leaf is recorded.
+    /// A compressed leaf fills its units to within a few percent.
     pub(super) fn read(&mut self, leaf: BlockRef) {
         let stored = f32::from(leaf.units) * self.unit_bytes;
         if !self.is_known && leaf.raw_len as f32 > stored {
@@ -82,9 +86,10 @@ impl Packing {
         }
     }
 
-    /// Bytes to which a leaf is filled, without the block's header, if its cells have about `cell_bytes`.
+    /// Number of bytes to which a leaf is filled, without the block header, if its cells have about
+    /// `cell_bytes` each.
     pub(super) fn capacity(&self, limits: Limits, cell_bytes: usize) -> usize {
-        // Two mean deviations: one leaf in twenty needs another unit.
+        // With a margin of two mean deviations, one leaf in twenty needs another unit.
         let ratio = self.ratio - 2.0 * self.deviation;
         let ratio = if ratio < LEAST_RATIO { 1.0 } else { ratio };
         let units = (LEAST_BYTES / (self.unit_bytes * ratio)).ceil();
@@ -112,9 +117,9 @@ mod tests {
     fn leaves_fill_their_units() {
         let two = 8192 - HEADER_BYTES;
         assert_eq!(capacity_after(&[]), two);
-        // Compressed a little they are stored as they are.
+        // Leaves that barely compress are stored raw.
         assert_eq!(capacity_after(&[(8000, 8030), (8000, 7700)]), two);
-        // What compresses a little fills two units, what compresses well one.
+        // Leaves that compress a little fill two units, leaves that compress well fill one.
         assert_eq!(capacity_after(&[(8000, 6400)]), two * 5 / 4);
         let one = 4096 - HEADER_BYTES;
         assert_eq!(capacity_after(&[(8000, 4000)]), one * 2);

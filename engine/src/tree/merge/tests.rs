@@ -41,7 +41,7 @@ fn payload(value: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// A tree on a storage in memory, and the blocks it has.
+/// A tree in in-memory storage, and its blocks.
 struct Bed {
     pager: Pager,
     free: FreeSpace,
@@ -55,7 +55,7 @@ impl Bed {
         let limits = Limits::new(node_bytes);
         let file = MemoryStorage::new().open("data", true).unwrap();
         Self {
-            // Next to nothing is kept, so that each read checks a node against its parent.
+            // The cache keeps next to nothing, so each read checks a node against its parent.
             pager: Pager::new(BlockFile::new(file, 9), limits, 1),
             free: FreeSpace::new(16),
             root: None,
@@ -64,7 +64,7 @@ impl Bed {
         }
     }
 
-    /// Merges the changes in slices; gives how many nodes it wrote.
+    /// Merges the changes in slices; returns the number of nodes written.
     fn merge(&mut self, list: &[(Vec<u8>, Option<Vec<u8>>)], budget: usize) -> Result<usize> {
         let mut changes = ListChanges { list, known: None };
         let written = self.edit(|editor| {
@@ -76,7 +76,7 @@ impl Bed {
         Ok(written)
     }
 
-    /// Changes the tree; gives how many nodes that wrote.
+    /// Changes the tree; returns the number of nodes written.
     fn edit(&mut self, edit: impl FnOnce(&mut Editor<'_>) -> Result<()>) -> Result<usize> {
         let mut draft = Draft::new(1);
         let mut root = self.root;
@@ -115,7 +115,7 @@ impl Bed {
         records
     }
 
-    /// All nodes, leaves last; their blocks have to be those that are accounted for.
+    /// All nodes, leaves last. Their blocks must be exactly the recorded ones.
     fn nodes(&self) -> Vec<Arc<Node>> {
         let Some(root) = &self.root else {
             assert!(self.blocks.is_empty());
@@ -182,7 +182,7 @@ fn numbered(numbers: impl Iterator<Item = u32>) -> List {
     list
 }
 
-/// Numbers that come in no order, each once.
+/// The numbers below `count` in a scrambled order, each once.
 fn shuffled(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |number| (u64::from(number) * 2_654_435_761 % u64::from(count)) as u32)
 }
@@ -209,7 +209,7 @@ fn ascending_inserts_fill_the_leaves_and_touch_only_the_last_one() {
     }
     assert!(bed.fill() >= 96, "{}", bed.fill());
     let leaves = bed.nodes().iter().filter(|node| node.is_leaf()).count();
-    // Beside each leaf, the last one of each merge and the inner nodes above it.
+    // Besides each leaf: the last leaf of each merge and the inner nodes above it.
     assert!(written < leaves + 20 * 5, "{written} nodes for {leaves} leaves");
 }
 
@@ -301,7 +301,7 @@ fn changes() -> impl Strategy<Value = List> {
         prop::collection::vec(any::<u8>(), 0..60).prop_map(|value| payload(&value)),
     );
     let some = prop::collection::btree_map(key, value, 0..400).prop_map(|map| map.into_iter().collect());
-    // All of a range goes, or everything.
+    // Removes all of a range, or everything.
     let range = (0_u32..3000, 0_u32..3000)
         .prop_map(|(a, b)| (a.min(b)..a.max(b)).map(|number| (key_of(number), None)).collect());
     prop_oneof![4 => some, 1 => range]
