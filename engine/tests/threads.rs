@@ -4,12 +4,14 @@
 //! The writer keeps two collections in step: commit `n` stores `n` under every key of both. A
 //! reader that finds two different numbers in one snapshot has seen half a commit.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
-use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Database, Direction, Durability, KeyRange, Options, Snapshot};
+use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
+use mangrove_engine::{Background, Database, Direction, Durability, KeyRange, Options, Result, Snapshot};
 
 const KEYS: u64 = 300;
 const COMMITS: u64 = 200;
@@ -140,4 +142,117 @@ fn writers_from_many_threads_take_turns() {
     let tree = database.snapshot().collection("all").expect("it was written");
     assert_eq!(tree.len(), 200);
     assert!(database.verify().expect("it can be read").is_ok());
+}
+
+/// A storage in memory whose flushes of the data file announce themselves and wait to be let go.
+struct GatedStorage {
+    inner: MemoryStorage,
+    gate: Arc<Gate>,
+}
+
+struct Gate {
+    is_closed: AtomicBool,
+    arrived: Sender<()>,
+    released: Mutex<Receiver<()>>,
+}
+
+struct GatedFile {
+    inner: Arc<dyn StorageFile>,
+    gate: Option<Arc<Gate>>,
+}
+
+impl Storage for GatedStorage {
+    fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
+        Ok(Arc::new(GatedFile {
+            inner: self.inner.open(name, create)?,
+            gate: (name == "data").then(|| Arc::clone(&self.gate)),
+        }))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        self.inner.exists(name)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.inner.remove(name)
+    }
+}
+
+impl StorageFile for GatedFile {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, into)
+    }
+
+    fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
+        self.inner.write_at(offset, from)
+    }
+
+    fn flush(&self) -> Result<()> {
+        if let Some(gate) = self.gate.as_ref().filter(|gate| gate.is_closed.load(Ordering::Relaxed)) {
+            // Without the other ends, the test is over and the gate open.
+            let _ = gate.arrived.send(());
+            let _ = gate.released.lock().expect("nobody panicked").recv();
+        }
+        self.inner.flush()
+    }
+
+    fn len(&self) -> Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.inner.set_len(len)
+    }
+}
+
+#[test]
+fn commits_do_not_wait_for_the_flushes_of_a_merge() {
+    let (arrived, arrivals) = channel();
+    let (release, released) = channel();
+    let gate = Arc::new(Gate {
+        is_closed: AtomicBool::new(false),
+        arrived,
+        released: Mutex::new(released),
+    });
+    let storage = GatedStorage {
+        inner: MemoryStorage::new(),
+        gate: Arc::clone(&gate),
+    };
+    let options = Options {
+        cache_bytes: 256 << 10,
+        ..Options::default()
+    };
+    let database = Arc::new(Database::open(Arc::new(storage), options).expect("an empty storage can be opened"));
+    // The other thread of the background never has its turn.
+    let background = Background::start(Arc::clone(&database), Duration::from_hours(1));
+    let mut number: u64 = 0;
+    let mut commit = || {
+        number += 1;
+        let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let set = database.set("c", &key, &[7; 100], Durability::Relaxed);
+        set.expect("memory takes every commit");
+    };
+    gate.is_closed.store(true, Ordering::Relaxed);
+    let mut flushes = 0;
+    while flushes < 8 {
+        if arrivals.try_recv().is_err() {
+            commit();
+            thread::yield_now();
+            continue;
+        }
+        // A flush is under way, and goes on only after these commits.
+        for _ in 0..10 {
+            commit();
+        }
+        flushes += 1;
+        release.send(()).expect("the flush waits");
+    }
+    gate.is_closed.store(false, Ordering::Relaxed);
+    // Those that came to the gate before it was opened.
+    drop(release);
+    drop(arrivals);
+    drop(background);
+    let report = database.verify().expect("memory can be read");
+    assert!(report.is_ok(), "{:?}", report.problems);
+    assert_eq!(report.entries, number);
 }

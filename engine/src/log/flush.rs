@@ -134,7 +134,6 @@ impl GroupFlush {
         let mut state = self.lock();
         state.appended.version = state.appended.version.max(version);
         state.flushed.version = state.flushed.version.max(version);
-        state.data_pending = false;
         drop(state);
         self.done.notify_all();
     }
@@ -231,7 +230,7 @@ impl GroupFlush {
         self.wait(appended, data)
     }
 
-    /// Flushes `file` while no other flush runs. After a failure it refuses to flush. Of two
+    /// Flushes the data file while no other flush runs. After a failure it refuses to flush. Of two
     /// concurrent flushes, a system may report lost writes to only one, although both may depend on
     /// them (I10).
     pub(crate) fn flush_alone(&self, file: &dyn StorageFile) -> Result<()> {
@@ -243,6 +242,8 @@ impl GroupFlush {
             return Err(refusal(cause, file));
         }
         state.running = true;
+        // Blocks written from here on are marked as pending again.
+        state.data_pending = false;
         drop(state);
         let result = file.flush();
         state = self.lock();

@@ -20,19 +20,8 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// The file is truncated if at least this many bytes, and an eighth of it, are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
 
-/// Why a checkpoint failed.
-pub(crate) enum Failure {
-    /// Nothing that the database depends on was written; it continues from its last state.
-    Undone(Error),
-    /// The state on disk is unknown.
-    Unknown(Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Undone(error)
-    }
-}
+/// Why a checkpoint failed while it was sealed: the state on disk is unknown.
+pub(crate) struct Failure(pub Error);
 
 /// Writer of a checkpoint's free map.
 pub(crate) struct FreeMapWriter<'a> {
@@ -119,24 +108,25 @@ pub(crate) fn seal(
 ) -> std::result::Result<(), Failure> {
     // After a failed flush the system may have dropped the written pages, so nothing later can be
     // trusted (I10).
-    flush.flush_alone(file).map_err(Failure::Unknown)?;
-    superblock.write(file).map_err(Failure::Unknown)?;
-    flush.flush_alone(file).map_err(Failure::Unknown)
+    flush.flush_alone(file).map_err(Failure)?;
+    superblock.write(file).map_err(Failure)?;
+    flush.flush_alone(file).map_err(Failure)
 }
 
-/// Returns the file's free tail to the file system if it is long. A failure is harmless: the tail
+/// Returns the file's free tail, from byte `end` on, to the file system if it is long. A failure is harmless: the tail
 /// is free either way.
-pub(crate) fn cut_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
-    cut_tail_from(file, superblock, reserve_bytes, |len| CUT_BYTES.max(len / 8));
+pub(crate) fn cut_tail(file: &dyn StorageFile, end: u64, reserve_bytes: u32) {
+    cut_tail_from(file, end, reserve_bytes, |len| CUT_BYTES.max(len / 8));
 }
 
 /// As [`cut_tail`], however short the tail is.
 pub(crate) fn cut_whole_tail(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32) {
-    cut_tail_from(file, superblock, reserve_bytes, |_| 0);
+    let end = superblock.file_units << superblock.unit_shift;
+    cut_tail_from(file, end, reserve_bytes, |_| 0);
 }
 
-fn cut_tail_from(file: &dyn StorageFile, superblock: &Superblock, reserve_bytes: u32, least: impl Fn(u64) -> u64) {
-    let needed = (superblock.file_units << superblock.unit_shift) + u64::from(reserve_bytes);
+fn cut_tail_from(file: &dyn StorageFile, end: u64, reserve_bytes: u32, least: impl Fn(u64) -> u64) {
+    let needed = end + u64::from(reserve_bytes);
     if let Ok(len) = file.len()
         && len > needed
         && len - needed >= least(len)

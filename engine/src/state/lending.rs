@@ -38,6 +38,8 @@ pub(crate) struct Lending {
     is_wanted: AtomicBool,
     /// Merged entries, in thousandths.
     part: AtomicUsize,
+    /// The thread makes a checkpoint of the merge.
+    is_sealing: AtomicBool,
     /// Number of merging threads.
     mergers: AtomicUsize,
 }
@@ -76,9 +78,15 @@ impl Lending {
         state.has_work = false;
     }
 
-    pub(super) fn begin(&self, part: usize) {
+    pub(super) fn begin(&self, part: usize, is_sealing: bool) {
         self.is_wanted.store(false, Ordering::Relaxed);
         self.part.store(part, Ordering::Relaxed);
+        self.is_sealing.store(is_sealing, Ordering::Relaxed);
+    }
+
+    /// Whether the thread makes a checkpoint, during which the merge makes no progress.
+    pub(super) fn is_sealing(&self) -> bool {
+        self.is_sealing.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_wanted(&self) -> bool {

@@ -10,14 +10,14 @@
 //! trees and the frozen memtables.
 
 use super::lending::{Loan, Returned};
-use super::writer::Checkpoint;
+use super::writer::{Checkpoint, Prepared};
 use super::{Shared, Version, Writer};
 use crate::block::PageId;
 use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::node::LeafCell;
-use crate::pages::{Draft, Extent, FreeSpace, Superblock};
+use crate::pages::{Draft, Extent, Failure, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
 
@@ -31,6 +31,9 @@ const MERGED_AT: usize = 750;
 const HELPED_AT: usize = 250;
 /// Bytes of nodes that are read between two checks of the progress, or in one slice in idle time.
 const SLICE_BYTES: usize = 64 << 10;
+/// A commit that helps the merging thread reads one slice, or up to this many times the bytes that it
+/// added to the memtables.
+const HELP_AMPLIFICATION: usize = 64;
 /// Idle time starts a merge only of at least this many bytes, or a sixteenth of what the active
 /// memtables may take if that is less, and only if it writes at most `IDLE_AMPLIFICATION` times as
 /// much.
@@ -106,8 +109,18 @@ pub(crate) struct Merging {
     frozen: Frozen,
     /// The merge failed; it is not retried until it has to be done.
     is_stalled: bool,
-    /// Why the merging thread stopped, for the checkpoint that follows.
+    /// The merge waits for this checkpoint.
     paused: Option<Pause>,
+    /// The checkpoint being made.
+    sealing: Option<Sealing>,
+}
+
+/// A checkpoint of a merge.
+struct Sealing {
+    state: Version,
+    prepared: Prepared,
+    /// Whether the superblock is durable, once it was written.
+    outcome: Option<std::result::Result<(), Failure>>,
 }
 
 /// What the writer has to know about the frozen version, no matter who has its merge.
@@ -226,6 +239,7 @@ impl Merging {
         self.working = self.target.clone();
         self.run = None;
         self.paused = None;
+        self.sealing = None;
         self.next = 0;
         self.written = 0;
         self.is_stalled = true;
@@ -242,6 +256,19 @@ impl Merging {
             .partition(|(_, is_partial)| *is_partial);
         self.order = partial;
         self.order.extend(whole);
+    }
+
+    /// Makes the prepared checkpoint durable. A partial one needs all of the frozen version's changes
+    /// in the log.
+    fn seal(&mut self, shared: &Shared) {
+        let Some(sealing) = &mut self.sealing else {
+            return;
+        };
+        let appended = match sealing.prepared.checkpoint.is_partial {
+            true => shared.flush.flush_appended(shared.pager.blocks.file()).map_err(Failure),
+            false => Ok(()),
+        };
+        sealing.outcome = Some(appended.and_then(|()| sealing.prepared.seal(shared)));
     }
 
     /// Extents that are allocated but belong to no version yet.
@@ -278,6 +305,8 @@ impl Writer {
     /// Merges as much as the last commit requires.
     pub(crate) fn pace(&mut self, shared: &Shared) -> Result<()> {
         let fill = self.fill(shared);
+        let active_bytes = shared.newest().active_bytes();
+        let committed = active_bytes.saturating_sub(std::mem::replace(&mut self.paced_bytes, active_bytes));
         let has_thread = HAS_THREADS && shared.lending.has_merger();
         let part = match fill.checked_sub(HELPED_AT) {
             _ if !has_thread => fill * FULL / MERGED_AT,
@@ -285,7 +314,8 @@ impl Writer {
         };
         if HAS_THREADS && self.lent.is_some() {
             let lending = &shared.lending;
-            if fill < FULL && lending.part() >= part && !lending.has_returned() {
+            let keeps_up = lending.part() >= part || lending.is_sealing();
+            if fill < FULL && keeps_up && !lending.has_returned() {
                 return Ok(());
             }
             self.recall(shared)?;
@@ -294,10 +324,13 @@ impl Writer {
             if merging.is_stalled {
                 return Ok(());
             }
+            if has_thread && fill < FULL {
+                return self.help(shared, part, committed);
+            }
             if !self.advance(shared, Goal::Part(part))? {
                 return Ok(());
             }
-            self.seal_merged(shared, false)?;
+            self.seal(shared, true, false)?;
         }
         if self.fill(shared) < FULL {
             return Ok(());
@@ -311,16 +344,47 @@ impl Writer {
         Ok(())
     }
 
-    /// Takes the merge back from the thread that has it.
+    /// Helps the merging thread, which has fallen behind, in proportion to the commit and up to the
+    /// next checkpoint. The thread makes the checkpoint, so that no commit waits for its flushes.
+    fn help(&mut self, shared: &Shared, part: usize, committed: usize) -> Result<()> {
+        let generation = self.superblock.generation + 1;
+        let Some(merging) = self.merging.as_mut().filter(|merging| merging.paused.is_none()) else {
+            return Ok(());
+        };
+        for _ in 0..=committed.saturating_mul(HELP_AMPLIFICATION) / SLICE_BYTES {
+            if merging.part() >= part {
+                break;
+            }
+            match merging.advance(shared, &self.space.free, generation, Goal::Slice) {
+                Ok(Pause::Slice) => {}
+                Ok(pause) => {
+                    merging.paused = Some(pause);
+                    break;
+                }
+                Err(error) => {
+                    let taken = merging.reset();
+                    self.give_back(shared, taken);
+                    return Err(error);
+                }
+            }
+        }
+        // The thread goes on with the merge or makes its checkpoint.
+        shared.lending.announce();
+        Ok(())
+    }
+
+    /// Takes the merge back from the thread that has it, and adopts the checkpoint that the thread
+    /// made.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] if the thread panicked: it is unknown what is merged.
+    /// [`Error::Poisoned`] if the thread panicked: it is unknown what is merged. Otherwise the
+    /// error of the checkpoint.
     pub(crate) fn recall(&mut self, shared: &Shared) -> Result<()> {
         if !HAS_THREADS || self.lent.take().is_none() {
             return Ok(());
         }
         match shared.lending.recall() {
-            Returned::Merging(merging) => self.merging = Some(*merging),
+            Returned::Merging(merging) => return self.end_seal(shared, *merging),
             Returned::Failed(mut merging) => {
                 self.give_back(shared, merging.reset());
                 self.merging = Some(*merging);
@@ -335,26 +399,32 @@ impl Writer {
     }
 
     /// Lends the merge in progress to a thread.
-    fn lend<'s>(&mut self, shared: &'s Shared) -> Option<Loan<'s>> {
-        let merging = self.merging.take_if(|merging| !merging.is_stalled)?;
+    fn lend<'s>(&mut self, shared: &'s Shared, merging: Merging) -> Loan<'s> {
         self.lent = Some(merging.frozen);
-        shared.lending.begin(merging.part());
-        Some(Loan::new(&shared.lending, merging))
+        shared.lending.begin(merging.part(), merging.sealing.is_some());
+        Loan::new(&shared.lending, merging)
     }
 
     /// Merges concurrently with commits until a round is over or the merge is recalled, and makes
     /// the checkpoint of a completed round; `false` if there is nothing to merge. Called by the
     /// merging thread.
+    ///
+    /// The writer lock is held to take the merge, to prepare the checkpoint, and to adopt it, but
+    /// not while nodes are merged and files flushed.
     pub(crate) fn merge_beside(shared: &Shared) -> Result<bool> {
         let mut writer = shared.writable()?;
-        let Some(mut loan) = writer.lend(shared) else {
+        let Some(merging) = writer.merging.take_if(|merging| !merging.is_stalled) else {
             return Ok(false);
         };
+        let mut loan = writer.lend(shared, merging);
         let free = writer.space.free.clone();
         let generation = writer.superblock.generation + 1;
         drop(writer);
         loop {
             let advanced = loan.slice(|merging| {
+                if merging.paused.is_some() {
+                    return Ok(false);
+                }
                 let advanced = merging.advance(shared, &free, generation, Goal::Slice);
                 shared.lending.set_part(merging.part());
                 if let Ok(pause @ (Pause::Round | Pause::End)) = advanced {
@@ -365,11 +435,6 @@ impl Writer {
             });
             match advanced {
                 Some(Ok(true)) if !shared.lending.is_wanted() => continue,
-                // What is flushed here need not be flushed by the checkpoint, under the writer
-                // lock.
-                Some(Ok(false)) if !shared.lending.is_wanted() => {
-                    shared.flush.flush_alone(shared.pager.blocks.file())?;
-                }
                 Some(Err(_)) => loan.has_failed = true,
                 _ => {}
             }
@@ -378,10 +443,17 @@ impl Writer {
         drop(loan);
         let mut writer = shared.writable()?;
         writer.recall(shared)?;
-        if writer.merging.as_ref().is_some_and(|merging| merging.paused.is_some())
-            && writer.advance(shared, Goal::Slice)?
-        {
-            writer.seal_merged(shared, false)?;
+        let pause = writer.merging.as_mut().and_then(|merging| merging.paused.take());
+        let Some(pause) = pause else {
+            return Ok(true);
+        };
+        if let Some(merging) = writer.begin_seal(shared, matches!(pause, Pause::End), false)? {
+            let mut loan = writer.lend(shared, merging);
+            drop(writer);
+            loan.slice(|merging| merging.seal(shared));
+            drop(loan);
+            let mut writer = shared.writable()?;
+            writer.recall(shared)?;
         }
         Ok(true)
     }
@@ -394,9 +466,11 @@ impl Writer {
         match &self.merging {
             None if self.lent.is_some() => return Ok(false),
             Some(merging) if merging.is_stalled => return Ok(false),
+            // The merging thread makes its checkpoint.
+            Some(merging) if merging.paused.is_some() && shared.lending.has_merger() => return Ok(false),
             Some(_) => {
                 if self.advance(shared, Goal::Slice)? {
-                    self.seal_merged(shared, false)?;
+                    self.seal(shared, true, false)?;
                 }
             }
             None if self.is_worth_merging(shared) => self.freeze(shared)?,
@@ -474,6 +548,7 @@ impl Writer {
             round_bytes: self.round_bytes(shared),
             is_stalled: false,
             paused: None,
+            sealing: None,
         };
         merging.order_collections();
         self.merging = Some(merging);
@@ -554,7 +629,7 @@ impl Writer {
                 Pause::Slice => return Ok(false),
                 Pause::End => return Ok(true),
                 Pause::Round => {
-                    self.seal_part(shared)?;
+                    self.seal(shared, false, false)?;
                     if matches!(goal, Goal::Slice) {
                         return Ok(false);
                     }
@@ -576,14 +651,65 @@ impl Writer {
         (bytes as usize).max(MIN_ROUND_NODES * shared.config.limits.node_capacity)
     }
 
-    /// Makes a checkpoint of what is merged so far. Its trees hold some of the frozen version's
-    /// changes and its log all of them: replay applies those once more, with the same outcome.
-    fn seal_part(&mut self, shared: &Shared) -> Result<()> {
-        // The log must not lose any of the changes.
-        shared.flush.flush_appended(shared.pager.blocks.file())?;
-        let Some(mut merging) = self.merging.take() else {
+    /// Makes the checkpoint of a paused merge: of the part that is merged, or, at its end, of the
+    /// frozen version.
+    fn seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<()> {
+        let Some(mut merging) = self.begin_seal(shared, is_end, closing)? else {
             return Ok(());
         };
+        merging.seal(shared);
+        self.end_seal(shared, merging)
+    }
+
+    /// Writes everything of that checkpoint but its superblock, and takes the merge out of the
+    /// writer. On failure the merge goes back to the last checkpoint.
+    #[inline(never)]
+    fn begin_seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<Option<Merging>> {
+        let Some(mut merging) = self.merging.take() else {
+            return Ok(None);
+        };
+        let is_partial = !is_end;
+        let (mut state, log) = if is_partial {
+            (self.partial_state(&merging), self.superblock.log)
+        } else {
+            (merging.working.clone(), merging.log)
+        };
+        // Nodes that were replaced before the merge was over.
+        for extent in std::mem::take(&mut merging.draft.released) {
+            shared.pager.remove(PageId::disk(extent.start));
+            if let Err(error) = self.space.free.free(extent) {
+                self.merging = Some(merging);
+                return Err(error);
+            }
+        }
+        state.moves = shared.newest().moves + 1;
+        let checkpoint = Checkpoint {
+            log,
+            closing,
+            is_partial,
+        };
+        match self.prepare(shared, &mut state, &merging.draft, &checkpoint) {
+            Ok(prepared) => {
+                merging.sealing = Some(Sealing {
+                    state,
+                    prepared,
+                    outcome: None,
+                });
+                Ok(Some(merging))
+            }
+            Err(error) => {
+                let taken = merging.reset();
+                self.give_back(shared, taken);
+                self.merging = Some(merging);
+                Err(error)
+            }
+        }
+    }
+
+    /// The version of the newest checkpoint with the trees as far as they are merged. They hold some
+    /// of the frozen version's changes and the log all of them: replay applies those once more, with
+    /// the same outcome.
+    fn partial_state(&self, merging: &Merging) -> Version {
         let mut state = (*self.durable).clone();
         for collection in state.collections.values_mut() {
             let mut merged = merging.working.collections.values();
@@ -593,82 +719,55 @@ impl Writer {
                 collection.root = merged.root;
             }
         }
-        let log = self.superblock.log;
-        let sealed = self.seal(shared, &mut merging, state, log, false, true);
+        state
+    }
+
+    /// Adopts the checkpoint whose superblock was written. A merge that is not over returns to the
+    /// writer.
+    #[inline(never)]
+    fn end_seal(&mut self, shared: &Shared, mut merging: Merging) -> Result<()> {
+        let Some(sealing) = merging.sealing.take() else {
+            self.merging = Some(merging);
+            return Ok(());
+        };
+        let is_partial = sealing.prepared.checkpoint.is_partial;
+        let mut draft = std::mem::take(&mut merging.draft);
+        let install = |version: &mut Version| merging.install(version);
+        let outcome = sealing.outcome.unwrap_or_else(|| sealing.prepared.seal(shared));
+        let completed = self.complete(
+            shared,
+            &sealing.state,
+            &mut draft,
+            sealing.prepared,
+            outcome,
+            Some((merging.target.version, &install)),
+        );
+        merging.draft = draft;
+        if let Err(error) = completed {
+            let taken = merging.reset();
+            self.give_back(shared, taken);
+            self.merging = Some(merging);
+            return Err(error);
+        }
+        if !is_partial {
+            self.continue_log(shared, merging.frozen.unlogged);
+            return Ok(());
+        }
+        merging.target = merging.working.clone();
+        merging.written = 0;
+        merging.round_bytes = self.round_bytes(shared);
         self.merging = Some(merging);
-        sealed?;
         if self.is_tight(shared) {
             self.write_twin(shared)?;
         }
         Ok(())
     }
 
-    /// Makes a checkpoint of the frozen version, which is completely merged.
-    fn seal_merged(&mut self, shared: &Shared, closing: bool) -> Result<()> {
-        let Some(mut merging) = self.merging.take() else {
-            return Ok(());
-        };
-        let state = merging.working.clone();
-        let log = merging.log;
-        let sealed = self.seal(shared, &mut merging, state, log, closing, false);
-        if sealed.is_err() {
-            self.merging = Some(merging);
-            return sealed;
-        }
-        self.continue_log(shared, merging.frozen.unlogged);
-        Ok(())
-    }
-
-    #[inline(never)]
-    fn seal(
-        &mut self,
-        shared: &Shared,
-        merging: &mut Merging,
-        mut state: Version,
-        log: Position,
-        closing: bool,
-        is_partial: bool,
-    ) -> Result<()> {
-        // Nodes that were replaced before the merge was over.
-        for extent in merging.draft.released.drain(..) {
-            shared.pager.remove(PageId::disk(extent.start));
-            self.space.free.free(extent)?;
-        }
-        state.moves = shared.newest().moves + 1;
-        let mut draft = std::mem::take(&mut merging.draft);
-        let install = |version: &mut Version| merging.install(version);
-        let first = merging.target.version;
-        let result = self.write(
-            shared,
-            &mut state,
-            &mut draft,
-            &Checkpoint {
-                log,
-                closing,
-                is_partial,
-                install: Some((first, &install)),
-            },
-        );
-        merging.draft = draft;
-        match result {
-            Ok(()) => {
-                merging.target = merging.working.clone();
-                merging.written = 0;
-                merging.round_bytes = self.round_bytes(shared);
-            }
-            Err(_) => {
-                let taken = merging.reset();
-                self.give_back(shared, taken);
-            }
-        }
-        result
-    }
-
     /// Merges everything frozen and makes its checkpoint.
     #[inline(never)]
     pub(crate) fn finish_merging(&mut self, shared: &Shared) -> Result<()> {
         self.advance(shared, Goal::Part(FULL))?;
-        self.seal_merged(shared, false)
+        self.seal(shared, true, false)
     }
 
     /// Makes the newest version durable and visible. On failure nothing changes, except that the
@@ -685,7 +784,7 @@ impl Writer {
             self.freeze(shared)?;
         }
         self.advance(shared, Goal::Part(FULL))?;
-        self.seal_merged(shared, closing)
+        self.seal(shared, true, closing)
     }
 
     /// Abandons the merge: frozen entries that are not merged become part of the active memtables

@@ -25,6 +25,8 @@ impl Writer {
         {
             return Ok(());
         }
+        // The nodes written here belong to the next checkpoint, so none may be under way.
+        self.recall(shared)?;
         // Only once: nodes already written belong to the checkpoint that follows the newest
         // superblock.
         if draft.spilled.is_empty() {

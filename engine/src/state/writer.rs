@@ -28,6 +28,8 @@ pub(crate) struct Writer {
     pub merging: Option<Merging>,
     /// The frozen version whose merge a thread has.
     pub lent: Option<Frozen>,
+    /// Bytes of the active memtables after the last commit.
+    pub paced_bytes: usize,
     /// Commits since the last checkpoint, or since the frozen version, are missing from the log, so
     /// only a checkpoint makes them durable.
     pub unlogged: bool,
@@ -40,10 +42,20 @@ pub(crate) struct Writer {
     pub has_removed: bool,
 }
 
-/// Result of a successful checkpoint, to be adopted in memory.
-struct Done {
+/// A checkpoint that is written except for its superblock.
+pub(super) struct Prepared {
     superblock: Superblock,
+    /// Extents that the checkpoint no longer reaches.
     left: Vec<Extent>,
+    pub checkpoint: Checkpoint,
+}
+
+impl Prepared {
+    /// Makes the checkpoint durable. Needs no lock, as long as no other superblock is written and
+    /// nothing that this one reaches is freed.
+    pub(super) fn seal(&self, shared: &Shared) -> std::result::Result<(), Failure> {
+        seal(shared.pager.blocks.file(), &shared.flush, &self.superblock)
+    }
 }
 
 /// Changes to catalog entries, by name.
@@ -71,11 +83,12 @@ impl Changes for CatalogChanges<'_> {
     }
 }
 
-/// Installs the outcome of a merge in a version.
-pub(super) type Install<'i> = &'i dyn Fn(&mut Version);
+/// The first version that receives the outcome of a merge, and the function that installs it there.
+pub(super) type Install<'i> = (u64, &'i dyn Fn(&mut Version));
 
 /// Parameters of a checkpoint.
-pub(super) struct Checkpoint<'c> {
+#[derive(Clone, Copy)]
+pub(super) struct Checkpoint {
     /// Log position that its superblock names.
     pub log: Position,
     /// It leaves the log empty.
@@ -83,8 +96,6 @@ pub(super) struct Checkpoint<'c> {
     /// More checkpoints of the same version follow, so blocks that the frozen version no longer
     /// reaches are still needed.
     pub is_partial: bool,
-    /// The first version that receives the new trees, and the function that installs them.
-    pub install: Option<(u64, Install<'c>)>,
 }
 
 impl Writer {
@@ -97,6 +108,7 @@ impl Writer {
             older_log: None,
             merging: None,
             lent: None,
+            paced_bytes: 0,
             unlogged: false,
             checkpoints: 0,
             rewritten_entries: BTreeSet::new(),
@@ -156,33 +168,47 @@ impl Writer {
             log,
             closing: false,
             is_partial: false,
-            install: None,
         };
-        self.write(shared, state, draft, &checkpoint)?;
+        let prepared = self.prepare(shared, state, draft, &checkpoint)?;
+        let sealed = prepared.seal(shared);
+        self.complete(shared, state, draft, prepared, sealed, None)?;
         self.unlogged = false;
         self.continue_log(shared, unlogged);
         Ok(())
     }
 
-    /// Writes a checkpoint of `state`.
-    pub(super) fn write(
+    /// Writes everything of a checkpoint of `state` but its superblock. On failure nothing changes.
+    pub(super) fn prepare(
         &mut self,
         shared: &Shared,
         state: &mut Version,
-        draft: &mut Draft,
-        checkpoint: &Checkpoint<'_>,
-    ) -> Result<()> {
+        draft: &Draft,
+        checkpoint: &Checkpoint,
+    ) -> Result<Prepared> {
         let mut allocated = Vec::new();
-        match self.write_checkpoint(shared, state, draft, &mut allocated, checkpoint) {
-            Ok(done) => {
-                self.adopt(shared, state, draft, done, checkpoint);
+        let prepared = self.write_checkpoint(shared, state, draft, &mut allocated, checkpoint);
+        if prepared.is_err() {
+            self.give_back(shared, allocated);
+        }
+        prepared
+    }
+
+    /// Adopts a checkpoint that was sealed, or fails with its seal.
+    pub(super) fn complete(
+        &mut self,
+        shared: &Shared,
+        state: &Version,
+        draft: &mut Draft,
+        prepared: Prepared,
+        sealed: std::result::Result<(), Failure>,
+        install: Option<Install<'_>>,
+    ) -> Result<()> {
+        match sealed {
+            Ok(()) => {
+                self.adopt(shared, state, draft, prepared, install);
                 Ok(())
             }
-            Err(Failure::Undone(error)) => {
-                self.give_back(shared, allocated);
-                Err(error)
-            }
-            Err(Failure::Unknown(error)) => {
+            Err(Failure(error)) => {
                 shared.flush.fail(&error.to_string());
                 Err(error)
             }
@@ -195,8 +221,8 @@ impl Writer {
         state: &mut Version,
         draft: &Draft,
         allocated: &mut Vec<Extent>,
-        checkpoint: &Checkpoint<'_>,
-    ) -> std::result::Result<Done, Failure> {
+        checkpoint: &Checkpoint,
+    ) -> Result<Prepared> {
         let generation = self.superblock.generation + 1;
         let mut catalog = self.superblock.catalog;
         let mut catalog_draft = Draft::new(state.version);
@@ -230,8 +256,11 @@ impl Writer {
             closed: checkpoint.closing,
             ..self.superblock.clone()
         };
-        seal(shared.pager.blocks.file(), &shared.flush, &superblock)?;
-        Ok(Done { superblock, left })
+        Ok(Prepared {
+            superblock,
+            left,
+            checkpoint: *checkpoint,
+        })
     }
 
     /// Updates the catalog's tree to the collections of `state`.
@@ -274,10 +303,21 @@ impl Writer {
 
     /// Adopts a durable checkpoint. A failure here ends writing but does not fail the commits in
     /// the checkpoint: they are visible.
-    fn adopt(&mut self, shared: &Shared, state: &Version, draft: &mut Draft, done: Done, checkpoint: &Checkpoint<'_>) {
+    fn adopt(
+        &mut self,
+        shared: &Shared,
+        state: &Version,
+        draft: &mut Draft,
+        done: Prepared,
+        install: Option<Install<'_>>,
+    ) {
         let generation = done.superblock.generation;
         self.older_log = Some(self.superblock.log);
-        self.superblock = done.superblock;
+        self.superblock = Superblock {
+            // Commits since the checkpoint was prepared may have taken ids.
+            next_collection_id: self.superblock.next_collection_id,
+            ..done.superblock
+        };
         self.checkpoints += 1;
         draft.allocated.clear();
         draft.spilled.clear();
@@ -295,7 +335,7 @@ impl Writer {
             },
             extents: done.left,
         };
-        self.space.checkpointed(quarantine, checkpoint.is_partial);
+        self.space.checkpointed(quarantine, done.checkpoint.is_partial);
         let mut durable = state.clone();
         for collection in durable.collections.values_mut() {
             collection.layers = Layers::default();
@@ -303,7 +343,7 @@ impl Writer {
         self.durable = Arc::new(durable);
         let oldest = {
             let mut published = shared.published();
-            match checkpoint.install {
+            match install {
                 None => published.install(Arc::clone(&self.durable)),
                 Some((first, install)) => {
                     published.publish(state.version);
@@ -319,11 +359,9 @@ impl Writer {
         if let Err(error) = released {
             shared.flush.fail(&error.to_string());
         }
-        cut_tail(
-            shared.pager.blocks.file(),
-            &self.superblock,
-            shared.config.reserve_bytes,
-        );
+        // Commits since the checkpoint was prepared may have made the file longer.
+        let end = self.space.free.end() * shared.pager.blocks.unit_bytes() as u64;
+        cut_tail(shared.pager.blocks.file(), end, shared.config.reserve_bytes);
     }
 
     /// Continues the log after a checkpoint. A failure here ends writing.
@@ -351,6 +389,7 @@ impl Writer {
         if !self.superblock.closed {
             return Ok(());
         }
+        self.recall(shared)?;
         let begun = Superblock {
             generation: self.superblock.generation + 1,
             closed: false,
