@@ -264,11 +264,12 @@ impl Merging {
         let Some(sealing) = &mut self.sealing else {
             return;
         };
-        let appended = match sealing.prepared.checkpoint.is_partial {
-            true => shared.flush.flush_appended(shared.pager.blocks.file()).map_err(Failure),
-            false => Ok(()),
+        let appended = if sealing.prepared.checkpoint.is_partial {
+            shared.flush.flush_appended(shared.pager.blocks.file())
+        } else {
+            Ok(())
         };
-        sealing.outcome = Some(appended.and_then(|()| sealing.prepared.seal(shared)));
+        sealing.outcome = Some(appended.map_err(Failure).and_then(|()| sealing.prepared.seal(shared)));
     }
 
     /// Extents that are allocated but belong to no version yet.
