@@ -1,8 +1,8 @@
-// What the tests of the demo have in common.
+// Helpers shared by the tests of the demo.
 import type { Page } from '@playwright/test';
 import { expect } from './persistent.ts';
 
-/** Imports the data set as a visitor does; gives the number of cities. */
+/** Imports the data set as a visitor would; returns the number of cities. */
 export async function importCities(page: Page, query = ''): Promise<number> {
   await page.goto(`/${query}`);
   await page.getByTestId('import').click();

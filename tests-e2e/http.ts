@@ -1,4 +1,4 @@
-// Serves a directory as a web server would, with the headers a test asks for.
+// Serves a directory as a web server would, with the headers that a test requests.
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -8,14 +8,14 @@ export const TYPES: Record<string, string> = {
   '.html': 'text/html; charset=utf-8', '.js': 'text/javascript', '.css': 'text/css', '.wasm': 'application/wasm', '.json': 'application/json',
 };
 
-/** Nothing but what the page's own origin serves; WebAssembly may be compiled, text may not be run. */
+/** Only the page's own origin; WebAssembly may be compiled, but text may not be evaluated. */
 export const STRICT_CSP = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'; img-src data:";
 
 export interface Server extends AsyncDisposable {
   readonly url: string;
 }
 
-/** The file that a path of a URL is about, and its type. */
+/** The file for a URL path, and its content type. */
 export function fileOf(directory: string, urlPath: string): { file: string; type: string } {
   const path = normalize(decodeURIComponent(urlPath));
   const file = join(directory, path.endsWith('/') ? `${path}index.html` : path);

@@ -7,12 +7,12 @@ import { launchProfile } from './browser.ts';
 import type { Engine } from './browser.ts';
 
 export interface Profile {
-  /** Starts the project's browser on this profile, whose files are on the disk. */
+  /** Starts the project's browser with this profile, which is on disk. */
   launch(options?: LaunchOptions): Promise<BrowserContext>;
   readonly directory: string;
 }
 
-/** Tests with a browser profile of their own that survives restarts of the browser. */
+/** Gives each test its own browser profile, which survives restarts of the browser. */
 export const test = base.extend<{ profile: Profile }>({
   profile: async ({ baseURL, browserName }, use) => {
     const directory = await mkdtemp(join(tmpdir(), 'mangrove-profile-'));
@@ -26,7 +26,7 @@ export const test = base.extend<{ profile: Profile }>({
       },
     });
     await Promise.all(contexts.map((context) => context.close().catch(() => undefined)));
-    // A killed browser's helpers may still write for a moment.
+    // Helper processes of a killed browser may still write for a moment.
     await rm(directory, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   },
 });

@@ -12,7 +12,10 @@ function serve(name: string, url: string, command: string) {
   };
 }
 
-/** They set quotas, evict and go offline over the protocol of Chromium's developer tools. Firefox's quota is in quota-engines.spec.ts. */
+/**
+ * Tests that set quotas, evict data and go offline through Chromium's DevTools protocol. Firefox's
+ * quota is tested in quota-engines.spec.ts.
+ */
 const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts'];
 
 export default defineConfig({
@@ -27,12 +30,13 @@ export default defineConfig({
   projects: [
     { name: 'chromium', use: { browserName: 'chromium', launchOptions } },
     { name: 'firefox', grepInvert: /@long/, testIgnore: CHROMIUM_ONLY, use: { browserName: 'firefox', launchOptions: firefoxOptions } },
-    // What takes Firefox many minutes: not in CI.
+    // Tests that take Firefox many minutes; not run in CI.
     { name: 'firefox-long', grep: /@long/, testIgnore: CHROMIUM_ONLY, use: { browserName: 'firefox', launchOptions: firefoxOptions } },
-    // It has a browser of its own, which Playwright does not know.
+    // Drives a browser that Playwright does not know.
     { name: 'webkitgtk', testDir: 'engines' },
   ],
-  // The built pages, not the development server: they prove that a bundler finds the worker and the module.
+  // The built pages, not the development server: this proves that a bundler finds the worker and
+  // the module.
   webServer: [
     serve('demo-web', BASE_URL, 'npm run build --workspace demo-web && npm run preview --workspace demo-web --'),
     serve('harness', HARNESS_URL, 'vite build tests-e2e/harness && vite preview tests-e2e/harness'),

@@ -10,7 +10,7 @@ function allProcesses(): Process[] {
   const pids = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).map(Number);
   return pids.flatMap((pid) => {
     try {
-      // The name, in parentheses, may have any character.
+      // The process name, in parentheses, may contain any character.
       const [, parent] = readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/^.*\) /s, '').split(' ');
       return { pid, parent: Number(parent), command: readFileSync(`/proc/${pid}/cmdline`, 'utf8') };
     } catch {
@@ -19,7 +19,7 @@ function allProcesses(): Process[] {
   });
 }
 
-/** A browser's processes on a profile, and their children: only Chromium's name the profile. */
+/** A browser's processes on a profile, with descendants: only Chromium's name the profile. */
 export function processesOf(directory: string): number[] {
   const all = allProcesses();
   const found = new Set(all.filter(({ command }) => command.includes(directory)).map(({ pid }) => pid));
@@ -30,19 +30,19 @@ export function processesOf(directory: string): number[] {
   return [...found];
 }
 
-/** Ends processes as a crash would. */
+/** Kills processes, as a crash would. */
 export function kill(pids: readonly number[]): void {
   for (const pid of pids) {
     try {
       process.kill(pid, 'SIGKILL');
     } catch (error) {
-      // It may have ended by itself meanwhile.
+      // The process may have ended by itself in the meantime.
       if ((error as { code?: unknown }).code !== 'ESRCH') throw error;
     }
   }
 }
 
-/** Ends all processes of a browser at once; gives how many there were. */
+/** Kills all processes of a browser at once; returns how many there were. */
 export function killBrowser(directory: string): number {
   const pids = processesOf(directory);
   kill(pids);

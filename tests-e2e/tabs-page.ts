@@ -1,4 +1,4 @@
-// Tabs with a database that tests of many tabs use, as `window.db`.
+// Helpers for tests of several tabs, each with its database as `window.db`.
 import type { BrowserContext, Page } from '@playwright/test';
 import { HARNESS_URL } from './browser.ts';
 
@@ -7,10 +7,10 @@ type Options = NonNullable<Parameters<typeof window.mangrove.open>[1]>;
 declare global {
   interface Window {
     db: Awaited<ReturnType<typeof window.mangrove.open>>;
-    /** Those of `db`, the last being the one that is there. */
+    /** Workers started for `db`; the last one is current. */
     workers: Worker[];
     seen: unknown[];
-    /** Events of `db`, with the codes of errors. */
+    /** Events of `db`, with error codes. */
     events: string[];
   }
 }
@@ -22,7 +22,7 @@ export async function emptyTab(context: BrowserContext): Promise<Page> {
   return page;
 }
 
-/** Opens the database in a page, in a worker that takes orders. */
+/** Opens the database in a page, in a worker with fault injection. */
 export async function openIn(page: Page, name = 'shared', options: Omit<Options, 'worker' | 'signal'> = {}): Promise<void> {
   await page.evaluate(async ([database, given]) => {
     window.events = [];
@@ -64,7 +64,7 @@ export function leads(page: Page, name = 'shared'): Promise<boolean> {
   }, name);
 }
 
-/** Headless pages are all visible. */
+/** Overrides a page's visibility, since headless pages are all visible. */
 export function setVisible(page: Page, isVisible: boolean): Promise<void> {
   return page.evaluate((visible) => {
     Object.defineProperty(document, 'visibilityState', { value: visible ? 'visible' : 'hidden', configurable: true });
@@ -72,7 +72,7 @@ export function setVisible(page: Page, isVisible: boolean): Promise<void> {
   }, isVisible);
 }
 
-/** What a page hears before and after it is frozen; headless pages are not. */
+/** Fires the event of freezing or resuming a page, since headless pages are never frozen. */
 export function setFrozen(page: Page, isFrozen: boolean): Promise<boolean> {
   return page.evaluate((type) => document.dispatchEvent(new Event(type)), isFrozen ? 'freeze' : 'resume');
 }

@@ -1,4 +1,4 @@
-// What every entry offers beside `open` and its like.
+// Exports shared by every entry, in addition to `open` and the other module functions.
 export { MAX_KEY, compareKeys, keyCodecs } from './codec/keys.ts';
 export type { Bound, Key, KeyCodec, KeyPrefix } from './codec/keys.ts';
 export { valueCodecs } from './codec/values.ts';

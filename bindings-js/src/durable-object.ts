@@ -1,5 +1,5 @@
 /**
- * A database inside a Cloudflare Durable Object, in its SQLite database.
+ * A database inside a Cloudflare Durable Object, stored in the object's SQLite database.
  *
  * @module mangrove-kv/durable-object
  */
@@ -22,9 +22,12 @@ export type { DurableObjectStorageLike, SqlStorageLike, SqlValue } from './stora
 
 /** Options of `open` in a Durable Object. */
 export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<OpenOptions<K, V, I>, 'storage' | 'onUnavailable' | 'lockTimeout' | 'idleTimeout' | 'wasm' | 'worker'> {
-  /** The engine: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, which Workers compile beforehand. */
+  /**
+   * The engine's module: `import wasm from 'mangrove-kv/mangrove_bg.wasm'`, which Workers compile
+   * ahead of time.
+   */
   wasm: WebAssembly.Module;
-  /** Several databases may be in one object. Without a slash. Default "main". */
+  /** Name of the database, without a slash: one object may hold several. Default: "main". */
   name?: string | undefined;
 }
 
@@ -35,7 +38,7 @@ const NAMES: Names<DurableObjectOptions> = {
 /** Names of open databases: two engines over the same files would destroy them. */
 const openNames = new WeakMap<object, Set<string>>();
 
-/** Takes a name; gives what releases it. */
+/** Locks a name; returns the function that releases it. */
 function lock(storage: DurableObjectStorageLike, name: string): () => void {
   const names = openNames.get(storage) ?? new Set();
   openNames.set(storage, names);
@@ -45,10 +48,12 @@ function lock(storage: DurableObjectStorageLike, name: string): () => void {
 }
 
 /**
- * Opens a database in the SQLite database of a Durable Object, creating it if it is missing. `storage` is `ctx.storage`.
+ * Opens a database in the SQLite database of a Durable Object, creating it if it does not exist.
+ * `storage` is `ctx.storage`.
  *
- * @throws KvError KV_LOCKED if it is open in this object; KV_NOT_FOUND and KV_EXISTS as the options say; KV_CORRUPT,
- * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO; KV_UNSUPPORTED if the object has no SQLite database.
+ * @throws KvError KV_LOCKED if it is open in this object; KV_NOT_FOUND and KV_EXISTS depending on
+ * the options; KV_CORRUPT, KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO; KV_UNSUPPORTED if the
+ * object has no SQLite database.
  */
 export async function open<K = Key, V = unknown, I = V>(
   storage: DurableObjectStorageLike,
@@ -62,7 +67,7 @@ export async function open<K = Key, V = unknown, I = V>(
     throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be the compiled module mangrove-kv/mangrove_bg.wasm');
   }
   if (typeof name !== 'string' || name === '' || /[/\p{Surrogate}]/u.test(name)) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'the name of a database has to be a well-formed string without a slash that is not empty');
+    throw new KvError('KV_INVALID_ARGUMENT', 'the name of a database has to be a well-formed, non-empty string without a slash');
   }
   const release = lock(storage, name);
   let files: DurableObjectStorage;
@@ -72,10 +77,11 @@ export async function open<K = Key, V = unknown, I = V>(
     release();
     throw error;
   }
-  // A timer would keep the object from being put to sleep.
+  // A timer would keep the object from hibernating.
   const engine = { ...checked.engine, worksInBackground: false };
   const transport = new LocalTransport(wasm, new WatchedStorage(files), engine, release);
-  // A turn is waited for by all databases of the isolate, and the platform lets no object wait for a promise of another.
+  // All databases of the isolate await the same turn, and the platform does not let an object await
+  // a promise of another object.
   transport.takesTurns = false;
   return new KvDatabase(new Connection(transport), { path: name, persistence: 'custom', durability: checked.durability }, options);
 }

@@ -1,11 +1,14 @@
-/** Stable codes of {@link KvError}. Test for them, not for the class: `instanceof` fails across realms and copies of a package. */
+/**
+ * Stable codes of {@link KvError}. Test for the code, not the class: `instanceof` fails across
+ * realms and across copies of the package.
+ */
 export type KvErrorCode =
   | 'KV_CLOSED' | 'KV_CONFLICT' | 'KV_ROLLBACK' | 'KV_TIMEOUT' | 'KV_LOCKED' | 'KV_READ_ONLY' | 'KV_NOT_FOUND' | 'KV_EXISTS'
   | 'KV_INVALID_KEY' | 'KV_INVALID_VALUE' | 'KV_INVALID_ARGUMENT' | 'KV_KEY_TOO_LARGE' | 'KV_VALUE_TOO_LARGE'
   | 'KV_CODEC_MISMATCH' | 'KV_CORRUPT' | 'KV_VERSION_UNSUPPORTED' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE'
   | 'KV_UNSUPPORTED' | 'KV_TRUNCATED_FEED' | 'KV_STALE' | 'KV_SNAPSHOT_LOST' | 'KV_TOO_MANY_OPEN' | 'KV_EVICTED';
 
-/** Every error of this package. The message names the thing that failed and what to do. */
+/** Every error of this package. The message names what failed and what to do. */
 export class KvError extends Error {
   declare readonly name: 'KvError';
   /** What happened, for programs. */
@@ -14,11 +17,12 @@ export class KvError extends Error {
   readonly retryable: boolean;
 
   static {
-    // Also where a minifier calls the class something else. A field would be shown as a property of each error.
+    // Defined here so that the name survives a minifier's renaming of the class. A field would show
+    // up as a property of every error.
     for (const owner of [this, this.prototype]) Object.defineProperty(owner, 'name', { value: 'KvError', writable: true });
   }
 
-  /** For codecs and storages of your own. `message` names the thing and what to do. */
+  /** For custom codecs and storages. `message` should name what failed and what to do. */
   constructor(code: KvErrorCode, message: string, options: { cause?: unknown; retryable?: boolean } = {}) {
     super(message, 'cause' in options ? { cause: options.cause } : undefined);
     this.code = code;

@@ -1,4 +1,4 @@
-// Databases in IndexedDB, loaded by the browser's entry only where they are asked for.
+// Databases in IndexedDB. The browser entry loads this module only when it is needed.
 import { HeldTransport } from './client/held-transport.ts';
 import type { CheckedOptions } from './client/options.ts';
 import type { Transport } from './client/transport.ts';
@@ -9,10 +9,13 @@ import { FRONT_BYTES, checkForce, isOurs, notOurs } from './storage/ours.ts';
 import { lockByName } from './storage/web-lock.ts';
 import type { DestroyOptions } from './types.ts';
 
-/** A worker that was ended a moment ago may still have its lock. */
+/** A worker that was just terminated may still hold its lock. */
 const DESTROY_WAIT_MS = 500;
 
-/** Where there are no workers, as in extension service workers, the engine runs in the caller's thread. */
+/**
+ * Runs the engine in the caller's thread where there are no workers, as in extension service
+ * workers.
+ */
 export async function openHere(module: WebAssembly.Module, name: string, options: CheckedOptions): Promise<Transport> {
   const { engine, lockTimeoutMs, signal } = options;
   const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, signal);
@@ -46,7 +49,7 @@ export async function destroy(name: string, options: DestroyOptions): Promise<bo
   }
 }
 
-/** @throws KvError KV_CORRUPT if something in it is not ours. */
+/** @throws KvError KV_CORRUPT if the database contains a file that is not Mangrove's. */
 async function checkIdb(db: IDBDatabase, name: string): Promise<void> {
   for (const [file, size] of await sizesOf(db)) {
     const block = await result(db.transaction(BLOCKS).objectStore(BLOCKS).get([file, 0]) as IDBRequest<Uint8Array | undefined>);
@@ -65,7 +68,7 @@ export async function list(): Promise<{ name: string; size: number }[]> {
   const found: { name: string; size: number }[] = [];
   for (const name of await listIdb()) {
     const db = await openIdb(name, false).catch((error: KvError) => {
-      // It only has a name like ours.
+      // Not a Mangrove database: only its name looks like one.
       if (error.code !== 'KV_CORRUPT') throw error;
     });
     if (db === undefined) continue;

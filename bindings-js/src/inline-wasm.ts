@@ -1,4 +1,4 @@
-// The engine as text inside the bundle.
+// The engine, embedded in the bundle as text.
 import packed from '../build/wasm/inline.js';
 import { unpackModule } from './unpack-wasm.ts';
 

@@ -1,4 +1,5 @@
-// Entry for browsers where one more file to serve is one too many: the module is part of the script.
+// Entry for browsers for when serving one more file is not an option: the module is embedded in the
+// script.
 import type { Key } from './codec/keys.ts';
 import { createBrowserLoader, openIn } from './browser.ts';
 import { inlineModule } from './inline-wasm.ts';
@@ -10,7 +11,7 @@ export { checkSupport, destroy, estimate, list, openSync, persist } from './brow
 
 const loadModule = createBrowserLoader(inlineModule);
 
-/** As `open` of `mangrove-kv`. */
+/** Same as `open` of `mangrove-kv`. */
 export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I> = {},
@@ -18,7 +19,7 @@ export async function open<K = Key, V = unknown, I = V>(
   return openIn(loadModule, name, options);
 }
 
-/** As `restore` of `mangrove-kv`. */
+/** Same as `restore` of `mangrove-kv`. */
 export async function restore(
   name: string | URL,
   backup: BackupSource,
@@ -27,7 +28,7 @@ export async function restore(
   return (await import('./upkeep-inline.ts')).restore(name, backup, options);
 }
 
-/** As `recover` of `mangrove-kv`. */
+/** Same as `recover` of `mangrove-kv`. */
 export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
   return (await import('./upkeep-inline.ts')).recover(name, into, options);
 }

@@ -18,12 +18,12 @@ const loader = createNodeLoader(
 );
 
 /**
- * Opens a database, creating it if it is missing.
+ * Opens a database, creating it if it does not exist.
  *
  * @param name Path of its directory, or a `file:` URL.
- * @throws KvError KV_LOCKED if it is open elsewhere and stays so for `lockTimeout`; KV_NOT_FOUND and KV_EXISTS as the
- * options say; KV_CORRUPT, KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO. A failed open removes and overwrites
- * nothing.
+ * @throws KvError KV_LOCKED if it is open elsewhere and stays open for `lockTimeout`; KV_NOT_FOUND
+ * and KV_EXISTS depending on the options; KV_CORRUPT, KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and
+ * KV_IO. A failed open removes and overwrites nothing.
  */
 export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
@@ -33,9 +33,9 @@ export async function open<K = Key, V = unknown, I = V>(
 }
 
 /**
- * As `open`, synchronously.
+ * Same as `open`, but synchronous. While it waits for a lock, nothing else runs in this thread.
  *
- * @throws what `open` rejects with. It waits for a lock without letting anything else run.
+ * @throws what `open` rejects with.
  */
 export function openSync<K = Key, V = unknown, I = V>(
   name: string | URL,
@@ -45,14 +45,20 @@ export function openSync<K = Key, V = unknown, I = V>(
 }
 
 /**
- * Makes a database of what `backup()` gave; a database that is there has to be closed. With `overwrite` it takes the place of the one that is there, in one
- * step, when all of it was verified: whatever ends the work before, the old one is as it was. It needs the space of both, and of the backup
- * if that is a stream. Entries keep when they expire. `onProgress` is told entries. The work is done in this thread: nothing else runs once the
- * backup is there, and `signal` can end it only from `onProgress`.
+ * Creates a database from the output of `backup()`. An existing database must be closed. With
+ * `overwrite`, the new database replaces the existing one in one step after it has been verified
+ * completely: whatever ends the work before that step leaves the old one as it was. Needs space for
+ * both databases, and for the backup if it is a stream. Entries keep their expiry. `onProgress`
+ * counts entries.
  *
- * @throws KvError KV_EXISTS without `overwrite`; KV_LOCKED if it is open; KV_CORRUPT if the backup is damaged, was cut off, or is none;
- * or if files of the database's are not ours (see `RestoreOptions.force`); KV_NOT_FOUND if `backup` is a path where no file is;
- * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO; KV_UNSUPPORTED where databases cannot be kept; KV_INVALID_ARGUMENT for an incremental backup.
+ * The work is done in this thread: once the backup is there, nothing else runs, and `signal` can
+ * end the work only from `onProgress`.
+ *
+ * @throws KvError KV_EXISTS without `overwrite`; KV_LOCKED if the database is open; KV_CORRUPT if
+ * the backup is damaged, cut off or not a backup, or if existing files are not a database's (see
+ * `RestoreOptions.force`); KV_NOT_FOUND if `backup` is a path without a file;
+ * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED and KV_IO; KV_UNSUPPORTED if databases cannot be kept
+ * here; KV_INVALID_ARGUMENT for an incremental backup.
  */
 export async function restore(
   name: string | URL,
@@ -64,13 +70,17 @@ export async function restore(
 }
 
 /**
- * Writes what can be read of a damaged database into a new one, `into`, which must not exist. The damaged one is locked and read, never changed.
- * Collections that have lost their names are called `recovered-<number>`. O(its size). `onProgress` is told the entries that were copied, and 0 as their
- * number until all are. The work is done in this thread: nothing else runs meanwhile, and
- * `signal` can end it only from `onProgress`.
+ * Writes what can be read of a damaged database into a new one, `into`, which must not exist. The
+ * damaged database is locked and read, never changed. Collections whose names are lost are called
+ * `recovered-<number>`. O(size of the damaged database). `onProgress` receives the number of
+ * entries copied, with 0 as the total until all are copied.
  *
- * @throws KvError KV_NOT_FOUND if there is nothing; KV_EXISTS; KV_LOCKED if one of the two is open; KV_CORRUPT if nothing in it is a database;
- * KV_VERSION_UNSUPPORTED, KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is no error; it is in what this gives.
+ * The work is done in this thread: nothing else runs meanwhile, and `signal` can end the work only
+ * from `onProgress`.
+ *
+ * @throws KvError KV_NOT_FOUND if there is no database; KV_EXISTS if `into` exists; KV_LOCKED if
+ * one of the two is open; KV_CORRUPT if nothing in it is a database; KV_VERSION_UNSUPPORTED,
+ * KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is not an error; the report describes it.
  */
 export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
   for (const each of [name, into]) toPath(each);

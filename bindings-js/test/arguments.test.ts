@@ -1,5 +1,5 @@
-// Every public call with arguments that it does not take: what it says is a KvError, in the way in which the call says things. A method that is
-// new has to have a row here.
+// Every public call with arguments that it does not accept: it fails with a KvError, thrown or
+// rejected as fits the call. A new method needs a row here.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
@@ -15,12 +15,12 @@ import { mangroveDriver } from 'mangrove-kv/unstorage';
 import { rejects, withMemory } from './support/kit.ts';
 
 type Arguments = readonly unknown[];
-/** What a call does not take; or why there is nothing that it does not take. */
+/** Arguments that a call refuses, or the reason why it refuses none. */
 type Row = readonly Arguments[] | string;
 type Rows = Readonly<Record<string, Row>>;
 
 const NOTHING = 'takes nothing';
-const PLATFORM = 'of the platform, which checks by itself';
+const PLATFORM = 'of the platform, which checks its own arguments';
 const NO_OPTIONS: Arguments = [null, 5, 'x', true, [], ['x'], new Map(), new Date(), Symbol('x'), 5n, () => 1, { nonsense: 1 }];
 const NO_KEYS: Arguments = [undefined, NaN, {}, () => 1, Symbol('x'), [undefined]];
 const NO_LIST: Arguments = [undefined, null, 5, {}, 'ab', true, new Date(), () => 1, Symbol('x')];
@@ -29,7 +29,7 @@ const NO_COUNT: Arguments = [undefined, null, -1, 1.5, NaN, '5', 5n, {}];
 const NO_NAME: Arguments = [undefined, null, 5, '', {}, [], Symbol('x'), '\ud800'];
 
 const each = (values: Arguments, ...rest: unknown[]): Arguments[] => values.map((value) => [value, ...rest]);
-/** Right arguments and wrong options. */
+/** Valid arguments and invalid options. */
 const withOptions = (...right: unknown[]): Arguments[] => [...NO_OPTIONS, { signal: 5 }, { signal: null }].map((options) => [...right, options]);
 const withWriteOptions = (...right: unknown[]): Arguments[] => [...withOptions(...right), [...right, { durability: 'sync' }], [...right, { durability: null }]];
 const withSetOptions = (...right: unknown[]): Arguments[] => [...withWriteOptions(...right), [...right, { expireIn: '5' }], [...right, { expireAt: 'x' }]];
@@ -144,10 +144,10 @@ const SYNC_DATABASE: Rows = {
 };
 const SYNC_SNAPSHOT: Rows = { ...reads(RANGES), collection: each(NO_COLLECTION) };
 
-/** What the runtime gives to each object, or to each iterator. */
+/** Prototypes that the runtime gives to each object, or to each iterator. */
 const RUNTIME_PROTOTYPES = new Set<object>([Object.prototype, ...('Iterator' in globalThis ? [(globalThis as unknown as { Iterator: { prototype: object } }).Iterator.prototype] : [])]);
 
-/** The names of an object's methods, inherited ones too. */
+/** The names of an object's methods, including inherited ones. */
 function methodsOf(object: object): string[] {
   const names = new Set<string>();
   for (let at: object | null = object; at !== null && !RUNTIME_PROTOTYPES.has(at); at = Object.getPrototypeOf(at) as object | null) {
@@ -163,7 +163,7 @@ interface Thrown {
   readonly error: unknown;
 }
 
-/** What comes of a call: also by what it gives, which may be an iterator or a stream. */
+/** How a call fails, also through the iterator or stream that it returns. */
 async function outcomeOf(call: () => unknown): Promise<Thrown | undefined> {
   let given: unknown;
   try {
@@ -185,7 +185,10 @@ async function outcomeOf(call: () => unknown): Promise<Thrown | undefined> {
 const show = (args: Arguments): string =>
   args.map((value) => (typeof value === 'object' && value !== null ? JSON.stringify(value, (_, part: unknown) => (typeof part === 'bigint' ? `${part}n` : part === undefined ? 'undefined' : part)) : String(value))).join(', ');
 
-/** Calls everything that `make` gives with what it does not take; `throwing` names the methods that give no promise. */
+/**
+ * Calls every method of what `make` returns with arguments that it refuses; `throwing` names the
+ * methods that return no promise.
+ */
 async function checkAll(rows: Rows, make: () => object, throwing: readonly string[] | 'all', allowed: readonly string[] = []): Promise<void> {
   assert.deepEqual(methodsOf(make()).filter((name) => !(name in rows)), [], 'methods without a row');
   const wrong: string[] = [];
@@ -197,7 +200,7 @@ async function checkAll(rows: Rows, make: () => object, throwing: readonly strin
       const outcome = await outcomeOf(() => (object[name] as (...given: unknown[]) => unknown).apply(object, [...args]));
       const { code, name: kind, message } = (outcome?.error ?? {}) as Partial<api.KvError>;
       const how = throwing === 'all' || throwing.includes(name) ? 'thrown' : 'rejected';
-      if (outcome === undefined) wrong.push(`${what} is taken`);
+      if (outcome === undefined) wrong.push(`${what} is accepted`);
       else if (kind !== 'KvError' || !['KV_INVALID_ARGUMENT', 'KV_INVALID_KEY', 'KV_INVALID_VALUE', ...allowed].includes(String(code))) wrong.push(`${what}: ${String(outcome.error)}`);
       else if (outcome.how !== how) wrong.push(`${what} has ${outcome.how}: ${message}`);
     }
@@ -213,42 +216,42 @@ const withDatabase = (use: (db: Database) => Promise<void>): Promise<void> => wi
   assert.deepEqual(await db.collections(), []);
 });
 
-test('a database', () => withDatabase((db) => checkAll(DATABASE, () => db, WITHOUT_PROMISE)));
-test('a collection', () => withDatabase((db) => checkAll({ ...COLLECTION_ROWS, ...INTERNAL, transact: 'internal' }, () => db.collection('c'), WITHOUT_PROMISE)));
-test('a snapshot', () => withDatabase((db) => checkAll(SNAPSHOT, () => db.snapshot(), WITHOUT_PROMISE)));
-test('a transaction', () => withDatabase(async (db) => {
+test('a database checks arguments', () => withDatabase((db) => checkAll(DATABASE, () => db, WITHOUT_PROMISE)));
+test('a collection checks arguments', () => withDatabase((db) => checkAll({ ...COLLECTION_ROWS, ...INTERNAL, transact: 'internal' }, () => db.collection('c'), WITHOUT_PROMISE)));
+test('a snapshot checks arguments', () => withDatabase((db) => checkAll(SNAPSHOT, () => db.snapshot(), WITHOUT_PROMISE)));
+test('a transaction checks arguments', () => withDatabase(async (db) => {
   const tx = db.begin();
   await tx.set('a', 1);
   await checkAll(TRANSACTION_ROWS, () => tx, WITHOUT_PROMISE);
   tx.rollback();
 }));
-test('a collection of a transaction', () => withDatabase(async (db) => {
+test('a collection of a transaction checks arguments', () => withDatabase(async (db) => {
   const tx = db.begin();
   await checkAll({ ...READS, ...writes(ASYNC_RANGES), ...INTERNAL }, () => tx.collection('c'), WITHOUT_PROMISE);
   tx.rollback();
 }));
-test('a savepoint', () => withDatabase(async (db) => {
+test('a savepoint takes no arguments', () => withDatabase(async (db) => {
   const tx = db.begin();
   await checkAll({ rollback: NOTHING }, () => tx.savepoint(), []);
   tx.rollback();
 }));
-test('a batch', () => withDatabase((db) => checkAll(BATCH, () => db.batch(), ['set', 'delete', 'check', 'collection'])));
-test('an iterator', () => withDatabase(async (db) => {
-  // What the callback of flatMap gives is seen when it is called.
+test('a batch checks arguments', () => withDatabase((db) => checkAll(BATCH, () => db.batch(), ['set', 'delete', 'check', 'collection'])));
+test('an iterator checks arguments', () => withDatabase(async (db) => {
+  // What the callback of flatMap returns is checked when it is called.
   await checkAll(ITERATOR, () => db.entries(), WITHOUT_PROMISE);
   for (const given of [5, undefined, {}]) await rejects(db.entries().flatMap(() => given as never).next(), 'KV_INVALID_ARGUMENT');
 }));
-test('an iterator of an iterator', () => withDatabase((db) => checkAll(ITERATOR, () => db.entries().map((entry) => entry), WITHOUT_PROMISE)));
-test('an iterator of commits', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.watch(), [])));
-test('a subscription', () => withDatabase((db) => checkAll({ unsubscribe: NOTHING }, () => db.subscribe({}, () => undefined), [])));
-test('the synchronous API', () => withDatabase((db) => checkAll(SYNC_DATABASE, () => db.sync, 'all')));
-test('a collection of the synchronous API', () => withDatabase((db) => checkAll({ ...reads(RANGES), ...writes(RANGES) }, () => db.sync.collection('c'), 'all')));
-test('a snapshot, synchronously', () => withDatabase((db) => checkAll(SYNC_SNAPSHOT, () => db.snapshot().sync, 'all')));
-test('a snapshot of the synchronous API', () => withDatabase(async (db) => {
+test('an iterator of an iterator checks arguments', () => withDatabase((db) => checkAll(ITERATOR, () => db.entries().map((entry) => entry), WITHOUT_PROMISE)));
+test('an iterator of commits takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.watch(), [])));
+test('a subscription takes no arguments', () => withDatabase((db) => checkAll({ unsubscribe: NOTHING }, () => db.subscribe({}, () => undefined), [])));
+test('the synchronous API checks arguments', () => withDatabase((db) => checkAll(SYNC_DATABASE, () => db.sync, 'all')));
+test('a collection of the synchronous API checks arguments', () => withDatabase((db) => checkAll({ ...reads(RANGES), ...writes(RANGES) }, () => db.sync.collection('c'), 'all')));
+test('the synchronous view of a snapshot checks arguments', () => withDatabase((db) => checkAll(SYNC_SNAPSHOT, () => db.snapshot().sync, 'all')));
+test('a snapshot of the synchronous API checks arguments', () => withDatabase(async (db) => {
   using snapshot = db.sync.snapshot();
   await checkAll({ ...SYNC_SNAPSHOT, close: NOTHING }, () => snapshot, 'all');
 }));
-test('a synchronous transaction', () => withDatabase(async (db) => {
+test('a synchronous transaction checks arguments', () => withDatabase(async (db) => {
   const rows = { ...reads(RANGES), ...writes(RANGES), collection: each(NO_COLLECTION) };
   for (const [name, row] of Object.entries(rows)) {
     for (const args of row as readonly Arguments[]) {
@@ -259,11 +262,11 @@ test('a synchronous transaction', () => withDatabase(async (db) => {
   }
   db.sync.transaction((tx) => assert.deepEqual(methodsOf(tx).filter((name) => !(name in rows)), []));
 }));
-test('a synchronous iterator', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.sync.entries(), 'all')));
+test('a synchronous iterator takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.sync.entries(), 'all')));
 
 const PATHS: Arguments = [undefined, null, 5, {}, [], true];
 const OPEN: Arguments[] = [...withWriteOptions('x'), ['x', { storage: 'disk' }], ['x', { compression: false }]];
-test('the functions of the package', () => withDatabase(async () => {
+test('the functions of the package check arguments', () => withDatabase(async () => {
   const rows: Rows = {
     open: [...each(PATHS), ...OPEN],
     openSync: [...each(PATHS), ...OPEN],
@@ -278,18 +281,18 @@ test('the functions of the package', () => withDatabase(async () => {
   await checkAll(rows, () => ({ ...api }), ['openSync', 'compareKeys']);
 }));
 
-test('live queries', () => withDatabase(async (db) => {
+test('live queries check arguments', () => withDatabase(async (db) => {
   const rows: Rows = { liveQuery: [...each([undefined, null, 5, 'x', {}]), ...after(db, RANGES.filter(([range]) => Object(range) !== range || Object.values(range as object).every((value) => value === undefined)))] };
   await checkAll(rows, () => ({ liveQuery }), 'all');
 }));
 
-test('a database in a Durable Object', async () => {
+test('a database in a Durable Object checks arguments', async () => {
   const rows: Rows = { open: [...each([undefined, null, 5, {}, { sql: {} }]), ...after({ sql: { exec: () => [] } }, withWriteOptions())] };
   await checkAll(rows, () => ({ open: durableObject.open }), []);
 });
 
 const NO_DATABASE: Arguments = [undefined, null, 5, './path', {}];
-test('migrations', () => withDatabase(async (db) => {
+test('migrations check arguments', () => withDatabase(async (db) => {
   const storage = { length: 0, getItem: () => null, key: () => null };
   const rows: Rows = {
     migrateIndexedDB: [
@@ -306,7 +309,7 @@ test('migrations', () => withDatabase(async (db) => {
   if (indexedDB === undefined) await assert.rejects(migrate.migrateIndexedDB(db, { name: 'x' }), { name: 'KvError', code: 'KV_UNSUPPORTED' });
 }));
 
-test('adapters', () => withDatabase(async (db) => {
+test('adapters check arguments', () => withDatabase(async (db) => {
   const of = db as never;
   const rows: Rows = {
     KeyvMangrove: each(NO_DATABASE), MangroveStorageAdapter: each(NO_DATABASE),
@@ -341,7 +344,7 @@ test('adapters', () => withDatabase(async (db) => {
   await checkAll(automerge, () => new MangroveStorageAdapter(of), []);
 }));
 
-test('Level maps compression, and leaves what it does not know to hooks', async () => {
+test('Level maps compression, and leaves unknown options to hooks', async () => {
   createRequire(import.meta.url).resolve('abstract-level');
   const tuned = { cacheSize: 5, maxOpenFiles: 5, blockSize: 5, writeBufferSize: 5, blockRestartInterval: 5, maxFileSize: 5, multithreading: true, prefix: 'x', version: 1, storeEncoding: 'view', userland: 1 };
   for (const compression of [true, false, 'lz4', 'none', undefined] as const) {

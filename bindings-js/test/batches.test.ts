@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { keyCodecs, open } from 'mangrove-kv';
 import { code, rejects, withMemory } from './support/kit.ts';
 
-test('a batch is one commit over any collections', () => withMemory({}, async (db) => {
+test('a batch is one commit across any collections', () => withMemory({}, async (db) => {
   const users = db.collection<string, { age: number }>('users', { key: keyCodecs.string });
   const byAge = db.collection<readonly [number, string], null>('by-age', { key: keyCodecs.tuple() });
   await users.set('eve', { age: 1 });
@@ -34,7 +34,7 @@ test('a batch is spent by its commit', () => withMemory({}, async (db) => {
   assert.deepEqual(await db.keys().toArray(), ['a']);
 }));
 
-test('a change that cannot be encoded is not taken and leaves the batch as it was', () => withMemory({}, async (db) => {
+test('a change that cannot be encoded is refused and leaves the batch unchanged', () => withMemory({}, async (db) => {
   const batch = db.batch().set('a', 1);
   assert.throws(() => batch.set(NaN, 1), code('KV_INVALID_KEY'));
   assert.throws(() => batch.set('b', undefined), code('KV_INVALID_VALUE'));
@@ -73,7 +73,7 @@ test('a refused operation leaves nothing of its batch', () => withMemory({}, asy
   });
 }));
 
-test('a snapshot stays as it was in every collection', () => withMemory({}, async (db) => {
+test('a snapshot stays unchanged in every collection', () => withMemory({}, async (db) => {
   const c = db.collection<string, number>('c', { key: keyCodecs.string });
   await db.setMany([['a', 1], ['b', 2]]);
   await c.set('x', 1);
@@ -110,7 +110,7 @@ test('using closes a snapshot', () => withMemory({}, async (db) => {
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 
-test('databases do not share anything', async () => {
+test('in-memory databases share nothing', async () => {
   const [a, b] = await Promise.all([open('same', { storage: 'memory' }), open('same', { storage: 'memory' })]);
   await a.set('k', 1);
   assert.equal(await b.get('k'), undefined);

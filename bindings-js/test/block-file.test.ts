@@ -1,11 +1,11 @@
-// What a file tells of its changes is enough to rebuild it, whenever it is asked.
+// The changes that a file reports suffice to rebuild it, whenever they are taken.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BLOCK_BYTES, BlockFile } from '../src/storage/block-file.ts';
 import type { FileChanges } from '../src/storage/block-file.ts';
 import { chance } from './support/kit.ts';
 
-/** What would be in IndexedDB. */
+/** Stands in for IndexedDB. */
 class Stored {
   readonly #blocks = new Map<number, Uint8Array>();
   #size = 0;
@@ -45,13 +45,13 @@ test('changes rebuild the file', () => {
       stored.apply(file.takeChanges());
       const loaded = stored.load();
       assert.deepEqual(contentOf(loaded), contentOf(file), `seed ${seed}, step ${step}`);
-      // It goes on from there, so that what lies past the end of a loaded file matters too.
+      // The next steps use the loaded file, so that what lies past its end matters too.
       file = loaded;
     }
   }
 });
 
-test('without changes there is nothing to store', () => {
+test('a file without changes has nothing to store', () => {
   let changes = 0;
   const file = new BlockFile(() => { changes++; }, () => undefined);
   file.write(0, new Uint8Array(3 * BLOCK_BYTES));

@@ -1,4 +1,5 @@
-// `clear` of a part of a range: what `entries` would give is gone, nothing else, wherever it is called.
+// `clear` with a part of a range: removes what `entries` would yield and nothing else, wherever it
+// is called.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MAX_KEY, keyCodecs } from 'mangrove-kv';
@@ -18,7 +19,7 @@ for (const bounds of [{}, { gt: 'a' }, { gte: 'ab', lt: 'c' }, { lte: 'b' }, { p
 
 type Letters = Collection<string, number>;
 
-/** The ways to clear. */
+/** Ways to call `clear`. */
 const WAYS: Record<string, (db: Database, letters: Letters, range: Range<string>) => unknown> = {
   'a collection': (_, letters, range) => letters.clear(range),
   'a transaction': (db, letters, range) => db.transaction((tx) => tx.collection(letters).clear(range)),
@@ -27,7 +28,7 @@ const WAYS: Record<string, (db: Database, letters: Letters, range: Range<string>
 };
 
 for (const [name, clear] of Object.entries(WAYS)) {
-  test(`in ${name}`, () => withMemory({ durability: 'none' }, async (db) => {
+  test(`clear in ${name}`, () => withMemory({ durability: 'none' }, async (db) => {
     const letters = db.collection<string, number>('letters', { key: keyCodecs.string });
     for (const range of RANGES) {
       await letters.setMany(KEYS.map((key, index) => [key, index]));
@@ -38,7 +39,7 @@ for (const [name, clear] of Object.entries(WAYS)) {
   }));
 }
 
-test('the database itself, with keys that are tuples', () => withMemory<[string, number]>({}, async (db) => {
+test('clear of the database itself, with tuples as keys', () => withMemory<[string, number]>({}, async (db) => {
   await db.setMany([[['a', 1], 1], [['a', 2], 2], [['a', 3], 3], [['b', 1], 4]]);
   await db.clear({ prefix: ['a'], reverse: true, offset: 1 });
   assert.deepEqual(await db.keys().toArray(), [['a', 3], ['b', 1]]);
@@ -46,7 +47,7 @@ test('the database itself, with keys that are tuples', () => withMemory<[string,
   assert.deepEqual(await db.keys().toArray(), [['b', 1]]);
 }));
 
-test('own writes of a transaction count', () => withMemory<number>({}, async (db) => {
+test('clear in a transaction includes its own writes', () => withMemory<number>({}, async (db) => {
   await db.setMany([[1, 'a'], [3, 'b']]);
   await db.transaction(async (tx) => {
     await tx.set(2, 'own');
@@ -56,7 +57,7 @@ test('own writes of a transaction count', () => withMemory<number>({}, async (db
   assert.deepEqual(await db.keys().toArray(), [3]);
 }));
 
-test('many at once leave what is to be left', () => withMemory<number>({ durability: 'none' }, async (db) => {
+test('many concurrent clears leave the right entries', () => withMemory<number>({ durability: 'none' }, async (db) => {
   const work: Promise<unknown>[] = [];
   for (let key = 0; key < 40; key++) {
     work.push(db.set(key, key));

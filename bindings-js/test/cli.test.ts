@@ -1,4 +1,5 @@
-// The command line tool. `test-cli` compares it with the native one; the tests of the native one run against it too.
+// The command line tool. `test-cli` compares it with the native one, whose tests run against it
+// too.
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
 import { spawn } from 'node:child_process';
@@ -46,7 +47,7 @@ test('records are written, read and removed', () => withPath(async (path) => {
   await db.close();
 }));
 
-test('a backup is restored, a damaged database is found and recovered', () => withPath(async (path) => {
+test('a backup is restored, and a damaged database is detected and recovered', () => withPath(async (path) => {
   ok(['load', path], Array.from({ length: 3000 }, (_, key) => `{"key":${key},"value":"value ${key}"}\n`).join(''));
   const report = JSON.parse(ok(['backup', path, `${path}-file`])) as Record<string, unknown>;
   assert.deepEqual([report['entries'], report['collections']], [3000, 1]);
@@ -75,7 +76,7 @@ test('a backup is restored, a damaged database is found and recovered', () => wi
   fails(['recover', path, `${path}-recovered`], 1, 'KV_EXISTS');
 }));
 
-test('what was acknowledged is there when the loading process is killed', () => withPath(async (path) => {
+test('acknowledged records are there after the loading process is killed', () => withPath(async (path) => {
   const [command, ...args] = CLI as [string, ...string[]];
   const child = spawn(command, [...args, 'load', path, '--ack', '--batch', '5', '--durability', 'relaxed'], { stdio: ['pipe', 'pipe', 'inherit'] });
   for (let key = 0; key < 20; key++) child.stdin.write(`{"key": ${key} ,"value":[${key}]}\n`);
@@ -88,7 +89,7 @@ test('what was acknowledged is there when the loading process is killed', () => 
   assert.equal(ok(['count', path]), '20\n');
 }));
 
-test('upkeep and figures', () => withPath(async (path) => {
+test('compact, stat and bench print their figures', () => withPath(async (path) => {
   ok(['load', path], Array.from({ length: 2000 }, (_, key) => `{"key":${key},"value":"${`${key} `.repeat(100)}"}\n`).join(''));
   ok(['load', path], Array.from({ length: 2000 }, (_, key) => `{"key":${key},"value":0}\n`).join(''));
   const compacted = JSON.parse(ok(['compact', path])) as { end: string; fileSizeBefore: number; fileSizeAfter: number };
@@ -115,7 +116,7 @@ test('wrong usage is explained', () => withPath(async (path) => {
   assert.equal(existsSync(path), false);
 }));
 
-test('who waits for an acknowledgement gets it', () => withPath(async (path) => {
+test('load acknowledges each record before its input ends', () => withPath(async (path) => {
   const [command, ...first] = CLI as [string, ...string[]];
   const child = spawn(command, [...first, 'load', path, '--ack'], { stdio: ['pipe', 'pipe', 'inherit'] });
   const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();

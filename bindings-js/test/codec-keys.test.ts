@@ -1,4 +1,5 @@
-// The order-preserving key codec: golden bytes, round trips, and byte order against the documented order of values.
+// The order-preserving key codec: golden bytes, round trips, and byte order compared with the
+// documented order of values.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -27,7 +28,7 @@ function rank(key: Key): number {
   return RANKS.indexOf(typeof key === 'object' ? 'binary' : typeof key);
 }
 
-/** The documented order, written without any bytes. */
+/** The documented order, implemented without bytes. */
 function compareValues(a: Key, b: Key): number {
   const difference = rank(a) - rank(b);
   if (difference !== 0) return difference;
@@ -69,12 +70,12 @@ test('keys have the bytes that the format documents', () => {
   for (const [key, bytes] of golden) assert.equal(hex(any.encode(key)), bytes);
 });
 
-/** -0 and 0 are one key, which comes back as 0. */
+/** -0 and 0 are the same key, which is decoded as 0. */
 function withoutNegativeZero(key: Key): Key {
   return Array.isArray(key) ? key.map(withoutNegativeZero) : key === 0 ? 0 : key;
 }
 
-test('keys of every type come back as they were', () => {
+test('keys of every type come back unchanged', () => {
   fc.assert(fc.property(anyKey, (key) => {
     assert.deepEqual(any.decode(any.encode(key)), withoutNegativeZero(key));
   }), { numRuns: 3000 });
@@ -104,7 +105,7 @@ test('big integers of any length keep their order', () => {
   }
 });
 
-test('what cannot be ordered is refused', () => {
+test('values without an order are refused', () => {
   const cyclic: unknown[] = [];
   cyclic.push(cyclic);
   // eslint-disable-next-line no-sparse-arrays
@@ -116,7 +117,7 @@ test('what cannot be ordered is refused', () => {
   refuses(() => any.encode(['x'.repeat(40_000), 'x'.repeat(40_000)]), 'KV_KEY_TOO_LARGE');
 });
 
-test('the refusal of a key says what it is and where in the key', () => {
+test('the refusal of a key says what was found and where in the key', () => {
   const cases: [unknown, RegExp][] = [
     [{}, /^an object cannot be a key; keys are null, booleans, numbers/], [undefined, /^undefined cannot be a key/], [() => 0, /^a function cannot be a key/],
     [new (class Point {})(), /^an instance of Point cannot be a key/], [Number.NaN, /^NaN cannot be a key/], [new Map(), /^an instance of Map cannot be a key/],
@@ -160,7 +161,7 @@ test('a getter in a key may encode other keys', () => {
   assert.deepEqual(any.decode(any.encode(key as Key)), ['first', 'middle', 'last']);
 });
 
-test('long elements, elements with zeros and those at the end of a larger buffer come back', () => {
+test('long elements, elements with zeros and elements at the end of a larger buffer come back', () => {
   const texts = ['', 'a', 'a\0', '\0', '\0\0b', 'x'.repeat(63), 'x'.repeat(64), 'x'.repeat(65), 'x'.repeat(1000), 'é'.repeat(80), `${'x'.repeat(70)}\0é\ud800`];
   const binaries = texts.map((text) => new TextEncoder().encode(text));
   for (const a of [...texts, ...binaries]) {
@@ -185,7 +186,7 @@ test('long elements, elements with zeros and those at the end of a larger buffer
   }
 });
 
-test('malformed bytes are corruption, never anything else', () => {
+test('malformed bytes cause KV_CORRUPT and no other error', () => {
   fc.assert(fc.property(fc.uint8Array({ maxLength: 24 }), fc.constantFrom(0x10, 0x18, 0x20, 0x30, 0x40, 0x50, 0x00, 0xff), (bytes, tag) => {
     for (const input of [bytes, Uint8Array.of(tag, ...bytes)]) {
       try {
@@ -214,7 +215,7 @@ test('a prefix covers exactly the keys that begin with it', () => {
   refuses(() => prefixRange(any, 5), 'KV_INVALID_ARGUMENT');
 });
 
-test('a tuple prefix does not cover a longer last element that goes on with zero', () => {
+test('a tuple prefix does not cover a longer last element that continues with zero', () => {
   const { lower, upper } = prefixRange<Key>(any, ['a']);
   for (const key of [['a\0'], ['a\0b', 1], ['ab'], ['b']]) {
     assert.ok(compareBytes(any.encode(key), upper!) >= 0, JSON.stringify(key));
@@ -225,7 +226,7 @@ test('a tuple prefix does not cover a longer last element that goes on with zero
   }
 });
 
-test('MAX_KEY sorts after everything, and after everything of a tuple prefix', () => {
+test('MAX_KEY sorts after everything, and in a tuple after everything with the same prefix', () => {
   const after = encodeBound<Key>(any, MAX_KEY);
   const afterAda = encodeBound(keyCodecs.tuple<[string, number]>(), ['ada', MAX_KEY]);
   fc.assert(fc.property(anyKey, (key) => {

@@ -1,4 +1,5 @@
-// What plain data does not show: arrays with names, views that share bytes, objects in a changed environment, classes.
+// What plain data does not exercise: arrays with named properties, views that share bytes, objects
+// in a changed environment, classes.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -21,7 +22,7 @@ function refusal(run: () => unknown): string {
   return assert.fail('not refused');
 }
 
-/** An array with names, and holes where `elements` has them. */
+/** An array with named properties, and with holes where `elements` has them. */
 function named(elements: unknown[], names: Record<string, unknown>): unknown[] {
   for (const [name, value] of Object.entries(names)) {
     Object.defineProperty(elements, name, { value, writable: true, enumerable: true, configurable: true });
@@ -29,12 +30,12 @@ function named(elements: unknown[], names: Record<string, unknown>): unknown[] {
   return elements;
 }
 
-/** Everything that reflection sees of the own enumerable properties, in order. */
+/** Everything that reflection shows of the own enumerable properties, in order. */
 function shape(value: unknown): unknown {
   return Array.isArray(value) ? [value.length, Object.entries(value).map(([name, element]) => [name, shape(element)])] : value;
 }
 
-test('arrays keep the names of their properties as structured clone does', () => {
+test('arrays keep named properties as structured clone does', () => {
   const match = 'xaby'.match(/(?<l>a)b/) as RegExpMatchArray;
   assert.equal(roundTrip(match).index, 1);
   assert.equal(roundTrip(match).input, 'xaby');
@@ -52,7 +53,7 @@ test('arrays keep the names of their properties as structured clone does', () =>
   assert.equal(Object.getPrototypeOf(back), Array.prototype);
 });
 
-test('any array with holes and names comes back as it was', () => {
+test('any array with holes and named properties comes back unchanged', () => {
   const element = fc.oneof(fc.constant('hole'), fc.constant(undefined), fc.integer());
   const names = fc.dictionary(fc.oneof(fc.constantFrom('a', 'index', 'toString', '__proto__', '7', '\ud800'), fc.string({ maxLength: 3 })), fc.oneof(fc.integer(), fc.constant(undefined)), { maxKeys: 4 });
   fc.assert(fc.property(fc.array(element, { maxLength: 5 }), names, (elements, properties) => {
@@ -65,7 +66,7 @@ test('any array with holes and names comes back as it was', () => {
   }), { numRuns: 3000 });
 });
 
-test('references into and out of arrays with names stay what they are', () => {
+test('references into and out of arrays with named properties are preserved', () => {
   const list = named([], {}) as unknown[] & { self?: unknown; twin?: unknown };
   const shared = { n: 1 };
   list.push(shared, [shared]);
@@ -77,7 +78,7 @@ test('references into and out of arrays with names stay what they are', () => {
   assert.equal((back[1] as unknown[])[0], back[0]);
 });
 
-test('an array with a hole that names fill up keeps references that follow', () => {
+test('references after an array whose named properties offset its holes are preserved', () => {
   const shared = { n: 1 };
   const value = [named([shared, , [shared]], { a: shared }), shared, Array.from({ length: 20 }, () => ({})), shared];
   const back = roundTrip(value) as [unknown[] & { a: unknown }, unknown, unknown, unknown];
@@ -87,7 +88,7 @@ test('an array with a hole that names fill up keeps references that follow', () 
   assert.equal(back[3], back[1]);
 });
 
-test('an array with few elements of thousands of millions is small', () => {
+test('an array of billions with few elements present is small', () => {
   const sparse: unknown[] = [1];
   sparse[4_294_967_294] = 'last';
   const bytes = codec.encode(sparse);
@@ -98,7 +99,7 @@ test('an array with few elements of thousands of millions is small', () => {
   assert.equal(roundTrip(new Array(4_294_967_295)).length, 4_294_967_295);
 });
 
-test('the bytes of arrays and views that were kept before are the same', () => {
+test('arrays and views that were supported before keep their bytes', () => {
   const pool = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8).buffer;
   const golden: [unknown, string][] = [
     [[1, 'a', [2]], '830161618102'], [[1, , 3], '8301f003'], [new Array(2), '82f0f0'], [[undefined], '81f7'],
@@ -129,7 +130,7 @@ test('views that share bytes share them again', () => {
   assert.equal(b[1], 99);
 });
 
-test('of a buffer that is not stored itself only the bytes of views are stored', () => {
+test('only the bytes of its views are stored of a buffer that is not stored itself', () => {
   const secret = new Uint8Array(100).fill(0x77);
   secret.set([1, 2, 3, 4, 5], 13);
   const bytes = codec.encode([secret.subarray(13, 16), secret.subarray(15, 18), Buffer.from('pooled'), Buffer.from('by node')]);
@@ -139,7 +140,7 @@ test('of a buffer that is not stored itself only the bytes of views are stored',
   assert.notEqual(back[2]!.buffer, back[3]!.buffer);
 });
 
-test('any views of two buffers share what they shared', () => {
+test('any views of two buffers share what they shared before', () => {
   const classes = [Uint8Array, Uint8ClampedArray, Int16Array, Float32Array, Float64Array, BigInt64Array, DataView];
   const view = fc.record({ buffer: fc.nat(1), kind: fc.nat(classes.length), at: fc.nat(6), length: fc.nat(4) });
   fc.assert(fc.property(fc.array(view, { maxLength: 8 }), (views) => {
@@ -170,7 +171,7 @@ test('any views of two buffers share what they shared', () => {
   }), { numRuns: 2000 });
 });
 
-test('malformed arrays with names and views are corruption', () => {
+test('malformed arrays with named properties and malformed views cause KV_CORRUPT', () => {
   const buffer = new ArrayBuffer(16);
   const sparse: unknown[] = [];
   sparse[4_000_000_000] = 1;
@@ -185,14 +186,15 @@ test('malformed arrays with names and views are corruption', () => {
       assert.equal((error as KvError).code, 'KV_CORRUPT');
     }
   }), { numRuns: 20_000 });
-  // A length as a property, references to what is no buffer, halves of elements, other globals.
+  // A length as a property, references to something that is not a buffer, half elements, other
+  // globals.
   for (const bytes of ['d81b8365417272617980a1666c656e67746820', 'd81b83654172726179' + '1b00000001' + '00000000' + 'a0', 'd81b836541727261798000',
     '8200d81b826b417272617942756666657200', '81d81b826b417272617942756666657200', '81d81b846a55696e743332417272617942000000' + '01', '81d81b846846756e6374696f6e40' + '0000']) {
     assert.throws(() => codec.decode(fromHex(bytes)), { code: 'KV_CORRUPT' }, bytes);
   }
 });
 
-test('bytes in a Buffer are decoded as from any other array', () => {
+test('bytes in a Buffer are decoded like those of any other array', () => {
   const bytes = codec.encode({ numbers: Float32Array.of(1.5), bytes: Uint8Array.of(1) });
   const buffer = Buffer.from(bytes);
   const back = codec.decode(buffer) as { numbers: Float32Array; bytes: Uint8Array };
@@ -201,7 +203,7 @@ test('bytes in a Buffer are decoded as from any other array', () => {
   assert.equal(Object.getPrototypeOf(back.bytes), Uint8Array.prototype);
 });
 
-/** Runs with a property on `Object.prototype`, and takes it away again. */
+/** Runs `run` with a property on `Object.prototype`, and removes it again. */
 function withPrototype(name: string, descriptor: PropertyDescriptor, run: () => void): void {
   // eslint-disable-next-line no-extend-native
   Object.defineProperty(Object.prototype, name, { configurable: true, ...descriptor });
@@ -212,10 +214,10 @@ function withPrototype(name: string, descriptor: PropertyDescriptor, run: () => 
   }
 }
 
-test('properties are defined, whatever Object.prototype has by now', () => {
+test('properties are defined, whatever was added to Object.prototype', () => {
   const value = { shade: 1, list: [{ shade: 2, other: 3 }], map: new Map([['a', { shade: { shade: 4 } }]]) };
   const bytes = codec.encode(value);
-  // Met before there was anything.
+  // Decoded before anything was added.
   assert.deepEqual(codec.decode(bytes), value);
   let calls = 0;
   const check = (): void => {
@@ -233,13 +235,13 @@ test('properties are defined, whatever Object.prototype has by now', () => {
   check();
 });
 
-test('names of Object.prototype come back from records though it is frozen', () => {
+test('records with names of Object.prototype come back although it is frozen', () => {
   const value = { toString: 1, constructor: 'c', valueOf: [], hasOwnProperty: null, a: named([1], { toString: 2 }) };
   const bytes = codec.encode(value);
   const names = ['toString', 'constructor', 'valueOf', 'hasOwnProperty'];
   const before = names.map((name) => [name, Object.getOwnPropertyDescriptor(Object.prototype, name)!] as const);
   try {
-    // As `Object.freeze(Object.prototype)`, which could not be undone.
+    // Like `Object.freeze(Object.prototype)`, which could not be undone.
     for (const [name, descriptor] of before) Object.defineProperty(Object.prototype, name, { ...descriptor, writable: false });
     const back = codec.decode(bytes) as Record<string, unknown>;
     assert.deepEqual(Object.entries(back).slice(0, 3), [['toString', 1], ['constructor', 'c'], ['valueOf', []]]);
@@ -249,7 +251,7 @@ test('names of Object.prototype come back from records though it is frozen', () 
   }
 });
 
-test('what changes while it is encoded is stored well-formed or refused', () => {
+test('a value that changes while it is encoded is stored well-formed or refused', () => {
   const turning = (...values: unknown[]): (() => unknown) => () => (values.length > 1 ? values.shift() : values[0]);
   const error = Object.defineProperties(new Error('e'), { name: { get: turning('TypeError', 'Nonsense') }, stack: { get: turning('text', 5) } });
   assert.ok(roundTrip(error) instanceof Error);
@@ -257,13 +259,13 @@ test('what changes while it is encoded is stored well-formed or refused', () => 
   assert.equal(String(roundTrip(pattern)), '/a/g');
   const proxied = (length: unknown): unknown => new Proxy([1, 2], { get: (target, name) => (name === 'length' ? length : Reflect.get(target, name)) });
   assert.deepEqual(roundTrip(proxied(2)), [1, 2]);
-  for (const length of [1.5, -1, 'x', Number.NaN, 2 ** 32, {}]) assert.match(refusal(() => codec.encode([proxied(length)])), /an array whose length is no length at \[0\]/);
+  for (const length of [1.5, -1, 'x', Number.NaN, 2 ** 32, {}]) assert.match(refusal(() => codec.encode([proxied(length)])), /an array with an invalid length at \[0\]/);
   const buffer = new ArrayBuffer(8);
   const views = [new Uint8Array(buffer, 0, 8), { get gone() { structuredClone(buffer, { transfer: [buffer] }); return 1; } }, 3];
   assert.deepEqual(roundTrip(views), [new Uint8Array(8), { gone: 1 }, 3]);
 });
 
-test('a refusal says where in the value it is', () => {
+test('a refusal says where in the value the problem is', () => {
   const cases: [unknown, RegExp][] = [
     [() => 0, /^a function cannot be stored/],
     [{ list: [0, { 'a b': Symbol('s') }] }, /^a symbol at \.list\[1\]\["a b"\] cannot be stored/],
@@ -279,12 +281,12 @@ test('a refusal says where in the value it is', () => {
   let nested: unknown = 1;
   for (let level = 0; level < 2000; level++) nested = { level: nested };
   assert.ok(refusal(() => codec.encode(nested)).length < 500);
-  // What a getter throws stays what it is.
+  // What a getter throws is passed on unchanged.
   const own = new RangeError('mine');
   assert.throws(() => codec.encode([{ get a() { throw own; } }]), (error) => error === own);
 });
 
-test('strict values are without instances of classes', () => {
+test('strict values exclude instances of classes', () => {
   const strict = valueCodecs.structured({ strict: true });
   assert.equal(strict.id, codec.id);
   class Point { x = 1; }
@@ -309,7 +311,7 @@ test('strict values are without instances of classes', () => {
   for (const value of fine) assert.deepEqual(strict.encode(value), codec.encode(value));
 });
 
-test('the command line tool shows and writes what values share and how arrays are made', () => {
+test('the command line tool shows and writes shared buffers and the structure of arrays', () => {
   const buffer = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8).buffer;
   const sparse: unknown[] = [];
   sparse[4_000_000_000] = 1;

@@ -1,4 +1,5 @@
-// The value codecs. `structured` has to keep what structured clone keeps: each case is compared with `structuredClone`.
+// The value codecs. `structured` must keep what structured clone keeps: each case is compared with
+// `structuredClone`.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -64,7 +65,7 @@ for (const [name, value] of Object.entries(CASES)) {
   });
 }
 
-test('an invalid date stays one', () => {
+test('an invalid date stays invalid', () => {
   const back = roundTrip(new Date(Number.NaN));
   assert.ok(back instanceof Date && Number.isNaN(back.getTime()));
 });
@@ -123,13 +124,13 @@ test('each value is decoded fresh', () => {
   assert.deepEqual(codec.decode(bytes), { list: [1], buffer: Uint8Array.of(1) });
 });
 
-test('a view stores its part of the buffer only', () => {
+test('a view stores only its part of the buffer', () => {
   const part = new Uint8Array([1, 2, 3, 4]).subarray(1, 3);
   assert.deepEqual(roundTrip(part), Uint8Array.of(2, 3));
   assert.deepEqual(roundTrip(Buffer.from('hi')), new Uint8Array([104, 105]));
 });
 
-test('what has no stored form is refused', () => {
+test('values without a stored form are refused', () => {
   const values = [
     undefined, () => 0, Symbol('s'), { f() { /* method */ } }, new WeakMap(), new WeakSet(), Promise.resolve(), new Blob([]),
     [Symbol.iterator], new Map([[() => 0, 1]]), new SharedArrayBuffer(1), new Uint8Array(new SharedArrayBuffer(1)),
@@ -158,7 +159,7 @@ test('a getter may encode another value meanwhile', () => {
   assert.deepEqual(codec.decode(back.inner), { a: 1 });
 });
 
-test('a getter may change what holds it', () => {
+test('a getter may change its container', () => {
   const list: unknown[] = [{ get a() { list.length = 1; return 1; } }, 2, 3];
   assert.deepEqual(roundTrip(list), structuredClone([{ a: 1 }, , , ]));
   const growing: unknown[] = [{ get a() { growing.push(9); return 1; } }, 2];
@@ -167,7 +168,7 @@ test('a getter may change what holds it', () => {
   assert.deepEqual(roundTrip(map), new Map<unknown, unknown>([['a', { a: 1 }], ['b', 2]]));
 });
 
-test('what only calls itself something is refused, never stored as something else', () => {
+test('an object that only claims a class is refused, never stored as something else', () => {
   for (const name of ['Number', 'String', 'Boolean', 'BigInt', 'Map', 'Set', 'Date', 'RegExp', 'ArrayBuffer', 'Promise']) {
     class Pretender {
       readonly flags = '';
@@ -187,7 +188,7 @@ test('what only calls itself something is refused, never stored as something els
   assert.deepEqual(Number(roundTrip(boxed)), 1);
 });
 
-test('a buffer that was given away is refused', () => {
+test('a transferred buffer is refused', () => {
   const buffer = new ArrayBuffer(8);
   const view = new Uint8Array(buffer);
   structuredClone(buffer, { transfer: [buffer] });
@@ -195,7 +196,7 @@ test('a buffer that was given away is refused', () => {
   refuses(() => codec.encode({ view }), 'KV_INVALID_VALUE');
 });
 
-test('values have the bytes of CBOR', () => {
+test('values are encoded as CBOR', () => {
   const golden: [unknown, string][] = [
     [{ a: [1, -1, 'é'] }, 'a1616183012062c3a9'], [1.5, 'fa3fc00000'], [0.1, 'fb3fb999999999999a'], [-0, 'fa80000000'],
     [new Date(1000), 'c101'], [5n, 'c24105'], [new Set([1]), 'd901028101'], [new Map([[1, 2]]), 'd90103a10102'],
@@ -211,7 +212,8 @@ test('any plain data comes back equal', () => {
   }), { numRuns: 2000 });
 });
 
-// By their encoding, because not every runtime's `deepStrictEqual` pairs keys of maps that are equal objects.
+// Compared by their encoding, because not every runtime's `deepStrictEqual` pairs map keys that are
+// equal objects.
 test('any maps and sets come back equal', () => {
   const data = fc.anything({ withBigInt: true, withMap: true, withSet: true });
   fc.assert(fc.property(data.filter((value) => value !== undefined), (value) => {
@@ -219,7 +221,7 @@ test('any maps and sets come back equal', () => {
   }), { numRuns: 2000 });
 });
 
-// On their own, because `deepStrictEqual` holds no invalid date equal to another.
+// Tested separately, because `deepStrictEqual` never considers two invalid dates equal.
 test('every date comes back to the millisecond', () => {
   fc.assert(fc.property(fc.date({ noInvalidDate: true }), (date) => {
     assert.equal((roundTrip(date) as Date).getTime(), date.getTime());
@@ -257,7 +259,7 @@ test('json, string and bytes do what their names say', () => {
   refuses(() => valueCodecs.bytes.encode('x' as unknown as Uint8Array), 'KV_INVALID_VALUE');
 });
 
-test('names of properties that look alike stay apart', () => {
+test('similar property names stay distinct', () => {
   const names = ['abc', 'adc', 'aéc', 'aec', 'a\u0000c', 'a', 'aa', 'é', '', 'x'.repeat(23), `${'x'.repeat(11)}y${'x'.repeat(11)}`, 'x'.repeat(24), 'constructor', '__proto__', '\ud800'];
   const records = names.flatMap((first) => names.map((second) => Object.fromEntries([[first, 1], [second, 2]])));
   const encoded = records.map((record) => codec.encode(record));
@@ -276,7 +278,7 @@ test('a value that cannot be decoded leaves nothing behind for the next one', ()
   }
 });
 
-test('references to any of few or many objects', () => {
+test('references to any of few or many objects come back', () => {
   for (const count of [1, 7, 8, 9, 10, 100]) {
     const objects = Array.from({ length: count }, (_, index) => ({ index }));
     const decoded = codec.decode(codec.encode([objects, [...objects].reverse()])) as [object[], object[]];

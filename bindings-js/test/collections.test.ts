@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { keyCodecs, open } from 'mangrove-kv';
 import { rejects, withMemory, withPath } from './support/kit.ts';
 
-test('a collection gets another name, with its entries, versions and codecs', () => withPath(async (path) => {
+test('a renamed collection keeps its entries, versions and codecs', () => withPath(async (path) => {
   const db = await open(path);
   const old = db.collection<string, string>('old', { key: keyCodecs.utf8 });
   await old.set('a', 'one');
@@ -18,7 +18,7 @@ test('a collection gets another name, with its entries, versions and codecs', ()
   assert.deepEqual(await renamed.entries().toArray(), [['a', 'one'], ['b', 'two']]);
   assert.deepEqual(await renamed.getEntry('b'), entry);
   await rejects(db.collection('new').get('a'), 'KV_CODEC_MISMATCH');
-  // A handle goes by its name.
+  // A handle is bound to its name.
   assert.equal(await old.size, 0);
   assert.equal(await snapshot.collection(old).get('a'), 'one');
   await old.set('c', 'three');
@@ -33,7 +33,7 @@ test('a collection gets another name, with its entries, versions and codecs', ()
   await again.close();
 }));
 
-test('calls of the same tick see the new name', () => withMemory({}, async (db) => {
+test('calls in the same tick see the new name', () => withMemory({}, async (db) => {
   const [a, b] = [db.collection<string, number>('a'), db.collection<string, number>('b')];
   const other = db.collection<string, number>('b', { key: keyCodecs.utf8 as never });
   const found = await Promise.all([
@@ -44,7 +44,7 @@ test('calls of the same tick see the new name', () => withMemory({}, async (db) 
   assert.deepEqual(await db.collections(), ['a', 'b']);
 }));
 
-test('in a transaction, to a savepoint and in a conflict', () => withMemory({}, async (db) => {
+test('a rename takes part in transactions, savepoints and conflicts', () => withMemory({}, async (db) => {
   const [a, b] = [db.collection<string, number>('a'), db.collection<string, number>('b')];
   await a.set('x', 1);
   await db.transaction(async (tx) => {
@@ -70,7 +70,7 @@ test('in a transaction, to a savepoint and in a conflict', () => withMemory({}, 
   reader.rollback();
 }));
 
-test('names are checked, and the default collection keeps its own', () => withMemory({}, async (db) => {
+test('names are checked, and the default collection cannot be renamed', () => withMemory({}, async (db) => {
   for (const [from, to] of [['', 'a'], ['a', ''], ['a', '\ud800'], [5, 'a'], ['a', undefined]]) {
     await rejects(db.renameCollection(from as string, to as string), 'KV_INVALID_ARGUMENT');
     await db.transaction(async (tx) => rejects(tx.renameCollection(from as string, to as string), 'KV_INVALID_ARGUMENT'));
@@ -81,7 +81,7 @@ test('names are checked, and the default collection keeps its own', () => withMe
   await rejects(db.renameCollection('a', 'b'), 'KV_CLOSED');
 }));
 
-test('who follows the collection is told', () => withPath(async (path) => {
+test('watches of a collection see that it is renamed', () => withPath(async (path) => {
   const db = await open(path, { feed: true });
   const [a, b] = [db.collection<string, number>('a'), db.collection<string, number>('b')];
   await a.set('x', 1);
@@ -97,7 +97,7 @@ test('who follows the collection is told', () => withPath(async (path) => {
   await db.close();
 }));
 
-test('the longest keys are those that stats tells', async () => {
+test('the longest keys have the lengths that stats reports', async () => {
   const bytes = { id: 'bytes', encode: (key: Uint8Array) => key, decode: (key: Uint8Array) => key.slice() };
   for (const nodeBytes of [256, 1000, 16_384, 65_536]) {
     await withMemory({ nodeBytes, key: bytes }, async (db) => {
@@ -130,7 +130,7 @@ test('the longest keys are those that stats tells', async () => {
   }
   await withMemory({}, async (db) => {
     const { maxKeySize } = await db.stats();
-    // The default codec says in a byte that it is a string.
+    // The default codec takes one byte to mark a string.
     await db.set('x'.repeat(maxKeySize - 1), 1);
     await rejects(db.set('x'.repeat(maxKeySize), 1), 'KV_KEY_TOO_LARGE');
   });

@@ -1,4 +1,4 @@
-// A user's storage: that the database works over it, and what becomes of each of its failures.
+// A user's storage: the database works on it, and what each of its failures causes.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
@@ -16,7 +16,7 @@ async function withStorage(use: (storage: FaultyStorage, db: Database) => Promis
   assert.equal(storage.closed, storage.opened, 'every file is closed');
 }
 
-test('a database over a custom storage', () => withStorage(async (storage, db) => {
+test('a database works on a custom storage', () => withStorage(async (storage, db) => {
   assert.equal(db.persistence, 'custom');
   assert.equal(db.path, 'custom');
   await db.set('a', 1);
@@ -25,7 +25,7 @@ test('a database over a custom storage', () => withStorage(async (storage, db) =
   await Promise.all([db.set('b', 2), db.set('c', 3), db.delete('a'), db.set('d', 4)]);
   const shared = storage.flushes - before;
   await db.set('e', 5);
-  assert.equal(shared, storage.flushes - before - shared, 'writes of one turn share the flushes of one');
+  assert.equal(shared, storage.flushes - before - shared, 'writes of one turn share the flushes of a single write');
   await db.close();
   const again = await open('custom', { storage });
   assert.deepEqual(await again.keys().toArray(), ['b', 'c', 'd', 'e']);
@@ -65,7 +65,7 @@ test('a full disk undoes the write and leaves the rest usable', () => withStorag
   assert.deepEqual((await db.verify()).problems, []);
 }));
 
-test('every kind of exception comes out typed', async () => {
+test('every kind of exception becomes a KvError', async () => {
   const thrown: [unknown, string][] = [
     [failure('ENOSPC'), 'KV_QUOTA_EXCEEDED'],
     [failure('EDQUOT'), 'KV_QUOTA_EXCEEDED'],
@@ -90,7 +90,7 @@ test('every kind of exception comes out typed', async () => {
       await db.set('b', 2);
       await db.close();
     } else {
-      // It is not known what the failed write left.
+      // What the failed write left is unknown.
       await rejects(db.set('b', 2), 'KV_IO');
       await rejects(db.close(), 'KV_IO');
     }
@@ -98,7 +98,7 @@ test('every kind of exception comes out typed', async () => {
   }
 });
 
-test('after a failed flush nothing is taken for done until the database is opened again', async () => {
+test('after a failed flush no write succeeds until the database is reopened', async () => {
   const storage = new FaultyStorage();
   const db = await open('custom', { storage });
   await db.set('a', 1);
@@ -107,7 +107,7 @@ test('after a failed flush nothing is taken for done until the database is opene
   storage.broken.clear();
   await rejects(db.set('b', 2), 'KV_IO');
   assert.equal(await db.get('a'), 1);
-  assert.equal(await db.get('b'), undefined, 'what is not durable is not there');
+  assert.equal(await db.get('b'), undefined, 'a write that is not durable is not visible');
   await rejects(db.close(), 'KV_IO');
   assert.equal(db.status, 'closed');
   assert.equal(storage.closed, storage.opened);
@@ -117,7 +117,7 @@ test('after a failed flush nothing is taken for done until the database is opene
   await again.close();
 });
 
-test('a storage that cannot be read from says so', () => withStorage(async (storage, db) => {
+test('a storage that cannot be read causes KV_IO', () => withStorage(async (storage, db) => {
   await db.setMany(Array.from({ length: 3000 }, (_, index) => [index, text(200)]));
   await db.close();
   storage.broken.set('read', new Error('unreadable'));
@@ -131,7 +131,7 @@ test('a storage that cannot be read from says so', () => withStorage(async (stor
   await again.close();
 }));
 
-test('methods that are not synchronous are found out', async () => {
+test('asynchronous methods are detected', async () => {
   const sync = new FaultyStorage();
   const asyncOpen = { open: async () => sync.open('data'), list: () => [], remove: () => {} } as unknown as CustomStorage;
   await rejects(open('x', { storage: asyncOpen }), 'KV_IO');
@@ -161,7 +161,7 @@ function methodsOf(file: StorageFile): StorageFile {
   };
 }
 
-test('a storage that forgets what was written is found out when the database is created', async () => {
+test('a storage that forgets writes is detected when the database is created', async () => {
   const storage = new FaultyStorage();
   const forgetful: CustomStorage = {
     open: (name) => ({ ...methodsOf(storage.open(name)), write: () => {}, size: () => 0 }),

@@ -1,4 +1,5 @@
-// The contract of a database as a map: every method, odd keys and values, order of effects, what is refused.
+// The contract of a database as a map: every method, odd keys and values, the order of effects, and
+// what is refused.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MAX_KEY, destroy, keyCodecs, list, open, valueCodecs } from 'mangrove-kv';
@@ -14,7 +15,7 @@ async function withLetters(use: (db: Database<string, number>) => Promise<void>)
   });
 }
 
-test('set, get, has, delete', () => withMemory({}, async (db) => {
+test('set, get, has and delete agree', () => withMemory({}, async (db) => {
   assert.equal(await db.get('a'), undefined);
   assert.equal(await db.has('a'), false);
   assert.equal(await db.set('a', 1), undefined);
@@ -27,7 +28,7 @@ test('set, get, has, delete', () => withMemory({}, async (db) => {
   assert.equal(await db.get('a'), undefined);
 }));
 
-test('an empty database has nothing anywhere', () => withMemory({}, async (db) => {
+test('an empty database returns nothing from any call', () => withMemory({}, async (db) => {
   assert.equal(await db.size, 0);
   assert.equal(await db.count(), 0);
   assert.deepEqual(await db.entries().toArray(), []);
@@ -55,7 +56,7 @@ test('falsy values are values', () => withMemory({}, async (db) => {
   }
 }));
 
-test('keys of every type are kept apart and in order', () => withMemory({}, async (db) => {
+test('keys of every type are distinct and in order', () => withMemory({}, async (db) => {
   const keys: Key[] = [
     null, false, true, -Infinity, -1.5, 0, 1, 1.5, Infinity, -5n, 0n, 1n, 2n ** 80n, new Date(0), new Date(1),
     '', '\0', 'a', 'a\0', 'ä', '\ud800', '\uffff', new Uint8Array([]), new Uint8Array([0]), new Uint8Array([255]),
@@ -70,7 +71,7 @@ test('keys of every type are kept apart and in order', () => withMemory({}, asyn
   }
 }));
 
-test('a value is stored as it was at the call and decoded anew each time', () => withMemory({}, async (db) => {
+test('a value is stored as it was at the call, and decoded anew each time', () => withMemory({}, async (db) => {
   const value = { list: [1, 2], bytes: new Uint8Array([1]) };
   const key = new Uint8Array([1, 2]);
   const stored = db.set(key, value);
@@ -89,7 +90,7 @@ test('a value is stored as it was at the call and decoded anew each time', () =>
   assert.equal((again as typeof value).bytes.buffer.byteLength, 1, 'not a view of something larger');
 }));
 
-test('large values and many of them', () => withMemory({ value: valueCodecs.bytes, durability: 'none' }, async (db) => {
+test('values of many sizes come back, large ones included', () => withMemory({ value: valueCodecs.bytes, durability: 'none' }, async (db) => {
   for (const size of [0, 1, 127, 128, 4095, 4096, 16383, 16384, 65536, 1 << 20, (8 << 20) + 1]) {
     const value = new Uint8Array(size).map((_, index) => (index * 31 + size) & 255);
     await db.set(size, value);
@@ -110,14 +111,14 @@ test('calls take effect in the order of calls', () => withMemory<string, number>
   ]);
 }));
 
-test('thousands of calls in one turn', () => withMemory<number, number>({}, async (db) => {
+test('thousands of calls in one turn are answered', () => withMemory<number, number>({}, async (db) => {
   const sets = Array.from({ length: 5000 }, (_, index) => db.set(index, index * 2));
   const gets = Array.from({ length: 5000 }, (_, index) => db.get(index));
   await Promise.all(sets);
   assert.deepEqual(await Promise.all(gets), Array.from({ length: 5000 }, (_, index) => index * 2));
 }));
 
-test('ranges', () => withLetters(async (db) => {
+test('ranges obey bounds, direction, offset and limit', () => withLetters(async (db) => {
   const letters = async (options: Parameters<typeof db.keys>[0]): Promise<string> =>
     (await db.keys(options).toArray()).join('');
   assert.equal(await letters({}), 'abcdefg');
@@ -175,7 +176,7 @@ test('first, last, at, count and rank agree with the entries of any range', () =
   assert.equal((await db.stats()).openSnapshots, 0, 'none of these leaves anything open');
 }));
 
-test('tuples and their prefixes', () => withMemory({ key: keyCodecs.tuple<[string, number]>() }, async (db) => {
+test('tuples work as keys and as prefixes', () => withMemory({ key: keyCodecs.tuple<[string, number]>() }, async (db) => {
   await db.setMany([[['ada', 2], 'x'], [['ada', 1], 'y'], [['bob', 1], 'z'], [['ad', 9], 'w']]);
   assert.deepEqual(await db.keys({ prefix: ['ada'] }).toArray(), [['ada', 1], ['ada', 2]]);
   assert.deepEqual(await db.keys({ gt: ['ada', MAX_KEY] }).toArray(), [['bob', 1]]);
@@ -183,7 +184,7 @@ test('tuples and their prefixes', () => withMemory({ key: keyCodecs.tuple<[strin
   await rejects(db.get('ada' as never), 'KV_INVALID_KEY');
 }));
 
-test('clear', () => withLetters(async (db) => {
+test('clear removes a range or everything', () => withLetters(async (db) => {
   await db.clear({ gte: 'c', lt: 'e' });
   assert.deepEqual(await db.keys().toArray(), ['a', 'b', 'e', 'f', 'g']);
   await db.clear({ gt: 'x' });
@@ -203,7 +204,7 @@ test('setMany and deleteMany are all or nothing', () => withMemory({}, async (db
   assert.deepEqual(await db.keys().toArray(), ['b']);
 }));
 
-test('what cannot be stored is refused and changes nothing', () => withMemory({}, async (db) => {
+test('invalid keys and values are refused and change nothing', () => withMemory({}, async (db) => {
   const badKeys = [undefined, NaN, {}, () => 1, Symbol('x'), new Date(NaN), [undefined], new Array(3)];
   for (const key of badKeys as never[]) {
     for (const call of [db.get(key), db.set(key, 1), db.delete(key), db.has(key), db.rank(key)]) {
@@ -218,7 +219,7 @@ test('what cannot be stored is refused and changes nothing', () => withMemory({}
   assert.equal((await db.stats()).version, 0);
 }));
 
-test('strictValues refuses instances of classes in every collection that does not say otherwise', () => withMemory({ strictValues: true }, async (db) => {
+test('strictValues refuses instances of classes in every collection that does not override it', () => withMemory({ strictValues: true }, async (db) => {
   class Point {
     x = 1;
   }
@@ -232,7 +233,7 @@ test('strictValues refuses instances of classes in every collection that does no
   await assert.rejects(db.transaction((tx) => tx.collection(strict).set('a', value)), refused);
   await loose.set('a', value);
   assert.deepEqual(await loose.get('a'), { at: [{ x: 1 }] });
-  // The bytes are the same, so that each handle decides for itself.
+  // The bytes are the same, so each handle decides for itself.
   await db.collection('strict', { strictValues: false }).set('a', value);
   assert.deepEqual(await strict.get('a'), { at: [{ x: 1 }] });
   assert.throws(() => db.collection('json', { strictValues: true, value: valueCodecs.json() }), code('KV_INVALID_ARGUMENT'));
@@ -241,7 +242,7 @@ test('strictValues refuses instances of classes in every collection that does no
   db.collection('json', { strictValues: false, value: valueCodecs.json() });
 }));
 
-test('a bad call among good ones of the same turn takes nothing with it', () => withMemory({}, async (db) => {
+test('a bad call does not affect good ones of the same turn', () => withMemory({}, async (db) => {
   const calls = await Promise.allSettled([
     db.set('a', 1), db.set(NaN, 2), db.set('long'.repeat(50_000), 3), db.get({} as never), db.set('b', undefined), db.set('c', 3),
     db.get('a'), db.get('c'),
@@ -267,7 +268,7 @@ test('bad arguments reject and never throw', () => withMemory({}, async (db) => 
   assert.throws(() => db.collection('x', { key: {} as never }), code('KV_INVALID_ARGUMENT'));
 }));
 
-test('size is asked for when it is awaited', () => withLetters(async (db) => {
+test('size is requested when it is awaited', () => withLetters(async (db) => {
   const { size } = db;
   await db.delete('a');
   assert.equal(await size, 6);
@@ -278,7 +279,7 @@ test('size is asked for when it is awaited', () => withLetters(async (db) => {
   assert.equal(await db.size.catch(() => -1), -1);
 }));
 
-test('collections are maps of their own', () => withMemory({}, async (db) => {
+test('collections are separate maps', () => withMemory({}, async (db) => {
   const numbers = db.collection<number, string>('numbers', { key: keyCodecs.uint32, value: valueCodecs.string });
   const others = db.collection('others');
   assert.equal(numbers.name, 'numbers');
@@ -296,7 +297,7 @@ test('collections are maps of their own', () => withMemory({}, async (db) => {
   assert.deepEqual(await numbers.entries().toArray(), [[8, 'eight']]);
 }));
 
-test('a collection is refused with other codecs than it was written with', () => withPath(async (path) => {
+test('a collection is refused with codecs other than those it was written with', () => withPath(async (path) => {
   const first = await open(path);
   await first.collection<string, unknown>('c', { key: keyCodecs.string }).set('a', 1);
   const wrong = first.collection('c');
@@ -315,7 +316,7 @@ test('a collection is refused with other codecs than it was written with', () =>
   await second.close();
 }));
 
-test('own codecs, and what they throw', () => withMemory({}, async (db) => {
+test('custom codecs are used, and what they throw becomes a KvError', () => withMemory({}, async (db) => {
   const upper = db.collection<string, string>('upper', {
     key: { id: 'upper', encode: (key) => new TextEncoder().encode(key.toUpperCase()), decode: (bytes) => new TextDecoder().decode(bytes) },
     value: {
@@ -370,7 +371,7 @@ test('everything rejects once the database is closed', () => withMemory({}, asyn
   assert.deepEqual(await iterator.return(), { done: true, value: undefined });
 }));
 
-test('closing finishes what was called before', () => withPath(async (path) => {
+test('closing finishes earlier calls', () => withPath(async (path) => {
   const db = await open(path);
   const calls = [db.set('a', 1, { durability: 'none' }), db.get('a'), db.close()];
   assert.deepEqual(await Promise.all(calls), [undefined, 1, undefined]);
@@ -379,7 +380,7 @@ test('closing finishes what was called before', () => withPath(async (path) => {
   await again.close();
 }));
 
-test('await using closes', async () => {
+test('await using closes the database', async () => {
   let kept: Database;
   {
     await using db = await open('x', { storage: 'memory' });
@@ -389,7 +390,7 @@ test('await using closes', async () => {
   assert.equal(kept.status, 'closed');
 });
 
-test('forEach goes in order and waits', () => withLetters(async (db) => {
+test('forEach goes in order and awaits its callback', () => withLetters(async (db) => {
   const seen: string[] = [];
   await db.forEach(async (value, key) => {
     await Promise.resolve();
@@ -398,7 +399,7 @@ test('forEach goes in order and waits', () => withLetters(async (db) => {
   assert.deepEqual(seen, ['a0', 'b1', 'c2']);
 }));
 
-test('versions count commits; flush makes them durable', () => withMemory({ durability: 'none' }, async (db) => {
+test('versions count commits, and flush makes them durable', () => withMemory({ durability: 'none' }, async (db) => {
   const first = await db.batch([{ type: 'set', key: 1, value: 1 }]);
   const second = await db.batch([{ type: 'set', key: 1, value: 2 }]);
   assert.ok(second.version > first.version);
@@ -411,7 +412,7 @@ test('versions count commits; flush makes them durable', () => withMemory({ dura
   assert.ok(stats.fileSize > 0);
 }));
 
-test('a signal ends what it can', () => withLetters(async (db) => {
+test('a signal ends reads, iterators and open', () => withLetters(async (db) => {
   const aborted = AbortSignal.abort('enough');
   await assert.rejects(db.entries({ signal: aborted }).next(), (reason) => reason === 'enough');
   await assert.rejects(db.count({ signal: aborted }), (reason) => reason === 'enough');
@@ -428,7 +429,7 @@ test('a signal ends what it can', () => withLetters(async (db) => {
   assert.equal(await db.count(), 7);
 }));
 
-test('bad options are refused by open', async () => {
+test('open refuses bad options', async () => {
   const bad = [
     { durability: 'now' }, { storage: 'disk' }, { storage: {} }, { lockTimeout: -1 }, { create: 1 }, { exclusive: 'x' },
     { cacheBytes: 1.5 }, { unitBytes: 1000 }, { nodeBytes: 5 }, { compression: 'zip' }, { key: {} }, { value: { id: 'x' } },

@@ -1,4 +1,4 @@
-// What destroy and restore remove: files of ours, and nothing of another program.
+// What destroy and restore remove: Mangrove's own files, and nothing of another program.
 import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
@@ -30,14 +30,14 @@ function contents(path: string): Record<string, string> {
   return Object.fromEntries(readdirSync(path).sort().map((name) => [name, readFileSync(join(path, name), 'latin1')]));
 }
 
-/** Overwrites the magic of copies of the superblock. */
+/** Overwrites the magic in the given copies of the superblock. */
 function damage(path: string, ...copies: readonly number[]): void {
   const bytes = readFileSync(join(path, 'data'));
   for (const at of copies) bytes.fill(0x2a, at, at + 64);
   writeFileSync(join(path, 'data'), bytes);
 }
 
-test('a file of another program with the name of ours stays', () => withPath(async (path) => {
+test('a file of another program with the name of a database file is kept', () => withPath(async (path) => {
   for (const name of ['data', 'log']) {
     for (const text of [FOREIGN, 'short', `${'\0'.repeat(8192)}behind zeros`, 'MANGRBAK is no database']) {
       if (name === 'log' && text.startsWith('\0')) continue;
@@ -57,7 +57,7 @@ test('a file of another program with the name of ours stays', () => withPath(asy
   await rejects(destroy(path, { force: 1 as never }), 'KV_INVALID_ARGUMENT');
 }));
 
-test('a place of another program gets no lock, and keeps its own', () => withPath(async (path) => {
+test('a directory of another program gets no lock file, and keeps its own', () => withPath(async (path) => {
   mkdirSync(path);
   writeFileSync(join(path, 'data'), FOREIGN);
   writeFileSync(join(path, 'lock'), 'of that program');
@@ -69,7 +69,7 @@ test('a place of another program gets no lock, and keeps its own', () => withPat
   assert.deepEqual(contents(path), before);
 }));
 
-test('a damaged beginning needs force, an intact copy does not', () => withPath(async (path) => {
+test('a damaged beginning requires force, unless one copy of the superblock is intact', () => withPath(async (path) => {
   for (const copies of [[0, 2048, 4096], [2048, 4096, 6144], [0]]) {
     await fill(path);
     damage(path, ...copies);
@@ -80,13 +80,13 @@ test('a damaged beginning needs force, an intact copy does not', () => withPath(
   damage(path, 0, 2048, 4096, 6144);
   await rejects(destroy(path), 'KV_CORRUPT');
   assert.equal(await destroy(path, { force: true }), true);
-  // Cut off behind the magic, it is ours all the same.
+  // Truncated after the magic, it is still recognized.
   await fill(path);
   truncateSync(join(path, 'data'), 100);
   assert.equal(await destroy(path), true);
 }));
 
-test('what a creation left is removed, an empty directory is no database', () => withPath(async (path) => {
+test('remains of a creation are removed, and an empty directory is not a database', () => withPath(async (path) => {
   for (const data of ['', '\0'.repeat(4096), '\0'.repeat(8192)]) {
     mkdirSync(path);
     writeFileSync(join(path, 'data'), data);
@@ -101,20 +101,20 @@ test('what a creation left is removed, an empty directory is no database', () =>
   assert.deepEqual(readdirSync(path), ['data']);
 }));
 
-test('files beside ours stay, with their directory', () => withPath(async (path) => {
+test('files beside a database are kept, with their directory', () => withPath(async (path) => {
   await fill(path);
   writeFileSync(join(path, 'data.csv'), FOREIGN);
   mkdirSync(join(path, 'log.d'));
   assert.equal(await destroy(path), true);
   assert.deepEqual(readdirSync(path).sort(), ['data.csv', 'log.d']);
-  // As the engine leaves it with a first half of the log that was never begun.
+  // As the engine leaves it when the first half of the log was never begun.
   const db = await open(path);
   await db.close();
   writeFileSync(join(path, 'log'), new Uint8Array(100_000));
   assert.equal(await destroy(path), true);
 }));
 
-test('restore replaces no file that is not ours, and recover removes none', () => withPath(async (path) => {
+test('restore replaces no foreign file, and recover removes none', () => withPath(async (path) => {
   const backup = await fill(path, 'new');
   const into = `${path}-into`;
   mkdirSync(into);
@@ -123,7 +123,7 @@ test('restore replaces no file that is not ours, and recover removes none', () =
   await rejects(restore(into, backup, { overwrite: true, force: 'yes' as never }), 'KV_INVALID_ARGUMENT');
   assert.deepEqual(contents(into), { data: FOREIGN });
   await rejects(recover(path, into), 'KV_EXISTS');
-  // The log goes in the end, even where there was no data.
+  // The log is removed in the end, even if there was no data file.
   rmSync(join(into, 'data'));
   writeFileSync(join(into, 'log'), FOREIGN);
   await rejects(restore(into, backup), 'KV_CORRUPT');
@@ -136,10 +136,10 @@ test('restore replaces no file that is not ours, and recover removes none', () =
   assert.equal(await valueIn(into), 'new');
 }));
 
-/** The origin private file system, as far as removing needs it. */
+/** The part of the origin private file system that removal needs. */
 class Opfs {
   readonly files = new Map<string, Map<string, string>>();
-  /** Names of files that a worker has open. */
+  /** Name of a file that a worker has open. */
   held: string | undefined;
 
   async install(use: () => Promise<void>): Promise<void> {
@@ -175,7 +175,7 @@ class Opfs {
 const locks = { request: (_name: string, _options: unknown, held: (lock: unknown) => Promise<void>) => held({}) };
 const SUPERBLOCK = `${'\0'.repeat(4096)}MANGROVE`;
 
-test('in the origin private file system', async () => {
+test('destroy in the origin private file system', async () => {
   const opfs = new Opfs();
   const put = (files: Record<string, string>): void => void opfs.files.set('name', new Map(Object.entries(files)));
   const names = (): string[] | undefined => opfs.files.has('name') ? [...opfs.files.get('name') as Map<string, string>].map(([name]) => name) : undefined;
@@ -227,7 +227,7 @@ function idb(version: number, stores: readonly string[], blocks: readonly (reado
   });
 }
 
-test('in IndexedDB', () => new Opfs().install(async () => {
+test('destroy in IndexedDB', () => new Opfs().install(async () => {
   const names = async (): Promise<(string | undefined)[]> => (await indexedDB.databases()).map(({ name }) => name);
   const ours = ['blocks', 'sizes'];
   assert.equal(await destroyIdb('name', {}), false);

@@ -1,4 +1,5 @@
-// An engine that stops in the middle: nothing waits for ever, everything rejects typed, files are closed.
+// An engine that stops unexpectedly: nothing waits for ever, every call rejects with a KvError, and
+// the files are closed.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -16,7 +17,7 @@ const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.
 const { engine } = checkOptions({});
 const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
 
-test('a crash rejects what waits and what comes later, and closes the files', async () => {
+test('a crash rejects waiting and later calls, and closes the files', async () => {
   const storage = new CrashingStorage();
   let releases = 0;
   const db = new KvDatabase(new Connection(new LocalTransport(module, storage, engine, () => releases++)), info, {});
@@ -40,14 +41,14 @@ test('a crash rejects what waits and what comes later, and closes the files', as
   await again.close();
 });
 
-test('a crash in a lookup without a message is like any other', async () => {
+test('a crash in a lookup that sends no message is handled like any other', async () => {
   const { now } = Date;
   const crash = async (call: (db: KvDatabase<unknown, unknown>) => Promise<unknown>): Promise<void> => {
     const storage = new CrashingStorage();
     const db = new KvDatabase<unknown, unknown>(new Connection(new LocalTransport(module, storage, engine, () => undefined)), info, {});
     await db.set('a', 1);
     let waiting;
-    // The engine asks for the time with the first read after a commit.
+    // The engine asks for the time on the first read after a commit.
     Date.now = () => {
       throw new Error('there is no time');
     };
@@ -77,14 +78,14 @@ test('a crash while opening closes the files', () => {
   assert.equal(storage.closed, 1);
 });
 
-test('a host that is gone says so', () => {
+test('a disposed host says so', () => {
   const host = EngineHost.open(module, new FaultyStorage(), engine);
   host.dispose();
   host.dispose();
   assert.throws(() => host.execute(new Uint8Array([0x41])), code('KV_CLOSED'));
 });
 
-/** A way to an engine that does what the test says. */
+/** A transport whose engine does what the test says. */
 class ScriptedTransport implements Transport {
   readonly takesBuffers = true;
   events: TransportEvents | undefined;
@@ -100,7 +101,7 @@ class ScriptedTransport implements Transport {
   }
 }
 
-test('a worker that fails rejects every message on its way', async () => {
+test('a failing worker rejects every message in flight', async () => {
   const transport = new ScriptedTransport();
   const db = new KvDatabase(new Connection(transport), info, {});
   const first = db.get('a');
@@ -116,14 +117,14 @@ test('a worker that fails rejects every message on its way', async () => {
   assert.equal(transport.disposed, 1);
 });
 
-test('an answer that makes no sense ends the connection', async () => {
+test('a malformed reply ends the connection', async () => {
   for (const answer of [[], [0], [0, 1, 200], [1, 5, 75], [0, 1, 3, 1, 2]]) {
     const transport = new ScriptedTransport();
     const connection = new Connection(transport);
     const db = new KvDatabase(connection, info, {});
     const calls = [db.get('a'), db.get('b')];
     await Promise.resolve();
-    // The first reply is that of naming the collection.
+    // The first reply belongs to the request that names the collection.
     transport.events?.reply(new Uint8Array([0, ...answer]), 1);
     for (const call of calls) await assert.rejects(call, (error: KvError) => error.code === 'KV_IO');
     assert.equal(db.status, 'closed');
@@ -140,7 +141,7 @@ test('a message that cannot be sent rejects', async () => {
   await rejects(db.get('a'), 'KV_IO');
 });
 
-test('calls of one turn travel in one message, large ones in several', async () => {
+test('calls of one turn share one message, large ones take several', async () => {
   const transport = new ScriptedTransport();
   const db = new KvDatabase<string, string>(new Connection(transport), info, {});
   const calls = [db.get('a'), db.set('b', 'c'), db.size.then((size) => size)];

@@ -1,5 +1,5 @@
-// The browser's entries outside of browsers, where pages are rendered: nothing happens on import, and `open` says why
-// it cannot. The module from wherever a caller has it.
+// The browser's entry points outside of browsers, where pages are rendered: an import has no
+// effect, and `open` says why it cannot work. Also, the module from wherever a caller has it.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import process from 'node:process';
@@ -34,7 +34,7 @@ function roundTripSync(openIt: Entry['openSync'], options: OpenOptions = {}): un
 }
 
 for (const name of ['index', 'inline']) {
-  test(`the browser's ${name} is imported on a server without effect, and open says what lacks`, async () => {
+  test(`the browser's ${name} is imported on a server without effect, and open says what is missing`, async () => {
     const before = new Set(Reflect.ownKeys(globalThis));
     const entry = await import(`../dist/${name}.js`) as Entry;
     assert.deepEqual(Reflect.ownKeys(globalThis).filter((key) => !before.has(key)), []);
@@ -73,7 +73,7 @@ for (const [what, source] of sources) {
   });
 }
 
-test('a module that is something else is a typed error', async () => {
+test('an invalid module or worker causes a KvError', async () => {
   for (const wasm of [1, {}, null] as unknown as WasmSource[]) await rejects(open('x', { wasm }), 'KV_INVALID_ARGUMENT');
   for (const worker of [1, {}, null] as unknown as WorkerSource[]) {
     await rejects(open('x', { storage: 'memory', worker }), 'KV_INVALID_ARGUMENT');
@@ -87,7 +87,7 @@ test('a module that is something else is a typed error', async () => {
   await rejects(open('x', { storage: 'memory', wasm: new Response('', { status: 404 }) }), 'KV_IO');
 });
 
-test('a relative address begins at the working directory', async () => {
+test('a relative address is resolved against the working directory', async () => {
   const directory = process.cwd();
   process.chdir(new URL('../dist', import.meta.url).pathname);
   try {

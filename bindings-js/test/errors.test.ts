@@ -11,8 +11,8 @@ async function errorOf(promise: Promise<unknown>): Promise<[code: string, retrya
   return [error.code, error.retryable];
 }
 
-test('a lock, a conflict, a timeout and a full disk may pass', () => withPath(async (path) => {
-  // The timer of a transaction keeps no process alive.
+test('a lock, a conflict, a timeout and a full disk are retryable', () => withPath(async (path) => {
+  // The timer of a transaction does not keep the process alive.
   const alive = setInterval(() => undefined, 1000);
   const db = await open(path);
   assert.deepEqual(await errorOf(open(path, { lockTimeout: 0 })), ['KV_LOCKED', true]);
@@ -31,7 +31,7 @@ test('a lock, a conflict, a timeout and a full disk may pass', () => withPath(as
   clearInterval(alive);
 }));
 
-test('what the program has to change does not', () => withMemory({}, async (db) => {
+test('errors that the program must fix are not retryable', () => withMemory({}, async (db) => {
   assert.deepEqual(await errorOf(db.set('a', undefined)), ['KV_INVALID_VALUE', false]);
   assert.deepEqual(await errorOf(db.get(NaN)), ['KV_INVALID_KEY', false]);
   assert.deepEqual(await errorOf(db.set('x'.repeat(70_000), 1)), ['KV_KEY_TOO_LARGE', false]);

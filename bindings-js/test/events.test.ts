@@ -1,4 +1,4 @@
-// What a database reports by events, and the removal of expired entries in the background.
+// Events of a database, and the removal of expired entries in the background.
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
@@ -18,14 +18,14 @@ import { runScript } from './support/runtime.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
 
-/** What `open` would not let through reaches the engine. */
+/** Opens a database past the checks of `open`. */
 function openUnwatched<K = Key>(storage: CustomStorage): Database<K> {
   const transport = new LocalTransport(module, storage, checkOptions({}).engine, () => undefined);
   const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
   return new KvDatabase(new Connection(transport), info, {}) as unknown as Database<K>;
 }
 
-/** What was reported, in order. */
+/** Records the reported events, in order. */
 function record(db: Database): [type: string, detail: unknown][] {
   const seen: [string, unknown][] = [];
   db.addEventListener('close', ({ type, reason }) => seen.push([type, reason]));
@@ -48,7 +48,7 @@ test('close is reported once, when nothing is left to do', async () => {
   assert.deepEqual(seen, [['close', undefined]]);
 });
 
-test('close is reported of the synchronous API too', async () => {
+test('close is reported for the synchronous API too', async () => {
   const db = await open('x', { storage: 'memory' });
   const seen = record(db);
   db.sync.close();
@@ -57,7 +57,7 @@ test('close is reported of the synchronous API too', async () => {
   assert.deepEqual(seen, [['close', undefined]]);
 });
 
-test('what waits for events of the platform understands them', async () => {
+test('the functions of the platform that wait for events understand them', async () => {
   const db = await open('x', { storage: 'memory' });
   const closed = once(db, 'close');
   const { signal } = new AbortController();
@@ -74,7 +74,7 @@ test('what waits for events of the platform understands them', async () => {
 });
 
 for (const thread of ['same', 'worker']) {
-  test(`what an environment puts in the place of the platform's after the import is not used, engine in thread "${thread}"`, () => withPath(async (path) => {
+  test(`globals that an environment replaces after the import are not used, engine in thread "${thread}"`, () => withPath(async (path) => {
     const { out, err, code } = await runScript('./replaced-main.mjs', [path, thread]);
     assert.equal(err, '');
     assert.deepEqual(JSON.parse(out), { count: 3000, ok: true, hasBackup: true, live: 2, events: ['blocked', true, 'close', true] });
@@ -82,7 +82,7 @@ for (const thread of ['same', 'worker']) {
   }));
 }
 
-test('where the platform cannot tell of an event, what is being done goes on', async () => {
+test('an operation continues if the platform cannot dispatch its event', async () => {
   const broken = new EventTarget();
   let calls = 0;
   broken.dispatchEvent = () => {
@@ -109,14 +109,14 @@ test('an engine that dies reports an error, then the close', async () => {
   assert.equal(seen.length, 2);
 });
 
-test('nobody has to listen', async () => {
+test('events need no listener', async () => {
   const storage = new CrashingStorage();
   const db = await open('x', { storage });
   storage.isCrashing = true;
   await rejects(db.set('a', 1), 'KV_IO');
 });
 
-test('whoever is in the way of an open in the same thread is told, and may let it in', () => withPath(async (path) => {
+test('a holder that blocks an open in the same thread is notified, and can let it in', () => withPath(async (path) => {
   const holder = await open(path);
   let blocked = 0;
   holder.addEventListener('blocked', ({ target }) => {
@@ -138,10 +138,13 @@ test('whoever is in the way of an open in the same thread is told, and may let i
   sync.close();
 }));
 
-// Deno and Bun have no timers that can be moved.
+// Deno and Bun have no mock timers.
 const hasClock = typeof (mock as { timers?: unknown }).timers === 'object' && !('Deno' in globalThis) && !('Bun' in globalThis);
 
-/** Gives `use` a database of `count` expired entries that are still stored, and a way to let time pass. */
+/**
+ * Calls `use` with a database of `count` expired entries that are still stored, and a function that
+ * lets time pass.
+ */
 async function withExpired(
   count: number,
   storage: 'memory' | CustomStorage,
@@ -196,7 +199,7 @@ test('a round in which nothing is due writes nothing', { skip: !hasClock }, () =
     assert.deepEqual([after.version, after.bytesWritten, after.logBytesWritten, after.checkpoints], [version, bytesWritten, logBytesWritten, checkpoints]);
   }));
 
-test('those who follow are told of what was removed in the background', { skip: !hasClock }, () =>
+test('watches see what was removed in the background', { skip: !hasClock }, () =>
   withExpired(1, 'memory', async (db, pass) => {
     const commits = db.watch();
     const next = commits.next();
@@ -206,7 +209,7 @@ test('those who follow are told of what was removed in the background', { skip: 
     await commits.return();
   }));
 
-test('what fails in the background is reported, and tried again', { skip: !hasClock }, async () => {
+test('a failure in the background is reported, and the removal retried', { skip: !hasClock }, async () => {
   const storage = new FaultyStorage();
   await withExpired(1, storage, async (db, pass) => {
     const seen = record(db as Database<never> as unknown as Database);
@@ -223,7 +226,7 @@ test('what fails in the background is reported, and tried again', { skip: !hasCl
   });
 });
 
-test('an engine that dies in the background says so', { skip: !hasClock }, async () => {
+test('an engine that dies in the background reports it', { skip: !hasClock }, async () => {
   const storage = new CrashingStorage();
   await withExpired(1, storage, async (db, pass) => {
     const seen = record(db as Database<never> as unknown as Database);
@@ -234,7 +237,7 @@ test('an engine that dies in the background says so', { skip: !hasClock }, async
   });
 });
 
-test('nothing is removed where nothing may be written, nor after the close', { skip: !hasClock }, () => withPath(async (path) => {
+test('nothing is removed from a read-only database, nor after the close', { skip: !hasClock }, () => withPath(async (path) => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const writer = openSync(path);
@@ -259,7 +262,7 @@ test('a commit that waits for its flush is not disturbed', { skip: !hasClock }, 
     const db = await open<number>(path);
     await db.setMany(Array.from({ length: 10 }, (_, key) => [key, key]), { expireAt: 1 });
     const writing = Array.from({ length: 5 }, (_, key) => db.set(100 + key, key));
-    // By now the message is on its way, and its flush is in another thread.
+    // By now the message has been sent, and its flush runs in another thread.
     await Promise.resolve();
     mock.timers.tick(SWEEP_EVERY_MS);
     await Promise.all(writing);
@@ -273,7 +276,7 @@ test('a commit that waits for its flush is not disturbed', { skip: !hasClock }, 
   }
 }));
 
-test('a process ends though a database is open', () => withPath(async (path) => {
+test('a process ends although a database is open', () => withPath(async (path) => {
   const child = runChild(['leave', path]);
   assert.equal(await child.line(), 'open');
   await child.ended;

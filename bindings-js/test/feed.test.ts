@@ -1,4 +1,4 @@
-// Following commits: of a range, of the whole database, across restarts, by listeners.
+// Following commits: of a range, of the whole database, across restarts, with listeners.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MAX_KEY, keyCodecs, open, valueCodecs } from 'mangrove-kv';
@@ -7,14 +7,14 @@ import { code, withMemory, withPath } from './support/kit.ts';
 
 const tuple = keyCodecs.tuple<readonly [string, number]>();
 
-/** The next commit, which is already there or will be without further ado. */
+/** The next commit, which has already happened or happens without further calls. */
 async function next<K, V>(commits: CommitIterator<K, V>): Promise<Commit<K, V>> {
   const step = await commits.next();
   assert.ok(!step.done);
   return step.value;
 }
 
-test('a watch gives each commit that touches its range, in order', async () => {
+test('a watch yields each commit that touches its range, in order', async () => {
   await withMemory<string, number>({ key: keyCodecs.string }, async (db) => {
     await db.set('b0', 0);
     const commits = db.watch({ gte: 'b', lt: 'c' });
@@ -34,7 +34,7 @@ test('a watch gives each commit that touches its range, in order', async () => {
   });
 });
 
-test('a watch can begin with the entries that are there', async () => {
+test('a watch can begin with the existing entries', async () => {
   await withMemory({}, async (db) => {
     await db.setMany([[1, 'a'], [2, 'b'], [3, 'c']]);
     const commits = db.watch({ gte: 2, initial: true });
@@ -47,7 +47,7 @@ test('a watch can begin with the entries that are there', async () => {
   });
 });
 
-test('of many watches each gets its own, in order, whoever waits and whoever comes later', async () => {
+test('each of many watches receives its own commits in order, whether it waits or starts later', async () => {
   await withMemory<readonly [string, number], number>({ key: tuple }, async (db) => {
     const heard = new Map<string, (readonly [string, number])[]>();
     const watched = Array.from({ length: 40 }, (_, index) => `range ${index}`);
@@ -65,7 +65,7 @@ test('of many watches each gets its own, in order, whoever waits and whoever com
     for (let at = 0; at < 300; at++) {
       const name = `range ${(at * 7) % 45}`;
       const written = db.set([name, at], at);
-      // Some alone, some together with others.
+      // Some of them alone, some concurrently with others.
       if (at % 5 !== 0) await written;
       if (at === 150) {
         stops[3]?.();
@@ -92,7 +92,7 @@ test('of many watches each gets its own, in order, whoever waits and whoever com
   });
 });
 
-test('a watch ends by break, return, abort and the close of the database', async () => {
+test('a watch ends by break, return, abort and closing the database', async () => {
   const db = await open('test', { storage: 'memory' });
   const loop = (async () => {
     for await (const { changes } of db.watch()) return changes.length;
@@ -123,7 +123,7 @@ test('a watch ends by break, return, abort and the close of the database', async
   await assert.rejects(db.watch().next(), code('KV_CLOSED'));
 });
 
-test('what cannot be watched is refused', async () => {
+test('invalid ranges and options are refused', async () => {
   await withMemory({}, async (db) => {
     await assert.rejects(db.watch({ limit: 1 } as object).next(), code('KV_INVALID_ARGUMENT'));
     await assert.rejects(db.watch({ initial: 1 as never }).next(), code('KV_INVALID_ARGUMENT'));
@@ -137,7 +137,7 @@ test('what cannot be watched is refused', async () => {
   });
 });
 
-test('a collection that comes back with other codecs ends the watch', async () => {
+test('a collection recreated with other codecs ends the watch', async () => {
   await withMemory({}, async (db) => {
     const commits = db.collection('c').watch();
     await db.collection('c').set(1, 1);
@@ -149,7 +149,7 @@ test('a collection that comes back with other codecs ends the watch', async () =
   });
 });
 
-test('changes are those of all collections, with their codecs', async () => {
+test('changes cover all collections, with their codecs', async () => {
   await withMemory({}, async (db) => {
     const commits = db.changes();
     const scores = db.collection('scores', { key: tuple, value: valueCodecs.json<number>() });
@@ -182,7 +182,7 @@ test('changes are those of all collections, with their codecs', async () => {
   });
 });
 
-test('a kept feed goes on after a restart, up to its horizon', async () => {
+test('a retained feed continues after a restart, back to its horizon', async () => {
   await withPath(async (path) => {
     let db = await open(path, { feed: { retainCommits: 3 } });
     const first = await db.batch().set('a', 1).commit();
@@ -208,7 +208,7 @@ test('a kept feed goes on after a restart, up to its horizon', async () => {
   });
 });
 
-test('without a feed only what comes is followed', async () => {
+test('without a feed only later commits are followed', async () => {
   await withMemory({}, async (db) => {
     const { version } = await db.batch().set('a', 1).commit();
     await db.set('b', 1);
@@ -219,7 +219,7 @@ test('without a feed only what comes is followed', async () => {
   });
 });
 
-test('who is slow gets everything, in portions', async () => {
+test('a slow watcher receives everything, in portions', async () => {
   await withMemory({}, async (db) => {
     const commits = db.watch();
     const value = 'x'.repeat(10_000);
@@ -230,7 +230,7 @@ test('who is slow gets everything, in portions', async () => {
   });
 });
 
-test('calls of next wait in line', async () => {
+test('calls of next queue up', async () => {
   await withMemory({}, async (db) => {
     const commits = db.watch();
     const steps = [commits.next(), commits.next(), commits.next()];
@@ -240,7 +240,7 @@ test('calls of next wait in line', async () => {
   });
 });
 
-test('listeners are called in order; one that throws disturbs nobody', async () => {
+test('listeners are called in order, and one that throws does not affect the others', async () => {
   const reported: unknown[] = [];
   const { reportError } = globalThis;
   globalThis.reportError = (error: unknown) => { reported.push(error); };

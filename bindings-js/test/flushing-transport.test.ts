@@ -1,4 +1,5 @@
-// Flushes in another thread: what waits for them, what goes on meanwhile, what a failed one means. The tests decide when a flush ends.
+// Flushes in another thread: what waits for them, what proceeds meanwhile, and what a failed one
+// means. The tests decide when a flush ends.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { mock, test } from 'node:test';
@@ -15,9 +16,9 @@ import { chance, code, rejects } from './support/kit.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
 
-/** Files in memory whose flushes end when the test says so. */
+/** In-memory files whose flushes end when the test says so. */
 class GatedStorage extends MemoryStorage {
-  /** Files whose flush is under way, with what ends it. */
+  /** Files with a flush in progress, and the function that ends it. */
   readonly running: { file: string; end: (error?: unknown) => void }[] = [];
   flushes = 0;
   writes = 0;
@@ -41,10 +42,10 @@ class GatedStorage extends MemoryStorage {
     });
   }
 
-  /** Ends the oldest flush that is under way. */
+  /** Ends the oldest flush in progress. */
   end(error?: unknown): string {
     const oldest = this.running.shift();
-    assert.ok(oldest !== undefined, 'a flush is under way');
+    assert.ok(oldest !== undefined, 'a flush is in progress');
     oldest.end(error);
     return oldest.file;
   }
@@ -58,7 +59,7 @@ function open(storage = new GatedStorage()) {
   return { storage, db, releases: () => releases };
 }
 
-/** With one entry, durable. */
+/** Opens a database with one durable entry. */
 async function opened() {
   const all = open();
   all.db.sync.set('a', 0);
@@ -67,7 +68,7 @@ async function opened() {
 
 const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
-/** On a busy machine a message waits for more than one turn. */
+/** On a busy machine a message may wait for more than one turn. */
 async function until(isTrue: () => boolean): Promise<void> {
   for (const begun = performance.now(); !isTrue(); await turn()) {
     assert.ok(performance.now() - begun < 60_000, 'what was waited for never happens');
@@ -80,7 +81,7 @@ function outcome(promise: Promise<unknown>): { value?: unknown; isPending: boole
   return state;
 }
 
-test('a write is done when its flush is, and what is called meanwhile takes effect after it', async () => {
+test('a write is done when its flush is, and calls made meanwhile take effect after it', async () => {
   const { db, storage } = await opened();
   const write = outcome(db.set('a', 1));
   await until(() => storage.running.length === 1);
@@ -95,7 +96,7 @@ test('a write is done when its flush is, and what is called meanwhile takes effe
   await db.close();
 });
 
-test('all that is called during a flush shares the next one', async () => {
+test('all writes called during a flush share the next one', async () => {
   const { db, storage } = await opened();
   const first = db.set('first', 1);
   await until(() => storage.running.length === 1);
@@ -124,7 +125,7 @@ test('blocks are flushed before the log', async () => {
   await db.close();
 });
 
-test('transactions wait, and a message goes on behind each commit', async () => {
+test('transactions wait, and a message continues after each commit', async () => {
   const { db, storage } = await opened();
   const tx = db.begin();
   await tx.set('a', 5);
@@ -134,7 +135,7 @@ test('transactions wait, and a message goes on behind each commit', async () => 
   await until(() => storage.running.length === 1);
   assert.deepEqual([commit.isPending, count.isPending, write.isPending], [true, true, true]);
   storage.end();
-  // The write needs another.
+  // The write needs another flush.
   await until(() => storage.running.length === 1);
   storage.end();
   await until(() => !commit.isPending && !count.isPending && !write.isPending);
@@ -151,12 +152,12 @@ test('a synchronous call ends the wait, and the flush that it did not wait for s
   assert.equal(db.sync.get('b'), 2);
   assert.ok(storage.flushes > before);
   await Promise.all([write, later]);
-  // The first flush is still under way; writes are flushed at once meanwhile.
+  // The first flush is still in progress; meanwhile writes are flushed at once.
   await db.set('c', 3);
   assert.equal(storage.running.length, 1);
   storage.end();
   const next = db.set('d', 4);
-  // From now on in the other thread again.
+  // From now on flushes run in the other thread again.
   await until(() => storage.running.length === 1);
   storage.end();
   await next;
@@ -171,7 +172,7 @@ test('a synchronous call ends the wait, and the flush that it did not wait for s
   await db.close().catch(() => undefined);
 });
 
-test('a failed flush rejects what waited for it, and nothing shows it', async () => {
+test('a failed flush rejects the writes that waited for it, and nothing shows them', async () => {
   const { db, storage } = await opened();
   const write = db.set('a', 1);
   const removed = db.delete('a');
@@ -188,7 +189,7 @@ test('a failed flush rejects what waited for it, and nothing shows it', async ()
   await db.close().catch(() => undefined);
 });
 
-test('relaxed writes are not held up by a flush, which comes later', async () => {
+test('relaxed writes do not wait for their flush, which comes later', async () => {
   const { db, storage } = await opened();
   const before = storage.flushes;
   await db.set('a', 1, { durability: 'relaxed' });
@@ -203,7 +204,7 @@ test('relaxed writes are not held up by a flush, which comes later', async () =>
   await db.close();
 });
 
-test('nothing is swept under a flush, whose failure is reported', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
+test('nothing is swept during a flush, and the failure of one is reported', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const { db, storage } = open();
@@ -230,12 +231,12 @@ test('nothing is swept under a flush, whose failure is reported', { skip: 'Deno'
   }
 });
 
-test('relaxed writes are flushed in time beside a flush that was not waited for', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
+test('relaxed writes are flushed in time despite a flush that was not waited for', { skip: 'Deno' in globalThis || 'Bun' in globalThis }, async () => {
   mock.timers.enable({ apis: ['setTimeout'] });
   try {
     const { db, storage } = open();
     const write = db.set('a', 1);
-    // A busy thread lets the write wait for a turn.
+    // In a busy thread the write waits for a turn.
     while (storage.running.length === 0) await new Promise(setImmediate);
     assert.equal(db.sync.get('a'), 1);
     await write;
@@ -250,7 +251,7 @@ test('relaxed writes are flushed in time beside a flush that was not waited for'
   }
 });
 
-test('closing waits for the flush, and gives everything back once', async () => {
+test('closing waits for the flush, and releases everything once', async () => {
   const { db, storage, releases } = await opened();
   const write = outcome(db.set('a', 1));
   await until(() => storage.running.length === 1);
@@ -274,7 +275,7 @@ test('closing waits for the flush, and gives everything back once', async () => 
   assert.deepEqual(open(storage).db.sync.get('a'), 2);
 });
 
-test('whatever is called and whenever flushes end, calls take effect in their order', async () => {
+test('calls take effect in order, whenever flushes end', async () => {
   const random = chance(7);
   const { db, storage } = await opened();
   const expected = new Map<string, number>();

@@ -1,4 +1,5 @@
-// What is opened and forgotten is given back when it is collected, and there is no room for any number of it.
+// Whatever is opened and forgotten is released when it is collected, and the number of open ones is
+// limited.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -9,14 +10,14 @@ import { rejects, withMemory } from './support/kit.ts';
 const MAIN = fileURLToPath(new URL('./support/forgotten-main.mjs', import.meta.url));
 
 for (const kind of ['transactions', 'snapshots', 'iterators', 'watches', 'backups', 'checks']) {
-  test(`forgotten ${kind} are given back`, async () => {
+  test(`forgotten ${kind} are released`, async () => {
     const child = runChild([kind], { main: MAIN });
     assert.equal(await child.line(), 'given back');
     await child.ended;
   });
 }
 
-test('more transactions than there may be are refused, and say so', () => withMemory<string, number>({}, async (db) => {
+test('transactions beyond the limit are refused, with the reason', () => withMemory<string, number>({}, async (db) => {
   const held = Array.from({ length: 65_536 }, () => db.begin());
   await Promise.all(held.map((tx) => tx.baseVersion));
   const late = db.begin();
@@ -28,8 +29,8 @@ test('more transactions than there may be are refused, and say so', () => withMe
   assert.equal(await db.transaction((tx) => tx.get('a')), undefined);
 }));
 
-test('a callback that waits for what nobody has ends with its time', () => withMemory<string, number>({}, async (db) => {
-  // Its timer keeps no process alive.
+test('a callback that waits for ever ends with the timeout', () => withMemory<string, number>({}, async (db) => {
+  // The transaction's timer does not keep the process alive.
   const alive = setTimeout(() => {}, 60_000);
   await rejects(db.transaction(() => new Promise<void>(() => {}), { timeout: 20 }), 'KV_TIMEOUT');
   clearTimeout(alive);
@@ -37,7 +38,10 @@ test('a callback that waits for what nobody has ends with its time', () => withM
 
 const IDLE = { code: 'KV_TIMEOUT', message: /closed after 40 ms without use.*idleTimeout/, retryable: true };
 
-/** Lets the timer of `idleTimeout: 40` go round more often than it takes, however late timers are: it has its turn between any two of these. */
+/**
+ * Lets the timer of `idleTimeout: 40` fire more often than needed, however late timers are: it has
+ * its turn between any two of these sleeps.
+ */
 async function goRound(meanwhile: () => Promise<unknown> = async () => {}): Promise<void> {
   for (let left = 20; left > 0; left--) {
     await sleep(20);
@@ -45,7 +49,7 @@ async function goRound(meanwhile: () => Promise<unknown> = async () => {}): Prom
   }
 }
 
-test('what is reachable and not used is closed, and says so at its next use', () => withMemory<string, number>({ idleTimeout: 40 }, async (db) => {
+test('idle handles are closed although reachable, and say so at their next use', () => withMemory<string, number>({ idleTimeout: 40 }, async (db) => {
   await db.setMany(Array.from({ length: 1000 }, (_, i) => [`${i}`, i]));
   const snapshot = db.snapshot();
   const sync = db.sync.snapshot();
@@ -75,7 +79,7 @@ test('what is reachable and not used is closed, and says so at its next use', ()
   assert.equal(await db.get('later'), 1);
 }));
 
-test('what is used, and a watch that waits, stays open', () => withMemory<string, number>({ idleTimeout: 40 }, async (db) => {
+test('handles in use and waiting watches stay open', () => withMemory<string, number>({ idleTimeout: 40 }, async (db) => {
   await db.set('a', 1);
   const snapshot = db.snapshot();
   const abandoned = db.snapshot();
@@ -90,7 +94,7 @@ test('what is used, and a watch that waits, stays open', () => withMemory<string
   while (heard.length === 0) await sleep(1);
 }));
 
-test('without a limit nothing is closed', () => withMemory<string, number>({ idleTimeout: Infinity }, async (db) => {
+test('without an idle timeout nothing is closed', () => withMemory<string, number>({ idleTimeout: Infinity }, async (db) => {
   const snapshot = db.snapshot();
   await sleep(50);
   assert.equal(await snapshot.get('a'), undefined);

@@ -1,5 +1,5 @@
-// Runs every block of JavaScript in the guide, among the first mistakes and in the README, and the first one of the package's page, as they are
-// printed there, each with a directory of its own.
+// Runs, verbatim, every block of JavaScript in the guide, among the first mistakes and in the
+// README, and the first one of the package's page, each with its own directory.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 import type { KvErrorCode } from 'mangrove-kv';
 import { withPath } from './support/kit.ts';
 
-/** Inside the package, so that the examples find it by its name. */
+/** Inside the package, so that the examples can import it by name. */
 const DIRECTORY = fileURLToPath(new URL('../build/guide', import.meta.url));
 
 mkdirSync(DIRECTORY, { recursive: true });
@@ -32,7 +32,7 @@ async function run(file: string, code: string): Promise<void> {
 const guide = readPage('docs/GUIDE.md');
 const [head, ...examples] = blocksOf(guide);
 
-test('the guide has its examples', () => {
+test('the guide has its imports and examples', () => {
   assert.match(head ?? '', /from 'mangrove-kv'/);
   assert.ok(examples.length >= 20);
 });
@@ -51,7 +51,7 @@ for (const [index, example] of blocksOf(readPage('docs/MISTAKES.md')).entries())
   }));
 }
 
-test('the example of the README', (t) => withPath(async (directory) => {
+test('the example of the README runs', (t) => withPath(async (directory) => {
   const [example, ...others] = blocksOf(readPage('README.md'));
   assert.deepEqual(others, []);
   const log = t.mock.method(console, 'log', () => undefined);
@@ -59,13 +59,13 @@ test('the example of the README', (t) => withPath(async (directory) => {
   assert.deepEqual(log.mock.calls.map((call) => call.arguments), [[['ada', 1], 'Analytical Engine'], [1]]);
 }));
 
-test("the first example of the package's page", (t) => withPath(async (directory) => {
+test("the first example of the package's page runs", (t) => withPath(async (directory) => {
   t.mock.method(console, 'log', () => undefined);
   const [example] = blocksOf(readPage('bindings-js/README.md'));
   await run('package.mjs', (example ?? '').replace("'notes'", JSON.stringify(directory)));
 }));
 
-test('blocks with `using` say which runtimes have it', () => {
+test('blocks with `using` name the runtimes that have it', () => {
   for (const page of ['README.md', 'bindings-js/README.md', 'docs/GUIDE.md', 'docs/MISTAKES.md', 'docs/ADAPTERS.md', 'docs/STORAGE.md']) {
     for (const block of blocksOf(readPage(page)).filter((code) => /^ *(?:await )?using /m.test(code))) {
       assert.match(block, /\/\/ `using`: Node 24, Deno, Bun, Chromium 134, Firefox 141/, page);
@@ -73,7 +73,7 @@ test('blocks with `using` say which runtimes have it', () => {
   }
 });
 
-// A record, so that the compiler asks for a new code here.
+// A record, so that the compiler demands each new code here.
 const CODES: Record<KvErrorCode, true> = {
   KV_CLOSED: true, KV_CONFLICT: true, KV_ROLLBACK: true, KV_TIMEOUT: true, KV_LOCKED: true, KV_READ_ONLY: true, KV_NOT_FOUND: true,
   KV_EXISTS: true, KV_INVALID_KEY: true, KV_INVALID_VALUE: true, KV_INVALID_ARGUMENT: true, KV_KEY_TOO_LARGE: true,
@@ -81,7 +81,7 @@ const CODES: Record<KvErrorCode, true> = {
   KV_IO: true, KV_SYNC_UNAVAILABLE: true, KV_UNSUPPORTED: true, KV_TRUNCATED_FEED: true, KV_STALE: true, KV_SNAPSHOT_LOST: true, KV_TOO_MANY_OPEN: true, KV_EVICTED: true,
 };
 
-test('the guide has a row for each code of an error', () => {
+test('the guide has a row for each error code', () => {
   const rows = guide.slice(guide.indexOf('## Errors')).split('\n').filter((line) => line.startsWith('| `KV_')).map((line) => line.split('|')[1]);
   const described = rows.join().match(/KV_\w+/g) ?? [];
   assert.deepEqual(described.sort(), Object.keys(CODES).sort());

@@ -1,4 +1,5 @@
-// Blocks whose content is forged and whose checksums are right, in the module: what expands and checks them there must not trap.
+// Blocks with forged content and correct checksums, in the WebAssembly module: expanding and
+// checking them there must not trap.
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,7 +12,10 @@ const UNIT = 4096;
 const HEADER = 32;
 const ROUNDS = 150;
 
-/** As a block's header has it: the low half of XXH64 of the payload, with that of the header before it as seed. */
+/**
+ * The checksum in a block's header: the low half of XXH64 of the payload, seeded with that of the
+ * header before it.
+ */
 async function blockChecksum(): Promise<(header: Uint8Array, payload: Uint8Array) => Promise<number>> {
   const ofHeader = await createXXHash64();
   return async (header, payload) => {
@@ -21,7 +25,7 @@ async function blockChecksum(): Promise<(header: Uint8Array, payload: Uint8Array
   };
 }
 
-/** Offsets of all blocks and the lengths of what they hold. */
+/** Offsets of all blocks and the lengths of their payloads. */
 function blocksOf(bytes: Uint8Array): [number, number][] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   const found: [number, number][] = [];
@@ -32,7 +36,7 @@ function blocksOf(bytes: Uint8Array): [number, number][] {
   return found;
 }
 
-test('forged blocks are found out or recovered, and never trap', () => withPath(async (path) => {
+test('forged blocks are detected or recovered, and never trap', () => withPath(async (path) => {
   const source = join(path, 'source');
   const db = await open(source);
   for (let part = 0; part < 5; part++) {
@@ -55,18 +59,18 @@ test('forged blocks are found out or recovered, and never trap', () => withPath(
     for (const [at, stored] of blocks) {
       if (below(3) === 0) continue;
       for (let count = 1 + below(6); count > 0; count--) {
-        // Lengths count too, the beginning more than the rest.
+        // Lengths are forged too, and the beginning more often than the rest.
         const place = below(8) === 0 ? at + 12 + below(3) : at + HEADER + below(below(2) === 0 ? Math.min(stored, 40) : stored);
         bytes[place] = below(2) === 0 ? below(256) : bytes[place]! ^ (1 << below(8));
       }
       view.setUint32(at + 28, await checksum(bytes.subarray(at, at + 28), bytes.subarray(at + HEADER, at + HEADER + stored)), true);
     }
-    // Without them every block is looked at by itself.
+    // Without superblocks, every block is examined on its own.
     bytes.fill(0, 0, 2 * UNIT);
     const [damaged, target] = [join(path, `damaged-${round}`), join(path, `target-${round}`)];
     mkdirSync(damaged);
     writeFileSync(join(damaged, 'data'), bytes);
-    // The names of codecs may be forged as well.
+    // Codec names may be forged as well.
     const look = async (): Promise<void> => {
       await recover(damaged, target);
       const again = await open(target, { create: false });
@@ -81,5 +85,5 @@ test('forged blocks are found out or recovered, and never trap', () => withPath(
     rmSync(damaged, { recursive: true });
     rmSync(target, { recursive: true, force: true });
   }
-  assert.ok(whole > 0, 'something was left of some');
+  assert.ok(whole > 0, 'some entries were recovered');
 }));

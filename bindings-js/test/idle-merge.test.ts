@@ -8,7 +8,7 @@ import { withPath } from './support/kit.ts';
 
 const COUNT = 20_000;
 
-/** Keys in no order, so that every leaf gets some. */
+/** Keys in scattered order, so that every leaf gets some. */
 const key = (number: number): number => (number * 7919) % COUNT;
 
 async function store(db: Database<number, string>, text: string): Promise<void> {
@@ -16,13 +16,13 @@ async function store(db: Database<number, string>, text: string): Promise<void> 
 }
 
 for (const thread of ['same', 'worker'] as const) {
-  test(`what was committed is merged when nothing else is, ${thread} thread`, () => withPath(async (path) => {
+  test(`committed changes are merged while nothing else is committed, ${thread} thread`, () => withPath(async (path) => {
     const db = await open<number, string>(path, { thread });
     for (const text of ['first', 'second']) {
       await store(db, text);
       const before = await db.stats();
       assert.ok(before.dirtySize > 0);
-      // Messages that commit nothing do not keep it from going on.
+      // Messages that commit nothing do not stop the merge.
       for (let number = 0; (await db.stats()).dirtySize > 0; number++) {
         assert.equal(await db.get(key(number)), `${text} ${number}`);
         await sleep(5);

@@ -1,4 +1,4 @@
-// Importing the package has no effect: on the process, on what is global, on standard input.
+// Importing the package has no effect: on the process, on globals or on standard input.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { runtimeArgs } from './support/runtime.ts';
 
 const PROGRAM = fileURLToPath(new URL('./support/import-main.mjs', import.meta.url));
-/** Scripts of workers, which begin to serve, and files that are no modules. */
+/** Worker scripts, which begin to serve, and files that are not modules. */
 const NO_ENTRIES = ['./worker', './node-worker', './worker-indexeddb', './worker-upkeep', './mangrove_bg.wasm', './mangrove_upkeep_bg.wasm', './package.json'];
 
 function entries(): string[] {
@@ -17,13 +17,16 @@ function entries(): string[] {
   return Object.keys(exports).filter((name) => !NO_ENTRIES.includes(name)).map((name) => name.replace('.', 'mangrove-kv'));
 }
 
-/** What the program printed, and its exit code, if what it reads comes in two parts with a pause between them. */
+/**
+ * Runs the program with input that arrives in two parts with a pause between them; returns what it
+ * printed, and its exit code.
+ */
 async function run(entry: string): Promise<{ out: string; code: number }> {
   const child = spawn(process.execPath, [...runtimeArgs(), PROGRAM, entry], { stdio: ['pipe', 'pipe', 'inherit'] });
   let out = '';
   child.stdout.setEncoding('utf8').on('data', (text: string) => { out += text; });
   const closed = once(child, 'close');
-  // It reads now.
+  // By now it reads.
   while (!out.includes('imported\n')) await Promise.race([once(child.stdout, 'data'), closed]);
   await pause(50);
   child.stdin.write('first ');

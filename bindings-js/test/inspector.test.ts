@@ -1,4 +1,4 @@
-// Keys and values as the inspector writes and reads them; what it shows is tested in a browser.
+// Keys and values as the inspector formats and parses them; its views are tested in a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
@@ -16,7 +16,7 @@ test('any database and any collection can be inspected', () => {
   assert.equal(typeof typed, 'function');
 });
 
-test('keys are text, and text is keys', () => {
+test('keys are formatted as text and parsed back', () => {
   const keys = [null, true, 1.5, -3n, new Date(86_400_000), 'plain text', ['a', 1, [2n]]];
   for (const key of keys) assert.deepEqual(parseKey('any', keyText(key).replace(/, \[2n\]/, ', [2]')), Array.isArray(key) ? ['a', 1, [2]] : key);
   assert.equal(parseKey('any', '"12"'), '12');
@@ -26,10 +26,10 @@ test('keys are text, and text is keys', () => {
   assert.deepEqual(parseKey('bytes', '0x0aff'), new Uint8Array([10, 255]));
   assert.deepEqual(parseKey('tuple', 'Quito'), ['Quito']);
   assert.throws(() => parseKey('bytes', 'abc'), /hexadecimal/);
-  assert.throws(() => parseKey('uint32', 'x'), /no number/);
+  assert.throws(() => parseKey('uint32', 'x'), /not a number/);
 });
 
-test('what is typed is the range that is read', async () => {
+test('the typed text determines the range that is read', async () => {
   const db = await open('inspected', { storage: 'memory' });
   const cities = db.collection('cities', { key: keyCodecs.tuple<[string, string, number]>(), value: valueCodecs.json() });
   for (const [index, name] of ['Quilmes', 'Quito', 'Quito', 'Riga'].entries()) await cities.set([name, 'EC', index], { index });
@@ -53,7 +53,7 @@ test('what is typed is the range that is read', async () => {
   await db.close();
 });
 
-test('a collection with codecs of its own is read with the handle that is given', async () => {
+test('a collection with its own codecs is read through the given handle', async () => {
   const db = await open('inspected', { storage: 'memory' });
   const codec = { id: 'reversed', encode: (text: string) => Uint8Array.from([...text].reverse(), (one) => one.charCodeAt(0)), decode: (bytes: Uint8Array) => String.fromCharCode(...bytes).split('').reverse().join('') };
   const own = db.collection('own', { value: codec });
@@ -64,7 +64,7 @@ test('a collection with codecs of its own is read with the handle that is given'
   await db.close();
 });
 
-test('values fit in a line', () => {
+test('values fit on one line', () => {
   const cyclic: unknown[] = [1];
   cyclic.push(cyclic);
   assert.equal(shortText(new Map<unknown, unknown>([['a', new Set([1n, 2])], [1, -0]])), 'Map {"a": Set [1n, 2], 1: -0}');

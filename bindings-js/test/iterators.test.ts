@@ -1,4 +1,4 @@
-// Iterators: the helpers, what state they see, what they leave behind, and reading in chunks.
+// Iterators: the helpers, which state they see, what they leave behind, and reading in chunks.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
@@ -8,16 +8,16 @@ import { rejects, withMemory } from './support/kit.ts';
 
 const COUNT = 10_000;
 
-/** Numbers 0 to 9999, each with its double; more than any chunk. */
+/** The numbers 0 to 9999, each with its double; more than fit in any chunk. */
 async function withNumbers(use: (db: Database<number, number>) => Promise<void>): Promise<void> {
   await withMemory<number, number>({ durability: 'none' }, async (db) => {
     await db.setMany(Array.from({ length: COUNT }, (_, index) => [index, index * 2]));
     await use(db);
-    assert.equal((await db.stats()).openSnapshots, 0, 'every iterator gave its place back');
+    assert.equal((await db.stats()).openSnapshots, 0, 'every iterator released its snapshot');
   });
 }
 
-test('for await gives every entry in order', () => withNumbers(async (db) => {
+test('for await yields every entry in order', () => withNumbers(async (db) => {
   let next = 0;
   for await (const [key, value] of db) {
     assert.equal(key, next);
@@ -30,7 +30,7 @@ test('for await gives every entry in order', () => withNumbers(async (db) => {
   assert.equal(last, 0);
 }));
 
-test('an iterator sees the state of the call, not of the first step', () => withNumbers(async (db) => {
+test('an iterator sees the state at the call, not at the first step', () => withNumbers(async (db) => {
   const before = db.keys({ lt: 5 });
   const all = db.keys();
   void db.delete(3);
@@ -43,7 +43,7 @@ test('an iterator sees the state of the call, not of the first step', () => with
   assert.equal(await db.size, 0);
 }));
 
-test('leaving a loop gives the place back', () => withNumbers(async (db) => {
+test('leaving a loop releases the snapshot', () => withNumbers(async (db) => {
   for await (const [key] of db) if (key === 3) break;
   await assert.rejects(async () => {
     for await (const [key] of db) if (key === 3) throw new Error('out');
@@ -59,14 +59,14 @@ test('leaving a loop gives the place back', () => withNumbers(async (db) => {
   assert.deepEqual(await iterator.nextMany(5), []);
 }));
 
-test('many steps asked for at once come in order', () => withNumbers(async (db) => {
+test('many steps requested at once arrive in order', () => withNumbers(async (db) => {
   const iterator = db.keys({ limit: 1000 });
   const steps = await Promise.all(Array.from({ length: 1002 }, () => iterator.next()));
   assert.deepEqual(steps.slice(0, 1000).map((step) => step.value), Array.from({ length: 1000 }, (_, index) => index));
   assert.deepEqual(steps.slice(1000), [{ done: true, value: undefined }, { done: true, value: undefined }]);
 }));
 
-test('nextMany', () => withNumbers(async (db) => {
+test('nextMany returns up to that many items', () => withNumbers(async (db) => {
   const iterator = db.keys();
   assert.deepEqual(await iterator.nextMany(0), []);
   assert.deepEqual(await iterator.nextMany(3), [0, 1, 2]);
@@ -89,7 +89,7 @@ test('seek goes both ways, within the range and the limit', () => withNumbers(as
   forward.seek(8999);
   assert.deepEqual(await forward.toArray(), [8999]);
   forward.seek(20);
-  assert.deepEqual(await forward.toArray(), [], 'an end that was reached is final');
+  assert.deepEqual(await forward.toArray(), [], 'a reached end is final');
 
   const reverse = db.keys({ reverse: true });
   await reverse.nextMany(4000);
@@ -109,7 +109,7 @@ test('seek goes both ways, within the range and the limit', () => withNumbers(as
   const small = db.keys({ limit: 3 });
   assert.equal((await small.next()).value, 0);
   small.seek(0);
-  assert.deepEqual(await small.toArray(), [0, 1], 'although all had been read ahead');
+  assert.deepEqual(await small.toArray(), [0, 1], 'even though everything had been read ahead');
 
   const waiting = db.keys();
   const first = waiting.next();
@@ -121,10 +121,10 @@ test('seek goes both ways, within the range and the limit', () => withNumbers(as
   await db.delete(1);
   await snapshotted.next();
   snapshotted.seek(0);
-  assert.deepEqual(await snapshotted.toArray(), [0, 1, 2], 'a seek stays in its state');
+  assert.deepEqual(await snapshotted.toArray(), [0, 1, 2], 'a seek stays in its snapshot');
 }));
 
-test('the helpers of iterators', () => withNumbers(async (db) => {
+test('every iterator helper works', () => withNumbers(async (db) => {
   const keys = (): ReturnType<typeof db.keys> => db.keys({ lt: 10 });
   assert.deepEqual(await keys().map((key, index) => key * 10 + index).toArray(), [0, 11, 22, 33, 44, 55, 66, 77, 88, 99]);
   assert.deepEqual(await keys().map(async (key) => `${key}`).take(2).toArray(), ['0', '1']);
@@ -151,7 +151,7 @@ test('the helpers of iterators', () => withNumbers(async (db) => {
   await thousands.return();
 }));
 
-test('helpers close what they were made from', () => withNumbers(async (db) => {
+test('helpers close the iterator that they were made from', () => withNumbers(async (db) => {
   for await (const key of db.keys().map((value) => value + 1)) if (key > 3) break;
   for await (const key of db.keys().flatMap((value) => [value, value])) if (key > 3) break;
   assert.deepEqual(await db.keys().take(1).toArray(), [0]);
@@ -184,7 +184,7 @@ test('an item that cannot be decoded ends the iteration', () => withMemory({}, a
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 
-test('large values come in chunks too', () => withMemory({ durability: 'none' }, async (db) => {
+test('large values arrive in chunks too', () => withMemory({ durability: 'none' }, async (db) => {
   const value = 'x'.repeat(300_000);
   for (let key = 0; key < 40; key++) await db.set(key, value);
   let count = 0;
@@ -195,7 +195,7 @@ test('large values come in chunks too', () => withMemory({ durability: 'none' },
   assert.equal(count, 40);
 }));
 
-test('entries with version and expiry are those that getEntry gives', () => withMemory<string, number>({}, async (db) => {
+test('entries with version and expiry equal those of getEntry', () => withMemory<string, number>({}, async (db) => {
   const at = Date.now() + 1e8;
   for (const key of 'abcdefgh') await db.set(key, key.charCodeAt(0), key > 'e' ? { expireAt: at } : undefined);
   const other = db.collection<string, number>('other');
@@ -235,7 +235,7 @@ test('entries with version and expiry are those that getEntry gives', () => with
   await snapshot.close();
 }));
 
-/** The collector, where the runtime lets it be called. */
+/** The garbage collector, if the runtime lets it be called. */
 function collector(): (() => void) | undefined {
   const bun = (globalThis as { Bun?: { gc(now: boolean): void } }).Bun;
   if (bun !== undefined) return () => bun.gc(true);

@@ -1,5 +1,5 @@
-// A process is killed while it writes: everything it was told is stored is there, each commit is whole, and the
-// database opens without further ado.
+// A process is killed while it writes: every commit acknowledged to it is there, each commit is
+// whole, and the database opens without repair.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
@@ -16,7 +16,7 @@ test('kill -9 while writing loses nothing that was acknowledged', () => withPath
     const target = acknowledged + 20 + Math.floor(random() * 100);
     while (acknowledged < target) {
       const line = await child.line();
-      assert.notEqual(line, undefined, 'the writer goes on until it is killed');
+      assert.notEqual(line, undefined, 'the writer continues until it is killed');
       acknowledged = Number(line);
     }
     child.kill();

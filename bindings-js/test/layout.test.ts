@@ -1,4 +1,4 @@
-// How the parts of a file become a layout.
+// Turning the parts of a file into a layout.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { coarsen, fillGaps } from '../src/client/layout.ts';
@@ -16,7 +16,7 @@ test('gaps are filled, and neighbours of one kind and collection are joined', ()
   assert.deepEqual(fillGaps([], 0), []);
 });
 
-test('a cell is what takes most of it', () => {
+test('a cell shows the kind that takes most of it', () => {
   const whole = [part(0, 5, 'leaf', 0), part(5, 6, 'free'), part(6, 9, 'leaf', 0), part(9, 21, 'free'), part(21, 22, 'leaf', 0)];
   assert.deepEqual(coarsen(whole, 4), [part(0, 8, 'leaf', 0), part(8, 22, 'free')]);
   assert.deepEqual(coarsen(whole, 1), whole);

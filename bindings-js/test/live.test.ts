@@ -1,4 +1,5 @@
-// Live queries keep the contract of external stores: a result stays the same object until listeners are told of another.
+// Live queries keep the contract of external stores: a result stays the same object until listeners
+// are notified of another.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
@@ -7,7 +8,7 @@ import { liveQuery } from 'mangrove-kv/live';
 import type { LiveQuery } from 'mangrove-kv/live';
 import { code, withMemory } from './support/kit.ts';
 
-/** Waits until the listener of a query was called and the result is what it should be. */
+/** Waits until the listener of a query was called and the result is right. */
 async function until<K, V>(query: LiveQuery<K, V>, isRight: () => boolean): Promise<void> {
   if (isRight()) return;
   await new Promise<void>((resolve) => {
@@ -19,7 +20,7 @@ async function until<K, V>(query: LiveQuery<K, V>, isRight: () => boolean): Prom
   });
 }
 
-/** As React reads an external store: rendered output follows each change. */
+/** Reads a query as React reads an external store: the rendered output follows each change. */
 function render<K, V>({ subscribe, getSnapshot }: LiveQuery<K, V>): { readonly drawn: unknown[]; unmount(): void } {
   const drawn: unknown[] = [getSnapshot()];
   const unmount = subscribe(() => {
@@ -30,7 +31,7 @@ function render<K, V>({ subscribe, getSnapshot }: LiveQuery<K, V>): { readonly d
   return { drawn, unmount };
 }
 
-test('a view follows what is written in its range', async () => {
+test('a view follows writes in its range', async () => {
   await withMemory<Key, number>({}, async (db) => {
     await db.setMany([['a1', 1], ['a2', 2], ['b', 3]]);
     const query = liveQuery(db, { prefix: 'a', reverse: true, limit: 2 });
@@ -59,7 +60,7 @@ test('a view follows what is written in its range', async () => {
   });
 });
 
-test('many commits at once are read once or twice', async () => {
+test('many concurrent commits cause few reads', async () => {
   await withMemory<Key, number>({}, async (db) => {
     const query = liveQuery(db);
     const view = render(query);
@@ -71,7 +72,7 @@ test('many commits at once are read once or twice', async () => {
   });
 });
 
-test('a listener that is taken and dropped at once leaves the next one working', async () => {
+test('a listener that is removed at once leaves the next one working', async () => {
   await withMemory<Key, number>({}, async (db) => {
     await db.set('a', 1);
     const query = liveQuery(db);
@@ -80,9 +81,9 @@ test('a listener that is taken and dropped at once leaves the next one working',
   });
 });
 
-test('entries leave when they expire, and others come for them', async () => {
+test('entries leave when they expire, and others take their place', async () => {
   await withMemory<Key, number>({}, async (db) => {
-    // A query's timer keeps no process alive.
+    // A query's timer does not keep the process alive.
     const alive = setTimeout(() => {}, 60_000);
     const soon = Date.now() + 1500;
     await db.setMany([['a', 1], ['b', 2]]);
@@ -98,7 +99,7 @@ test('entries leave when they expire, and others come for them', async () => {
     await until(first, () => keys(first) === 'a,b');
     await until(later, () => keys(later) === 'c');
     assert.deepEqual(all.getSnapshot().entries[0], ['a', 1]);
-    // Renewed before its time it stays.
+    // An entry that is renewed before it expires stays.
     await db.set('d', 6, { expireIn: 40 });
     await db.update('d', () => 7, { expireIn: 1e9 });
     await new Promise((resolve) => setTimeout(resolve, 80));
@@ -108,7 +109,7 @@ test('entries leave when they expire, and others come for them', async () => {
   });
 });
 
-test('what fails is a result', async () => {
+test('a failure is a result', async () => {
   const db = await open<Key, number>('test', { storage: 'memory' });
   await db.close();
   const query = liveQuery(db);

@@ -1,4 +1,5 @@
-// One opening of a directory at a time: between processes, runtimes, namespaces and threads, with a lock of the system and without one.
+// One opening of a directory at a time: across processes, runtimes, namespaces and threads, with a
+// system lock and without one.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
@@ -14,7 +15,10 @@ import { code, rejects, withPath } from './support/kit.ts';
 const isLinux = process.platform === 'linux';
 const lock = (path: string): string => join(path, 'lock');
 
-/** No program that takes locks is found there, so that Node and Bun have none of the system. Deno needs no program. */
+/**
+ * On this path no program is found that takes locks, so Node and Bun have no system lock. Deno
+ * needs no program.
+ */
 const withoutProgram: Surroundings = { env: { PATH: '/nowhere' } };
 
 interface Outcome {
@@ -39,7 +43,7 @@ async function remember(path: string): Promise<void> {
   await db.close();
 }
 
-/** What the process that tried would have left. */
+/** Checks that the process that tried has left nothing. */
 async function checkUntouched(path: string): Promise<void> {
   const db = await open(path, { lockTimeout: 0 });
   assert.equal(await db.get('held'), 1);
@@ -59,7 +63,7 @@ for (const within of NAMESPACES) {
   const canUnshare = isLinux && spawnSync(program, [...args, 'true']).status === 0;
   const skip = canUnshare ? false : `this system does not permit ${within.join(' ')}`;
 
-  test(`a process in another namespace of ids is kept out: ${args.join(' ')}`, { skip }, () => withPath(async (path) => {
+  test(`a process in another PID namespace is kept out: ${args.join(' ')}`, { skip }, () => withPath(async (path) => {
     const holder = runChild(['hold', path]);
     assert.equal(await holder.line(), 'open');
     assert.equal((await outcome(runChild(['try', path], { within }))).code, 'KV_LOCKED');
@@ -67,25 +71,25 @@ for (const within of NAMESPACES) {
     await checkUntouched(path);
   }));
 
-  test(`and keeps others out: ${args.join(' ')}`, { skip }, () => withPath(async (path) => {
-    // It ends with the program that started it.
+  test(`a process in another PID namespace keeps others out: ${args.join(' ')}`, { skip }, () => withPath(async (path) => {
+    // The holder ends with the program that started it.
     const holder = runChild(['hold', path], { within: [...within, '--kill-child'] });
     assert.equal(await holder.line(), 'open');
     const { code, message } = await outcome(runChild(['try', path]));
     assert.equal(code, 'KV_LOCKED');
     assert.match(String(message), /another container|other process|Deno/);
     await kill(holder);
-    // Its children are killed a moment later.
+    // The children of the killed program end a moment later.
     await (await open(path)).close();
     await checkUntouched(path);
   }));
 
-  test(`without locks of the system it is kept out too: ${args.join(' ')}`, { skip: skip || ('Deno' in globalThis && 'Deno has them') }, () => withPath(async (path) => {
+  test(`a process in another PID namespace is kept out without system locks: ${args.join(' ')}`, { skip: skip || ('Deno' in globalThis && 'Deno has them') }, () => withPath(async (path) => {
     const holder = runChild(['hold', path], withoutProgram);
     assert.equal(await holder.line(), 'open');
     const absolute = { ...withoutProgram, within: ['/usr/bin/unshare', ...args] };
     assert.equal((await outcome(runChild(['try', path], absolute))).code, 'KV_LOCKED');
-    // Nor does one with such a lock come in.
+    // A process with a system lock does not get in either.
     assert.equal((await outcome(runChild(['try', path], { within }))).code, 'KV_LOCKED');
     await kill(holder);
     await checkUntouched(path);
@@ -104,7 +108,7 @@ for (const holding of RUNTIMES) {
   }
 }
 
-test('a lock file without its holder refuses nobody', { skip: !isLinux && 'it has to be a file of Linux' }, () => withPath(async (path) => {
+test('a lock file without its holder keeps nobody out', { skip: !isLinux && 'it must be a lock file of Linux' }, () => withPath(async (path) => {
   await remember(path);
   const holder = runChild(['hold', path]);
   assert.equal(await holder.line(), 'open');
@@ -112,7 +116,7 @@ test('a lock file without its holder refuses nobody', { skip: !isLinux && 'it ha
   cpSync(path, copy, { recursive: true, preserveTimestamps: true });
   assert.ok(existsSync(lock(copy)));
   const content = JSON.parse(readFileSync(lock(path), 'utf8')) as object;
-  // The lock came with the copy of the directory.
+  // The lock file was copied with the directory.
   await (await open(copy, { lockTimeout: 0 })).close();
   assert.equal(existsSync(lock(copy)), false);
   await kill(holder);
@@ -131,12 +135,12 @@ test('a lock file without its holder refuses nobody', { skip: !isLinux && 'it ha
     await (await open(path, { lockTimeout: 0 })).close();
     assert.equal(existsSync(lock(path)), false);
   }
-  // Somebody without a lock of the system is about to write it.
+  // A process without a system lock may be about to write it.
   writeFileSync(lock(path), '{');
   await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
 }));
 
-/** What a holder without a lock of the system writes, as far as it says where that is. */
+/** What a holder without a system lock writes, as far as it says where the holder is. */
 function holderHere(path: string): Record<string, unknown> {
   const [directory, namespace] = [String(statSync(path, { bigint: true }).ino), readNamespace()];
   const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
@@ -147,9 +151,9 @@ function readNamespace(): string {
   return spawnSync('readlink', ['/proc/self/ns/pid']).stdout.toString().trim();
 }
 
-const needsFallback = { skip: (!isLinux && 'it reads /proc') || ('Deno' in globalThis && 'Deno always has locks of the system') };
+const needsFallback = { skip: (!isLinux && 'it reads /proc') || ('Deno' in globalThis && 'Deno always has system locks') };
 
-test('without locks of the system, the file locks', needsFallback, () => withPath(async (path) => {
+test('without system locks, the lock file keeps others out', needsFallback, () => withPath(async (path) => {
   await remember(path);
   const tries = async (): Promise<Outcome> => outcome(runChild(['try', path], withoutProgram));
   const holder = runChild(['hold', path], withoutProgram);
@@ -163,25 +167,26 @@ test('without locks of the system, the file locks', needsFallback, () => withPat
   assert.equal((await tries()).code, 'open', 'it was killed');
 }));
 
-test('a lock file alone is judged by what it says', needsFallback, () => withPath(async (path) => {
+test('a lock file alone is judged by its content', needsFallback, () => withPath(async (path) => {
   await remember(path);
   const here = holderHere(path);
   const longAgo = new Date(Date.now() - 3_600_000);
   const inAnHour = new Date(Date.now() + 3_600_000);
-  // Who holds it, when there was a sign of that, what comes of it without a lock of the system, and what with one.
+  // The holder, the time of its last sign of life, the outcome without a system lock, and the
+  // outcome with one.
   const cases: [Record<string, unknown>, Date, string, string][] = [
     [{}, longAgo, 'KV_LOCKED', 'KV_LOCKED'],
     [{ pid: 2 ** 22 + 1 }, new Date(), 'open', 'open'],
     [{ started: 'another' }, new Date(), 'open', 'open'],
     [{ directory: '1' }, new Date(), 'open', 'open'],
-    // Somewhere else, where ids mean nothing to us.
+    // Elsewhere, where process ids mean nothing here.
     [{ namespace: 'pid:[1]' }, new Date(), 'KV_LOCKED', 'KV_LOCKED'],
     [{ namespace: 'pid:[1]' }, longAgo, 'open', 'open'],
     [{ boot: 'another' }, new Date(), 'KV_LOCKED', 'KV_LOCKED'],
     [{ boot: 'another' }, longAgo, 'open', 'open'],
     [{ host: 'elsewhere' }, inAnHour, 'KV_LOCKED', 'KV_LOCKED'],
     [{ host: 'elsewhere' }, longAgo, 'KV_LOCKED', 'open'],
-    // It had a lock that we cannot ask for.
+    // It had a lock that this process cannot query.
     [{ host: 'elsewhere', system: true }, longAgo, 'KV_LOCKED', 'open'],
     [{ system: true }, longAgo, 'KV_LOCKED', 'open'],
   ];
@@ -194,7 +199,7 @@ test('a lock file alone is judged by what it says', needsFallback, () => withPat
       if ('host' in changed && code === 'KV_LOCKED' && sign === longAgo) assert.match(String(message), /the host elsewhere; .* delete the file .*lock$/);
     }
   }
-  // Somebody is about to write into it, or was and is gone.
+  // A process is about to write into it, or was and is gone.
   for (const [sign, expected] of [[inAnHour, 'KV_LOCKED'], [longAgo, 'open']] as const) {
     writeFileSync(lock(path), '');
     utimesSync(lock(path), sign, sign);
@@ -220,7 +225,7 @@ test('a writer whose lock was taken away stops before it acknowledges or overwri
 
 test('openSync does not wait for its own thread', () => withPath(async (path) => {
   const first = openSync(path);
-  // It would never come back.
+  // The wait would never end.
   assert.throws(() => openSync(path, { lockTimeout: Infinity }), code('KV_LOCKED'));
   assert.throws(() => openSync(`${path}/../database`, { lockTimeout: Infinity }), /in this thread/);
   first.close();
@@ -234,12 +239,12 @@ test('openSync does not wait for its own thread', () => withPath(async (path) =>
   openSync(path).close();
 }));
 
-test('a database that takes the place of another is locked with it', () => withPath(async (path) => {
+test('a database that replaces another is locked with it', () => withPath(async (path) => {
   await remember(path);
   const db = await open(path);
   const backup = await new Response(db.backup()).blob();
   await db.close();
-  // Each finds the directory unlocked, or as one of them left it.
+  // Each restore finds the directory unlocked, or as another one left it.
   const restorations = Array.from({ length: 4 }, () => restore(path, backup, { overwrite: true }).then(() => 'done', (error: { code: string }) => error.code));
   const opened = open(path).then(async (database) => {
     const value = await database.get('before');
@@ -252,7 +257,7 @@ test('a database that takes the place of another is locked with it', () => withP
   await (await open(path, { lockTimeout: 0 })).close();
 }));
 
-test('what was opened in vain leaves nothing', () => withPath(async (path) => {
+test('a failed open leaves nothing', () => withPath(async (path) => {
   mkdirSync(path);
   await rejects(open(path, { worker: new URL('file:///missing.js'), thread: 'worker' }), 'KV_UNSUPPORTED');
   assert.equal(existsSync(join(path, 'data')), false);

@@ -1,4 +1,5 @@
-// Lookups and scans that need no message: the same answers, in the order of the calls, and copies of what is stored.
+// Lookups and scans that need no message: they give the same answers, in the order of the calls,
+// and copies of what is stored.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { inspect } from 'node:util';
@@ -27,7 +28,7 @@ const CODECS = [...Object.values(ownKeys), ...Object.values(ownValues)].map((cod
 for (const codec of CODECS) {
   const fast = fastOf(codec);
   if (fast === undefined) continue;
-  test(`${codec.id}: the fast ways write and read what the others do`, () => {
+  test(`${codec.id}: the fast functions write and read what the codec does`, () => {
     fc.assert(fc.property(any, fc.nat(20), fc.nat(700), (value, at, room) => {
       const out = new Uint8Array(800).fill(0xee);
       const end = fast.put(value, out, at, at + room);
@@ -70,13 +71,13 @@ for (const codec of CODECS) {
       };
       const around = new Uint8Array(stored.length + 8).fill(0x61);
       around.set(stored, 4);
-      // As text, since no invalid date equals another.
+      // Compared as text, since invalid dates never equal each other.
       assert.equal(inspect(result(() => fast.read(around, 4, 4 + stored.length))), inspect(result(() => codec.decode(stored))));
     }), { numRuns: 500 });
   });
 }
 
-test('a call sees those before it and not those after it', () => withMemory<string, number>({}, async (db) => {
+test('a call sees earlier calls and not later ones', () => withMemory<string, number>({}, async (db) => {
   await db.set('a', 1);
   const calls = [db.get('a'), db.set('a', 2), db.get('a'), db.has('b'), db.set('b', 3), db.getMany(['a', 'b']), db.delete('a'), db.has('a')];
   assert.deepEqual(await Promise.all(calls), [1, undefined, 2, false, undefined, [2, 3], true, false]);
@@ -88,7 +89,7 @@ test('a call sees those before it and not those after it', () => withMemory<stri
   await write;
 }));
 
-/** Gives out the very bytes it was given. */
+/** Returns the very bytes that it was given. */
 const identity: ValueCodec<Uint8Array> = { id: 'identity', encode: (value) => value, decode: (stored) => stored };
 
 test('a codec may keep the bytes that it decodes', () => withMemory<string, Uint8Array>({ value: identity }, async (db) => {
@@ -115,7 +116,7 @@ test('values are copies', () => withMemory<string, Uint8Array>({ value: valueCod
   assert.deepEqual(await db.get('a'), new Uint8Array(200).fill(7));
 }));
 
-test('a codec that is made from another has its own ways', async () => {
+test('a codec made from another uses its own functions', async () => {
   const upper: KeyCodec<string> = { ...keyCodecs.string, id: 'upper', encode: (key) => keyCodecs.string.encode(key.toUpperCase()) };
   await withMemory<string, number>({ key: upper }, async (db) => {
     await db.setMany([['a', 1]]);
@@ -125,7 +126,7 @@ test('a codec that is made from another has its own ways', async () => {
   });
 });
 
-test('long keys and values, and keys that cannot be', () => withMemory<unknown, Uint8Array>({ value: valueCodecs.bytes }, async (db) => {
+test('long keys and values are found, and invalid keys are refused', () => withMemory<unknown, Uint8Array>({ value: valueCodecs.bytes }, async (db) => {
   const keys = ['k'.repeat(1000), 'k'.repeat(1500), ['ä', 'b'.repeat(900)], 'ü'.repeat(400)];
   const value = new Uint8Array(5 << 20).map((_, index) => index % 251);
   for (const key of keys) {
@@ -142,10 +143,10 @@ test('long keys and values, and keys that cannot be', () => withMemory<unknown, 
   assert.throws(() => db.sync.get(undefined), code('KV_INVALID_KEY'));
 }));
 
-test('what an item cannot be decoded from is told when its turn comes', () => withMemory({}, async (db) => {
+test('an item that cannot be decoded throws when its turn comes', () => withMemory({}, async (db) => {
   const asBytes = db.collection('c', { key: keyCodecs.uint32, value: valueCodecs.bytes });
   await asBytes.setMany([[1, Uint8Array.of(1)], [2, Uint8Array.of(0x1c)], [3, Uint8Array.of(3)]]);
-  // The same bytes by another codec of that name.
+  // Decodes the same bytes with another codec of that name.
   const wrong: ValueCodec<unknown> = Object.assign(valueCodecs.structured(), { id: 'bytes' });
   const c = db.collection('c', { key: keyCodecs.uint32, value: wrong });
   const sync = db.sync.collection(c);
@@ -162,7 +163,7 @@ test('what an item cannot be decoded from is told when its turn comes', () => wi
   assert.equal(await c.get(3), 3);
 }));
 
-test('in snapshots and transactions too', () => withMemory<string, number>({}, async (db) => {
+test('lookups work in snapshots and transactions too', () => withMemory<string, number>({}, async (db) => {
   await db.set('a', 1);
   const snapshot = db.snapshot();
   await snapshot.version;

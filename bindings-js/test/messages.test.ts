@@ -1,4 +1,4 @@
-// What errors say: the thing that failed as the caller wrote it, and what to do.
+// Error messages: they name what failed, as the caller wrote it, and what to do.
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ async function messageOf(promise: Promise<unknown>, code: KvErrorCode): Promise<
   return error.message;
 }
 
-/** Keys as objects, in JSON. */
+/** Objects as keys, in JSON. */
 const points: KeyCodec<{ x: number }> = {
   id: 'points',
   encode: (key) => {
@@ -28,7 +28,7 @@ for (const thread of ['same', 'worker'] as const) {
   test(`a conflict names the key as it was written, engine in thread "${thread}"`, () => withPath(async (path) => {
     const db = await open(path, { thread });
     const users = db.collection('users', { key: keyCodecs.tuple<[string, number]>() });
-    // A collection that is made meanwhile is a conflict without a key.
+    // A collection created meanwhile would be a conflict without a key.
     await db.set('first', 0);
     await users.set(['first', 0], 0);
     const conflict = async (change: (on: Pick<typeof db, 'get' | 'set'>) => Promise<unknown>): Promise<string> => {
@@ -54,7 +54,7 @@ for (const thread of ['same', 'worker'] as const) {
   }));
 }
 
-test('a check that fails names collection, key and both versions', () => withMemory({}, async (db) => {
+test('a failed check names collection, key and both versions', () => withMemory({}, async (db) => {
   await db.set('n', 1);
   const { version } = await db.getEntry('n') ?? assert.fail();
   const check = (key: Key, expected: number | null): Promise<string> => messageOf(db.batch().check(key, expected).commit(), 'KV_CONFLICT');
@@ -67,7 +67,7 @@ test('a check that fails names collection, key and both versions', () => withMem
   await messageOf(db.batch([{ type: 'check', key: 'q', version: 1 }]), 'KV_CONFLICT');
 }));
 
-test('what cannot be a key or a value is refused with the names of the collection and the codec', () => withMemory({}, async (db) => {
+test('the refusal of a key or a value names the collection and the codec', () => withMemory({}, async (db) => {
   assert.match(await messageOf(db.get({} as Key), 'KV_INVALID_KEY'), /cannot be a key.* \(default collection, key codec any\)$/);
   const users = db.collection('users', { key: keyCodecs.uint32 });
   assert.match(await messageOf(users.get(-1), 'KV_INVALID_KEY'), / \(collection "users", key codec uint32\)$/);
@@ -80,7 +80,7 @@ test('what cannot be a key or a value is refused with the names of the collectio
   assert.match(await messageOf(users.entries({ gte: 'a' as never }).toArray(), 'KV_INVALID_KEY'), / \(collection "users", key codec uint32\)$/);
 }));
 
-test('a closed database is named, and a transaction that has ended hints at what is missing', () => withPath(async (path) => {
+test('the error names a closed database, or hints at the await missing before a transaction ended', () => withPath(async (path) => {
   const db = await open(path);
   const tx = db.begin();
   await tx.commit();
@@ -89,14 +89,14 @@ test('a closed database is named, and a transaction that has ended hints at what
   assert.equal(await messageOf(db.get('a'), 'KV_CLOSED'), `the database ${JSON.stringify(path)} is closed`);
 }));
 
-test('options are named as in JavaScript', async () => {
+test('errors name options as in JavaScript', async () => {
   for (const [name, value] of Object.entries({ cacheBytes: 1, unitBytes: 513, nodeBytes: 7 })) {
     const message = await messageOf(open('x', { storage: 'memory', [name]: value }), 'KV_INVALID_ARGUMENT');
     assert.match(message, new RegExp(`^${name} `));
   }
 });
 
-test('a path that is a file, or below one, says so', () => withPath(async (path) => {
+test('the error for a path that is a file, or below one, says so', () => withPath(async (path) => {
   const file = join(path, '..', 'file');
   writeFileSync(file, 'text');
   for (const below of [file, join(file, 'a'), join(file, 'a', 'b')]) {
@@ -108,13 +108,13 @@ test('a path that is a file, or below one, says so', () => withPath(async (path)
   }
 }));
 
-test('files that were copied while the database was written to say how copies are made', () => withPath(async (path) => {
+test('the error for files copied while the database was written says how to make copies', () => withPath(async (path) => {
   const copy = `${path}-copy`;
   const db = await open(path);
   await db.set('a', 1);
   mkdirSync(copy);
   copyFileSync(join(path, 'data'), join(copy, 'data'));
-  // The log lacks this one, so the next one is a checkpoint.
+  // The log lacks this commit, so the next one is a checkpoint.
   await db.set('b', 2, { durability: 'none' });
   await db.set('c', 3);
   await db.set('d', 4);
@@ -132,18 +132,19 @@ test('the class shows as KvError', () => {
   assert.deepEqual(Object.keys(error), ['code', 'retryable']);
 });
 
-test('a string is no prefix of keys that are arrays', () => withPath(async (path) => {
+test('a string is not a valid prefix of array keys', () => withPath(async (path) => {
   const db = await open(path);
   const tuples = db.collection('tuples', { key: keyCodecs.tuple<[string, number]>() });
   const wrong = 'a' as never;
   assert.match(await messageOf(tuples.prefix(wrong).toArray(), 'KV_INVALID_ARGUMENT'), /has to be an array \(collection "tuples", key codec tuple\)$/);
   await messageOf(tuples.count({ prefix: wrong }), 'KV_INVALID_ARGUMENT');
   await messageOf(tuples.clear({ prefix: wrong }), 'KV_INVALID_ARGUMENT');
-  // With the default codec keys of both kinds may be there, so that only what is found tells.
+  // With the default codec keys of both kinds may exist, so only the keys found reveal the mistake.
   assert.deepEqual(await db.prefix('ada').toArray(), []);
   await db.setMany([[['ada', 1], 'x'], [['adam', 2], 'y'], ['b', 'z']]);
   const expected = 'the keys that begin with "ada" are arrays, as a prefix of them has to be: ["ada"]';
-  // One after the other: one that fails while another is awaited would be handled by nobody.
+  // One after the other: a call that fails while another is awaited would be an unhandled
+  // rejection.
   for (const call of [
     () => db.prefix('ada').toArray(), () => db.keys({ prefix: 'ada' }).next(), () => db.values({ prefix: 'ada', reverse: true }).nextMany(1),
     () => db.forEach(() => undefined, { prefix: 'ada' }), () => db.count({ prefix: 'ada' }), () => db.first({ prefix: 'ada' }), () => db.last({ prefix: 'ada' }),
@@ -153,7 +154,7 @@ test('a string is no prefix of keys that are arrays', () => withPath(async (path
   for (const call of [
     () => sync.prefix('ada'), () => sync.keys({ prefix: 'ada' }), () => sync.count({ prefix: 'ada' }), () => sync.first({ prefix: 'ada' }), () => sync.last({ prefix: 'ada' }),
   ]) assert.throws(call, { code: 'KV_INVALID_ARGUMENT', message: expected });
-  // Nothing of these is a mistake.
+  // None of these is a mistake.
   assert.deepEqual(await db.prefix(['ada']).toArray(), [[['ada', 1], 'x']]);
   assert.deepEqual(await db.prefix('eve').toArray(), []);
   assert.equal(await db.count({ prefix: 'bb' }), 0);

@@ -1,4 +1,5 @@
-// Random calls against a sorted Map, with reopening in between: whatever the order, both give the same.
+// Random calls compared with a sorted Map, with reopening in between: whatever the order, both give
+// the same results.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { compareKeys, open } from 'mangrove-kv';
@@ -78,6 +79,6 @@ async function run(seed: number, options: OpenOptions): Promise<void> {
   });
 }
 
-test('small nodes, a small cache', () => run(1, { unitBytes: 512, nodeBytes: 512, cacheBytes: 65536, durability: 'none' }));
-test('the defaults', () => run(2, { durability: 'relaxed' }));
-test('large nodes without compression', () => run(3, { unitBytes: 65536, nodeBytes: 65536, compression: 'none', durability: 'none' }));
+test('calls match the model with small nodes and a small cache', () => run(1, { unitBytes: 512, nodeBytes: 512, cacheBytes: 65536, durability: 'none' }));
+test('calls match the model with the defaults', () => run(2, { durability: 'relaxed' }));
+test('calls match the model with large nodes without compression', () => run(3, { unitBytes: 65536, nodeBytes: 65536, compression: 'none', durability: 'none' }));

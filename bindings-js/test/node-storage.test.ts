@@ -1,4 +1,5 @@
-// A database as a directory: locking, damage, what is never touched, and what destroy and list see.
+// A database in a directory: locking, damage, files that are never touched, and what destroy and
+// list see.
 import assert from 'node:assert/strict';
 import { existsSync, mkdirSync, readFileSync, readdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -17,7 +18,7 @@ async function fill(path: string, count = 500): Promise<void> {
 
 const data = (path: string): string => join(path, 'data');
 
-test('reopening finds what was written; a file: URL is a path', () => withPath(async (path) => {
+test('reopening finds what was written, and a file: URL is accepted as a path', () => withPath(async (path) => {
   const first = await open(path);
   assert.equal(first.persistence, 'fs');
   assert.equal(first.path, path);
@@ -29,7 +30,7 @@ test('reopening finds what was written; a file: URL is a path', () => withPath(a
   await second.close();
 }));
 
-test('create and exclusive', () => withPath(async (path) => {
+test('open obeys create and exclusive', () => withPath(async (path) => {
   await rejects(open(path, { create: false }), 'KV_NOT_FOUND');
   assert.equal(existsSync(path), false, 'asking creates nothing');
   await (await open(join(path, 'deep', 'er'), { exclusive: true })).close();
@@ -37,7 +38,7 @@ test('create and exclusive', () => withPath(async (path) => {
   await (await open(join(path, 'deep', 'er'), { create: false })).close();
 }));
 
-test('bad names', async () => {
+test('invalid names are refused', async () => {
   for (const name of ['', 'a\0b', new URL('https://example.com/x'), 5 as never]) await rejects(open(name), 'KV_INVALID_ARGUMENT');
   await rejects(open(new URL(import.meta.url)), 'KV_INVALID_ARGUMENT');
 });
@@ -47,7 +48,7 @@ test('a second opener waits, then is refused', () => withPath(async (path) => {
   await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
   await rejects(open(path, { lockTimeout: 30 }), 'KV_LOCKED');
   await rejects(destroy(path), 'KV_LOCKED');
-  // However long the disk takes for what it waits for.
+  // A long timeout, however slow the disk is.
   const waiting = open(path, { lockTimeout: 600_000 });
   await first.set('a', 1);
   await first.close();
@@ -65,7 +66,7 @@ test('a signal ends the wait for a lock', () => withPath(async (path) => {
   await first.close();
 }));
 
-test('another process is kept out, and its death lets the next one in', () => withPath(async (path) => {
+test('another process is kept out, and the death of the holder lets the next one in', () => withPath(async (path) => {
   const first = await open(path);
   const refused = runChild(['try', path]);
   assert.equal(await refused.line(), 'KV_LOCKED');
@@ -81,7 +82,7 @@ test('another process is kept out, and its death lets the next one in', () => wi
   await next.close();
 }));
 
-test('of many openers at once one gets it', () => withPath(async (path) => {
+test('of many simultaneous openers one succeeds', () => withPath(async (path) => {
   await fill(path);
   writeFileSync(join(path, 'lock'), JSON.stringify({ pid: 2 ** 22 + 1, started: '' }));
   const opened = await Promise.allSettled(Array.from({ length: 10 }, () => open(path, { lockTimeout: 0 })));
@@ -90,17 +91,17 @@ test('of many openers at once one gets it', () => withPath(async (path) => {
   await winners[0]?.value.close();
 }));
 
-test('a file of somebody else is refused and left as it is', () => withPath(async (path) => {
+test('a foreign file is refused and left unchanged', () => withPath(async (path) => {
   for (const content of ['SQLite format 3\0'.padEnd(5000, 'x'), 'short', '\0'.repeat(20_000)]) {
     mkdirSync(path, { recursive: true });
     writeFileSync(data(path), content);
     await rejects(open(path), 'KV_CORRUPT');
     assert.equal(readFileSync(data(path), 'latin1'), content);
-    assert.deepEqual(readdirSync(path), ['data'], 'the lock is given back');
+    assert.deepEqual(readdirSync(path), ['data'], 'the lock is released');
   }
 }));
 
-test('an empty file is a database that was not created yet', () => withPath(async (path) => {
+test('an empty file counts as a database not yet created', () => withPath(async (path) => {
   mkdirSync(path);
   writeFileSync(data(path), '');
   await rejects(open(path, { create: false }), 'KV_NOT_FOUND');
@@ -109,7 +110,7 @@ test('an empty file is a database that was not created yet', () => withPath(asyn
   await db.close();
 }));
 
-test('a newer format is refused and left as it is', () => withPath(async (path) => {
+test('a newer format is refused and left unchanged', () => withPath(async (path) => {
   await fill(path);
   const bytes = readFileSync(data(path));
   for (let at = 0; at < 8192; at += 2048) {
@@ -131,7 +132,7 @@ function crc32(bytes: Uint8Array): number {
   return ~crc >>> 0;
 }
 
-test('a cut file is found', () => withPath(async (path) => {
+test('a truncated file is detected', () => withPath(async (path) => {
   await fill(path, 5000);
   const bytes = readFileSync(data(path));
   for (const size of [bytes.length - 1, bytes.length - 4096, 16384, 8192, 8191, 4096, 100]) {
@@ -139,7 +140,7 @@ test('a cut file is found', () => withPath(async (path) => {
     truncateSync(data(path), size);
     const outcome = await open(path).then((db) => readAll(db).finally(() => db.close()), (error: { code: string }) => error.code);
     assert.ok(outcome === 'KV_CORRUPT' || outcome === 'right', `${size}: ${outcome}`);
-    if (size > 8192) assert.equal(readFileSync(data(path)).length, size, 'the file is left as it is');
+    if (size > 8192) assert.equal(readFileSync(data(path)).length, size, 'the file is left unchanged');
   }
 }));
 
@@ -156,7 +157,7 @@ async function readAll(db: Awaited<ReturnType<typeof open>>): Promise<string> {
   }
 }
 
-test('a changed bit is an error or heals, but never another value', () => withPath(async (path) => {
+test('a flipped bit is an error or is healed, but never yields another value', () => withPath(async (path) => {
   await fill(path, 5000);
   const bytes = readFileSync(data(path));
   const step = Math.ceil(bytes.length / 150);
@@ -212,7 +213,7 @@ test('list finds the databases of the working directory', () => withPath(async (
   }
 }));
 
-test('files are supported, kept and counted', async () => {
+test('files are supported, persistent and counted', async () => {
   assert.deepEqual(await checkSupport(), { ok: true, storage: 'fs' });
   assert.equal(await persist(), true);
   const { usage, quota } = await estimate();

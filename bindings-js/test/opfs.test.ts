@@ -1,5 +1,6 @@
-// The storage over access handles, with handles that fail as browsers were seen to: what a real one does is tested in
-// browsers, but none can be told to run out of space or to let go of a file late.
+// The storage on access handles, with handles that fail as handles of browsers were seen to fail.
+// Real ones are tested in browsers, but no browser can be told to run out of space or to release a
+// file late.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { OpfsStorage, directoryName, toKvError } from '../src/storage/opfs.ts';
@@ -7,7 +8,7 @@ import { code, rejects } from './support/kit.ts';
 
 class Handle {
   bytes = new Uint8Array(0);
-  /** What `write` gives instead of doing its work. */
+  /** What `write` returns instead of writing. */
   writeResult: number | undefined;
   readResult: number | undefined;
   closed = 0;
@@ -46,22 +47,22 @@ class Handle {
 }
 
 class FileSystem {
-  /** Of the data file. */
+  /** Handle of the data file. */
   readonly handle = new Handle();
   readonly #log = new Handle();
   hasLog = false;
-  /** What a new look at the data file finds, if not what the handle wrote. */
+  /** Content of the data file for a later look, if not what the handle wrote. */
   stored: Uint8Array<ArrayBuffer> | undefined;
-  /** What the next attempts to open reject with. */
+  /** Errors with which the next attempts to open reject. */
   refusals: unknown[] = [];
   attempts = 0;
-  /** What an attempt to open gives, if not the handle. */
+  /** What an attempt to open returns, if not the handle. */
   answer: Promise<Handle> | undefined;
   isCreated = false;
   /** The data file was removed. */
   isMissing = false;
   readonly removed: string[] = [];
-  /** Files that were made to see whether handles open at all. */
+  /** Files created to find out whether handles open at all. */
   readonly probes = new Set<string>();
 
   /** Runs `use` with this as the browser's file system. */
@@ -108,7 +109,7 @@ class FileSystem {
 
 const held = (name: string): DOMException => new DOMException('held', name);
 
-test('waits for a file that is held and opens it then', async () => {
+test('open waits for a file that is held, and then opens it', async () => {
   const system = new FileSystem();
   system.refusals = [held('NoModificationAllowedError'), held('InvalidStateError'), held('NoModificationAllowedError')];
   await system.install(async () => {
@@ -120,13 +121,13 @@ test('waits for a file that is held and opens it then', async () => {
   });
 });
 
-test('a browser that opens no handles and says that files are held is not waited for', async () => {
+test('open does not wait for a browser that opens no handles and says that files are held', async () => {
   const system = new FileSystem();
   system.refusals = [held('InvalidStateError'), held('NotSupportedError')];
   await system.install(async () => {
     await rejects(OpfsStorage.open('a', true, 60_000), 'KV_UNSUPPORTED');
     assert.equal(system.attempts, 2);
-    // The second one is of the file that is only made to see.
+    // The second refusal is of the probe file.
     for (const refusal of [undefined, held('UnknownError')]) {
       system.refusals = [held('InvalidStateError'), refusal];
       (await OpfsStorage.open('a', true, 60_000)).close();
@@ -135,7 +136,7 @@ test('a browser that opens no handles and says that files are held is not waited
   });
 });
 
-test('gives up with KV_LOCKED after the time allowed', async () => {
+test('open gives up with KV_LOCKED after the time allowed', async () => {
   const system = new FileSystem();
   system.refusals = Array.from({ length: 100 }, () => held('NoModificationAllowedError'));
   await system.install(async () => {
@@ -157,7 +158,7 @@ test('other failures are not retried', async () => {
   }
 });
 
-test('a private window is unsupported, whatever its browser calls that', async () => {
+test('a private window is unsupported, whatever error its browser reports', async () => {
   const before = Object.getOwnPropertyDescriptor(globalThis, 'navigator');
   const getDirectory = (): Promise<never> => Promise.reject(new DOMException('transient', 'UnknownError'));
   Object.defineProperty(globalThis, 'navigator', { configurable: true, value: { storage: { getDirectory } } });
@@ -169,7 +170,7 @@ test('a private window is unsupported, whatever its browser calls that', async (
   }
 });
 
-test('no room has a name of its own in Firefox', () => {
+test('the error that Firefox reports for lack of room is recognized', () => {
   const error = Object.assign(new Error(''), { name: 'NS_ERROR_FILE_NO_DEVICE_SPACE' });
   assert.equal(toKvError(error, 'truncate').code, 'KV_QUOTA_EXCEEDED');
 });
@@ -211,7 +212,7 @@ test('a short or negative count is an error, whatever else the browser says', as
   });
 });
 
-test('a handle that cannot tell its size hides no other failure', async () => {
+test('a handle that cannot report its size hides no other failure', async () => {
   const system = new FileSystem();
   await system.install(async () => {
     const storage = await OpfsStorage.open('a', true, 0);
@@ -224,12 +225,12 @@ test('a handle that cannot tell its size hides no other failure', async () => {
   });
 });
 
-/** A data file as a database has it, as far as it tells one from others. */
+/** A data file, as far as it distinguishes one database from others. */
 function dataFile(id: number): Uint8Array<ArrayBuffer> {
   return new Uint8Array(8192).fill(id);
 }
 
-test('files that were removed are noticed after a write, and their handles are not closed', async (context) => {
+test('removed files are noticed after a write, and their handles are not closed', async (context) => {
   for (const found of ['nothing', 'another database', 'an empty file'] as const) {
     const system = new FileSystem();
     await system.install(async () => {
@@ -241,7 +242,7 @@ test('files that were removed are noticed after a write, and their handles are n
       file.write(0, dataFile(1));
       const look = async (): Promise<void> => {
         context.mock.timers.tick(1000);
-        // The look itself takes some turns.
+        // The check itself takes some turns.
         for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
       };
       await look();
@@ -257,12 +258,12 @@ test('files that were removed are noticed after a write, and their handles are n
       context.mock.timers.reset();
       await storage.close();
       assert.equal(system.handle.closed, 0, 'closing it might never return');
-      assert.equal(lost.length, 1, 'told once');
+      assert.equal(lost.length, 1, 'reported once');
     });
   }
 });
 
-test('files that were removed are noticed when they are closed', async () => {
+test('removed files are noticed when they are closed', async () => {
   const system = new FileSystem();
   await system.install(async () => {
     const storage = await OpfsStorage.open('a', true, 0);
@@ -273,7 +274,7 @@ test('files that were removed are noticed when they are closed', async () => {
   });
 });
 
-test('a browser that does not answer ends in a typed error', async (context) => {
+test('a browser that does not answer causes KV_TIMEOUT', async (context) => {
   const system = new FileSystem();
   system.answer = new Promise(() => undefined);
   await system.install(async () => {
@@ -286,7 +287,7 @@ test('a browser that does not answer ends in a typed error', async (context) => 
   });
 });
 
-test('the size is not asked for each time', async () => {
+test('the size is not queried each time', async () => {
   const system = new FileSystem();
   await system.install(async () => {
     const file = (await OpfsStorage.open('a', true, 0)).open('data');
@@ -298,7 +299,7 @@ test('the size is not asked for each time', async () => {
   });
 });
 
-test('a file without content is no database yet', async () => {
+test('a file without content is not yet a database', async () => {
   const system = new FileSystem();
   await system.install(async () => {
     const storage = await OpfsStorage.open('a', true, 0);
@@ -311,7 +312,7 @@ test('a file without content is no database yet', async () => {
   });
 });
 
-test('every name has a directory of its own', () => {
+test('every name has its own directory', () => {
   const names = ['a', 'A', '.', '..', '...', 'a/b', 'a%2Fb', 'ä', '%2E', ' ', 'con', '\\', 'a\0b'];
   const directories = names.map(directoryName);
   assert.equal(new Set(directories).size, names.length);

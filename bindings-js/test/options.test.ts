@@ -1,4 +1,4 @@
-// Options that nobody reads are refused, and what is `undefined` never means everything.
+// Unknown options are refused, and `undefined` never means everything.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { destroy, list, open, openSync, recover, restore } from 'mangrove-kv';
@@ -15,13 +15,13 @@ const withKeys = (use: (db: Database<string, number>) => Promise<void>): Promise
     await use(db);
   });
 
-/** Ranges that would mean more than what was meant. */
+/** Ranges that would cover more than intended. */
 const WIDE: unknown[] = [
   { prefix: undefined }, { gt: undefined }, { gte: undefined, lt: 'b' }, { lt: undefined }, { lte: undefined, prefix: 'a' }, { start: 'a', end: 'b' },
   { prefx: 'a' }, ['a'], 'a', 5, null, new Map(), new Date(), AbortSignal.timeout(60_000), [],
 ];
 
-test('clear removes nothing where its range is not what it takes', () => withKeys(async (db) => {
+test('clear removes nothing if its range is invalid', () => withKeys(async (db) => {
   for (const wrong of [...WIDE, { limit: undefined }, { offset: undefined, prefix: 'a' }]) {
     const range = asAny<Range<string>>(wrong);
     await rejects(db.clear(range), 'KV_INVALID_ARGUMENT');
@@ -48,7 +48,7 @@ test('clear removes nothing where its range is not what it takes', () => withKey
   assert.equal(await db.size, 0);
 }));
 
-test('reads refuse ranges that would be wider than meant', () => withKeys(async (db) => {
+test('reads refuse ranges that would be wider than intended', () => withKeys(async (db) => {
   const snapshot = db.snapshot();
   const [tx, items] = [db.begin(), db.collection<string, number>('items')];
   for (const wrong of WIDE) {
@@ -82,7 +82,7 @@ test('reads refuse ranges that would be wider than meant', () => withKeys(async 
   tx.rollback();
 }));
 
-/** Each call with an option that it does not have, and what its error has to name. */
+/** Each call with an option that it does not have, and what its error must name. */
 const MISSPELT: Record<string, [call: (db: Database) => unknown, message: RegExp]> = {
   'set: ttl': [(db) => db.set('a', 1, { ttl: 5 } as object), /unknown option "ttl" of set; it takes .*expireIn/],
   'set: durabilty': [(db) => db.set('a', 1, { durabilty: 'none' } as object), /"durabilty" of set; did you mean "durability"\?/],
@@ -98,7 +98,7 @@ const MISSPELT: Record<string, [call: (db: Database) => unknown, message: RegExp
   'keys': [(db) => db.keys({ Limit: 1 } as object).toArray(), /of keys; did you mean "limit"/],
   'rank': [(db) => db.rank('a', { limit: 1 } as object), /"limit" of rank/],
   'watch': [(db) => db.watch({ intial: true } as object).next(), /of watch; did you mean "initial"/],
-  'watch a part': [(db) => db.watch({ limit: 1 } as object).next(), /"limit" of watch/],
+  'watch: limit': [(db) => db.watch({ limit: 1 } as object).next(), /"limit" of watch/],
   'subscribe': [(db) => db.subscribe({ initial: true } as object, () => undefined), /"initial" of subscribe/],
   'changes': [(db) => db.changes({ sinse: 1 } as object).next(), /of changes; did you mean "since"/],
   'collection: keyEncoding': [(db) => db.collection('c', { keyEncoding: 'json' } as object), /"keyEncoding" of collection; did you mean "key"/],
@@ -126,7 +126,7 @@ const MISSPELT: Record<string, [call: (db: Database) => unknown, message: RegExp
   'sync: collection': [(db) => db.sync.collection('c', { ttl: 1 } as object), /"ttl" of collection/],
   'sync: transaction': [(db) => db.sync.transaction(() => 1, { retries: 1 } as object), /"retries" of transaction/],
   'open: readonly': [() => open('x', { storage: 'memory', readonly: true } as object), /"readonly" of open; did you mean "readOnly"/],
-  'open: a name of all objects': [() => open('x', { storage: 'memory', toString: 1 } as object), /"toString" of open/],
+  'open: a property of every object': [() => open('x', { storage: 'memory', toString: 1 } as object), /"toString" of open/],
   'open: feed': [() => open('x', { storage: 'memory', feed: { retain: 5 } as object }), /"retain" of feed/],
   'openSync': [() => openSync('x', { storage: 'memory', keyCodec: 5 } as object), /of openSync|of open/],
   'destroy': [() => destroy('x', { force_: true } as object), /of destroy/],
@@ -137,14 +137,14 @@ const MISSPELT: Record<string, [call: (db: Database) => unknown, message: RegExp
 
 for (const [name, [call, message]] of Object.entries(MISSPELT)) {
   test(`an unknown option is named: ${name}`, () => withMemory({}, async (db) => {
-    const error: unknown = await Promise.resolve().then(() => call(db)).then(() => assert.fail('it was taken'), (reason: unknown) => reason);
+    const error: unknown = await Promise.resolve().then(() => call(db)).then(() => assert.fail('it was accepted'), (reason: unknown) => reason);
     code('KV_INVALID_ARGUMENT')(error);
     assert.match((error as Error).message, message);
     assert.equal(await db.size, 0);
   }));
 }
 
-test('an option that is undefined, in an object without a prototype or inherited, is its default', () => withMemory({}, async (db) => {
+test('undefined options mean the default, and options without a prototype or inherited ones count', () => withMemory({}, async (db) => {
   await db.set('a', 1, { durability: undefined, signal: undefined, expireIn: undefined, expireAt: undefined });
   await db.set('b', 1, Object.assign(Object.create(null), { expireIn: 60_000 }));
   await db.set('c', 1, Object.create({ expireIn: 60_000 }));
@@ -152,7 +152,10 @@ test('an option that is undefined, in an object without a prototype or inherited
   await rejects(db.set('d', 1, Object.create({ ttl: 1 })), 'KV_INVALID_ARGUMENT');
 }));
 
-/** Values that an option of open may not have; null and objects of the wrong kind with each. */
+/**
+ * Values that an option of open may not have; null and objects of the wrong kind are tried with
+ * each.
+ */
 const WRONG: Record<string, unknown[]> = {
   storage: ['disk', 5, true, {}, { open() {}, list() {} }],
   create: ['yes', 1, 0],
@@ -177,7 +180,7 @@ const WRONG: Record<string, unknown[]> = {
   schema: ['x', 5, { '~standard': {} }],
 };
 
-test('no option of open has a wrong value', async () => {
+test('open refuses wrong values of options', async () => {
   for (const [name, values] of Object.entries(WRONG)) {
     for (const value of [...values, null, Symbol('x'), new Map(), name === 'worker' || name === 'wasm' ? 5 : () => 5]) {
       if (name === 'signal' && value === undefined) continue;
@@ -189,7 +192,7 @@ test('no option of open has a wrong value', async () => {
   for (const options of [null, 5, 'memory', [], new Map()] as never[]) await rejects(open('x', options), 'KV_INVALID_ARGUMENT');
 });
 
-test('what a storage of your own gives is what the engine can use', async () => {
+test('values from a custom storage that the engine cannot use are refused', async () => {
   const file = { read() {}, write() {}, flush() {}, size: () => 0, truncate() {}, close() {} };
   for (const reserveBytes of ['5', -1, NaN, {}, 5n] as never[]) {
     await rejects(open('x', { storage: { open: () => file, list: () => [], remove() {}, reserveBytes } }), 'KV_INVALID_ARGUMENT');
@@ -202,7 +205,7 @@ test('what a storage of your own gives is what the engine can use', async () => 
   }
 });
 
-test('when an entry expires is a number of milliseconds, or a date, or never', () => withMemory({}, async (db) => {
+test('expiry is a number of milliseconds, a date, or never', () => withMemory({}, async (db) => {
   const short = db.collection('short', { expireIn: 60_000 });
   for (const expireIn of [null, -1, NaN, '5', 5n, {}, new Date(), 1e300]) {
     await rejects(db.set('a', 1, { expireIn } as never), 'KV_INVALID_ARGUMENT');

@@ -1,4 +1,4 @@
-// What package.json says to those who install the package.
+// What package.json declares to users of the package.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -11,15 +11,15 @@ interface Manifest {
 }
 const manifest = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as Manifest;
 
-test('no version of what an adapter adapts to stands in the way of an installation', () => {
+test('no version of an adapted library prevents an installation', () => {
   for (const [name, range] of Object.entries(manifest.peerDependencies)) {
-    // For npm nothing else includes the versions before a release.
+    // In npm, no other range includes prereleases.
     assert.equal(range, '*', name);
     assert.equal(manifest.peerDependenciesMeta[name]?.optional, true, name);
   }
 });
 
-test('programs in CommonJS can require each entry', () => {
+test('CommonJS programs can require each entry', () => {
   const require = createRequire(import.meta.url);
   for (const name of Object.keys(manifest.exports).filter((name) => !/worker|\.wasm$|\.json$/.test(name))) {
     assert.ok(Object.keys(require(name.replace('.', 'mangrove-kv')) as object).length > 0, name);

@@ -1,4 +1,4 @@
-// What names a database in Node, Deno and Bun: a path, or a URL object of one.
+// What names a database in Node, Deno and Bun: a path, or a URL object for one.
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
 import { destroy, open, openSync, recover, restore } from 'mangrove-kv';
 import { code, rejects, withPath } from './support/kit.ts';
 
-test('a file: URL is the path that it names, wherever one is taken', () => withPath(async (path) => {
+test('a file: URL stands for its path wherever a path is accepted', () => withPath(async (path) => {
   const at = (name: string): URL => pathToFileURL(`${path}-${name} ä%`);
   const path2 = (name: string): string => `${path}-${name} ä%`;
   const db = await open(at('a'));
@@ -25,14 +25,14 @@ test('a file: URL is the path that it names, wherever one is taken', () => withP
   assert.ok(!existsSync(path2('a')));
 }));
 
-test('a URL object of another realm is one too', () => withPath(async (path) => {
+test('a URL object of another realm is accepted too', () => withPath(async (path) => {
   const { href } = pathToFileURL(path);
   const db = await open({ href, toString: () => href } as URL);
   assert.equal(db.path, path);
   await db.close();
 }));
 
-test('URLs in strings, URLs that are no files, and what is neither are refused, and nothing is made', () => withPath(async (path) => {
+test('URLs in strings, URLs of no file and other values are refused, and nothing is created', () => withPath(async (path) => {
   const blob = new Blob([]);
   const before = readdirSync('.');
   const wrong = ['file:///x', 'FILE:x', 'http://x/y', 'https://x', 'opfs://x', new URL('http://x/y'), new URL('data:,x'), new URL('file:///a%2Fb'), '', 'a\0b', undefined, null, 5, {}];

@@ -1,4 +1,5 @@
-// Random and mutilated messages to the real engine: each comes back, none ends it, and what was stored stays.
+// Random and mutilated messages to the real engine: each is answered, none ends the engine, and
+// what was stored stays.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
@@ -22,7 +23,7 @@ function openHost(): EngineHost {
   return host;
 }
 
-/** A request whose fields are plausible, of collection 1. */
+/** A request with plausible fields, for collection 1. */
 function request(random: () => number): RequestWriter {
   const writer = new RequestWriter();
   const pick = (...numbers: number[]): number => numbers[Math.floor(random() * numbers.length)] as number;
@@ -65,7 +66,7 @@ test('any message is answered', () => {
   assert.equal((JSON.parse(report.str()) as { ok: boolean }).ok, true);
 });
 
-test('lengths that promise more than there is', () => {
+test('lengths that promise more bytes than there are do no harm', () => {
   const host = openHost();
   for (const op of OPS) {
     for (const promise of [2 ** 31, 2 ** 32, 2 ** 53 - 1]) {

@@ -1,4 +1,4 @@
-// Databases that are only read, also while somebody writes.
+// Read-only databases, also while somebody writes.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ function filesOf(path: string): Record<string, string> {
   return Object.fromEntries(readdirSync(path).map((name) => [name, readFileSync(join(path, name)).toString('base64')]));
 }
 
-test('a reader goes on beside a writer, shows what was, and then what is', () => withPath(async (path) => {
+test('a reader beside a writer shows the old state, and the new one after a refresh', () => withPath(async (path) => {
   const writer: Database<string, number> = await open(path);
   await writer.setMany([['a', 1], ['b', 2]]);
   const reader: Database<string, number> = await open(path, { readOnly: true, lockTimeout: 0 });
@@ -35,7 +35,7 @@ test('a reader goes on beside a writer, shows what was, and then what is', () =>
   await writer.close();
 }));
 
-test('a reader changes no byte and makes nothing', () => withPath(async (path) => {
+test('a reader changes no byte and creates nothing', () => withPath(async (path) => {
   await rejects(open(path, { readOnly: true }), 'KV_NOT_FOUND');
   const writer: Database<number, string> = await open(path);
   await writer.setMany(Array.from({ length: 3000 }, (_, index) => [index, `value ${index}`]));
@@ -49,7 +49,7 @@ test('a reader changes no byte and makes nothing', () => withPath(async (path) =
   assert.deepEqual(filesOf(path), files);
 }));
 
-test('a reader of a database that is written to all the time is right or says that it is stale', () => withPath(async (path) => {
+test('a reader of a database that is constantly written is right or reports KV_STALE', () => withPath(async (path) => {
   const options = { cacheBytes: 1 << 17 };
   const writer: Database<number, number> = await open(path, { ...options, durability: 'relaxed' });
   const size = 4000;
@@ -85,7 +85,7 @@ function told<K, V>(db: Pick<Database<K, V>, 'subscribe'>, range = {}): { next()
   });
   return {
     next: async () => {
-      // Following keeps no process alive.
+      // Following commits does not keep the process alive.
       const alive = setInterval(() => {}, 60_000);
       while (commits.length === 0) await new Promise<void>((resolve) => { wake = resolve; });
       clearInterval(alive);
@@ -97,7 +97,7 @@ function told<K, V>(db: Pick<Database<K, V>, 'subscribe'>, range = {}): { next()
 
 for (const [how, options] of Object.entries({ 'in this thread': {}, 'in a worker': { thread: 'worker' } as const })) {
   for (const feed of [false, true]) {
-    test(`what is refreshed ${how} reaches those who follow, ${feed ? 'commit by commit from a feed' : 'as one commit'}`, () => withPath(async (path) => {
+    test(`a refresh ${how} reaches subscribers, ${feed ? 'commit by commit from a feed' : 'as one commit'}`, () => withPath(async (path) => {
       const writer: Database<string, number> = await open(path, { feed });
       const other = writer.collection('other', { key: keyCodecs.string });
       await writer.setMany([['a', 1], ['b', 2], ['c', 3]]);
@@ -127,7 +127,7 @@ for (const [how, options] of Object.entries({ 'in this thread': {}, 'in a worker
         assert.deepEqual(await all.next(), [['a', 10], ['delete', 'b'], ['bb', 4], ['e', 5]]);
         assert.deepEqual(await part.next(), [['delete', 'b'], ['bb', 4]]);
       }
-      // Twice before anybody looks, and of another collection.
+      // Two refreshes before anybody looks, also of another collection.
       await other.set('y', 2);
       await reader.refresh();
       await writer.set('b', 6);

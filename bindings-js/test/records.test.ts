@@ -1,4 +1,5 @@
-// Single entries: versions, conditional writes, insertion if absent, updates by a function, time to live.
+// Single entries: versions, conditional writes, insertion if absent, updates by a callback, time to
+// live.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DELETE, KEEP, open } from 'mangrove-kv';
@@ -31,7 +32,7 @@ test('a batch with checks is all or nothing', () => withMemory<string, number>({
   await rejects(db.batch([{ type: 'check', key: 'b', version: null }]), 'KV_CONFLICT');
 }));
 
-test('insertion if absent', () => withMemory<string, number>({}, async (db) => {
+test('getOrInsert and getOrInsertComputed insert if absent', () => withMemory<string, number>({}, async (db) => {
   assert.equal(await db.getOrInsert('a', 1), 1);
   assert.equal(await db.getOrInsert('a', 2), 1);
   assert.deepEqual(await Promise.all([db.getOrInsert('b', 1), db.getOrInsert('b', 2)]), [1, 1]);
@@ -53,7 +54,7 @@ test('insertion if absent', () => withMemory<string, number>({}, async (db) => {
   assert.deepEqual(await db.getMany(['e', 'f']), [5, 6]);
 }));
 
-test('values that are given back are copies', () => withMemory<string, number[]>({}, async (db) => {
+test('returned values are copies', () => withMemory<string, number[]>({}, async (db) => {
   const own = [1];
   const given = await db.getOrInsert('a', own);
   assert.notEqual(given, own);
@@ -61,12 +62,12 @@ test('values that are given back are copies', () => withMemory<string, number[]>
   assert.deepEqual(await db.get('a'), [1]);
 }));
 
-test('updates by a function', () => withMemory<string, number>({}, async (db) => {
+test('update writes, keeps or deletes as its callback says', () => withMemory<string, number>({}, async (db) => {
   assert.equal(await db.update('a', (old) => { assert.equal(old, undefined); return 0; }), 0);
   assert.equal(await db.update('a', async (old) => { await sleep(1); return (old as number) + 1; }), 1);
   const { version } = await db.stats();
   assert.equal(await db.update('a', () => KEEP), 1);
-  assert.equal((await db.stats()).version, version, 'keeping is no commit');
+  assert.equal((await db.stats()).version, version, 'keeping makes no commit');
   assert.equal(await db.update('a', () => DELETE), undefined);
   assert.equal(await db.has('a'), false);
   assert.equal(await db.update('none', () => KEEP), undefined);
@@ -83,7 +84,7 @@ test('updates by a function', () => withMemory<string, number>({}, async (db) =>
   assert.equal(await db.get('b'), 3);
 }));
 
-test('an update keeps the expiry of its entry and tells the callback', () => withMemory<string, number>({}, async (db) => {
+test('an update keeps the expiry of its entry and passes it to the callback', () => withMemory<string, number>({}, async (db) => {
   const at = Date.now() + 3_600_000;
   const expiry = async (key = 'lease'): Promise<number | undefined> => (await db.getEntry(key))?.expiresAt;
   await db.set('lease', 1, { expireAt: at });
@@ -113,12 +114,12 @@ test('an update keeps the expiry of its entry and tells the callback', () => wit
   assert.equal(await expiry(), undefined);
   await db.update('new', (_old, _key, entry) => (assert.equal(entry, undefined), 1));
   assert.equal(await expiry('new'), undefined);
-  // A handle with a time of its own gives that to all it writes.
+  // A handle with its own time to live gives it to everything that it writes.
   const sessions = db.collection<string, number>('sessions', { expireIn: 1e9 });
   await sessions.set('s', 1, { expireAt: at });
   await sessions.update('s', () => 2);
   assert.ok(((await sessions.getEntry('s'))?.expiresAt ?? 0) > at);
-  // One that expires while the callback runs is none any more.
+  // An entry that expires while the callback runs no longer exists.
   await db.set('short', 1, { expireIn: 30 });
   const seen: (number | undefined)[] = [];
   await db.update('short', async (old) => {
@@ -147,7 +148,7 @@ test('updates of one entry take turns, so that each callback runs once', () => w
   });
   assert.equal(runs, 150);
   assert.equal(await db.get('n'), 100);
-  // What fails lets the next go on, as does what is aborted in line.
+  // An update that fails lets the next one proceed, as does one that is aborted in the queue.
   const controller = new AbortController();
   const results = Promise.allSettled([
     db.update('n', async () => { await sleep(1); throw new Error('mine'); }),
@@ -160,7 +161,7 @@ test('updates of one entry take turns, so that each callback runs once', () => w
     'Error: mine', 'Error: mine', 'Error: enough', 101,
   ]);
   assert.equal(await db.update('n', (old = 0) => old + 1), 102);
-  // Somebody else's change is what a callback is called again for.
+  // A callback is called again because of somebody else's change.
   let tries = 0;
   await db.update('n', async (old = 0) => {
     if (tries++ === 0) await db.set('n', 1000);
@@ -169,7 +170,7 @@ test('updates of one entry take turns, so that each callback runs once', () => w
   assert.deepEqual([tries, await db.get('n')], [2, 1001]);
 }));
 
-test('a callback may update its own entry, and others in a circle', () => withMemory<string, number>({}, async (db) => {
+test('a callback may update its own entry, and an aborted one lets the next proceed', () => withMemory<string, number>({}, async (db) => {
   let tries = 0;
   const nested = await db.update('a', async (old = 0) => {
     if (tries++ === 0) await db.update('a', () => 10);
@@ -190,7 +191,7 @@ test('a callback may update its own entry, and others in a circle', () => withMe
   assert.equal(await next, 1);
 }));
 
-test('updates in line end with the database', async () => {
+test('queued updates end with the database', async () => {
   const db = await open<string, number>('test', { storage: 'memory' });
   const calls = Promise.allSettled(Array.from({ length: 5 }, () => db.update('n', async (old = 0) => (await sleep(1), old + 1))));
   await db.close();
@@ -216,7 +217,7 @@ test('expired entries are invisible at once and purged later', () => withMemory<
   assert.ok(await db.purgeExpired() >= 1);
   assert.equal(await db.purgeExpired(), 0);
   await db.set('later', 5);
-  assert.equal('expiresAt' in (await db.getEntry('later') ?? {}), false, 'a write without a time clears it');
+  assert.equal('expiresAt' in (await db.getEntry('later') ?? {}), false, 'a write without an expiry clears it');
   await db.batch().set('x', 1, { expireIn: 0 }).set('y', 1, { expireIn: 1e6 }).commit();
   assert.deepEqual(await db.hasMany(['x', 'y']), [false, true]);
   const sessions = db.collection<string, number>('sessions', { expireIn: 50 });

@@ -25,7 +25,7 @@ function contents(path: string): Map<string, Buffer> {
   return new Map(readdirSync(path).sort().map((name) => [name, readFileSync(join(path, name))]));
 }
 
-test('an undamaged database comes back as it is', () => withPath(async (path) => {
+test('an undamaged database is recovered unchanged', () => withPath(async (path) => {
   await fill(path);
   const told: [number, number][] = [];
   const report = await recover(path, `${path}-into`, { onProgress: (...progress) => told.push(progress) });
@@ -39,7 +39,7 @@ test('an undamaged database comes back as it is', () => withPath(async (path) =>
   rmSync(`${path}-into`, { recursive: true });
 }));
 
-test('of a damaged database all comes back that can be read, and it is not changed', () => withPath(async (path) => {
+test('all readable entries of a damaged database are recovered, and it is not changed', () => withPath(async (path) => {
   await fill(path);
   overwrite(join(path, 'data'), 100_000, 5000);
   const before = contents(path);
@@ -55,7 +55,7 @@ test('of a damaged database all comes back that can be read, and it is not chang
   rmSync(into, { recursive: true });
 }));
 
-test('without superblocks the whole file is searched', () => withPath(async (path) => {
+test('without superblocks the whole file is scanned', () => withPath(async (path) => {
   await fill(path);
   overwrite(join(path, 'data'), 0, 8192);
   await assert.rejects(open(path, { create: false }));
@@ -65,7 +65,7 @@ test('without superblocks the whole file is searched', () => withPath(async (pat
   rmSync(`${path}-into`, { recursive: true });
 }));
 
-test('what exists or is open is left alone', () => withPath(async (path) => {
+test('existing targets and open databases are left alone', () => withPath(async (path) => {
   await fill(path);
   const into = `${path}-into`;
   await rejects(recover(path, path), 'KV_EXISTS');
@@ -90,7 +90,7 @@ test('what exists or is open is left alone', () => withPath(async (path) => {
   assert.deepEqual(readdirSync(path).sort(), ['data', 'log']);
 }));
 
-test('a single file, and one that cannot be written beside, are read', () => withPath(async (path) => {
+test('a single file, and a database in a read-only directory, are recovered', () => withPath(async (path) => {
   await fill(path);
   const file = join(path, 'exported');
   writeFileSync(file, readFileSync(join(path, 'data')));

@@ -1,4 +1,4 @@
-// Replies that wait for the storage: in order, never early, and an end that lets the earlier ones pass.
+// Replies that wait for the storage: in order, never early, and before a later end of the engine.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ReplyQueue } from '../src/reply-queue.ts';
@@ -34,14 +34,14 @@ class Target {
 const message = (number: number): Uint8Array<ArrayBuffer> => new Uint8Array([number]);
 const turn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
-test('without anything to wait for a reply is given at once', () => {
+test('a reply with nothing to wait for is given at once', () => {
   const target = new Target();
   const queue = new ReplyQueue(target, () => undefined);
   queue.push(message(1));
   assert.deepEqual(target.seen, [1]);
 });
 
-test('a reply waits for its own state and for the replies before', async () => {
+test('a reply waits for its own state and for the replies before it', async () => {
   const target = new Target();
   const gates = [gate(), gate(), gate()] as const;
   const waits: (Promise<void> | undefined)[] = [gates[0].promise, gates[1].promise, undefined, gates[2].promise];
@@ -59,7 +59,7 @@ test('a reply waits for its own state and for the replies before', async () => {
   assert.deepEqual(target.seen, [1, 2, 3, 4, 5]);
 });
 
-test('after a failure no reply is given, and the failure once', async () => {
+test('after a failure no reply is given, and the failure is reported once', async () => {
   const target = new Target();
   const [first, second] = [gate(), gate()];
   const waits = [first.promise, second.promise, second.promise];

@@ -1,4 +1,5 @@
-// Restoring backups: into a new place, over a database, of streams and Blobs, and what is left when it does not work.
+// Restoring backups: into a new place, over a database, from streams and Blobs, and what remains
+// after a failure.
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
 import { copyFileSync, createReadStream, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -16,7 +17,7 @@ async function fill(db: Database, count: number, text = 'x'): Promise<void> {
   await db.setMany(Array.from({ length: count }, (_, key) => [key, { key, text: `${text}${key}`.repeat(20) }] as const));
 }
 
-/** A database with `count` entries; gives a backup of it. */
+/** Creates a database with `count` entries; returns a backup of it. */
 async function backupOf(path: string, count: number, text = 'x'): Promise<Blob> {
   const db = await open(path);
   await fill(db, count, text);
@@ -38,7 +39,7 @@ async function texts(path: string): Promise<{ count: number; first: unknown; log
   }
 }
 
-test('a backup is restored, from a Blob and from a stream, also by the inlined entry', () => withPath(async (path) => {
+test('a backup is restored from a Blob and from a stream, also by the inlined entry', () => withPath(async (path) => {
   const blob = await backupOf(path, 3000);
   const told: [number, number][] = [];
   await restore(`${path}/deep/blob`, blob, { onProgress: (...progress) => told.push(progress) });
@@ -74,7 +75,7 @@ test('a backup may be bytes, a path, or any stream', () => withPath(async (path)
     const made = `${path}-made`;
     await restore(made, source());
     assert.deepEqual(await texts(made), { count: 3000, first: 'x0', log: 2 });
-    // What is a file already is not written once more.
+    // A backup that is already a file is not copied.
     await restore(made, source(), { overwrite: true });
     assert.deepEqual(readdirSync(made), ['data']);
     rmSync(made, { recursive: true });
@@ -82,7 +83,7 @@ test('a backup may be bytes, a path, or any stream', () => withPath(async (path)
   assert.deepEqual(readFileSync(file), bytes);
 }));
 
-test('a stream of Node that fails, gives text or is not needed ends', () => withPath(async (path) => {
+test('a Node stream ends when it fails, yields text or is not needed', () => withPath(async (path) => {
   const blob = await backupOf(path, 10);
   const enough = new Error('enough');
   const into = `${path}-into`;
@@ -101,7 +102,7 @@ test('a stream of Node that fails, gives text or is not needed ends', () => with
   assert.equal(existsSync(into), false);
 }));
 
-test('a stream of pieces of any size is restored straight from a database that goes on', () => withPath(async (path) => {
+test('a stream in chunks of any size is restored directly from a database that keeps writing', () => withPath(async (path) => {
   const db = await open(path);
   await fill(db, 500);
   let rest = new Uint8Array();
@@ -120,7 +121,7 @@ test('a stream of pieces of any size is restored straight from a database that g
   rmSync(`${path}-copy`, { recursive: true });
 }));
 
-test('what exists is replaced only if asked to, and at once', () => withPath(async (path) => {
+test('an existing database is replaced only on request, and in one step', () => withPath(async (path) => {
   const blob = await backupOf(path, 100, 'new');
   const db = await open(path);
   await fill(db, 200, 'old');
@@ -166,7 +167,7 @@ test('a damaged backup changes nothing', () => withPath(async (path) => {
   assert.deepEqual(readFileSync(join(path, 'data')), before);
 }));
 
-test('it can be ended, by the signal, by the progress, and by the stream', () => withPath(async (path) => {
+test('a restore can be ended by its signal, its progress callback and its stream', () => withPath(async (path) => {
   const blob = await backupOf(path, 5000);
   const into = `${path}-into`;
   const enough = new Error('enough');
@@ -177,7 +178,7 @@ test('it can be ended, by the signal, by the progress, and by the stream', () =>
   await assert.rejects(restore(into, blob, { onProgress: failing }), enough);
   const controller = new AbortController();
   await assert.rejects(restore(into, blob, { signal: controller.signal, onProgress: () => controller.abort(enough) }), enough);
-  // However far it is.
+  // However far it has got.
   for (let turns = 0; turns < 40; turns++) {
     let isCancelled = false;
     const endless = new ReadableStream<Uint8Array>({ cancel: () => { isCancelled = true; } });
@@ -207,9 +208,9 @@ test('arguments are checked', () => withPath(async (path) => {
   assert.equal(existsSync(path) || existsSync(`${path}-into`), false);
 }));
 
-test('what an interrupted restoration leaves stops nothing', () => withPath(async (path) => {
+test('the remains of an interrupted restore prevent nothing', () => withPath(async (path) => {
   const blob = await backupOf(path, 50);
-  // Before the step: everything is there under other names.
+  // Before the replacement, everything exists under other names.
   for (const name of ['data.restoring', 'log.restoring', 'backup.restoring']) writeFileSync(join(path, name), 'half of it');
   assert.deepEqual(await texts(path), { count: 50, first: 'x0', log: 2 });
   await restore(path, blob, { overwrite: true });
@@ -217,7 +218,7 @@ test('what an interrupted restoration leaves stops nothing', () => withPath(asyn
   for (const name of ['data.restoring', 'log.restoring', 'backup.restoring']) writeFileSync(join(path, name), 'half of it');
   await destroy(path);
   assert.equal(existsSync(path), false);
-  // In a new place there is nothing to open.
+  // A new directory holds nothing to open yet.
   const fresh = `${path}-new`;
   mkdirSync(fresh);
   writeFileSync(join(fresh, 'data.restoring'), 'half of it');
@@ -226,8 +227,8 @@ test('what an interrupted restoration leaves stops nothing', () => withPath(asyn
   assert.deepEqual(await texts(fresh), { count: 50, first: 'x0', log: 2 });
 }));
 
-test('the log of the old database means nothing to the new one', () => withPath(async (path) => {
-  // The same database, so that ids and versions fit, with commits that only the log has.
+test('the new database ignores the log of the old one', () => withPath(async (path) => {
+  // The same database, so that ids and versions match, with commits that only the log has.
   const blob = await backupOf(path, 50);
   const child = runChild(['hold', path]);
   assert.equal(await child.line(), 'open');
@@ -236,7 +237,7 @@ test('the log of the old database means nothing to the new one', () => withPath(
   copyFileSync(join(path, 'log'), `${path}-log`);
   assert.ok(readFileSync(`${path}-log`).includes('MANGRLOG'));
   await restore(path, blob, { overwrite: true });
-  // As if the process had died right after the step.
+  // As if the process had died right after the replacement.
   copyFileSync(`${path}-log`, join(path, 'log'));
   const db = await open(path);
   assert.equal(await db.has('held'), false);
@@ -248,7 +249,7 @@ test('the log of the old database means nothing to the new one', () => withPath(
   await again.close();
 }));
 
-test('a process that is killed while it restores leaves the old database or the new one', { timeout: 120_000 }, () => withPath(async (path) => {
+test('a process killed during a restore leaves the old database or the new one', { timeout: 120_000 }, () => withPath(async (path) => {
   const blob = await backupOf(`${path}-source`, 4000, 'new');
   writeFileSync(`${path}-backup`, new Uint8Array(await blob.arrayBuffer()));
   const db = await open(path);

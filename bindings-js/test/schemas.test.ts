@@ -1,4 +1,5 @@
-// Collections with a schema: what is written is validated, whatever writes it; what the schema makes of it is stored.
+// Collections with a schema: every write is validated, whoever makes it, and the output of the
+// schema is stored.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as v from 'valibot';
@@ -12,7 +13,7 @@ interface User {
   age: number;
 }
 
-/** By hand, without a library: an age may be text, and is 0 if there is none. */
+/** Hand-written, without a library: an age may be text, and defaults to 0. */
 function validate(value: unknown): { value: User } | { issues: SchemaIssue[] } {
   const { name, age = 0 } = (value ?? {}) as { name?: unknown; age?: unknown };
   if (typeof name !== 'string') return { issues: [{ message: 'no name', path: [{ key: 'name' }] }] };
@@ -34,12 +35,12 @@ const SCHEMAS: Record<string, { schema: StandardSchema<Input, User>; isAsync: bo
     }),
     isAsync: false,
   },
-  'one by hand': { schema: { '~standard': { version: 1, vendor: 'test', validate } }, isAsync: false },
-  'an asynchronous one': {
+  'a hand-written schema': { schema: { '~standard': { version: 1, vendor: 'test', validate } }, isAsync: false },
+  'an asynchronous schema': {
     schema: { '~standard': { version: 1, vendor: 'test', validate: async (value) => validate(await Promise.resolve(value)) } },
     isAsync: true,
   },
-  'an asynchronous one of zod': {
+  'an asynchronous schema of zod': {
     schema: z.object({
       name: z.string().refine(async (name) => Promise.resolve(name !== '')),
       age: z.coerce.number<number | string | undefined>().int().default(0),
@@ -69,7 +70,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
   const withUsers = (use: (users: Collection<string, User, Input>, db: Database) => Promise<void>): Promise<void> =>
     withMemory({}, (db) => use(db.collection('users', { key: keyCodecs.string, schema }), db));
 
-  test(`${name}: every write stores what it makes of the value`, () => withUsers(async (users, db) => {
+  test(`${name}: every write stores the output of the schema`, () => withUsers(async (users, db) => {
     await users.set('set', { name: 'a', age: '1' });
     await users.set('expiring', { name: 'b' }, { expireIn: 60_000 });
     await users.setMany([['many 1', { name: 'c', age: '2' }], ['many 2', { name: 'd' }]]);
@@ -91,7 +92,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
     assert.ok((await users.getEntry('expiring'))?.expiresAt);
   }));
 
-  test(`${name}: no write lets through what does not fit`, () => withUsers(async (users, db) => {
+  test(`${name}: no write accepts an invalid value`, () => withUsers(async (users, db) => {
     await users.set('a', { name: 'a' });
     await refuses(users.set('a', bad));
     await refuses(users.set('a', bad, { expireIn: 60_000 }));
@@ -102,7 +103,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
     await refuses(db.batch([{ type: 'set', key: 'z', value: 1 }, { type: 'set', collection: users, key: 'b', value: bad }]));
     await refuses(db.transaction((tx) => tx.collection(users).set('b', bad)));
     const batch = db.batch().set('z', 1);
-    // At the call if it can be known then, else at the commit.
+    // Refused at the call if the schema is synchronous, else at the commit.
     await refuses((async () => batch.collection(users).set('b', bad).delete('a').commit())());
     if (!isAsync) assert.equal(batch.length, 1);
     assert.deepEqual(await users.entries().toArray(), [['a', { name: 'a', age: 0 }]]);
@@ -125,7 +126,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
     await rejects(batch.commit(), 'KV_CLOSED');
   }));
 
-  test(`${name}: what was stored without it is read as it is`, () => withUsers(async (users, db) => {
+  test(`${name}: values stored without the schema are read unchanged`, () => withUsers(async (users, db) => {
     const raw = db.collection<string, unknown>('users', { key: keyCodecs.string });
     await raw.set('a', { age: 'old' });
     assert.deepEqual(await users.get('a'), { age: 'old' });
@@ -133,7 +134,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
     assert.deepEqual(await users.update('a', () => ({ name: 'new' })), { name: 'new', age: 0 });
   }));
 
-  test(`${name}: the default collection may have one too`, () => withMemory({ schema }, async (db) => {
+  test(`${name}: the default collection may have a schema too`, () => withMemory({ schema }, async (db) => {
     await db.set(1, { name: 'a', age: '1' });
     assert.deepEqual(await db.get(1), { name: 'a', age: 1 });
     await refuses(db.set(2, bad));
@@ -141,7 +142,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
     assert.deepEqual(await db.get(3), { name: 'b', age: 0 });
   }));
 
-  test(`${name}: the synchronous API`, () => withUsers(async (users, db) => {
+  test(`${name}: the synchronous API validates, or refuses an asynchronous schema`, () => withUsers(async (users, db) => {
     const sync = db.sync.collection(users);
     const named: SyncCollection<string, User, Input> = db.sync.collection('users', { key: keyCodecs.string, schema });
     const writes: (() => unknown)[] = [
@@ -164,7 +165,7 @@ for (const [name, { schema, isAsync }] of Object.entries(SCHEMAS)) {
   }));
 }
 
-const ASYNC = (SCHEMAS['an asynchronous one'] as { schema: StandardSchema<Input, User> }).schema;
+const ASYNC = (SCHEMAS['an asynchronous schema'] as { schema: StandardSchema<Input, User> }).schema;
 
 test('a signal that is aborted while a value is validated stops the write', () => withMemory({ schema: ASYNC }, async (db) => {
   const reason = new Error('enough');
@@ -187,7 +188,7 @@ test('with a synchronous schema calls take effect in the order of calls', () => 
   assert.deepEqual(results, [undefined, 1, undefined, 2, 2]);
 }));
 
-test('what a schema throws is typed, and undefined is refused after it', () => withMemory({}, async (db) => {
+test('an error that a schema throws becomes a KvError, and an output of undefined is refused', () => withMemory({}, async (db) => {
   const standard = { version: 1, vendor: 'test' } as const;
   const cause = new Error('inside');
   for (const validate of [() => { throw cause; }, () => Promise.reject(cause)]) {
@@ -200,7 +201,7 @@ test('what a schema throws is typed, and undefined is refused after it', () => w
   await rejects(silent.set(1, 1), 'KV_INVALID_VALUE');
 }));
 
-test('what is no schema is refused', async () => {
+test('an invalid schema is refused', async () => {
   const schemas = [{}, null, 1, { '~standard': { version: 2, vendor: 'x', validate } }, { '~standard': { version: 1, vendor: 'x' } }];
   for (const schema of schemas as unknown as StandardSchema[]) {
     await rejects(open('x', { storage: 'memory', schema }), 'KV_INVALID_ARGUMENT');

@@ -1,4 +1,5 @@
-// AbortSignal wherever something waits: an aborted one does nothing at all, a later abort ends the wait and undoes no write.
+// AbortSignal wherever something waits: an aborted signal does nothing at all, a later abort ends
+// the wait and undoes no write.
 import assert from 'node:assert/strict';
 import process from 'node:process';
 import { test } from 'node:test';
@@ -40,7 +41,7 @@ for (const [name, write] of Object.entries(WRITES)) {
     assert.equal((await db.stats()).version, 1);
   }));
 
-  test(`${name} that is aborted once it was called rejects at once`, () => withMemory<string, number>({}, async (db) => {
+  test(`${name} that is aborted after the call rejects at once`, () => withMemory<string, number>({}, async (db) => {
     const controller = new AbortController();
     const writing = write(db, { signal: controller.signal });
     controller.abort(REASON);
@@ -48,7 +49,7 @@ for (const [name, write] of Object.entries(WRITES)) {
   }));
 }
 
-test('a write that was called before the abort takes effect', () => withMemory<string, number>({}, async (db) => {
+test('a write called before the abort takes effect', () => withMemory<string, number>({}, async (db) => {
   const controller = new AbortController();
   const writing = db.set('a', 1, { signal: controller.signal });
   controller.abort(REASON);
@@ -78,14 +79,14 @@ const READS: Record<string, (db: Numbers, signal: AbortSignal) => Promise<unknow
 };
 
 for (const [name, read] of Object.entries(READS)) {
-  test(`${name} rejects with the reason of a signal`, () => withMemory<string, number>({}, async (db) => {
+  test(`${name} rejects with the reason of its signal`, () => withMemory<string, number>({}, async (db) => {
     await db.set('a', 1);
     await assert.rejects(read(db, aborted()), is(REASON));
     const controller = new AbortController();
     const reading = read(db, controller.signal);
     controller.abort(REASON);
     await assert.rejects(reading, is(REASON));
-    // What was begun is let go of, and goes on without anybody waiting.
+    // Whatever was begun is released, and the database continues without anybody waiting.
     assert.equal(await db.get('a'), 1);
     // Closing it is a fire-and-forget request.
     while ((await db.stats()).openSnapshots > 0) await new Promise(setImmediate);
@@ -140,7 +141,7 @@ test('a callback that waits does not delay an abort', () => withMemory<string, n
   assert.deepEqual(await db.entries().toArray(), [['a', 1]]);
 }));
 
-test('what a callback gives after the abort is not written', () => withMemory<string, number>({}, async (db) => {
+test('a value that a callback returns after the abort is not written', () => withMemory<string, number>({}, async (db) => {
   const controller = new AbortController();
   let go = (_: number): void => undefined;
   const value = new Promise<number>((resolve) => { go = resolve; });
@@ -156,7 +157,7 @@ test('what a callback gives after the abort is not written', () => withMemory<st
   assert.equal(await db.size, 0);
 }));
 
-test('an aborted transaction is rolled back, and its callback gets the reason', () => withMemory<string, number>({}, async (db) => {
+test('an aborted transaction is rolled back, and its callback receives the reason', () => withMemory<string, number>({}, async (db) => {
   const controller = new AbortController();
   let caught: unknown;
   let ended = (): void => undefined;
@@ -241,7 +242,7 @@ test('the synchronous API throws the reason', () => withMemory<string, number>({
   assert.equal(db.sync.size, 0);
 }));
 
-test('one signal for many calls warns of nothing', () => withMemory<string, number>({}, async (db) => {
+test('one signal for many calls causes no warning', () => withMemory<string, number>({}, async (db) => {
   const warnings: unknown[] = [];
   const warn = (warning: unknown): void => void warnings.push(warning);
   process.on('warning', warn);
@@ -254,7 +255,7 @@ test('one signal for many calls warns of nothing', () => withMemory<string, numb
   assert.deepEqual(warnings, []);
 }));
 
-test('what is no signal is refused', () => withMemory<string, number>({}, async (db) => {
+test('a value that is not a signal is refused', () => withMemory<string, number>({}, async (db) => {
   const options = { signal: {} as AbortSignal };
   await rejects(db.set('a', 1, options), 'KV_INVALID_ARGUMENT');
   await rejects(db.count(options), 'KV_INVALID_ARGUMENT');

@@ -1,4 +1,5 @@
-// Encoding many entries where the engine has a thread of its own: others get their turn, and what is called meanwhile comes after it.
+// Encoding many entries when the engine has its own thread: other work gets its turn, and calls
+// made meanwhile take effect afterwards.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
@@ -12,7 +13,7 @@ import { rejects, withPath } from './support/kit.ts';
 
 const COUNT = 200;
 
-/** Takes a millisecond for each value, so that as many of them take several slices. */
+/** Takes a millisecond for each value, so that `COUNT` of them take several slices. */
 const slow: ValueCodec<number> = {
   id: 'slow',
   encode: (value) => {
@@ -49,7 +50,7 @@ async function turnsOf(promise: Promise<unknown>): Promise<number> {
   return turns;
 }
 
-test('others get their turn while many entries are encoded', () => withSlow(async (db) => {
+test('other work gets its turn while many entries are encoded', () => withSlow(async (db) => {
   let encoded = 0;
   const list = entries();
   const written = db.setMany(list.map(([key, value]) => [key, value] as const)).then(() => { encoded = COUNT; });
@@ -58,7 +59,7 @@ test('others get their turn while many entries are encoded', () => withSlow(asyn
   assert.equal(await db.size, COUNT);
 }));
 
-test('what is called meanwhile comes after it, in order', () => withSlow(async (db) => {
+test('calls made meanwhile take effect afterwards, in order', () => withSlow(async (db) => {
   await db.set(7, 1);
   const before = db.get(7);
   const written = db.setMany(entries());
@@ -73,7 +74,7 @@ test('what is called meanwhile comes after it, in order', () => withSlow(async (
   await (await snapshot).close();
 }));
 
-test('the array may be used again at once', () => withSlow(async (db) => {
+test('the array may be reused at once', () => withSlow(async (db) => {
   const list = entries();
   const written = db.setMany(list);
   list.length = 0;
@@ -84,7 +85,7 @@ test('the array may be used again at once', () => withSlow(async (db) => {
   assert.equal(await db.get(COUNT - 1), COUNT - 1);
 }));
 
-test('one that cannot be encoded leaves nothing, and what was called after it is done', () => withSlow(async (db) => {
+test('an entry that cannot be encoded makes the call store nothing, and later calls are done', () => withSlow(async (db) => {
   const written = db.setMany([...entries(), [COUNT, -1]]);
   const later = db.set(5, 55);
   await rejects(written, 'KV_INVALID_VALUE');
@@ -92,7 +93,7 @@ test('one that cannot be encoded leaves nothing, and what was called after it is
   assert.deepEqual(await db.entries().toArray(), [[5, 55]]);
 }));
 
-test('an abort before all is encoded leaves nothing', () => withSlow(async (db) => {
+test('an abort before all entries are encoded leaves nothing', () => withSlow(async (db) => {
   const controller = new AbortController();
   const written = db.setMany(entries(), { signal: controller.signal });
   const later = db.set(5, 55);
@@ -102,7 +103,7 @@ test('an abort before all is encoded leaves nothing', () => withSlow(async (db) 
   assert.deepEqual(await db.entries().toArray(), [[5, 55]]);
 }));
 
-test('a database that is closed at once has them', () => withPath(async (path) => {
+test('a database that is closed at once has the entries', () => withPath(async (path) => {
   const db = await open<number, number>(path, { thread: 'worker', value: slow });
   const written = db.setMany(entries());
   await db.close();
@@ -112,14 +113,14 @@ test('a database that is closed at once has them', () => withPath(async (path) =
   await again.close();
 }));
 
-test('a transaction that ends at once has them', () => withSlow(async (db) => {
+test('a transaction that ends at once has the entries', () => withSlow(async (db) => {
   await db.transaction(async (tx) => {
     void tx.setMany(entries());
   });
   assert.equal(await db.size, COUNT);
 }));
 
-test('an iterator that is given up frees its snapshot, with or without another request', () => withPath(async (path) => {
+test('an abandoned iterator frees its snapshot, with or without another request', () => withPath(async (path) => {
   const db = await open<number, number>(path, { thread: 'worker' });
   await db.setMany(entries());
   for (const isLast of [false, true]) {
@@ -130,7 +131,7 @@ test('an iterator that is given up frees its snapshot, with or without another r
   await db.close();
 }));
 
-test('an engine that is replaced meanwhile is told of the collections first', async () => {
+test('an engine that is replaced meanwhile receives the collections first', async () => {
   const sent: Uint8Array[] = [];
   const transport: Transport = { takesBuffers: true, events: undefined, send: (message) => void sent.push(message), dispose: () => {} };
   const connection = new Connection(transport);

@@ -1,4 +1,5 @@
-// The storages of this package and the example of the documentation pass `testStorage`; storages that break one promise each do not.
+// The storages of this package and the example of the documentation pass `testStorage`; storages
+// that break one promise each fail it.
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -16,7 +17,7 @@ const named = (prefix: string) => (name: string, run: () => Promise<void>): unkn
 await testStorage(() => new MemoryStorage(), { test: named('memory'), assert });
 await testStorage(() => new MapStorage(), { test: named('example'), assert });
 await testStorage(() => new FaultyStorage(), {
-  test: named('with an end'),
+  test: named('with limited room'),
   assert,
   setRoom: (storage, bytes) => { (storage as FaultyStorage).roomBytes = bytes; },
 });
@@ -39,7 +40,7 @@ await testStorage(() => inDirectory(mkdtempSync(join(tmpdir(), 'mangrove-storage
   dispose: (storage) => rmSync(directoryOf(storage), { recursive: true, force: true }),
 });
 
-/** A storage in memory with some methods replaced. */
+/** An in-memory storage with some methods replaced. */
 function broken(change: (file: StorageFile, name: string) => Partial<StorageFile>, storage: Partial<CustomStorage> = {}): CustomStorage {
   const memory = new MemoryStorage();
   const remembered = new Map<string, StorageFile>();
@@ -71,7 +72,7 @@ const BROKEN: Record<string, () => CustomStorage> = {
     read: (at, into) => file.read(at, into.subarray(0, Math.max(Math.min(into.length, file.size() - at), 0))),
   })),
   'short writes': () => broken((file) => ({ write: (at, from) => file.write(at, from.subarray(0, 100_000)) })),
-  'the whole buffer instead of its part': () => broken((file) => ({
+  'the start of the buffer instead of the given part': () => broken((file) => ({
     write: (at, from) => file.write(at, new Uint8Array(from.buffer as ArrayBuffer, 0, from.length)),
   })),
   'a truncation that only remembers the size': () => broken((file) => {
@@ -99,11 +100,11 @@ const BROKEN: Record<string, () => CustomStorage> = {
     const storage = broken((file) => { file.truncate(0); return {}; });
     return storage;
   },
-  'names twice': () => {
+  'names listed twice': () => {
     const memory = new MemoryStorage();
     return { open: (name) => memory.open(name), list: () => [...memory.list(), ...memory.list()], remove: (name) => memory.remove(name) };
   },
-  'nothing removed': () => broken(() => ({}), { remove: () => {} }),
+  'removals without effect': () => broken(() => ({}), { remove: () => {} }),
   'an error for a missing file': () => {
     const memory = new MemoryStorage();
     return {
@@ -115,13 +116,13 @@ const BROKEN: Record<string, () => CustomStorage> = {
 };
 
 for (const [what, make] of Object.entries(BROKEN)) {
-  test(`found out: ${what}`, async () => {
+  test(`detected: ${what}`, async () => {
     closed = new WeakSet();
     await assert.rejects(testStorage(make), (error: unknown) => error instanceof AggregateError && error.errors.length > 0);
   });
 }
 
-test('found out: no room without a code for it', async () => {
+test('detected: lack of room without a code for it', async () => {
   class Wordless extends FaultyStorage {
     override open(name: string): StorageFile {
       const file = super.open(name);
@@ -140,7 +141,7 @@ test('found out: no room without a code for it', async () => {
   await assert.rejects(testStorage(() => new Wordless(), { setRoom }), AggregateError);
 });
 
-test('the example of the documentation is the one that was tested', () => {
+test('the documentation shows the tested example', () => {
   const read = (path: string): string => readFileSync(new URL(path, import.meta.url), 'utf8');
   const code = read('./support/map-storage.ts').split('\n').slice(1).join('\n');
   assert.ok(read('../../docs/STORAGE.md').includes(code));

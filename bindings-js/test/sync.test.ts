@@ -1,11 +1,11 @@
-// The synchronous API: the same answers as the asynchronous one, in order with it.
+// The synchronous API: it gives the same answers as the asynchronous one, in order with it.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DELETE, KEEP, keyCodecs, open, openSync } from 'mangrove-kv';
 import type { Key } from 'mangrove-kv';
 import { chance, code, withMemory, withPath } from './support/kit.ts';
 
-test('reads give what the asynchronous ones give', () => withMemory<Key, unknown>({}, async (db) => {
+test('reads return what the asynchronous ones return', () => withMemory<Key, unknown>({}, async (db) => {
   const random = chance(3);
   await db.setMany(Array.from({ length: 700 }, (_, index) => [index * 3, { index, text: 'x'.repeat(random() * 40) }] as const));
   const { sync } = db;
@@ -36,9 +36,9 @@ test('reads give what the asynchronous ones give', () => withMemory<Key, unknown
   assert.equal([...sync].length, 700);
 }));
 
-test('calls of both kinds take effect in the order they were made', () => withMemory<string, number>({}, async (db) => {
+test('calls of both kinds take effect in the order in which they were made', () => withMemory<string, number>({}, async (db) => {
   const first = db.set('a', 1);
-  assert.equal(db.sync.get('a'), 1, 'what was called before is seen');
+  assert.equal(db.sync.get('a'), 1, 'the earlier call is seen');
   const read = db.get('a');
   assert.equal(db.sync.set('a', 2).set('b', 3), db.sync);
   assert.equal(await read, 1);
@@ -46,7 +46,7 @@ test('calls of both kinds take effect in the order they were made', () => withMe
   assert.deepEqual(await db.getMany(['a', 'b']), [2, 3]);
 }));
 
-test('writes', () => withMemory<string, number>({}, async ({ sync }) => {
+test('every kind of write takes effect', () => withMemory<string, number>({}, async ({ sync }) => {
   sync.setMany([['a', 1], ['b', 2], ['c', 3]]);
   assert.equal(sync.delete('a'), true);
   assert.equal(sync.delete('a'), false);
@@ -68,7 +68,7 @@ test('writes', () => withMemory<string, number>({}, async ({ sync }) => {
   assert.equal(sync.size, 0);
 }));
 
-test('iterators see the state of their call and give their place back', () => withMemory<number, number>({}, async (db) => {
+test('iterators see the state at their call and release their snapshots', () => withMemory<number, number>({}, async (db) => {
   db.sync.setMany(Array.from({ length: 500 }, (_, index) => [index, index]));
   const iterator = db.sync.keys();
   db.sync.clear();
@@ -82,7 +82,7 @@ test('iterators see the state of their call and give their place back', () => wi
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 
-test('snapshots and collections', () => withMemory<string, number>({}, async (db) => {
+test('snapshots and collections have a synchronous view', () => withMemory<string, number>({}, async (db) => {
   db.sync.set('a', 1);
   const snapshot = db.snapshot();
   const view = snapshot.sync;
@@ -100,7 +100,7 @@ test('snapshots and collections', () => withMemory<string, number>({}, async (db
   assert.throws(() => db.sync.collection('numbers').get(7), code('KV_CODEC_MISMATCH'));
 }));
 
-test('transactions', () => withMemory<string, number>({}, async (db) => {
+test('transactions commit their writes or roll them back', () => withMemory<string, number>({}, async (db) => {
   db.sync.set('a', 10);
   const given = db.sync.transaction((tx) => {
     tx.set('a', (tx.get('a') ?? 0) - 3);
@@ -124,7 +124,7 @@ test('transactions', () => withMemory<string, number>({}, async (db) => {
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 
-test('opened and closed synchronously', () => withPath(async (path) => {
+test('a database can be opened and closed synchronously', () => withPath(async (path) => {
   {
     using db = openSync<string, number>(path, { lockTimeout: 0 });
     db.set('a', 1);
@@ -145,7 +145,7 @@ test('opened and closed synchronously', () => withPath(async (path) => {
   again.close();
 }));
 
-test('a snapshot is read from synchronously, with its collections', () => withMemory<string, number>({}, async (db) => {
+test('a snapshot and its collections can be read synchronously', () => withMemory<string, number>({}, async (db) => {
   const other = db.collection<string, number>('other');
   await db.set('a', 1);
   await other.set('b', 2);
@@ -162,7 +162,7 @@ test('a snapshot is read from synchronously, with its collections', () => withMe
   assert.deepEqual([...entries], [['b', 2]]);
 }));
 
-test('openSync has snapshots', () => withPath(async (path) => {
+test('a database from openSync has snapshots', () => withPath(async (path) => {
   const db = openSync<string, number>(path);
   const other = db.collection<string, number>('other');
   db.set('a', 1);

@@ -1,4 +1,4 @@
-// The engine in a thread of its own: the same database, without the synchronous API.
+// The engine in its own thread: the same database, without the synchronous API.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
@@ -13,7 +13,7 @@ import { code, rejects, withPath } from './support/kit.ts';
 
 const inWorker: OpenOptions = { thread: 'worker' };
 
-test('a database in a thread of its own is the same database', () => withPath(async (path) => {
+test('a database in its own thread is the same database', () => withPath(async (path) => {
   const db = await open(path, inWorker);
   assert.deepEqual([db.persistence, db.path, db.status], ['fs', path, 'open']);
   await Promise.all(Array.from({ length: 500 }, (_, index) => db.set(index, { index })));
@@ -32,7 +32,7 @@ test('a database in a thread of its own is the same database', () => withPath(as
   await here.close();
 }));
 
-test('its files are locked like those of any other', () => withPath(async (path) => {
+test('the files of a database in its own thread are locked like those of any other', () => withPath(async (path) => {
   const db = await open(path, inWorker);
   await rejects(open(path, { lockTimeout: 0 }), 'KV_LOCKED');
   await rejects(open(path, { ...inWorker, lockTimeout: 0 }), 'KV_LOCKED');
@@ -44,7 +44,7 @@ test('its files are locked like those of any other', () => withPath(async (path)
   await next.close();
 }));
 
-test('a failed open is typed, ends the thread and unlocks the directory', () => withPath(async (path) => {
+test('a failed open rejects with a KvError, ends the thread and unlocks the directory', () => withPath(async (path) => {
   await rejects(open(path, { ...inWorker, create: false }), 'KV_NOT_FOUND');
   await (await open(path)).close();
   await rejects(open(path, { ...inWorker, exclusive: true }), 'KV_EXISTS');
@@ -54,7 +54,7 @@ test('a failed open is typed, ends the thread and unlocks the directory', () => 
   await rejects(open(path), 'KV_CORRUPT');
 }));
 
-test('readers beside a writer have threads too', () => withPath(async (path) => {
+test('readers beside a writer can have threads too', () => withPath(async (path) => {
   const writer = await open(path, inWorker);
   await writer.set('a', 1);
   const reader = await open(path, { ...inWorker, readOnly: true });
@@ -65,7 +65,7 @@ test('readers beside a writer have threads too', () => withPath(async (path) => 
   await Promise.all([writer.close(), reader.close()]);
 }));
 
-test('what cannot be in a thread is refused', async () => {
+test('databases that cannot run in a thread are refused', async () => {
   await rejects(open('x', { ...inWorker, storage: new MapStorage() }), 'KV_UNSUPPORTED');
   assert.throws(() => openSync('x', inWorker), code('KV_INVALID_ARGUMENT'));
   await rejects(open('x', { thread: 'here' as 'same' }), 'KV_INVALID_ARGUMENT');
@@ -75,7 +75,7 @@ test('what cannot be in a thread is refused', async () => {
   await memory.close();
 });
 
-test('a program ends although a database is open in a thread, and not before its calls are answered', () => withPath(async (path) => {
+test('a program ends although a database is open in a thread, but not before its calls are answered', () => withPath(async (path) => {
   const program = `
     import { open } from '${new URL('../dist/node.js', import.meta.url).href}';
     const db = await open(${JSON.stringify(path)}, { thread: 'worker' });

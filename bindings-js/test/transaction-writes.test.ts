@@ -1,4 +1,5 @@
-// Writes that do not belong to the transaction in whose callback they stand, and writes of a transaction that fail unnoticed.
+// Writes that do not belong to the transaction whose callback makes them, and writes of a
+// transaction that fail unnoticed.
 import assert from 'node:assert/strict';
 import process from 'node:process';
 import { test } from 'node:test';
@@ -7,19 +8,19 @@ import { code, rejects, withMemory } from './support/kit.ts';
 
 const turn = (): Promise<void> => new Promise((resolve) => { setTimeout(resolve); });
 
-/** Every call that writes, but those of a transaction. */
+/** Every call that writes, except those of a transaction. */
 const OUTSIDE: Record<string, (db: Database, other: Collection<unknown, unknown>) => unknown> = {
   set: (db) => db.set('a', 1),
-  'set until': (db) => db.set('a', 1, { expireIn: 5 }),
+  'set that expires': (db) => db.set('a', 1, { expireIn: 5 }),
   setMany: (db) => db.setMany([['a', 1]]),
   delete: (db) => db.delete('a'),
   deleteMany: (db) => db.deleteMany(['a']),
   clear: (db) => db.clear(),
-  'clear a part': (db) => db.clear({ limit: 1 }),
+  'clear with a limit': (db) => db.clear({ limit: 1 }),
   getOrInsert: (db) => db.getOrInsert('b', 1),
   getOrInsertComputed: (db) => db.getOrInsertComputed('b', () => 1),
   update: (db) => db.update('a', () => 1),
-  'of a collection': (_, other) => other.set('a', 1),
+  'set of a collection': (_, other) => other.set('a', 1),
   'batch(ops)': (db) => db.batch([{ type: 'set', key: 'a', value: 1 }]),
   'batch().commit()': (db) => db.batch().set('a', 1).commit(),
   'batch().tryCommit()': (db) => db.batch().set('a', 1).tryCommit(),
@@ -35,11 +36,11 @@ const OUTSIDE: Record<string, (db: Database, other: Collection<unknown, unknown>
   'sync.getOrInsert': (db) => db.sync.getOrInsert('b', 1),
   'sync.getOrInsertComputed': (db) => db.sync.getOrInsertComputed('b', () => 1),
   'sync.update': (db) => db.sync.update('a', () => 1),
-  'sync of a collection': (db) => db.sync.collection('other').set('a', 1),
+  'sync.set of a collection': (db) => db.sync.collection('other').set('a', 1),
   'sync.transaction': (db) => db.sync.transaction((tx) => tx.set('a', 1)),
 };
 
-/** What runs a callback, and throws or rejects with what that does. */
+/** Calls that run a callback, and throw or reject with its error. */
 const CALLBACKS: Record<string, (db: Database, fn: () => unknown) => Promise<unknown>> = {
   transaction: (db, fn) => db.transaction(fn),
   'a transaction with an asynchronous callback': (db, fn) => db.transaction(async () => { await fn(); }),
@@ -52,7 +53,7 @@ const CALLBACKS: Record<string, (db: Database, fn: () => unknown) => Promise<unk
 };
 
 for (const [place, run] of Object.entries(CALLBACKS)) {
-  test(`in the callback of ${place} nothing is written outside of it`, () => withMemory({}, async (db) => {
+  test(`in the callback of ${place} writes outside of it are refused`, () => withMemory({}, async (db) => {
     const other = db.collection<unknown, unknown>('other', {} as object);
     await db.set('a', 0);
     await other.set('z', 0);
@@ -68,7 +69,7 @@ for (const [place, run] of Object.entries(CALLBACKS)) {
   }));
 }
 
-test('reads, other transactions that were begun, and what comes after the callback are not affected', () => withMemory({}, async (db) => {
+test('reads, other active transactions and calls after the callback are not affected', () => withMemory({}, async (db) => {
   await db.set('a', 1);
   const begun = db.begin();
   await db.transaction(async (tx) => {
@@ -77,7 +78,7 @@ test('reads, other transactions that were begun, and what comes after the callba
     const set = begun.set('b', 2);
     const commit = begun.commit();
     await Promise.all([...outside, set, commit]);
-    // It cannot be seen any more whose part this is.
+    // By now it is unknown which callback this call belongs to.
     await db.set('c', 3);
     await tx.set('d', 4);
   });
@@ -88,7 +89,7 @@ test('reads, other transactions that were begun, and what comes after the callba
   assert.equal(await db.size, 6);
 }));
 
-/** Runs `work` and gives the rejections that nobody handled. */
+/** Runs `work` and returns the unhandled rejections. */
 async function unhandled(work: () => Promise<void>): Promise<unknown[]> {
   const found: unknown[] = [];
   const note = (error: unknown): void => void found.push(error);
@@ -106,10 +107,10 @@ async function unhandled(work: () => Promise<void>): Promise<unknown[]> {
 type Write = (tx: Transaction) => Promise<unknown>;
 const TOO_LONG = 'x'.repeat(100_000);
 
-/** Writes that fail, at once, in the engine, or later. */
+/** Writes that fail at once, in the engine, or later. */
 const FAILING: Record<string, [write: Write, code: Parameters<typeof code>[0]]> = {
-  'a key that cannot be': [(tx) => tx.set(NaN, 1), 'KV_INVALID_KEY'],
-  'a value that cannot be': [(tx) => tx.set('a', () => 1), 'KV_INVALID_VALUE'],
+  'an invalid key': [(tx) => tx.set(NaN, 1), 'KV_INVALID_KEY'],
+  'an invalid value': [(tx) => tx.set('a', () => 1), 'KV_INVALID_VALUE'],
   'an unknown option': [(tx) => tx.set('a', 1, { ttl: 1 } as object), 'KV_INVALID_ARGUMENT'],
   'a key that the engine refuses': [(tx) => tx.set(TOO_LONG, 1), 'KV_KEY_TOO_LARGE'],
   'a collection with other codecs': [(tx) => tx.collection('typed').set('a', 1), 'KV_CODEC_MISMATCH'],
@@ -121,7 +122,7 @@ const FAILING: Record<string, [write: Write, code: Parameters<typeof code>[0]]> 
 };
 
 for (const [name, [write, expected]] of Object.entries(FAILING)) {
-  test(`a write that fails and that nobody awaits fails the commit: ${name}`, () => withMemory({}, async (db) => {
+  test(`a failed write that nobody awaits fails the commit: ${name}`, () => withMemory({}, async (db) => {
     await db.collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } }).set('z', 0);
     const rejections = await unhandled(async () => {
       await rejects(db.transaction(async (tx) => {
@@ -147,7 +148,7 @@ for (const [name, [write, expected]] of Object.entries(FAILING)) {
     assert.equal(await db.size, 0);
   }));
 
-  test(`a write that fails and whose error is dealt with does not: ${name}`, () => withMemory({}, async (db) => {
+  test(`a failed write whose error is handled does not fail the commit: ${name}`, () => withMemory({}, async (db) => {
     await db.collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } }).set('z', 0);
     const rejections = await unhandled(async () => {
       await db.transaction(async (tx) => {
@@ -168,7 +169,7 @@ for (const [name, [write, expected]] of Object.entries(FAILING)) {
   }));
 }
 
-test('a failure that is undone by a savepoint does not count', () => withMemory({}, async (db) => {
+test('a failure undone by a savepoint does not count', () => withMemory({}, async (db) => {
   await db.transaction(async (tx) => {
     await tx.set('a', 1);
     const savepoint = tx.savepoint();
@@ -179,8 +180,8 @@ test('a failure that is undone by a savepoint does not count', () => withMemory(
   assert.deepEqual(await db.keys().toArray(), ['a']);
 }));
 
-test('a commit waits for what was called before', () => withMemory<string, number>({}, async (db) => {
-  // The timer of a transaction keeps no process alive.
+test('a commit waits for earlier calls', () => withMemory<string, number>({}, async (db) => {
+  // The timer of a transaction does not keep the process alive.
   const alive = setInterval(() => undefined, 1000);
   await db.set('n', 1);
   await db.transaction((tx) => {
@@ -207,16 +208,16 @@ test('a commit waits for what was called before', () => withMemory<string, numbe
   clearInterval(alive);
 }));
 
-test('what is written too late is not swallowed', () => withMemory({}, async (db) => {
+test('the error of a late write is not swallowed', () => withMemory({}, async (db) => {
   const tx = db.begin();
   await tx.commit();
   const late = tx.set('a', 1);
-  // The commit cannot fail any more, so an unhandled rejection has to say it.
+  // The commit can no longer fail, so an unhandled rejection must report the error.
   assert.equal(late.constructor, Promise);
   await rejects(late, 'KV_CLOSED');
 }));
 
-test('in a synchronous transaction what is caught does not count, what is not rolls back', () => withMemory({}, async (db) => {
+test('in a synchronous transaction a caught error does not count, and an uncaught one rolls back', () => withMemory({}, async (db) => {
   const fail = (tx: SyncTransaction): void => assert.throws(() => tx.set(NaN, 1), code('KV_INVALID_KEY'));
   db.sync.transaction((tx) => {
     fail(tx);

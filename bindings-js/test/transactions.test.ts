@@ -1,4 +1,5 @@
-// Transactions in their three styles: what they see, what conflicts, how they end, and that they survive any await.
+// Transactions in their three styles: what they see, what conflicts, how they end, and that they
+// survive any await.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs, open } from 'mangrove-kv';
@@ -7,12 +8,12 @@ import { chance, code, rejects, withMemory, withPath } from './support/kit.ts';
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** Works with a database and with a transaction. */
+/** Accepts a database or a transaction. */
 async function addTo(store: Reader<string, number> & Writer<string, number>, key: string, by: number): Promise<void> {
   await store.set(key, (await store.get(key) ?? 0) + by);
 }
 
-test('a callback commits once and gives its value', () => withMemory<string, number>({}, async (db) => {
+test('a callback commits once and returns its value', () => withMemory<string, number>({}, async (db) => {
   await db.set('a', 10);
   const given = await db.transaction(async (tx) => {
     assert.equal(tx.mode, 'readwrite');
@@ -32,7 +33,7 @@ test('a callback commits once and gives its value', () => withMemory<string, num
   assert.throws(() => given.savepoint(), code('KV_CLOSED'));
 }));
 
-test('what a callback throws rolls back and comes out as it is', () => withMemory({}, async (db) => {
+test('an error thrown by a callback rolls back and is passed on unchanged', () => withMemory({}, async (db) => {
   const reason = new Error('mine');
   const failing = db.transaction(async (tx) => {
     await tx.set('a', 1);
@@ -45,7 +46,7 @@ test('what a callback throws rolls back and comes out as it is', () => withMemor
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 
-test('counters that all increment at once lose nothing', () => withMemory<string, number>({}, async (db) => {
+test('concurrent increments lose nothing', () => withMemory<string, number>({}, async (db) => {
   let runs = 0;
   await Promise.all(Array.from({ length: 20 }, () => db.transaction(async (tx) => {
     runs++;
@@ -58,7 +59,7 @@ test('counters that all increment at once lose nothing', () => withMemory<string
   assert.equal(await db.get('m'), 20);
 }));
 
-test('too many conflicts are an error, or a result', () => withMemory<string, number>({}, async (db) => {
+test('too many conflicts are an error, or a result of tryTransaction', () => withMemory<string, number>({}, async (db) => {
   const meddled = async (tx: Transaction<string, number>): Promise<void> => {
     await tx.get('a');
     await db.set('a', Math.random());
@@ -114,7 +115,7 @@ test('reads are repeatable, absent keys and ranges count, isolation can be lower
   assert.equal(second.status, 'rolled-back');
 }));
 
-test('begin, commit, rollback and dispose', () => withMemory<string, number>({}, async (db) => {
+test('a transaction ends by commit, rollback or dispose', () => withMemory<string, number>({}, async (db) => {
   const tx = db.begin();
   const base = await tx.baseVersion;
   assert.equal(base, (await db.stats()).version);
@@ -145,7 +146,7 @@ test('begin, commit, rollback and dispose', () => withMemory<string, number>({},
   assert.equal((await db.stats()).openSnapshots, 0);
 }));
 
-test('ranges inside see own writes, in both directions, from the moment they were made', () => withMemory<number, string>({}, async (db) => {
+test('ranges in a transaction see its earlier writes, in both directions', () => withMemory<number, string>({}, async (db) => {
   await db.setMany([1, 3, 5, 7].map((key) => [key, 'base']));
   await db.transaction(async (tx) => {
     await tx.set(4, 'own');
@@ -171,7 +172,7 @@ test('ranges inside see own writes, in both directions, from the moment they wer
   assert.deepEqual(await db.keys().toArray(), [1, 2, 3, 4, 9]);
 }));
 
-test('savepoints', () => withMemory<string, number>({}, async (db) => {
+test('savepoints undo what follows them', () => withMemory<string, number>({}, async (db) => {
   await db.transaction(async (tx) => {
     await tx.set('a', 1);
     const first = tx.savepoint();
@@ -189,7 +190,7 @@ test('savepoints', () => withMemory<string, number>({}, async (db) => {
   assert.deepEqual(await db.keys().toArray(), ['a', 'd']);
 }));
 
-test('one transaction over many collections', () => withMemory({}, async (db) => {
+test('one transaction covers many collections', () => withMemory({}, async (db) => {
   const users = db.collection<string, { age: number }>('users', { key: keyCodecs.string });
   await users.set('old', { age: 90 });
   await db.transaction(async (tx) => {
@@ -211,7 +212,7 @@ test('one transaction over many collections', () => withMemory({}, async (db) =>
   await rejects(tx.commit(), 'KV_CONFLICT');
 }));
 
-test('time and signals end a transaction', () => withMemory({}, async (db) => {
+test('timeouts and signals end a transaction', () => withMemory({}, async (db) => {
   const slow = await db.tryTransaction(async (tx) => {
     await sleep(40);
     await tx.set('a', 1);
@@ -232,7 +233,7 @@ test('time and signals end a transaction', () => withMemory({}, async (db) => {
   await rejects(db.transaction('no function' as never), 'KV_INVALID_ARGUMENT');
 }));
 
-test('transfers keep the sum, whatever runs beside them', () => withMemory<number, number>({}, async (db) => {
+test('concurrent transfers keep the sum', () => withMemory<number, number>({}, async (db) => {
   const accounts = 8;
   await db.setMany(Array.from({ length: accounts }, (_, index) => [index, 100]));
   const random = chance(7);
@@ -251,7 +252,7 @@ test('transfers keep the sum, whatever runs beside them', () => withMemory<numbe
   }));
 }));
 
-test('committed transactions survive reopening, others leave nothing', () => withPath(async (path) => {
+test('committed transactions survive reopening, and others leave nothing', () => withPath(async (path) => {
   let db: Database<string, number> = await open(path);
   await db.transaction((tx) => tx.set('a', 1));
   const open1 = db.begin();
@@ -263,7 +264,7 @@ test('committed transactions survive reopening, others leave nothing', () => wit
   await db.close();
 }));
 
-test('removing what has expired is no conflict for those who read it as absent', () => withMemory<string, number>({}, async (db) => {
+test('removing an expired entry does not conflict with transactions that read it as absent', () => withMemory<string, number>({}, async (db) => {
   for (const isolation of ['serializable', 'snapshot'] as const) {
     await db.set('gone', 1, { expireAt: 1 });
     await db.set('b', 1);

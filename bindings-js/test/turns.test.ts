@@ -1,4 +1,5 @@
-// However much is read in the engine's own thread, timers and signals have their turn. No test asserts a time.
+// However much is read in the engine's own thread, timers and signals get their turn. No test
+// asserts a duration.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Database } from 'mangrove-kv';
@@ -6,7 +7,7 @@ import { withMemory } from './support/kit.ts';
 
 const COUNT = 60_000;
 
-/** Many entries. */
+/** Calls `use` with a database of many entries. */
 async function withMany(use: (db: Database<number, number>) => Promise<void>): Promise<void> {
   await withMemory<number, number>({ durability: 'none' }, async (db) => {
     await db.setMany(Array.from({ length: COUNT }, (_, key) => [key, key]));
@@ -14,7 +15,10 @@ async function withMany(use: (db: Database<number, number>) => Promise<void>): P
   });
 }
 
-/** Whether a timer that was set before fires while the work is done again and again. Done once, it may end before its first turn is due. */
+/**
+ * Checks that a timer set beforehand fires while the work is repeated. Work done only once may end
+ * before the timer's first turn is due.
+ */
 async function hasTurns(work: () => Promise<unknown>): Promise<void> {
   let fired = 0;
   const timer = setInterval(() => { fired++; }, 1);
@@ -73,7 +77,7 @@ test('a timer fires during slow work on each entry', () => withMany(async (db) =
   assert.ok(fired > 3, `${fired} turns in 200 entries of 1 ms`);
 }));
 
-test('a signal of time ends what would go on for ever', () => withMany(async (db) => {
+test('a timeout signal ends loops that would run for ever', () => withMany(async (db) => {
   const signal = AbortSignal.timeout(10);
   let gets = 0;
   while (!signal.aborted) await db.get(gets++ % COUNT);
@@ -93,7 +97,7 @@ test('a signal of time ends what would go on for ever', () => withMany(async (db
   }
 }));
 
-test('calls keep their order over a turn', () => withMemory<string, number>({}, async (db) => {
+test('calls keep their order across turns', () => withMemory<string, number>({}, async (db) => {
   const order: number[] = [];
   await db.set('n', 0);
   for (let round = 0; round < 3000; round++) {
@@ -108,7 +112,7 @@ test('calls keep their order over a turn', () => withMemory<string, number>({}, 
   assert.deepEqual(order, Array.from({ length: 3000 }, (_, index) => index));
 }));
 
-test('items come in order however many are asked for at once', () => withMany(async (db) => {
+test('items arrive in order, however many are requested at once', () => withMany(async (db) => {
   const entries = db.keys();
   for (let at = 0; at < COUNT; at += 1000) {
     const steps = await Promise.all(Array.from({ length: 1000 }, () => entries.next()));

@@ -1,4 +1,5 @@
-// What the types say, checked by the compiler: nothing here runs. The types are those of the built package.
+// What the types promise, checked by the compiler: nothing here runs. The types are those of the
+// built package.
 import * as v from 'valibot';
 import { z } from 'zod';
 import { DELETE, KEEP, MAX_KEY, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
@@ -32,32 +33,32 @@ posts.entries({ gt: ['post', 'ada', MAX_KEY], lt: ['post', MAX_KEY], gte: ['post
 void posts.count({ lt: [MAX_KEY] });
 void posts.rank(['post', 'ada', 1], { prefix: ['post'] });
 void posts.clear({ prefix: ['post', 'ada'], gte: ['post', 'ada', 5] });
-// @ts-expect-error another kind
+// @ts-expect-error a key of another kind
 posts.prefix(['user']);
-// @ts-expect-error a number where a string is
+// @ts-expect-error a number where a string is expected
 posts.prefix(['post', 1]);
-// @ts-expect-error a bound is no longer than a key
+// @ts-expect-error a bound cannot be longer than a key
 posts.entries({ gt: ['post', 'ada', 1, 2] });
 // @ts-expect-error a whole key is needed
 void posts.get(['post', 'ada']);
-// @ts-expect-error ranks are of keys, not of positions
+// @ts-expect-error rank takes keys, not positions
 void posts.rank(['post', 'ada', 1], { limit: 1 });
-// @ts-expect-error MAX_KEY is in bounds only
+// @ts-expect-error MAX_KEY is allowed in bounds only
 void db.get(MAX_KEY);
-// @ts-expect-error undefined is no key
+// @ts-expect-error undefined is not a key
 void db.get(undefined);
 void db.get([1, 'a', [null, 2n, new Date(), new Uint8Array()]]);
 posts.keys().seek(['post']);
 
-// ── what is undefined does not widen a range ─────────────────────────────────
+// ── undefined does not widen a range ─────────────────────────────────────────
 declare const maybe: { id?: string; max?: number };
-// @ts-expect-error everything would go
+// @ts-expect-error everything would be removed
 void numbers.clear({ prefix: maybe.id });
-// @ts-expect-error everything would go
+// @ts-expect-error everything would be removed
 void numbers.clear({ gt: maybe.id });
-// @ts-expect-error everything would go
+// @ts-expect-error everything would be removed
 void numbers.clear({ prefix: 'a', limit: maybe.max });
-// @ts-expect-error everything would go
+// @ts-expect-error everything would be removed
 void numbers.clear(undefined);
 void numbers.clear(undefined, { durability: 'none' });
 void numbers.clear();
@@ -65,18 +66,18 @@ void numbers.clear();
 void numbers.count({ lte: maybe.id });
 // @ts-expect-error everything would be listed
 numbers.prefix(maybe.id);
-// @ts-expect-error a prefix is given once
+// @ts-expect-error only one prefix is allowed
 numbers.prefix('a', { prefix: 'b' });
 // @ts-expect-error everything would be watched
 numbers.watch({ gte: maybe.id });
-// @ts-expect-error everything would go
+// @ts-expect-error everything would be removed
 numbers.sync.clear({ prefix: maybe.id });
-// @ts-expect-error everything would go
+// @ts-expect-error everything would be removed
 numbers.sync.clear(undefined);
 void numbers.set('a', 1, { durability: undefined, signal: undefined, expireIn: undefined });
 void numbers.entries({ reverse: undefined, signal: undefined });
 
-// ── keys of a type that is not known yet ─────────────────────────────────────
+// ── keys of a generic type ───────────────────────────────────────────────────
 class Repo<K extends Key, V> {
   readonly collection: Collection<K, V>;
 
@@ -107,7 +108,7 @@ void new Repo(posts).after(['post', 'ada', 1]);
 // ── collections by name or by handle ─────────────────────────────────────────
 declare const byEither: Collection<string, number> | string;
 db.batch().collection('users').set('a', { any: 'value' }).collection(numbers).set('a', 1);
-// @ts-expect-error a symbol is no key
+// @ts-expect-error a symbol is not a key
 db.batch().collection('users').set(Symbol('a'), 1);
 void db.batch().collection<string, number>('users').set('a', 1).check('a', undefined).commit();
 db.batch().collection(byEither).set('a', 1);
@@ -126,7 +127,7 @@ void numbers.getEntry('a').then((entry) => {
 // @ts-expect-error a version is a number
 numbers.batch().check('a', 'b');
 
-// ── what calls give ──────────────────────────────────────────────────────────
+// ── what calls return ────────────────────────────────────────────────────────
 same<ReturnType<typeof numbers.get>, Promise<number | undefined>>();
 same<ReturnType<typeof numbers.getMany>, Promise<(number | undefined)[]>>();
 same<ReturnType<typeof numbers.getEntry>, Promise<Entry<string, number> | undefined>>();
@@ -174,7 +175,7 @@ same<typeof tuples, Collection<[string, number], { a: 1 }>>();
 const own: ValueCodec<Map<string, number>> = { id: 'own', encode: () => new Uint8Array(), decode: () => new Map() };
 const mapped = db.collection('c', { value: own, expireIn: 5 });
 same<typeof mapped, Collection<Key, Map<string, number>>>();
-// @ts-expect-error the codec's type is not the one that was told
+// @ts-expect-error the codec's type differs from the declared one
 db.collection<string, number>('c', { value: valueCodecs.string });
 // @ts-expect-error no such option
 db.collection('c', { ttl: 5 });
@@ -193,14 +194,14 @@ same<typeof byValibot, Collection<string, User>>();
 const lengths = db.collection('lengths', { key: keyCodecs.string, schema: z.string().transform((text) => text.length) });
 same<typeof lengths, Collection<string, number, string>>();
 void lengths.set('a', 'text');
-// @ts-expect-error a number is what is read
+// @ts-expect-error the number is the output, not the input
 void lengths.set('a', 5);
 same<ReturnType<typeof lengths.get>, Promise<number | undefined>>();
 void lengths.update('a', (old) => {
   same<typeof old, number | undefined>();
   return `${old}`;
 });
-// @ts-expect-error what is read is not what may be written
+// @ts-expect-error the output is not a valid input
 void lengths.update('a', (old) => old ?? 0);
 same<ReturnType<typeof lengths.getOrInsert>, Promise<number>>();
 const withDefault = db.collection('d', { schema: v.object({ tags: v.optional(v.array(v.string()), []) }) });
@@ -218,10 +219,10 @@ const told2 = db.collection<string, User>('users', { schema: zodUser });
 same<typeof told2, Collection<string, User>>();
 const withCodec = db.collection('users', { schema: zodUser, value: valueCodecs.json<User>() });
 same<typeof withCodec, Collection<Key, User>>();
-// @ts-expect-error no schema
+// @ts-expect-error not a schema
 db.collection('users', { schema: {} });
 void db.batch().collection(lengths).set('a', 'text').delete('b').commit();
-// @ts-expect-error a number is what is read
+// @ts-expect-error the number is the output, not the input
 db.batch().collection(lengths).set('a', 5);
 void db.transaction(async (tx) => {
   await tx.collection(lengths).set('a', 'text');
@@ -263,7 +264,7 @@ void numbers.batch([{ type: 'set', collection: accounts, key: 'a', value: 1 }]);
 void numbers.batch([{ type: 'set', key: 'a', value: 'b' }]);
 // @ts-expect-error no such type
 void db.batch([{ type: 'put', key: 'a', value: 'b' }]);
-// @ts-expect-error durability is of the whole batch
+// @ts-expect-error durability applies to the whole batch
 void db.batch([{ type: 'delete', key: 'a', durability: 'none' }]);
 same<ReturnType<typeof numbers.begin>, Transaction<string, number>>();
 const ran = db.transaction(async () => 5);
@@ -314,8 +315,8 @@ db.addEventListener('mine', (event) => same<typeof event, Event>());
 const target: EventTarget = db;
 void target;
 
-// ── `any` comes out nowhere ──────────────────────────────────────────────────
-/** The members that are `any`, take it or give it. */
+// ── `any` leaks nowhere ──────────────────────────────────────────────────────
+/** The members that are `any`, or take or return it. */
 type Leaks<T> = {
   [M in keyof T]: IsAny<T[M]> extends true ? M
     : T[M] extends (...args: infer A) => infer R
@@ -327,7 +328,7 @@ same<Leaks<SyncDatabase>, never>();
 same<Leaks<Transaction>, never>();
 same<Leaks<Snapshot>, never>();
 same<Leaks<Batch<Key, unknown>>, never>();
-// `throw` is the language's own.
+// `throw` is declared by the language.
 same<Leaks<Omit<KvIterator<[Key, unknown], Key>, 'throw'>>, never>();
 same<Leaks<KeyCodec<Key>>, never>();
 same<Leaks<ValueCodec<unknown>>, never>();
@@ -337,7 +338,7 @@ same<IsAny<BatchOp['key']>, false>();
 same<IsAny<Commit['changes'][number]>, false>();
 same<IsAny<DatabaseEventMap['close']['reason']>, false>();
 
-// ── names that programs write down ───────────────────────────────────────────
+// ── names that programs use ──────────────────────────────────────────────────
 same<Durability, 'strict' | 'relaxed' | 'none'>();
 same<keyof Range<string>, 'gt' | 'gte' | 'lt' | 'lte' | 'prefix' | 'reverse' | 'limit' | 'offset'>();
 same<keyof DatabaseEventMap, 'close' | 'blocked' | 'error'>();

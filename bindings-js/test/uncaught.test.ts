@@ -1,4 +1,5 @@
-// What a runtime prints of an error that nobody catches: little, with the code and with the line of the program that made the call.
+// What a runtime prints for an uncaught error: little, with the code and the line of the program
+// that made the call.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -9,11 +10,11 @@ import { isBun, isDeno, runScript } from './support/runtime.ts';
 const SCRIPT = './uncaught-main.mjs';
 const LINES = readFileSync(new URL(`./support/${SCRIPT}`, import.meta.url), 'utf8').split('\n');
 
-/** Code and whether it fails later than in the call. */
+/** The code, and whether the failure occurs after the call has returned. */
 const WAYS: Readonly<Record<string, readonly [code: string, later?: 'later']>> = {
-  'a key that cannot be': ['KV_INVALID_KEY'],
-  'a key that cannot be, deep': ['KV_INVALID_KEY'],
-  'a value that cannot be': ['KV_INVALID_VALUE'],
+  'an invalid key': ['KV_INVALID_KEY'],
+  'a nested invalid key': ['KV_INVALID_KEY'],
+  'an invalid value': ['KV_INVALID_VALUE'],
   'not awaited': ['KV_INVALID_KEY'],
   'a name': ['KV_INVALID_ARGUMENT'],
   'an option': ['KV_INVALID_ARGUMENT'],
@@ -33,7 +34,7 @@ const WAYS: Readonly<Record<string, readonly [code: string, later?: 'later']>> =
   'no database': ['KV_CORRUPT', 'later'],
 };
 
-/** The number of the line that ends with a comment that has the name. */
+/** The number of the line whose trailing comment has the name. */
 function lineOf(name: string): number {
   const at = LINES.findIndex((line) => line.split(' // ')[1]?.split('; ').includes(name));
   assert.ok(at >= 0, name);
@@ -50,12 +51,12 @@ for (const [name, [code, later]] of Object.entries(WAYS)) {
     assert.match(text, /\bKvError\b/);
     // Deno prints no properties of errors.
     if (!isDeno) assert.match(text, new RegExp(code));
-    // Frames of those who await are what V8 gives.
+    // Only V8 adds the frames of awaiting functions.
     if (!(isBun && later)) assert.match(text, new RegExp(`uncaught-main\\.mjs:${lineOf(name)}\\b`), text);
   }));
 }
 
-test('every way to fail is tried', async () => {
+test('every way to fail is tested', async () => {
   const { out } = await runScript(SCRIPT, []);
   assert.deepEqual((JSON.parse(out) as string[]).sort(), Object.keys(WAYS).sort());
 });

@@ -1,4 +1,4 @@
-// Upkeep of an open database: figures, verification, compaction, backups.
+// Maintenance of an open database: statistics, verification, compaction, backups.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
@@ -14,7 +14,7 @@ async function fill(db: Database, count: number): Promise<void> {
   await db.flush();
 }
 
-test('figures are complete', async () => {
+test('statistics are complete', async () => {
   await withMemory({}, async (db) => {
     await db.set('a', 1);
     const stats = await db.stats();
@@ -49,7 +49,7 @@ test('a file is compacted while other calls are answered', async () => {
   });
 });
 
-test('a database is verified while other calls are answered, and is written to', async () => {
+test('a database is verified while other calls are answered and write to it', async () => {
   await withMemory({ compression: 'none', nodeBytes: 4096 }, async (db) => {
     await fill(db, 3000);
     const told: [number, number][] = [];
@@ -70,7 +70,7 @@ test('a database is verified while other calls are answered, and is written to',
   });
 });
 
-test('upkeep can be aborted and checks its options', async () => {
+test('maintenance can be aborted and checks its options', async () => {
   await withMemory({}, async (db) => {
     const reason = new Error('enough');
     const signal = AbortSignal.abort(reason);
@@ -85,7 +85,7 @@ test('upkeep can be aborted and checks its options', async () => {
   });
 });
 
-test('a backup is made as it is read', async () => {
+test('a backup is produced as it is read', async () => {
   await withMemory({ compression: 'none' }, async (db) => {
     await fill(db, 1000);
     const told: number[][] = [];
@@ -101,7 +101,7 @@ test('a backup is made as it is read', async () => {
   });
 });
 
-test('a backup that is not read to its end is given up', async () => {
+test('a backup that is not read to its end is released', async () => {
   await withMemory({}, async (db) => {
     await fill(db, 500);
     const cancelled = db.backup();
@@ -122,7 +122,7 @@ test('a backup that is not read to its end is given up', async () => {
   await assert.rejects(db.backup().getReader().read(), code('KV_CLOSED'));
 });
 
-test('a layout tells of the whole file, of all levels and of the codecs', async () => {
+test('a layout covers the whole file, all levels and the codecs', async () => {
   await withPath(async (path) => {
     const db = await open(path, { compression: 'none', cacheBytes: 1 << 20 });
     await fill(db, 300);
@@ -145,7 +145,7 @@ test('a layout tells of the whole file, of all levels and of the codecs', async 
     assert.deepEqual([of('free'), of('kept'), of('pending')], [stats.freeSize, stats.keptSize, 0]);
     const [own, other] = layout.collections;
     assert.deepEqual([own?.name, own?.entries, own?.keyCodec, own?.valueCodec], ['', 300, keyCodecs.any.id, valueCodecs.structured().id]);
-    // The shortest values are in the leaves.
+    // The shortest values are stored in the leaves.
     assert.ok(own !== undefined && own.valueBlocks > 250 && own.valueBlocks <= 300);
     assert.equal(own.valueSize, of('value'));
     assert.deepEqual([other?.name, other?.entries, other?.keyCodec, other?.valueCodec], ['names', 5000, keyCodecs.string.id, valueCodecs.json().id]);
@@ -161,7 +161,7 @@ test('a layout tells of the whole file, of all levels and of the codecs', async 
   });
 });
 
-test('a layout that is ended early keeps nothing', async () => {
+test('a layout that is aborted keeps no snapshot', async () => {
   await withMemory({}, async (db) => {
     await fill(db, 3000);
     const abort = new AbortController();

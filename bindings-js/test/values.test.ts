@@ -1,4 +1,5 @@
-// Which values there are: what is stored comes back the same from the file, from the log alone too, and nothing passes for "no entry".
+// All kinds of values: each comes back unchanged from the file, and also from the log alone, and
+// none is taken for "no entry".
 import assert from 'node:assert/strict';
 import { copyFileSync, mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -49,7 +50,7 @@ async function check(db: Database<string>): Promise<void> {
   assert.ok(Object.is(await db.get('minus zero'), -0));
 }
 
-test('every value is the same after a reopening', () => withPath(async (path) => {
+test('every value is unchanged after reopening', () => withPath(async (path) => {
   const first = await open<string>(path);
   await fill(first);
   await check(first);
@@ -60,7 +61,7 @@ test('every value is the same after a reopening', () => withPath(async (path) =>
   await again.close();
 }));
 
-test('every value is the same after a recovery from the log', () => withPath(async (path) => {
+test('every value is unchanged after recovery from the log', () => withPath(async (path) => {
   const db = await open<string>(path);
   await fill(db);
   // As a power cut would leave it.
@@ -73,7 +74,7 @@ test('every value is the same after a recovery from the log', () => withPath(asy
   await recovered.close();
 }));
 
-test('values that other stores take for none stay, one key at a time and through every codec', () => withPath(async (path) => {
+test('values that other stores take for missing are kept, one key at a time and with every codec', () => withPath(async (path) => {
   const bytes = { key: keyCodecs.bytes, value: valueCodecs.bytes };
   const text = { key: keyCodecs.string, value: valueCodecs.string };
   const json = { key: keyCodecs.uint32, value: valueCodecs.json() };

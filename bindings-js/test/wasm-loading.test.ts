@@ -1,5 +1,5 @@
-// Fetching and compiling the module: once, also when asked twice at once; again after a failure; whatever the server
-// says about its type.
+// Fetching and compiling the module: once, also when requested twice at once; again after a
+// failure; whatever type the server declares.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -34,7 +34,7 @@ for (const type of ['application/wasm', 'application/wasm; charset=x', 'text/htm
   }));
 }
 
-test('a module that is missing or damaged is a typed error', async () => {
+test('a missing or damaged module causes a KvError', async () => {
   await withServer((response) => {
     response.writeHead(404, { 'content-type': 'text/html' }).end('<html>');
   }, (url) => assert.rejects(fetchModule(url), code('KV_IO')));
@@ -43,7 +43,7 @@ test('a module that is missing or damaged is a typed error', async () => {
   }, (url) => assert.rejects(fetchModule(url), code('KV_UNSUPPORTED')));
 });
 
-test('a server that is not there is a typed error', async () => {
+test('an unreachable server causes a KvError', async () => {
   let gone = new URL('http://127.0.0.1/');
   await withServer(() => undefined, async (url) => {
     gone = url;

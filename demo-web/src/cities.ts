@@ -1,4 +1,4 @@
-// What the page stores: every city under its name, and an index of the same cities by country.
+// The page's database: every city by name, and an index of the same cities by country.
 import { keyCodecs, open } from 'mangrove-kv';
 import type { Collection, Commit, Database, Durability, Snapshot, Subscription } from 'mangrove-kv';
 
@@ -10,7 +10,10 @@ export interface City {
   lng: number;
 }
 
-/** Name first, because search is by the beginning of a name; the number parts cities that share name and country. */
+/**
+ * The name comes first, because search is by the beginning of a name. The id tells apart cities
+ * with the same name and country.
+ */
 export type CityKey = readonly [name: string, country: string, id: number];
 type CountryKey = readonly [country: string, name: string, id: number];
 
@@ -19,16 +22,16 @@ export interface Entry {
   readonly city: City;
 }
 
-/** What the list shows: cities whose names begin with `text`, of one country or of all. */
+/** Selects the cities in the list: names that start with `text`, in one country or in all. */
 export interface Filter {
   readonly text: string;
   readonly country: string;
 }
 
-/** Key in the default collection. */
+/** Key in the default collection, set once an import is complete. */
 const IMPORTED = 'imported';
 
-/** After every string that begins with the same text. */
+/** Appended to a text, sorts after every string that starts with it. */
 const LAST = '\uffff';
 
 export class CityStore {
@@ -52,7 +55,10 @@ export class CityStore {
       : this.byCountry.count(countryRange(filter));
   }
 
-  /** The entries of the filter at positions `offset` to `offset + limit`. All calls of a moment travel in one message. */
+  /**
+   * Returns the filter's entries from position `offset`, up to `limit`. Calls made in the same tick
+   * travel in one message.
+   */
   async page(filter: Filter, offset: number, limit: number): Promise<Entry[]> {
     const positions = Array.from({ length: limit }, (_, index) => offset + index);
     if (filter.country === '') {
@@ -70,7 +76,7 @@ export class CityStore {
     });
   }
 
-  /** Position of the first city of the filter at or after `name`. */
+  /** Returns the position of the filter's first city at or after `name`. */
   rank(filter: Filter, name: string): Promise<number> {
     return filter.country === ''
       ? this.cities.rank([name] as unknown as CityKey, nameRange(filter.text))
@@ -81,17 +87,17 @@ export class CityStore {
     return this.cities.get(key);
   }
 
-  /** Whether the data set is there to its last city. */
+  /** Whether the data set was imported completely. */
   isImported(): Promise<boolean> {
     return this.database.has(IMPORTED);
   }
 
-  /** Makes an import durable and remembers that it is complete. */
+  /** Makes an import durable and records that it is complete. */
   async finishImport(cities: number): Promise<void> {
     await this.database.set(IMPORTED, { cities });
   }
 
-  /** Adds cities and their index in one commit. */
+  /** Adds cities and their index entries in one commit. */
   async addMany(entries: readonly Entry[], durability: Durability = 'strict'): Promise<void> {
     const batch = this.database.batch();
     const cities = batch.collection(this.cities);
@@ -103,7 +109,7 @@ export class CityStore {
     await batch.commit({ durability });
   }
 
-  /** Puts a city in place of another, under its own key, or adds it. */
+  /** Replaces a city, or adds one; returns its key. */
   async replace(old: CityKey | undefined, city: City): Promise<CityKey> {
     const key: CityKey = [city.name, city.country, old?.[2] ?? Date.now()];
     await this.restore([...(old === undefined ? [] : [[old, undefined] as const]), [key, city]]);
@@ -114,7 +120,7 @@ export class CityStore {
     return this.restore([[key, undefined]]);
   }
 
-  /** Sets cities, or removes those without a value, with their index, in one commit. */
+  /** Sets cities, or deletes those without a value, with their index entries, in one commit. */
   async restore(changes: readonly (readonly [CityKey, City | undefined])[]): Promise<void> {
     const batch = this.database.batch();
     const cities = batch.collection(this.cities);
@@ -132,19 +138,19 @@ export class CityStore {
     await batch.commit();
   }
 
-  /** The state of this moment. */
+  /** Returns a snapshot of the current state. */
   keep(): { getMany(keys: readonly CityKey[]): Promise<(City | undefined)[]>; close(): Promise<void> } {
     const snapshot: Snapshot = this.database.snapshot();
     const cities = snapshot.collection(this.cities);
     return { getMany: (keys) => cities.getMany(keys), close: () => snapshot.close() };
   }
 
-  /** Follows the changes of cities, of all tabs. */
+  /** Follows changes of cities in all tabs. */
   follow(listener: (commit: Commit<CityKey, City>) => void): Subscription {
     return this.cities.subscribe({}, listener);
   }
 
-  /** Calls `listener` when an import is complete, in whichever tab. */
+  /** Calls `listener` when an import is complete, in any tab. */
   onImported(listener: () => void): Subscription {
     return this.database.subscribe({}, listener);
   }
@@ -153,7 +159,7 @@ export class CityStore {
     return this.cities.getMany(keys);
   }
 
-  /** Reads every city; returns how many there were. */
+  /** Reads every city; returns their number. */
   async scan(reverse: boolean): Promise<number> {
     let count = 0;
     const entries = this.cities.entries({ reverse });
@@ -166,7 +172,7 @@ export class CityStore {
 }
 
 function nameRange(text: string): { gte?: CityKey; lt?: CityKey } {
-  // A shorter tuple sorts before all that begin with it.
+  // A tuple sorts before all longer tuples that start with it.
   return text === '' ? {} : { gte: [text] as unknown as CityKey, lt: [text + LAST] as unknown as CityKey };
 }
 

@@ -1,4 +1,4 @@
-/** The element with an id that index.html has. */
+/** Returns the element with this id from index.html. */
 export function element<T extends HTMLElement = HTMLElement>(id: string): T {
   const found = document.getElementById(id);
   if (found === null) throw new Error(`index.html has no #${id}`);
@@ -26,7 +26,7 @@ export function formatTime(milliseconds: number): string {
   return milliseconds < 10_000 ? `${formatCount(milliseconds)} ms` : `${(milliseconds / 1000).toFixed(1)} s`;
 }
 
-/** Runs `run` at most once per `delay`, with the last call's wish granted. */
+/** Returns a function that calls `run` once, `delay` milliseconds after its last call. */
 export function debounce(delay: number, run: () => void): () => void {
   let timer: ReturnType<typeof setTimeout> | undefined;
   return () => {

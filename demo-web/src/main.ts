@@ -1,4 +1,4 @@
-// The frame of the app: the database, the pages, and what they have in common.
+// The frame of the app: the database, the pages, and what the pages share.
 import { BenchPage } from './bench/page.ts';
 import { CityStore } from './cities.ts';
 import { element } from './dom.ts';
@@ -14,7 +14,7 @@ const lockTimeout = Number(parameters.get('lockTimeout') ?? 10_000);
 
 let opened: Promise<CityStore> | undefined;
 
-/** The database, opened once for all pages; after a failure the next call tries again. */
+/** Opens the database once for all pages; after a failure, the next call tries again. */
 function open(): Promise<CityStore> {
   opened ??= CityStore.open(databaseName, lockTimeout).then((store) => {
     const badge = document.querySelector<HTMLElement>('[data-testid="persistence"]')!;

@@ -1,10 +1,10 @@
-// Pages by the part of the address behind the #: they need no server, and work offline.
+// Selects the page by the fragment of the address, which needs no server and works offline.
 import { element } from './dom.ts';
 
 export interface Page {
   readonly id: 'explore' | 'inspect' | 'bench';
   readonly title: string;
-  /** Called when it comes into view. */
+  /** Called when the page comes into view. */
   show(): void | Promise<void>;
 }
 
@@ -21,7 +21,7 @@ export class Router {
     this.#pages = pages;
     this.#onProblem = onProblem;
     addEventListener('hashchange', () => {
-      // The link that skips to the page is no page.
+      // The target of the skip link is not a page.
       if (location.hash !== '#page') this.#open(true);
     });
   }

@@ -1,6 +1,10 @@
-// Serves the page from a cache of its version. All of it is fetched when the worker is installed, so that it works offline from then on.
+// Serves the page from a cache for its version. Installing the worker fetches all files, so that
+// the page works offline from then on.
 
-/** What is used of a service worker's scope; its types cannot be had together with those of a page. */
+/**
+ * The parts of a service worker's global scope that are used here. Its types cannot be combined
+ * with those of a page.
+ */
 interface Scope {
   readonly registration: { readonly scope: string };
   readonly clients: { claim(): Promise<void> };
@@ -10,7 +14,10 @@ interface Scope {
   addEventListener(type: 'fetch', listener: (event: { readonly request: Request; respondWith(response: Promise<Response>): void }) => void): void;
 }
 
-/** Written by the build: a hash of everything, and the files beside the page, of which those in `assets/` have their hash in their names. */
+/**
+ * Defined by the build: a hash of all files, and the page's files. The names of those in `assets/`
+ * contain their hashes.
+ */
 declare const VERSION: string;
 declare const FILES: readonly string[];
 
@@ -22,7 +29,9 @@ const urlOf = (file: string): string => new URL(file, worker.registration.scope)
 const HOME = urlOf('./');
 const precached = new Set(FILES.map(urlOf));
 
-/** A file whose name has its hash may come from the cache of the version before: the data set is 17 MB. */
+/**
+ * A file with a hash in its name may come from the previous version's cache: the data set is 17 MB.
+ */
 async function fetchFile(file: string): Promise<Response> {
   const url = urlOf(file);
   const isHashed = file.startsWith('assets/');
@@ -38,7 +47,10 @@ async function install(): Promise<void> {
   await Promise.all(FILES.map(async (file) => cache.put(urlOf(file), await fetchFile(file))));
 }
 
-/** Tabs of the version before may still ask for their files; those of older ones have been reloaded since. */
+/**
+ * Keeps the cache of the previous version, whose tabs may still request files. Tabs of older
+ * versions have reloaded since.
+ */
 async function activate(): Promise<void> {
   const names = (await caches.keys()).filter((name) => name.startsWith(PREFIX) && name !== NAME);
   await Promise.all(names.slice(0, -1).map((name) => caches.delete(name)));

@@ -1,4 +1,4 @@
-// Makes the icons of the app from the one that is drawn: `node tools/icons.mjs`. What it writes is committed.
+// Generates the app's icons from the drawing: `node tools/icons.mjs`. Its output is committed.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { chromium } from '@playwright/test';
@@ -6,7 +6,10 @@ import { chromium } from '@playwright/test';
 const file = (name) => fileURLToPath(new URL(`../public/icons/${name}`, import.meta.url));
 const LEAF = 'M16 3c6 4 9 9 9 14a9 9 0 0 1-8 9v4h-2v-4a9 9 0 0 1-8-9c0-5 3-10 9-14z';
 
-/** The leaf at so much of the icon's size, on a ground of its own; platforms cut a maskable icon to their shapes. */
+/**
+ * The leaf, scaled to a share of the icon's size, on a coloured background. Platforms cut a
+ * maskable icon to their shapes.
+ */
 const icon = (share, radius) => `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="${radius}" fill="#0b6b50"/>`
   + `<path fill="#e9f7f1" transform="translate(${16 - 16 * share} ${16.5 - 16.5 * share}) scale(${share})" d="${LEAF}"/></svg>\n`;
 

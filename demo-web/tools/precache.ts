@@ -12,7 +12,10 @@ function filesUnder(directory: string): string[] {
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name).slice(directory.length + 1));
 }
 
-/** Files that the page names, and those that they name; without what has modules of the benchmark, which brings the stores of others. */
+/**
+ * Files that the page refers to, directly or indirectly; except chunks with modules of the
+ * benchmark, which would pull in the other stores.
+ */
 function filesOfPage(bundle: Bundle): string[] {
   const found = new Set<string>(['index.html']);
   const others = Object.entries(bundle).filter(([, file]) => !(file.type === 'chunk' && file.moduleIds.some((id) => id.includes('/bench/browser/'))));
@@ -35,7 +38,7 @@ export function precache(entry: string, publicDirectory: string): Plugin {
       for (const name of filesOfPage(bundle)) {
         const file = bundle[name];
         if (file === undefined) throw new Error(`the build has no ${name}`);
-        // The page is asked for by the address of its directory.
+        // Browsers request the page by its directory's URL.
         if (name !== 'index.html') files.push(name);
         version.update(name).update(file.type === 'chunk' ? file.code : file.source);
       }

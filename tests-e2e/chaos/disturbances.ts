@@ -1,4 +1,4 @@
-// What befalls the tabs. Each gives the tabs whose answers it stopped, for the time until others go on.
+// Disturbances: what the run does to the tabs.
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { killBrowser, processesOf } from '../processes.ts';
@@ -6,26 +6,26 @@ import type { FaultOrder } from './messages.ts';
 import type { Random } from './random.ts';
 import { Tab, within } from './tabs.ts';
 
-/** The run, as a disturbance sees it. */
+/** A disturbance's view of the run. */
 export interface Scene {
   readonly random: Random;
   readonly tabs: Tab[];
   readonly round: number;
   readonly most: number;
   readonly profile: string;
-  /** The tab that leads, if one does. */
+  /** The leading tab, if any. */
   leader(): Promise<Tab | undefined>;
   openTab(): Promise<Tab>;
-  /** Resolves when a worker halted within a commit; false if none did. */
+  /** Resolves to true when a worker halts within a commit, to false if none does. */
   halted(): Promise<boolean>;
-  /** After all processes of the browser were ended. */
+  /** Starts the browser again after all its processes were killed. */
   restart(): Promise<void>;
   newSeed(): number;
 }
 
 export type Disturb = (scene: Scene, victim: Tab, isLeader: boolean) => Promise<void>;
 
-/** Longer than the heartbeats after which a leader counts as silent. */
+/** Longest stop; exceeds the missed heartbeats after which a leader counts as silent. */
 const STOPPED_MS = 8000;
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => {
@@ -36,7 +36,7 @@ function isRenderer(pid: number): boolean {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('--type=renderer');
   } catch {
-    // It is gone meanwhile.
+    // The process has ended in the meantime.
     return false;
   }
 }
@@ -59,7 +59,7 @@ async function crash(_scene: Scene, victim: Tab): Promise<void> {
   await crashed;
 }
 
-/** Tabs of one site may share a process, which dies for all of them. */
+/** Tabs of one site may share a process, so a crash may hit several of them. */
 async function replaceCrashed(scene: Scene): Promise<void> {
   await sleep(200);
   for (const tab of scene.tabs.filter(({ isCrashed }) => isCrashed)) await replace(scene, tab);
@@ -70,12 +70,12 @@ async function killAndRestart(scene: Scene): Promise<void> {
   await scene.restart();
 }
 
-/** Where within a commit, by what the engine asks of its files. */
+/** A random point within a commit: before or after a file operation of the engine. */
 function anyPoint(random: Random): Extract<FaultOrder, { fault: 'halt' }> {
   return { fault: 'halt', at: random.of(['write', 'flush']), isAfter: random.below(2) === 1 };
 }
 
-/** The worker of whoever leads halts within a commit. */
+/** Orders the victim's worker to halt within a commit; false if no worker halted in time. */
 async function halt(scene: Scene, victim: Tab, whenHalted: boolean): Promise<boolean> {
   const halted = scene.halted();
   if (whenHalted) await victim.call('terminate', true);
@@ -83,7 +83,7 @@ async function halt(scene: Scene, victim: Tab, whenHalted: boolean): Promise<boo
   return halted;
 }
 
-/** By name; those that need the protocol of Chromium's developer tools are in a list of their own. */
+/** Disturbances by name, for every browser. */
 export const EVERYWHERE: Readonly<Record<string, Disturb>> = {
   'close': async (scene, victim) => {
     drop(scene, victim);
@@ -119,11 +119,12 @@ export const EVERYWHERE: Readonly<Record<string, Disturb>> = {
   },
 };
 
+/** Disturbances that work in Chromium only, some because they need its DevTools protocol. */
 export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
   'go to another page and back': (scene, victim) => victim.leaveAndGoBack(scene.random.below(3000), scene.newSeed(), scene.round),
   'go to another page within a commit, and back': async (scene, victim) => {
     const point = anyPoint(scene.random);
-    // Before a write it has looked already whether its page is there.
+    // Never halt before a write: by then the worker has already checked whether its page exists.
     const isAfter = point.isAfter || point.at === 'write';
     await victim.call('order', { ...point, isAfter, ms: 100 + scene.random.below(1500) });
     await victim.leaveAndGoBack(scene.random.below(3000), scene.newSeed(), scene.round);
@@ -137,13 +138,13 @@ export const IN_CHROMIUM: Readonly<Record<string, Disturb>> = {
     await crash(scene, victim);
     await replaceCrashed(scene);
   },
-  // Without a word to the page, as a machine does whose lid is closed, or a phone that has no time for it.
+  // The page gets no event, as when a laptop's lid is closed or a phone suspends it in a hurry.
   'stop the process': async (scene) => {
     const renderers = processesOf(scene.profile).filter(isRenderer);
     const pid = String(scene.random.of(renderers));
     execFileSync('kill', ['-STOP', pid]);
     try {
-      // Tabs may share it.
+      // Several tabs may share the process.
       await Promise.all(scene.tabs.map(async (tab) => {
         tab.isFrozen = await within(1000, 'a sign of life', tab.page.evaluate(() => false)).catch(() => true);
       }));

@@ -1,4 +1,5 @@
-// Faults that a test orders in the package's worker: the engine traps, or the worker halts within a commit for somebody to end it there.
+// Fault injection in the package's worker. On a test's order the engine traps, or the worker halts
+// within a commit so that the test can end it there.
 import type { FaultOrder, FaultReport } from './messages.ts';
 
 interface Handle {
@@ -6,11 +7,11 @@ interface Handle {
   flush(...args: unknown[]): unknown;
 }
 
-/** How long a worker that halts waits for its end: a browser gives a busy one two seconds. */
+/** How long a halted worker waits to be ended: a browser gives a busy worker two seconds. */
 const HALT_MS = 5000;
 
 let isTrapOrdered = false;
-/** An instance is being made: what fails there is another fault. */
+/** True during instantiation, where a trap would be a different fault. */
 let isStarting = false;
 let halt: Extract<FaultOrder, { fault: 'halt' }> | undefined;
 
@@ -22,7 +23,7 @@ addEventListener('message', (event: MessageEvent<FaultOrder | Uint8Array | objec
   else halt = data;
 });
 
-// What an import throws past the glue unwinds the engine as a trap does.
+// An exception thrown by an import unwinds the engine past the glue code, as a trap does.
 function withTrap(imports: WebAssembly.Imports): WebAssembly.Imports {
   const trapping = (call: WebAssembly.ImportValue): WebAssembly.ImportValue => {
     if (typeof call !== 'function') return call;

@@ -1,4 +1,4 @@
-// What tabs said that they wrote in one round, and whether the database agrees.
+// Records the writes that tabs reported in one round and checks the database against them.
 import { COUNTERS, PARTS } from './messages.ts';
 import type { Found, Kind, Outcome, Report } from './messages.ts';
 
@@ -7,7 +7,7 @@ interface Operation {
   readonly n: number;
   readonly kind: Kind;
   readonly counter: number;
-  /** Stays `maybe` where the answer did not come. */
+  /** Stays `maybe` if no answer arrives. */
   outcome: Outcome;
   isAnswered: boolean;
   value: number;
@@ -45,7 +45,7 @@ export class Ledger {
     };
   }
 
-  /** What is wrong with the round's entries; nothing if they are what was acknowledged. */
+  /** Compares the round's entries with the acknowledgements; returns all discrepancies. */
   check({ entries, ok, problems }: Found): string[] {
     const wrong: string[] = ok ? [] : problems.map((problem) => `verify: ${problem}`);
     const at = new Map(entries.map(([[, ...key], value]) => [key.join(':'), value]));
@@ -82,7 +82,7 @@ export class Ledger {
     return wrong;
   }
 
-  /** Nothing may be there that nobody wrote. */
+  /** Every key present was written by a known operation. */
   #checkKeys(at: ReadonlyMap<string, unknown>, wrong: string[]): void {
     for (const key of at.keys()) {
       const [kind, load, n] = key.split(':');
@@ -104,7 +104,7 @@ export class Ledger {
   }
 }
 
-/** Numbers of a counter's entries are 1, 2, 3... up to the counter. */
+/** The appends to a counter are numbered 1, 2, 3... up to the counter's value. */
 function checkAppended(at: ReadonlyMap<string, unknown>, wrong: string[]): void {
   const numbers: number[][] = Array.from({ length: COUNTERS }, () => []);
   for (const [key, value] of at) {

@@ -1,4 +1,5 @@
-// How long others wait when the leader goes: from its last moment to the next commit of another tab, which writes all the time.
+// Measures how long others wait when the leader goes. Another tab writes continuously; the result
+// is its longest time between two acknowledged writes, from the leader's last moment on.
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,7 +17,7 @@ const engine = given.browser as Engine;
 
 type End = (leader: Page) => Promise<unknown>;
 
-/** The browser keeps it in the background. */
+/** Leaves the page; the browser keeps it in the back/forward cache. */
 const leave: End = (leader) => leader.goto(`${leader.url()}?elsewhere`);
 
 const ENDS: Readonly<Record<string, End>> = {

@@ -1,17 +1,17 @@
-// What a tab of the chaos run and the process that disturbs it say to each other.
+// Messages between a tab of the chaos run and the process that disturbs it.
 
-/** Each is one acknowledged operation of the database. */
+/** Kinds of writes. Each is one database operation with one acknowledgement. */
 export type Kind = 'append' | 'update' | 'insert' | 'put' | 'remove' | 'restore';
 
-/** Counters that all tabs share. */
+/** Number of counters, which all tabs share. */
 export const COUNTERS = 3;
-/** Entries of one batch. */
+/** Number of entries in one batch. */
 export const PARTS = 4;
 
 export type Report =
-  /** It is about to be called. */
+  /** An operation is about to be called. */
   | { readonly type: 'start'; readonly load: string; readonly round: number; readonly n: number; readonly kind: Kind; readonly counter: number }
-  /** What became of it; `value` is what the database gave. `ms` says how long it took. */
+  /** An operation ended: `value` is what the database returned, `ms` how long the call took. */
   | {
     readonly type: 'end'; readonly load: string; readonly round: number; readonly n: number; readonly outcome: Outcome; readonly code: string;
     readonly value: number; readonly ms: number; readonly at: number;
@@ -22,10 +22,10 @@ export type Report =
   | { readonly type: 'halted' }
   | { readonly type: 'wrong'; readonly load: string; readonly what: string };
 
-/** `undone`: the error says that nothing was done. `maybe`: it says that it may be done or not. */
+/** `undone`: the error says that nothing was done. `maybe`: it may or may not have been done. */
 export type Outcome = 'done' | 'undone' | 'maybe';
 
-/** What no later read may be under, by counter. */
+/** Lower bounds for all later reads, by counter. */
 export type Floors = readonly number[];
 
 export interface Found {
@@ -34,39 +34,40 @@ export interface Found {
   readonly problems: readonly string[];
 }
 
-/** To the worker. */
+/** Message to the worker. */
 export type FaultOrder =
   | { readonly fault: 'trap' }
-  /** For `ms`; by default longer than a browser lets a worker run that it ends. */
+  /** Halts for `ms`; the default exceeds the time a browser lets an ended worker run on. */
   | { readonly fault: 'halt'; readonly at: 'write' | 'flush'; readonly isAfter: boolean; readonly ms?: number };
-/** From the worker. */
+/** Message from the worker. */
 export interface FaultReport {
   readonly fault: 'halted';
 }
 
-/** The page's side, as `window.chaos`. */
+/** Methods of the page, as `window.chaos`. */
 export interface Chaos {
   open(options: { readonly name: string; readonly load: string; readonly seed: number; readonly lanes: number }): Promise<void>;
   /** Writes and reads until `stop`. */
   start(round: number): void;
-  /** Resolves when nothing is under way. */
+  /** Resolves when no operation is in flight. */
   stop(): Promise<void>;
   /** Closes the database and opens it again, under load. */
   reopen(): Promise<void>;
   read(round: number): Promise<Found>;
   clear(round: number): Promise<void>;
   shut(): Promise<void>;
-  /** For measurements: entries that are there, and writes one after the other. Gives when each was acknowledged. */
+  /** For measurements: writes `count` entries. */
   fill(count: number): Promise<void>;
+  /** For measurements: writes sequentially for `ms`; returns when each write was acknowledged. */
   writeFor(ms: number): Promise<number[]>;
-  /** Name of the worker's client. */
+  /** Name of the worker's client in the protocol. */
   client(): string;
-  /** Names of clients of which one leads. */
+  /** Names of clients, one of which leads. */
   leaders(): Promise<string[]>;
   setHidden(isHidden: boolean): void;
-  /** The database was opened in this very page. */
+  /** Whether the database was opened in this page load. */
   isOpen(): boolean;
   order(order: FaultOrder): void;
-  /** Ends the worker, at once or when it halts. */
+  /** Terminates the worker, at once or when it halts. */
   terminate(whenHalted: boolean): void;
 }

@@ -1,4 +1,5 @@
-// Many tabs write one database while they are closed, reloaded, crashed, frozen and killed. See docs/TESTING.md.
+// Many tabs write one database while they are closed, reloaded, crashed, frozen and killed. See
+// docs/TESTING.md.
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -30,13 +31,13 @@ const { values: given } = parseArgs({
 const engine = given.browser as Engine;
 const [minutes, seed, most, lanes] = [given.minutes, given.seed, given.tabs, given.lanes].map(Number) as [number, number, number, number];
 
-/** Disturbances of a round, after which everything is compared. */
+/** Disturbances per round. After each round everything is compared. */
 const PER_ROUND = 5;
 const HALT_WAIT_MS = 3000;
-/** How long after a disturbance the first commit elsewhere is looked for. */
+/** How long after a disturbance to look for the first commit in another tab. */
 const GAP_WITHIN_MS = 15_000;
 
-/** Codes that may be met while tabs come and go. Others are faults. */
+/** Error codes that may occur while tabs come and go. Any other code is a failure. */
 const EXPECTED = new Set([
   '', 'KV_CONFLICT', 'KV_TIMEOUT', 'KV_LOCKED', 'KV_IO', 'KV_CLOSED', 'KV_SNAPSHOT_LOST', 'KV_TRUNCATED_FEED',
 ]);
@@ -157,7 +158,7 @@ class Run {
       await hidden.call('setHidden', false);
     }
     const leader = await this.#leader();
-    // Mostly the one that matters most.
+    // Mostly hit the leader, which matters most.
     const victim = leader !== undefined && this.#random.below(3) > 0 ? leader : this.#random.of(this.#tabs);
     const isLeader = victim === leader;
     const kind = `${name}${isLeader ? ', leader' : ''}`;
@@ -210,7 +211,7 @@ class Run {
     return undefined;
   }
 
-  /** Everything answered, by whichever tab, is what is there. */
+  /** Stops all tabs and checks that the database agrees with every answer that any tab got. */
   async #compare(): Promise<void> {
     for (const tab of this.#tabs) {
       if (!tab.isHidden) continue;
@@ -226,7 +227,7 @@ class Run {
     if (this.#wrong.length === 0) await reader.call('clear', this.#rounds);
   }
 
-  /** The longest time without an acknowledgement to others that overlaps the disturbance. */
+  /** The longest time without an acknowledgement in other tabs that overlaps the disturbance. */
   #gap(loads: readonly string[], from: number, to: number): number | undefined {
     const times = this.#acks.filter(({ load }) => loads.includes(load)).map(({ at }) => at).sort((a, b) => a - b);
     let longest: number | undefined;

@@ -1,4 +1,4 @@
-// The page of the run, built as a bundler builds applications.
+// Builds the page of the chaos run with a bundler, as an application would, and serves it.
 import { fileURLToPath } from 'node:url';
 import { build } from 'vite';
 import { serve } from '../http.ts';

@@ -1,4 +1,4 @@
-// Starts the package's worker so that a test can order faults in it and knows which client of the protocol it is.
+// Starts the package's worker with fault injection and records which client of the protocol it is.
 import { names } from '../../bindings-js/src/tabs/messages.ts';
 
 const clients = new WeakMap<Worker, string>();
@@ -14,12 +14,15 @@ export function startFaultyWorker(): Worker {
   return worker;
 }
 
-/** Name of the client that a worker is, once it was asked to open a database. */
+/** Client name of a worker; undefined until it was asked to open a database. */
 export function clientOf(worker: Worker | undefined): string | undefined {
   return worker === undefined ? undefined : clients.get(worker);
 }
 
-/** Names of clients of whose locks the leader has one: its own, and for a moment those that are gone. */
+/**
+ * Names of the clients whose locks the leader holds: its own, and briefly those of clients that are
+ * gone.
+ */
 export async function leadingClients(name: string): Promise<string[]> {
   const database = `opfs:${name}`;
   const { held = [] } = await navigator.locks.query();

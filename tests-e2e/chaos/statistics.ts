@@ -1,4 +1,4 @@
-// What the run counts and reports.
+// Counters and quantiles for the report of a run.
 
 export class Counts {
   readonly #counts = new Map<string, number>();

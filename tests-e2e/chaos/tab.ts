@@ -1,4 +1,5 @@
-// One tab of the chaos run: it writes and reads what it can judge itself, and reports each write before and after.
+// One tab of the chaos run. It checks what it can judge by itself, and reports each write before
+// and after the call.
 import { open } from 'mangrove-kv';
 import type { Commit, Database, Durability, KvIterator } from 'mangrove-kv';
 import { COUNTERS, PARTS } from './messages.ts';
@@ -13,7 +14,7 @@ declare global {
   }
 }
 
-/** A call that is under way for so long, while the page ran, is taken for one that waits for ever. */
+/** A call in flight for this long, counting only time in which the page ran, is taken to hang. */
 const LIMIT_MS = 60_000;
 const TICK_MS = 250;
 const REPORT_AGAIN_TICKS = 4;
@@ -21,10 +22,13 @@ const STRENGTHS: readonly Durability[] = ['strict', 'relaxed'];
 
 class Wrong extends Error {}
 
-/** Reports, with how long ago they were made and who waits for the answer. */
+/** Unanswered reports, with their age and who waits for the answer. */
 const unanswered = new Map<Report, { ticks: number; readonly resolve: (floors: Floors) => void }>();
 
-/** Of a page that is left just then, or comes back, a report or its answer may be lost: it is made again, and the ledger knows it already. */
+/**
+ * Sends a report until it is answered: if the page is being left or comes back, a report or its
+ * answer may be lost. The ledger ignores duplicates.
+ */
 function report(what: Report): Promise<Floors> {
   return new Promise((resolve) => {
     unanswered.set(what, { ticks: 0, resolve });
@@ -49,7 +53,7 @@ interface Failure {
   readonly message?: string;
 }
 
-/** After these codes nothing was done, unless the message says otherwise. */
+/** With these codes nothing was done, unless the message says otherwise. */
 const UNDONE = new Set(['KV_CONFLICT', 'KV_CLOSED', 'KV_SNAPSHOT_LOST']);
 
 function outcomeOf({ code, retryable, message }: Failure): Outcome {
@@ -71,13 +75,13 @@ class Tab implements Chaos {
   #running: Promise<unknown>[] = [];
   #isHidden = false;
   #endsWhenHalted = false;
-  /** Milliseconds that this page ran. */
+  /** For how many milliseconds this page ran. */
   #awake = 0;
-  /** Of this load: the largest that was read, by counter. */
+  /** The last value read since `start`, by counter. */
   #seen: number[] = [];
-  /** It was closed by itself. */
+  /** The database closed by itself and is being reopened. */
   #isReopening = false;
-  /** Appends that were acknowledged to this load in this round. */
+  /** Appends of this load in this round, by number: true if acknowledged, false if refused. */
   #appended = new Map<number, boolean>();
 
   constructor() {
@@ -111,7 +115,7 @@ class Tab implements Chaos {
     });
   }
 
-  /** As an application would whose database was closed for it. */
+  /** Retries until it succeeds, as an application would whose database was closed under it. */
   #reopenLater(): void {
     this.#open().then(() => { this.#isReopening = false; }, (error: Failure) => {
       this.#note('open', error);
@@ -151,7 +155,8 @@ class Tab implements Chaos {
     try {
       await db?.close();
     } catch (error) {
-      // Its worker ended meanwhile. It is closed all the same, if it has not closed itself before and is opened again.
+      // The worker ended in the meantime. The database is closed anyway, unless it had closed by
+      // itself before and is being reopened.
       this.#note('close', error as Failure);
       if (this.#isReopening) return;
     }
@@ -246,7 +251,7 @@ class Tab implements Chaos {
     }
   }
 
-  /** The counter and the entry that says what it was made: both or none, and no number twice. */
+  /** Writes a counter and an entry with its new value: both or neither, and no value twice. */
   async #append(durability: Durability): Promise<void> {
     const counter = this.#random.below(COUNTERS);
     const { n } = await this.#reported('append', counter, (n) => this.#db!.transaction(async (tx) => {
@@ -263,7 +268,7 @@ class Tab implements Chaos {
     void n;
   }
 
-  /** Nobody else has these keys: the check fails only if the batch is applied twice. */
+  /** No other tab writes these keys: the check fails only if the batch is applied twice. */
   async #insert(durability: Durability): Promise<void> {
     await this.#reported('insert', 0, async (n) => {
       const batch = this.#db!.batch();
@@ -277,7 +282,7 @@ class Tab implements Chaos {
     });
   }
 
-  /** Tells whether there was an entry, which there was unless the removal is done twice. */
+  /** Checks that `delete` found the entry, which it does unless the removal is applied twice. */
   async #remove(durability: Durability): Promise<void> {
     const put = await this.#reported('restore', 0, async (n) => {
       await this.#db!.set([this.#round, 'remove', this.#load, n], n, { durability });
@@ -291,7 +296,7 @@ class Tab implements Chaos {
     });
   }
 
-  /** One after the other: what is read is the last that was written. */
+  /** Writes one key sequentially: each read returns the last write. */
   async #put(): Promise<void> {
     const key = [this.#round, 'put', this.#load];
     const { n, outcome } = await this.#reported('put', 0, async (n) => {
@@ -303,7 +308,7 @@ class Tab implements Chaos {
     if (found !== n) throw new Wrong(`${String(found)} was read where ${n} was put and acknowledged`);
   }
 
-  /** Counters never go back, and never behind what anybody was told. */
+  /** Counters never go back, nor behind a value that any tab was told. */
   async #readCounters(): Promise<void> {
     const floors = await report({ type: 'seen', what: 'floors', code: '' });
     const round = this.#round;
@@ -329,7 +334,7 @@ class Tab implements Chaos {
     await this.#pause(200 + this.#random.below(300));
   }
 
-  /** A state stays as it is, and has whole transactions only. */
+  /** A snapshot never changes and contains whole transactions only. */
   async #readSnapshot(): Promise<void> {
     const snapshot = this.#db!.snapshot();
     try {
@@ -350,7 +355,7 @@ class Tab implements Chaos {
     await this.#pause(200);
   }
 
-  /** Each commit of a counter makes it one more: one that is missing or doubled is seen. */
+  /** Each commit increments a counter by one, so a missing or repeated commit is detected. */
   async #watch(): Promise<void> {
     const round = this.#round;
     const stop = new AbortController();
@@ -376,7 +381,7 @@ class Tab implements Chaos {
     }
   }
 
-  /** Nothing is called that was not reported, so that nothing unknown can be found. */
+  /** Reports an operation before calling it, so the ledger knows everything that can be found. */
   async #reported(
     kind: Kind, counter: number, call: (n: number) => Promise<number>, settle: (n: number, outcome: Outcome) => void = () => {},
   ): Promise<{ n: number; outcome: Outcome }> {
@@ -399,7 +404,7 @@ class Tab implements Chaos {
     return { n, outcome };
   }
 
-  /** Watches over a call; it is judged by the time that the page ran meanwhile. */
+  /** Fails the run if a call takes too long, counting only time in which the page ran. */
   async #timed<T>(what: string, call: Promise<T>): Promise<T> {
     const since = this.#awake;
     const timer = setInterval(() => {
@@ -429,7 +434,7 @@ class Tab implements Chaos {
   }
 }
 
-/** What is no KvError is told in full. */
+/** Errors other than KvError are reported in full. */
 function codeOf(failure: Failure): string {
   if (failure.code === 'KV_IO' && failure.retryable) return `KV_IO, retryable: ${failure.message}`;
   return failure.code?.startsWith?.('KV_') ? failure.code : Object.keys(failure).length === 0 && !(failure instanceof Error) ? '' : String(failure);

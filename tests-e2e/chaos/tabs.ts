@@ -1,4 +1,4 @@
-// The tabs of one browser, as the process that disturbs them has them.
+// The tabs of one browser, seen from the process that disturbs them.
 import type { BrowserContext, CDPSession, Page } from '@playwright/test';
 import type { Chaos } from './messages.ts';
 
@@ -8,7 +8,7 @@ export interface TabOptions {
   readonly lanes: number;
 }
 
-/** Nothing here waits for ever either. */
+/** Rejects after `ms`, so that the run itself never hangs either. */
 export async function within<T>(ms: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {
@@ -27,7 +27,7 @@ export class Tab {
   readonly page: Page;
   readonly #options: TabOptions;
   #session: CDPSession | undefined;
-  /** Of the page that is in it now. */
+  /** Name of the page load that the tab shows. */
   load = '';
   isFrozen = false;
   isHidden = false;
@@ -49,14 +49,17 @@ export class Tab {
     return !this.isFrozen && !this.isCrashed && !this.page.isClosed();
   }
 
-  /** Loads the page anew and lets it write; `round` 0 does not. */
+  /** Loads the page anew and starts its writes; `round` 0 starts none. */
   async enter(seed: number, round: number): Promise<void> {
     this.load = '';
     await within(30_000, 'the page\'s load', this.page.goto(this.#options.url));
     await this.begin(seed, round);
   }
 
-  /** To another page of the site, and back: to this very page, if the browser kept it, or to a new one. */
+  /**
+   * Goes to another page of the site and back: to the same page load if the browser kept it,
+   * otherwise to a new one.
+   */
   async leaveAndGoBack(afterMs: number, seed: number, round: number): Promise<void> {
     const { page } = this;
     const { url } = this.#options;
@@ -80,12 +83,12 @@ export class Tab {
     if (round > 0) await this.call('start', round);
   }
 
-  /** Resolves when there is a page's side. */
+  /** Resolves when the page's script has run. */
   async #scripted(): Promise<void> {
     await within(30_000, 'the script', this.page.waitForFunction(() => 'chaos' in window));
   }
 
-  /** Calls the page's side. */
+  /** Calls a method of the page. */
   call<M extends keyof Chaos>(method: M, ...args: Parameters<Chaos[M]>): Promise<Awaited<ReturnType<Chaos[M]>>> {
     const called = this.page.evaluate(
       ([name, given]) => (window.chaos[name as keyof Chaos] as (...all: unknown[]) => unknown)(...given as unknown[]),

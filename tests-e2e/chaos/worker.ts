@@ -1,3 +1,3 @@
-// The package's worker, with faults to order.
+// The package's worker with fault injection.
 import './faults.ts';
 import 'mangrove-kv/worker';

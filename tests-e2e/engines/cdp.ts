@@ -1,4 +1,5 @@
-// Chromium without Playwright, which tells pages that they are always in view and in focus: such pages are never frozen.
+// Drives Chromium without Playwright. Playwright tells pages that they are always visible and
+// focused, and such pages are never frozen.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import type { Readable, Writable } from 'node:stream';

@@ -1,7 +1,8 @@
-// What browsers do with files, locks, channels and pages, measured and written to docs/browsers. See docs/BROWSERS.md.
+// Measures how browsers treat files, locks, channels and pages, and writes the results to
+// docs/browsers. See docs/BROWSERS.md.
 //
-//   npm run browsers                     all of it, in Chromium and Firefox
-//   npm run browsers -- firefox quota    some of it
+//   npm run browsers                     all probes, in Chromium and Firefox
+//   npm run browsers -- firefox quota    selected browsers and probes
 import { execFileSync } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -17,7 +18,7 @@ import { Cdp } from './cdp.ts';
 const ENGINES: readonly Engine[] = ['chromium', 'firefox'];
 const RESULTS = new URL('../../docs/browsers/', import.meta.url);
 const ROUNDS = 3;
-/** For one probe. */
+/** Time limit per probe. */
 const MOST_MS = 600_000;
 const PING_ROUNDS = 3000;
 
@@ -71,7 +72,7 @@ async function facts({ url, launch }: Probe): Promise<unknown> {
   return { version: context.browser()?.version() ?? await page.evaluate(() => navigator.userAgent), inWorker: await call(page, 'w', 'facts'), opfs: await call(page, 'w', 'opfs') };
 }
 
-/** How a page or worker ends that has a handle and a lock. */
+/** Ways to end a page or worker that has a handle and a lock. */
 const ENDS: Record<string, (page: Page, probe: Probe) => Promise<unknown>> = {
   'worker.terminate()': (page) => page.evaluate(() => window.end('holder')),
   'reload': (page) => page.reload(),
@@ -87,7 +88,7 @@ const ENDS: Record<string, (page: Page, probe: Probe) => Promise<unknown>> = {
   },
 };
 
-/** Of Firefox, one for each site. */
+/** Firefox's content processes, one per site. */
 function contentProcesses(directory: string): number[] {
   return processesOf(directory).filter((pid) => {
     try {
@@ -106,7 +107,8 @@ async function release(probe: Probe): Promise<unknown> {
     const locks: (number | undefined)[] = [];
     const errors = new Set<string>();
     const context = await launch();
-    // One process has all tabs of a site in Firefox: who watches a crash there comes afterwards, and the time has its start in it.
+    // Firefox runs all tabs of a site in one process. So the watcher of a crash opens afterwards,
+    // and the measured time includes its start.
     const isLate = engine === 'firefox' && name === 'a crash of the tab';
     for (let round = 0; round < ROUNDS; round++) {
       const [file, lock] = [`file ${round}`, `lock ${round}`];
@@ -143,7 +145,7 @@ async function quota({ engine, url, launch }: Probe): Promise<unknown> {
   return call(page, 'w', 'full', { file: 'full' });
 }
 
-/** Chromium only: Firefox freezes no tabs that are not left, nor does it offer tests to. */
+/** Chromium only: Firefox freezes only pages that were left, and offers tests no way to freeze. */
 async function frozen({ engine, url, directory }: Probe): Promise<unknown> {
   if (engine !== 'chromium') return 'this browser freezes no tab, and WebDriver BiDi has no way to ask for it';
   await using cdp = new Cdp(directory);
@@ -208,11 +210,11 @@ async function counts({ url, launch }: Probe): Promise<unknown> {
   return found;
 }
 
-/** What a page has when it is left, and whether going back shows the same page again. */
+/** Whether going back restores a page, depending on what it holds when the user leaves. */
 async function bfcache({ url, launch }: Probe): Promise<unknown> {
   const found: Record<string, unknown> = {};
   const [handle, lock, channel] = [{ file: 'file' }, { lock: 'lock' }, { channel: 'channel' }];
-  /** `waits`: before the page is left; `asks`: then, who has locks. */
+  /** `waits`: another tab waits before the page is left; `asks`: it then queries the locks. */
   const cases: Record<string, { readonly held?: object; readonly wanted?: object; readonly waits?: boolean; readonly asks?: boolean }> = {
     'nothing': {}, 'worker': { held: {} }, 'channel': { held: channel }, 'handle': { held: handle }, 'lock': { held: lock },
     'handle, which another tab wants': { held: handle, wanted: handle }, 'lock, which another tab wants': { held: lock, wanted: lock },
@@ -245,7 +247,7 @@ async function bfcache({ url, launch }: Probe): Promise<unknown> {
   return found;
 }
 
-/** Whether a page lives on if the one before, of the same site, was dropped in the middle of a script of its worker. */
+/** Whether a page survives if the site's previous page was dropped during its worker's script. */
 async function dropped({ url, launch }: Probe): Promise<unknown> {
   const found: Record<string, unknown> = {};
   const context = await launch(keepsPages);
@@ -275,7 +277,7 @@ async function messages({ url, launch }: Probe): Promise<unknown> {
   const argument = { channel: 'same tab', rounds: PING_ROUNDS };
   await call(page, 'channel echo', 'echo', argument);
   await call(other, 'far echo', 'echo', { channel: 'tabs' });
-  // To be ready.
+  // Until both are ready.
   await sleep(500);
   return {
     rounds: PING_ROUNDS,

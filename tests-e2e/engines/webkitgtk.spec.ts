@@ -1,14 +1,15 @@
-// WebKitGTK, which Debian builds without the origin private file system: the failure is typed, and what may stand in does.
+// WebKitGTK, which Debian builds without the origin private file system: `open` fails with a typed
+// error, and the permitted fallbacks work.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test as base } from '@playwright/test';
 import { MiniBrowser, Remote } from './webkitgtk.ts';
 
-/** Several times as long as it takes to start on a busy machine. */
+/** Several times the startup time on a busy machine. */
 const START_MS = 15_000;
 
 interface WebKit {
   readonly page: Remote;
-  /** Starts the browser with these arguments, again on the same data. */
+  /** Starts the browser with these arguments; on each restart it finds the same data. */
   start(...args: string[]): Promise<void>;
 }
 
@@ -20,7 +21,7 @@ const test = base.extend<{ webkit: WebKit }>({
     await use({
       page,
       async start(...args) {
-        // Now and then the browser comes up without its page. What the page does is tested, not that.
+        // The browser occasionally starts without its page. That is not under test: try again.
         for (let isThere = false; !isThere;) {
           await browser.stop();
           const arrived = page.arrival().then(() => true);
@@ -32,7 +33,7 @@ const test = base.extend<{ webkit: WebKit }>({
   },
 });
 
-/** What is tried where OPFS is not to be had. */
+/** Tries each function and each fallback where OPFS is unavailable. */
 async function tryAll(): Promise<unknown> {
   const { checkSupport, destroy, list, open } = window.mangrove;
   interface Failure { readonly code?: string; readonly message: string; readonly retryable?: boolean }
@@ -89,25 +90,25 @@ async function check({ page, start }: WebKit, args: string[], { open, support, o
   expect(await page.evaluate(tryAll)).toEqual(expected);
   await page.reload(); 
   if (isKept) expect(await page.evaluate(reopen)).toEqual(['changed', 999, true]);
-  // The same again, without a wait for files that nobody has.
+  // The same again, without waiting for files that nobody holds.
   expect(await page.evaluate(tryAll)).toEqual(expected);
-  // Killed, and started again.
+  // Killed and restarted.
   await start(...args); 
   if (isKept) expect(await page.evaluate(reopen)).toEqual(['changed', 999, true]);
   expect(await page.evaluate(tryAll)).toEqual(expected);
 }
 
-test('as it is: without OPFS', async ({ webkit }) => {
+test('the stock build, without OPFS: errors are typed and fallbacks work', async ({ webkit }) => {
   await check(webkit, [], { open: NO_OPFS, support: { ok: false, reason: 'no-opfs' }, others: 'KV_UNSUPPORTED' }, true);
 });
 
 const WITH_OPFS = '--features=+StorageAPI,+FileSystem,+AccessHandle,+StorageAPIEstimate,+FileSystemWritableStream';
 
-// A page cannot ask whether handles open: only workers have them.
-test('with OPFS switched on, which has no handles', async ({ webkit }) => {
+// A page cannot probe for access handles: only workers have them.
+test('OPFS switched on, without access handles: errors are typed and fallbacks work', async ({ webkit }) => {
   await check(webkit, [WITH_OPFS], { open: 'open x: Backend does not support this operation', support: { ok: true }, others: 'none' }, true);
 });
 
-test('with OPFS switched on, in a private window', async ({ webkit }) => {
+test('OPFS switched on, in a private window: errors are typed and fallbacks work', async ({ webkit }) => {
   await check(webkit, ['--private', WITH_OPFS], { open: PRIVATE, support: { ok: false, reason: 'private-mode' }, others: 'KV_UNSUPPORTED' }, false);
 });

@@ -1,5 +1,6 @@
-// Drives MiniBrowser, the browser that comes with WebKitGTK. Not over WebDriver, whose sessions are always private: the page asks a server
-// of the tests for functions and gives back what they give.
+// Drives MiniBrowser, the browser that comes with WebKitGTK. WebDriver is no option, because its
+// sessions are always private. Instead the page fetches functions from a server of the tests and
+// posts back their results.
 import { spawn } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
 import { existsSync } from 'node:fs';
@@ -38,7 +39,7 @@ interface Call {
   settle(answer: { value?: unknown; error?: string }): void;
 }
 
-/** A page that executes what it is told. */
+/** A page that executes functions on behalf of a test. */
 export class Remote implements AsyncDisposable {
   readonly #server = createServer((request, response) => void this.#answer(request, response));
   readonly #calls = new Map<number, Call>();
@@ -55,7 +56,7 @@ export class Remote implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/`;
   }
 
-  /** The next time that the page is loaded. */
+  /** Resolves when the page is loaded next. */
   arrival(): Promise<void> {
     return new Promise((resolve) => {
       this.#arrived = resolve;
@@ -77,7 +78,7 @@ export class Remote implements AsyncDisposable {
 
   async reload(): Promise<void> {
     const arrived = this.arrival();
-    // Its answer may go down with the page.
+    // The answer may be lost with the page.
     void this.evaluate(() => location.reload());
     await arrived;
   }
@@ -133,7 +134,7 @@ async function sendFile(path: string, response: ServerResponse): Promise<void> {
   }
 }
 
-/** A directory for a browser's data, and a display for it. */
+/** A browser with its own data directory and display. */
 export class MiniBrowser implements AsyncDisposable {
   readonly #directory: string;
   readonly #display: string;

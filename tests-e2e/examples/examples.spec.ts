@@ -1,11 +1,11 @@
-// The examples in docs/examples that are pages: built by Vite, used by a user.
+// The example pages of docs/examples, built by Vite and operated as a user would.
 import { fileURLToPath } from 'node:url';
 import { serve } from '../http.ts';
 import { expect, test } from '../persistent.ts';
 
 const built = (name: string): string => fileURLToPath(new URL(`../../docs/examples/build/${name}`, import.meta.url));
 
-test('the todo list in React follows the database, and is there after a restart of the browser', async ({ profile }) => {
+test('the React todo list follows the database and survives a restart of the browser', async ({ profile }) => {
   await using server = await serve(built('react-todo'));
   const browser = await profile.launch();
   const page = await browser.newPage();
@@ -27,7 +27,7 @@ test('the todo list in React follows the database, and is there after a restart 
   await expect(list).toHaveCount(2);
   const second = await browser.newPage();
   await second.goto(server.url);
-  // Both tabs have the same list.
+  // Both tabs show the same list.
   await expect(second.getByRole('textbox', { name: 'text' })).toHaveCount(2);
   await second.getByRole('textbox', { name: 'new' }).fill('elsewhere');
   await second.keyboard.press('Enter');
@@ -41,7 +41,7 @@ test('the todo list in React follows the database, and is there after a restart 
   expect(await values.evaluateAll((boxes) => boxes.map((box) => (box as HTMLInputElement).value))).toEqual(['read more', 'erase', 'elsewhere']);
 });
 
-test('the service worker answers from the database when there is no network', async ({ profile }) => {
+test('the service worker answers from the database when the network is down', async ({ profile }) => {
   const server = await serve(built('service-worker'));
   const page = await (await profile.launch()).newPage();
   await page.goto(server.url);

@@ -1,7 +1,7 @@
 import { defineConfig } from '@playwright/test';
 import { launchOptions } from '../browser.ts';
 
-// Each test serves its example at a port that is free.
+// Each test serves its example on a free port.
 export default defineConfig({
   testDir: '.',
   outputDir: 'test-results',

@@ -1,4 +1,4 @@
-// The same in a worker, where synchronous access to files is.
+// Runs the storage tests in a worker, where files can be accessed synchronously.
 import { checkStorage } from './conformance.ts';
 
 onmessage = ({ data }: MessageEvent<'opfs' | 'indexeddb'>) => {

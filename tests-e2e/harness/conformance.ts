@@ -1,4 +1,4 @@
-// Runs the tests of storages over those that only a browser has.
+// Runs the storage conformance tests on the storages that only a browser has.
 import type { CustomStorage } from 'mangrove-kv';
 import { testStorage } from 'mangrove-kv/testing';
 import { deleteIdb } from '../../bindings-js/src/storage/idb.ts';
@@ -12,7 +12,7 @@ export interface Outcome {
 
 interface Kind<S extends CustomStorage> {
   open(name: string): Promise<S>;
-  /** Lets go of the files when everything is stored. */
+  /** Releases the files once everything is stored. */
   release(storage: S): Promise<void>;
   remove(name: string): Promise<unknown>;
   readonly removes: boolean;
@@ -59,7 +59,7 @@ async function check<S extends CustomStorage>(kind: Kind<S>): Promise<Outcome> {
       await kind.release(storage as S);
       await kind.remove(nameOf(storage));
     },
-    // One after the other.
+    // Tests run sequentially.
     test: (name, run) => {
       before = before.then(run).then(() => passed.push(name), (error: Error) => failed.push(`${name}: ${error.message}`));
       return before;

@@ -2,15 +2,18 @@ interface Window {
   mangrove: typeof import('mangrove-kv');
   /** Uses a database synchronously in a worker. */
   runSync(): Promise<unknown>;
-  /** Runs the tests of storages over one of the browser's. */
+  /** Runs the storage conformance tests on one of the browser's storages. */
   checkStorage(kind: 'opfs' | 'indexeddb', place: 'page' | 'worker'): Promise<import('./conformance.ts').Outcome>;
-  /** Runs the suite of abstract-level over databases in files, or of objects in the page's own thread. */
+  /**
+   * Runs abstract-level's test suite on databases in files, or on storage objects in the page's own
+   * thread.
+   */
   runLevelSuite(storage: 'opfs' | 'here'): ReturnType<typeof import('./level/main.ts').run>;
   loadLive(): Promise<typeof import('mangrove-kv/live')>;
-  /** Workers that take the orders of `chaos/messages.ts`. */
+  /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
-  /** Shows a live query with React; `react` is what the test does with the page then. */
+  /** Mounts a React page that shows a live query; the test then drives it through `react`. */
   mountReact(isStrict: boolean): Promise<void>;
   react: {
     set(key: string, value: number): Promise<void>;

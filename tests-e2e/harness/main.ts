@@ -1,4 +1,4 @@
-// Gives tests the package as a bundled page has it.
+// Exposes the package, as bundled into a page, to tests.
 import * as mangrove from 'mangrove-kv';
 
 window.mangrove = mangrove;

@@ -1,4 +1,4 @@
-// The libraries that pages keep data with, and the copying of what they have kept.
+// The libraries from which pages migrate, and the functions that migrate their data.
 import { Dexie } from 'dexie';
 import * as idbKeyval from 'idb-keyval';
 import localforage from 'localforage';

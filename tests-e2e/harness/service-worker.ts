@@ -1,4 +1,4 @@
-// A place without workers and without the imports of modules that arrive later.
+// Uses a database in a service worker, which has neither workers nor dynamic imports.
 import { open } from 'mangrove-kv';
 
 interface Client {

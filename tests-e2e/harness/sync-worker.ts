@@ -1,4 +1,4 @@
-// A worker of an application that has the engine in its own thread.
+// An application's worker that runs the engine in its own thread.
 import { open } from 'mangrove-kv';
 
 async function run(): Promise<unknown> {

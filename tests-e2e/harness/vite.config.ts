@@ -6,7 +6,7 @@ import type { Plugin } from 'vite';
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 
-/** Service workers may not import anything later: theirs is one file, with the engine beside it. */
+/** Service workers have no dynamic imports, so theirs is one file, with the engine beside it. */
 const serviceWorker: Plugin = {
   name: 'service-worker',
   async generateBundle() {
@@ -22,16 +22,18 @@ const serviceWorker: Plugin = {
 export default defineConfig({
   worker: { format: 'es' },
   plugins: [serviceWorker],
-  // For tape; `events` is a package, which abstract-level needs in a browser.
+  // Stand-ins for the Node modules of tape. `events` is the npm package, which abstract-level needs
+  // in a browser.
   resolve: {
     alias: [
       { find: /^(path|stream|fs|util)$/, replacement: file('./level/node.ts') },
       { find: /^events$/, replacement: 'events/' },
     ],
   },
-  // Effects run twice in the strict mode of React's development build only.
+  // Only React's development build runs effects twice in strict mode.
   define: { __dirname: '"/"', 'process.env.NODE_ENV': '"development"' },
-  // As a real server says of files whose names have their hash; a worker's script is not asked for again at each of a thousand starts.
+  // The caching that real servers allow for hashed file names: otherwise each of a thousand starts
+  // would request the worker's script again.
   preview: { allowedHosts: ['not-secure.test'], headers: { 'cache-control': 'max-age=600' } },
   build: { target: 'es2022', assetsInlineLimit: 0, reportCompressedSize: false },
 });

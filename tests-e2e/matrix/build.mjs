@@ -1,5 +1,5 @@
-// Builds the small app with one bundler, as a project would that has installed the package from the registry:
-// `node build.mjs vite`. Without a name it installs the package.
+// `node build.mjs vite` builds the small app with one bundler, as in a project that has installed
+// the package from the registry. Without a name it installs the package.
 import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,19 +9,19 @@ import { pack } from '../../.ci/pack.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const WORK = join(HERE, 'build');
-/** Not a link, as bundlers treat what lies outside `node_modules` in another way. */
+/** A copy, not a link: bundlers treat files outside `node_modules` differently. */
 const INSTALLED = join(WORK, 'node_modules', 'mangrove-kv');
 
 export function install() {
   rmSync(WORK, { recursive: true, force: true });
   mkdirSync(INSTALLED, { recursive: true });
   execFileSync('tar', ['-xzf', pack(WORK), '-C', INSTALLED, '--strip-components', '1']);
-  // A page that gives tests the package as it is.
+  // A page that exposes the unbundled package to tests.
   cpSync(join(HERE, 'bare'), join(WORK, 'served'), { recursive: true });
   cpSync(join(INSTALLED, 'dist'), join(WORK, 'served', 'kv'), { recursive: true });
 }
 
-/** Copies the app beside what its bundler needs; gives the directory. */
+/** Copies the app and the files of its bundler into one directory; returns that directory. */
 export function stage(bundler, name = bundler) {
   const directory = join(WORK, name);
   rmSync(directory, { recursive: true, force: true });
@@ -29,7 +29,7 @@ export function stage(bundler, name = bundler) {
   return directory;
 }
 
-/** Gives the directory with what is to be served. */
+/** Builds with one bundler; returns the directory to serve. */
 export function build(bundler) {
   const directory = stage(bundler);
   execFileSync(process.execPath, ['build.mjs'], { cwd: directory, stdio: 'inherit' });

@@ -8,7 +8,7 @@ export default defineConfig({
   forbidOnly: true,
   workers: 2,
   reporter: 'list',
-  // Next alone takes a minute on a machine that is busy.
+  // Next alone takes a minute on a busy machine.
   timeout: 240_000,
   use: { launchOptions },
   projects: [{ name: 'chromium', use: { browserName: 'chromium' } }],

@@ -1,4 +1,4 @@
-/** What bare/bare.js gives. */
+/** Globals that bare/bare.js sets. */
 interface Window {
   kv: typeof import('mangrove-kv');
   kvInline: typeof import('mangrove-kv/inline');

@@ -1,4 +1,5 @@
-// The demo for everybody: axe finds nothing on any page, light or dark, wide or narrow; all of it works from the keyboard.
+// Accessibility of the demo: axe finds nothing on any page, light or dark, wide or narrow, and
+// everything works from the keyboard.
 import AxeBuilder from '@axe-core/playwright';
 import type { Page } from '@playwright/test';
 import { hits, importCities } from '../demo.ts';
@@ -10,12 +11,12 @@ async function expectClean(page: Page, what: string): Promise<void> {
   expect(found).toEqual([]);
 }
 
-/** A part of the data set is enough to look at. */
+/** Imports part of the data set, which is enough for the audit. */
 async function importSome(page: Page): Promise<void> {
   await page.goto('/');
   await expect(page.getByTestId('import')).toBeVisible();
   await expectClean(page, 'welcome');
-  // Within the page, as all of it may be there before another click gets there.
+  // Cancels from within the page: a click from outside may arrive after the import has finished.
   await page.getByTestId('import-progress').evaluate((progress) => {
     const observer = new MutationObserver(() => {
       if (!/^[1-9].*per second/.test(progress.textContent ?? '')) return;
@@ -31,8 +32,8 @@ async function importSome(page: Page): Promise<void> {
 
 for (const colorScheme of ['light', 'dark'] as const) {
   for (const [width, height] of [[1440, 900], [360, 740]] as const) {
-    test(`axe finds nothing to object to: ${colorScheme}, ${width} wide`, async ({ profile, browserName }) => {
-      test.skip(browserName !== 'chromium', 'the markup is the same in all, and it takes minutes');
+    test(`axe finds no violations: ${colorScheme}, ${width} wide`, async ({ profile, browserName }) => {
+      test.skip(browserName !== 'chromium', 'the markup is the same in every browser, and the audit takes minutes');
       test.setTimeout(300_000);
       const context = await profile.launch();
       const page = await context.newPage();
@@ -54,7 +55,7 @@ for (const colorScheme of ['light', 'dark'] as const) {
       await page.getByRole('link', { name: 'Bench' }).click();
       await expect(page.getByTestId('peers').getByRole('button', { name: 'Run' })).toBeVisible();
       await expectClean(page, 'bench');
-      // Nothing sticks out at the side.
+      // No page overflows horizontally.
       for (const name of ['Explore', 'Inspect', 'Bench']) {
         await page.getByRole('link', { name }).click();
         expect(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), name).toBe(true);
@@ -63,7 +64,7 @@ for (const colorScheme of ['light', 'dark'] as const) {
   }
 }
 
-test('all of it works from the keyboard', async ({ profile }) => {
+test('everything works from the keyboard', async ({ profile }) => {
   test.slow();
   const context = await profile.launch();
   const page = await context.newPage();
@@ -102,7 +103,7 @@ test('all of it works from the keyboard', async ({ profile }) => {
   await inspector.locator('.row-button').first().focus();
   await page.keyboard.press('Enter');
   await expect(inspector.locator('.row-button').first()).toHaveAttribute('aria-expanded', 'true');
-  // The rows are read again every second at most: the focus stays.
+  // The rows are reloaded at most once a second; the focus stays.
   await expect(inspector.locator('.row-button').first()).toBeFocused();
 
   await page.keyboard.press('3');

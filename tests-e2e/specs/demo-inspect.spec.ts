@@ -1,4 +1,4 @@
-// The inspector on the real data set: collections, entries, pictures, figures, upkeep.
+// The demo's inspector on the real data set: collections, entries, diagrams, figures, upkeep.
 import { readFile } from 'node:fs/promises';
 import type { Locator, Page } from '@playwright/test';
 import { importCities } from '../demo.ts';
@@ -29,7 +29,7 @@ test('shows collections, entries, the tree, the file and figures', async ({ prof
   await rows.first().click();
   await expect(inspector.locator('.tree').first()).toContainText('lat');
   await inspector.getByLabel('Begins with').fill('');
-  // What is typed is looked for a moment later, from the first position on.
+  // A search starts a moment after typing, from the first position.
   await expect(inspector.locator('.pager')).toContainText(`to 50 of ${total.toLocaleString('en')}`);
   await inspector.getByRole('spinbutton', { name: 'First position' }).fill('');
   await inspector.getByRole('spinbutton', { name: 'First position' }).pressSequentially('100000');
@@ -61,8 +61,8 @@ test('shows collections, entries, the tree, the file and figures', async ({ prof
   expect(problems).toEqual([]);
 });
 
-test('verifies, compacts, saves and restores, and can be stopped', async ({ profile, browserName }) => {
-  test.skip(browserName !== 'chromium', 'downloads are read from Chromium');
+test('verifies, compacts, backs up and restores, and stops on request', async ({ profile, browserName }) => {
+  test.skip(browserName !== 'chromium', 'the download is read from Chromium');
   test.slow();
   const context = await profile.launch();
   const page = await context.newPage();
@@ -70,7 +70,7 @@ test('verifies, compacts, saves and restores, and can be stopped', async ({ prof
   const inspector = await openInspector(page);
   await inspector.getByRole('tab', { name: 'Upkeep' }).click();
 
-  // Within the page, as it may be done before another click gets there.
+  // Stops it from within the page: a click from outside may arrive after it has finished.
   await inspector.getByRole('button', { name: 'Verify' }).evaluate((verify: HTMLElement) => {
     verify.click();
     verify.closest('section')?.querySelector<HTMLElement>('.running button')?.click();
@@ -92,7 +92,7 @@ test('verifies, compacts, saves and restores, and can be stopped', async ({ prof
   await expect(inspector.getByRole('alert').filter({ hasText: 'Choose the file' })).toBeVisible();
   await inspector.getByLabel('Backup').setInputFiles({ name: 'cities', mimeType: 'application/octet-stream', buffer: bytes });
   await inspector.getByRole('button', { name: 'Restore' }).click();
-  await expect(inspector.locator('.outcome').nth(3)).toContainText('was made of', { timeout: 60_000 });
+  await expect(inspector.locator('.outcome').nth(3)).toContainText('was restored from', { timeout: 60_000 });
   await page.goto('/?db=world-cities-restored');
   await expect(page.getByTestId('hits')).toHaveText(total.toLocaleString('en'));
 });

@@ -1,4 +1,5 @@
-// The demo as an app: it can be installed, works offline after the first load, and a new version breaks no open tab.
+// The demo as an app: it can be installed, works offline after the first load, and a new version
+// breaks no open tab.
 import { cp, mkdtemp, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,9 +11,9 @@ import { expect, test } from '../persistent.ts';
 
 const DIST = fileURLToPath(new URL('../../demo-web/dist', import.meta.url));
 
-test.skip(({ browserName }) => browserName !== 'chromium', 'asks the developer tools of Chromium, and cuts its network');
+test.skip(({ browserName }) => browserName !== 'chromium', 'uses the DevTools protocol of Chromium and cuts its network');
 
-/** Until the service worker serves the page, everything is in its cache. */
+/** Waits until the service worker serves the page; by then everything is in its cache. */
 async function untilControlled(page: Page): Promise<void> {
   await page.waitForFunction(() => navigator.serviceWorker.controller !== null, undefined, { timeout: 60_000 });
 }
@@ -43,7 +44,7 @@ test('works offline after the first load: imports, browses, edits, inspects', as
   await context.setOffline(true);
   await expect(page.locator('#offline')).toBeVisible();
   await page.reload();
-  // The data set is there too.
+  // The data set is cached too.
   const total = await importCities(page);
   expect(total).toBeGreaterThan(100_000);
   await page.getByTestId('search').fill('Quito');
@@ -60,7 +61,7 @@ test('works offline after the first load: imports, browses, edits, inspects', as
   await expect(page.getByTestId('measure')).toBeVisible();
 });
 
-test('a new version waits for the visitor, and a tab of the old one goes on', async ({ profile }) => {
+test('a new version waits for the visitor, and a tab of the old one keeps working', async ({ profile }) => {
   test.slow();
   const site = await mkdtemp(join(tmpdir(), 'mangrove-demo-'));
   try {
@@ -88,7 +89,7 @@ test('a new version waits for the visitor, and a tab of the old one goes on', as
     await other.evaluate(async () => (await navigator.serviceWorker.getRegistration())?.update());
     await expect(other.getByTestId('update-now')).toBeVisible({ timeout: 60_000 });
     await expect(old.getByTestId('update-now')).toBeVisible();
-    // Nobody agreed yet.
+    // Nobody has agreed to the update yet.
     await old.reload();
     await expect(old.getByTestId('import')).toBeVisible();
     await expect(old.getByTestId('second')).toHaveCount(0);

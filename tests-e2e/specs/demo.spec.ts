@@ -1,4 +1,5 @@
-// The demo page as a visitor uses it, on the real data set: import, browse, search, jump, edit, delete, reload.
+// The demo as a visitor uses it, on the real data set: import, browse, search, jump, edit, delete,
+// reload.
 import type { Page } from '@playwright/test';
 import { hits, importCities } from '../demo.ts';
 import { expect, test } from '../persistent.ts';
@@ -63,7 +64,7 @@ test('imports a real data set and browses all of it', async ({ profile }, info) 
   await info.attach('figures', { body: `${figures}\n\n${stats}`, contentType: 'text/plain' });
 });
 
-test('edits, deletes and adds, and everything is there after a reload', async ({ profile }) => {
+test('edits, deletes and adds, and everything survives a reload', async ({ profile }) => {
   const context = await profile.launch();
   const page = await context.newPage();
   const total = await importCities(page);
@@ -145,7 +146,7 @@ test('two databases live side by side', async ({ profile }) => {
   await expect(first.getByTestId('import')).toBeVisible();
 });
 
-test('tabs see each other\'s edits live, and go on without the one that led', async ({ profile }) => {
+test('tabs see each other\'s edits live, and continue without the leader', async ({ profile }) => {
   test.slow();
   const context = await profile.launch();
   const first = await context.newPage();
@@ -154,7 +155,7 @@ test('tabs see each other\'s edits live, and go on without the one that led', as
   const second = await context.newPage();
   await second.goto('/');
   await expect(second.getByTestId('import')).toBeVisible();
-  // An import of one tab ends the welcome of the other.
+  // An import in one tab ends the welcome screen of the other.
   const total = await importCities(first);
   await expect(second.getByTestId('list')).toBeVisible();
   await expect.poll(() => hits(second)).toBe(total);
@@ -166,7 +167,7 @@ test('tabs see each other\'s edits live, and go on without the one that led', as
   await expect(names(first).first()).toHaveText('Quito');
   await names(first).first().click();
   await first.getByTestId('edit-name').fill('Quito now');
-  // A click that is under way as the list is drawn anew is not lost.
+  // A click in progress while the list is redrawn is not lost.
   await names(second).first().hover();
   await second.mouse.down();
   await first.getByTestId('edit-save').click();
@@ -181,12 +182,12 @@ test('tabs see each other\'s edits live, and go on without the one that led', as
   await first.getByTestId('undo-last').click();
   await expect.poll(() => hits(second)).toBe(before);
 
-  // The insides are shown where the engine is not.
+  // The inspector works in a tab that does not run the engine.
   await second.getByRole('link', { name: 'Inspect' }).click();
   await expect(second.getByTestId('inspector').getByRole('button', { name: /^cities/ })).toContainText(total.toLocaleString('en'));
   await second.getByRole('link', { name: 'Explore' }).click();
 
-  // The one that is left leads, keeps what was written, and writes.
+  // The remaining tab leads, has everything written so far, and writes.
   await first.close();
   await second.getByTestId('add').click();
   await second.getByTestId('edit-name').fill('Quito to be');

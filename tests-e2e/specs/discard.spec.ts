@@ -1,4 +1,4 @@
-// A tab that the browser discards to save memory: its renderer ends without a word to the page.
+// A tab that the browser discards to save memory: its renderer ends, and the page gets no event.
 import { spawn } from 'node:child_process';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -9,12 +9,12 @@ import { expect, test } from '../persistent.ts';
 import { killBrowser } from '../processes.ts';
 import { get, leads, openTab, set } from '../tabs-page.ts';
 
-test('a leader that is discarded leaves what it wrote, and others go on', async ({ profile, browserName }) => {
+test('a discarded leader loses no writes, and others go on', async ({ profile, browserName }) => {
   test.skip(browserName !== 'chromium', 'only Chromium has a page that discards tabs');
   test.setTimeout(120_000);
-  // Opens chrome://discards to users.
+  // Makes chrome://discards accessible.
   await writeFile(join(profile.directory, 'Local State'), JSON.stringify({ internal_only_uis_enabled: true }));
-  // A tab that somebody debugs is never discarded, so this browser goes on while nobody is connected.
+  // A tab under a debugger is never discarded, so this browser keeps running while disconnected.
   const { executablePath = '', args = [] } = launchOptions;
   spawn(executablePath, [...args, '--headless=new', `--user-data-dir=${profile.directory}`, '--remote-debugging-port=0', 'about:blank'], { stdio: 'ignore' });
   const active = join(profile.directory, 'DevToolsActivePort');
@@ -48,7 +48,8 @@ test('a leader that is discarded leaves what it wrote, and others go on', async 
     const discards = await context.newPage();
     await discards.goto('chrome://discards/');
     const rowIn = (page: Page): Locator => page.locator('tr').filter({ has: page.locator('.tab-url-cell', { hasText: '#leader' }) });
-    // Again and again, as the first ones come before all are disconnected; rows change their places.
+    // Clicks repeatedly: the first clicks come before every debugger has disconnected. Rows move,
+    // so each click looks up its row again.
     await rowIn(discards).evaluate((row) => {
       const root = row.getRootNode() as ShadowRoot;
       setInterval(() => {
@@ -72,7 +73,7 @@ test('a leader that is discarded leaves what it wrote, and others go on', async 
     expect(await get(left, 'a')).toBe(1);
     expect(await left.evaluate(async () => (await window.db.verify()).problems)).toEqual([]);
   } finally {
-    // Of a connection that is lost later the next test would hear.
+    // Otherwise the loss of the connection would surface in the next test.
     await connected?.close();
     killBrowser(profile.directory);
   }

@@ -1,4 +1,5 @@
-// The browser, or the user, removes the site's data while a database is open: that is told, nothing hangs, and the name can be opened anew.
+// The browser, or the user, removes the site's data while a database is open: the database reports
+// it, nothing hangs, and the name can be opened anew.
 import type { BrowserContext, Page } from '@playwright/test';
 import { HARNESS_URL, OPFS_WORKER } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
@@ -27,7 +28,7 @@ async function removeData(context: BrowserContext, page: Page): Promise<void> {
   await session.send('Storage.clearDataForOrigin', { origin: HARNESS_URL, storageTypes: 'all' });
 }
 
-/** Opens the name again; gives how many entries there are, and whether it works. */
+/** Opens the name again; returns the number of entries, and a value written to it and read back. */
 function openAgain(page: Page, storage: 'opfs' | 'indexeddb'): Promise<unknown> {
   return page.evaluate(async (storage) => {
     const db = await window.mangrove.open<string, number>('evicted', { storage });
@@ -41,7 +42,7 @@ function openAgain(page: Page, storage: 'opfs' | 'indexeddb'): Promise<unknown> 
   }, storage);
 }
 
-test('a write into nothing is noticed', async ({ profile }) => {
+test('a write after the removal closes the database with KV_EVICTED', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openPage(context, 'opfs');
   await removeData(context, page);
@@ -56,7 +57,7 @@ test('a write into nothing is noticed', async ({ profile }) => {
   expect(await openAgain(page, 'opfs')).toEqual([0, 2]);
 });
 
-test('closing what was removed ends, and says so', async ({ profile }) => {
+test('closing after the removal ends and reports KV_EVICTED', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openPage(context, 'opfs');
   await removeData(context, page);
@@ -69,7 +70,7 @@ test('closing what was removed ends, and says so', async ({ profile }) => {
   expect(await openAgain(page, 'opfs')).toEqual([0, 2]);
 });
 
-test('all tabs that share what was removed are told, and can begin anew', async ({ profile }) => {
+test('all tabs that share a removed database get KV_EVICTED and can open it anew', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openPage(context, 'opfs');
   const other = await openPage(context, 'opfs');
@@ -87,7 +88,7 @@ test('all tabs that share what was removed are told, and can begin anew', async 
   })).toEqual(['after']);
 });
 
-test('an origin whose data is still being removed is asked again', async ({ profile }) => {
+test('open retries while the data of the origin is still being removed', async ({ profile }) => {
   const context = await profile.launch();
   await context.route(OPFS_WORKER, async (route) => {
     const response = await route.fetch();
@@ -105,7 +106,7 @@ test('an origin whose data is still being removed is asked again', async ({ prof
   expect(await page.evaluate(() => (window as unknown as Opened).db.get('before'))).toBe(1);
 });
 
-test('IndexedDB: the browser tells that it has closed the database', async ({ profile }) => {
+test('IndexedDB: a forced close by the browser closes the database with KV_IO', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openPage(context, 'indexeddb');
   await removeData(context, page);
@@ -113,7 +114,7 @@ test('IndexedDB: the browser tells that it has closed the database', async ({ pr
   expect(await openAgain(page, 'indexeddb')).toEqual([0, 2]);
 });
 
-test('an open database cannot be removed by name', async ({ profile }) => {
+test('the files of an open database cannot be removed by name', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openPage(context, 'opfs');
   const found = await page.evaluate(async () => {

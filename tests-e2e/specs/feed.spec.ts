@@ -1,4 +1,5 @@
-// Commits are followed through the worker, across reloads of the page; a backup streams out of it.
+// Commits are followed through the worker, across reloads of the page; a backup streams out of the
+// worker.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 

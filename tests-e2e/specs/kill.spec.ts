@@ -1,5 +1,5 @@
-// The browser is killed with SIGKILL, all its processes at once, while a page writes. What the page had acknowledged is there afterwards, every
-// batch whole, and the database verifies.
+// All processes of the browser are killed at once with SIGKILL while a page writes. Afterwards all
+// acknowledged batches are there, every batch is whole, and the database verifies.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 import { killBrowser } from '../processes.ts';
@@ -7,7 +7,7 @@ import { killBrowser } from '../processes.ts';
 const ROUNDS = 4;
 const PER_BATCH = 20;
 
-for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser in the middle of writes to ${storage} loses nothing that was acknowledged`, async ({ profile }) => {
+for (const storage of ['opfs', 'indexeddb'] as const) test(`killing the browser during writes to ${storage} loses no acknowledged write`, async ({ profile }) => {
   test.setTimeout(120_000);
   let newest = -1;
   for (let round = 0; round < ROUNDS; round++) {

@@ -1,11 +1,15 @@
-// The suite that abstract-level publishes, in a browser.
+// The published test suite of abstract-level, in a browser.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-/** Without `getSync` where the engine runs in a worker. A feature that a database does not claim is not tested: the number would fall. */
+/**
+ * Number of assertions, lower where the engine runs in a worker, without `getSync`. The suite skips
+ * features that a database does not claim, so losing a feature would lower the number.
+ */
 for (const [storage, assertions] of [['opfs', 4708], ['here', 5168]] as const) {
-  test(`the suite of abstract-level, ${storage}`, { tag: storage === 'opfs' ? '@long' : [] }, async ({ browserName, profile }) => {
-    // Some thousand tests with a database each, on machines of any speed. A worker takes three times as long to start in Firefox.
+  test(`passes the suite of abstract-level, ${storage}`, { tag: storage === 'opfs' ? '@long' : [] }, async ({ browserName, profile }) => {
+    // Some thousand tests, each with its own database, on machines of any speed. In Firefox a
+    // worker takes three times as long to start.
     test.setTimeout(browserName === 'firefox' ? 900_000 : 240_000);
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
@@ -13,7 +17,7 @@ for (const [storage, assertions] of [['opfs', 4708], ['here', 5168]] as const) {
     expect(failed).toEqual([]);
     expect(supports).toMatchObject({ implicitSnapshots: true, explicitSnapshots: true, getSync: storage === 'here' });
     expect(passed).toBe(assertions);
-    // A tab has room for about a hundred.
+    // A tab has room for about a hundred databases.
     expect(mostOpen).toBeLessThan(50);
   });
 }

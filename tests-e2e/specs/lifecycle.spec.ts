@@ -1,4 +1,5 @@
-// What becomes of a database when pages come and go, workers end and engines trap. Nothing waits for ever, and what was not answered gets a typed error.
+// A database while pages come and go, workers end and engines trap. Nothing hangs, and every call
+// that gets no answer gets a typed error.
 import { readFileSync } from 'node:fs';
 import type { Page } from '@playwright/test';
 import { BASE_URL, HARNESS_URL, keepsPages, launchProfile } from '../browser.ts';
@@ -9,19 +10,19 @@ import { emptyTab, get, leads, openIn, openTab, set, setFrozen, setVisible } fro
 const code = (page: Page, run: string): Promise<string> =>
   page.evaluate((text) => (0, eval)(text).then(() => 'none', (error: { code?: string }) => error.code ?? String(error)), run);
 
-test('a leader that is reloaded leaves the others what it wrote, and comes back', async ({ profile }) => {
+test('a reloaded leader loses no writes and rejoins', async ({ profile }) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const other = await openTab(context);
   await set(leader, 'before', 1);
-  // It is asked while nobody leads.
+  // This call is made while nobody leads.
   await Promise.all([leader.reload(), set(other, 'meanwhile', 2)]);
   await openIn(leader);
   expect(await Promise.all([get(leader, 'before'), get(leader, 'meanwhile'), get(other, 'before')])).toEqual([1, 2, 1]);
   expect(await leads(other)).toBe(true);
 });
 
-test('the only tab is reloaded with transactions under way', async ({ profile }) => {
+test('reloading the only tab discards its open transactions', async ({ profile }) => {
   const page = await openTab(await profile.launch());
   await set(page, 'committed', 1);
   await page.evaluate(() => {
@@ -39,7 +40,7 @@ test('the only tab is reloaded with transactions under way', async ({ profile })
   expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
 });
 
-test('relaxed commits are there after the page is gone, and after the browser is', async ({ profile }) => {
+test('relaxed commits survive leaving the page and closing the browser', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openTab(context, 'shared', { durability: 'relaxed' });
   await page.evaluate(async () => {
@@ -52,7 +53,7 @@ test('relaxed commits are there after the page is gone, and after the browser is
     const { version, durableVersion } = await window.db.stats();
     return { count: await window.db.count(), isDurable: version === durableVersion };
   });
-  // What was made relaxed was flushed as the page went.
+  // Relaxed commits were flushed when the page was left.
   expect(found).toEqual({ count: 50, isDurable: true });
   await set(page, 'last', 1);
   await context.close();
@@ -60,15 +61,15 @@ test('relaxed commits are there after the page is gone, and after the browser is
   expect(await again.evaluate(() => window.db.count())).toBe(51);
 });
 
-test.describe('in the background of the history', () => {
-  test.skip(({ browserName }) => browserName !== 'chromium', 'the launcher does not follow it elsewhere');
+test.describe('in the back/forward cache', () => {
+  test.skip(({ browserName }) => browserName !== 'chromium', 'WebDriver BiDi loses a page that returns from this cache');
 
   interface Kept {
     isPersisted: boolean[];
     snapshot: ReturnType<typeof window.db.snapshot>;
   }
 
-  /** A page that other pages follow in the same tab, and that is kept. */
+  /** Opens a page that the browser keeps when the tab navigates elsewhere. */
   async function openKept(directory: string): Promise<{ page: Page; other: () => Promise<Page>; close: () => Promise<void> }> {
     const context = await launchProfile('chromium', directory, keepsPages);
     const page = await openTab(context);
@@ -83,7 +84,10 @@ test.describe('in the background of the history', () => {
     return { page, other: () => openTab(context), close: () => context.close() };
   }
 
-  /** Whether the browser kept the page: it drops one whose worker had no time to let go of its locks. */
+  /**
+   * Goes back; returns whether the browser kept the page. It drops a page whose worker had no time
+   * to release its locks.
+   */
   async function goBack(page: Page): Promise<boolean> {
     await page.evaluate(() => history.back()).catch(() => undefined);
     const kept = (): Promise<boolean | undefined> => page.evaluate(
@@ -99,7 +103,7 @@ test.describe('in the background of the history', () => {
     return snapshot.get('a').catch((error: { code?: string }) => error.code);
   });
 
-  test('a page goes on when it comes back, with the snapshots that it had if nothing was committed', async ({ profile }) => {
+  test('a restored page continues, with its snapshots if nothing was committed', async ({ profile }) => {
     const { page, close } = await openKept(profile.directory);
     await page.goto(BASE_URL);
     if (await goBack(page)) {
@@ -114,13 +118,13 @@ test.describe('in the background of the history', () => {
     await close();
   });
 
-  test('others go on meanwhile; a snapshot is lost if the state is gone', async ({ profile }) => {
+  test('others go on while a page is kept; its snapshot is lost if the state is gone', async ({ profile }) => {
     const { page, other, close } = await openKept(profile.directory);
     await page.goto(BASE_URL);
     const second = await other();
     await set(second, 'a', 2);
     expect(await leads(second)).toBe(true);
-    // Who leads next does not have the state of before.
+    // The next leader no longer has the earlier state.
     await second.evaluate(() => window.db.close());
     await openIn(second);
     if (await goBack(page)) expect(await readKept(page)).toBe('KV_SNAPSHOT_LOST');
@@ -131,7 +135,7 @@ test.describe('in the background of the history', () => {
     await close();
   });
 
-  test('what is called as a page goes is answered when it comes back', async ({ profile }) => {
+  test('calls made as a page is left are answered when it is restored', async ({ profile }) => {
     const { page, other, close } = await openKept(profile.directory);
     const second = await other();
     await page.evaluate(() => {
@@ -146,13 +150,13 @@ test.describe('in the background of the history', () => {
       await expect.poll(() => page.evaluate(() => window.seen)).toEqual(Array.from({ length: 20 }, (_, index) => index + 1));
       expect(await get(second, 'n')).toBe(20);
     } else {
-      // All of one message, or nothing of it.
+      // The message with all calls was executed as a whole or not at all.
       expect([20, undefined]).toContain(await get(second, 'n'));
     }
     await close();
   });
 
-  test('a page that is left in the middle of a commit gives way to others, and does not take the next one with it', async ({ profile }) => {
+  test('a page left in the middle of a commit gives way to others and does not crash the next page', async ({ profile }) => {
     const HALT_MS = 1500;
     const { page, other, close } = await openKept(profile.directory);
     const second = await other();
@@ -161,7 +165,7 @@ test.describe('in the background of the history', () => {
       isCrashed = true;
     });
     await page.evaluate((ms) => new Promise((resolve) => {
-      // As it goes on its page is gone, and it has more to write.
+      // When the worker continues, its page is gone and it has more to write.
       const worker = window.workers.at(-1)!;
       worker.addEventListener('message', ({ data }: MessageEvent<object>) => {
         if ('fault' in data) resolve(undefined);
@@ -169,9 +173,9 @@ test.describe('in the background of the history', () => {
       worker.postMessage({ fault: 'halt', at: 'write', isAfter: true, ms });
       void window.db.setMany(Array.from({ length: 100 }, (_, index) => [index, crypto.getRandomValues(new Uint8Array(50_000))]));
     }), HALT_MS);
-    // A page of the same site has the same process.
+    // A page of the same site shares the process.
     await page.goto(BASE_URL);
-    // One that cannot be seen steals no locks: the browser has to drop the page.
+    // A hidden tab steals no locks, so the browser has to drop the page.
     await setVisible(second, false);
     await set(second, 'b', 1);
     await page.waitForTimeout(2 * HALT_MS);
@@ -182,7 +186,7 @@ test.describe('in the background of the history', () => {
   });
 });
 
-test('a leader that is about to be frozen lets others go on, and follows when it is resumed', async ({ profile }) => {
+test('a leader about to be frozen hands over, and follows when it is resumed', async ({ profile }) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const other = await openTab(context);
@@ -197,7 +201,7 @@ test('a leader that is about to be frozen lets others go on, and follows when it
   expect(await leader.evaluate(() => window.events)).toEqual([]);
 });
 
-test('what a follower calls as it is frozen is answered', async ({ profile }) => {
+test('calls that a follower makes as it is frozen are answered', async ({ profile }) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const other = await openTab(context);
@@ -213,13 +217,13 @@ test('what a follower calls as it is frozen is answered', async ({ profile }) =>
   expect(await Promise.all([get(other, 'a'), get(leader, 'frozen')])).toEqual([2, 1]);
 });
 
-test('while the process of a leader is stopped nobody waits for ever, and all goes on when it runs again', async ({ profile, browserName }) => {
-  test.skip(browserName !== 'chromium', 'elsewhere tabs share processes');
+test('while the process of a leader is suspended calls fail in time, and work when it resumes', async ({ profile, browserName }) => {
+  test.skip(browserName !== 'chromium', 'in Firefox tabs share a process');
   test.setTimeout(120_000);
   const context = await profile.launch();
   const leader = await openTab(context);
   await set(leader, 'a', 1);
-  // A page of another site never has its process.
+  // A page of another site never shares the leader's process.
   const before = processesOf(profile.directory);
   expect(before.length).toBeGreaterThan(1);
   const other = await openTab(context, 'shared', { lockTimeout: 4000 });
@@ -239,7 +243,7 @@ test('while the process of a leader is stopped nobody waits for ever, and all go
   };
   let stopped: number | undefined;
   for (const pid of before.filter(isRenderer)) if (stopped === undefined && await isStopped(pid)) stopped = pid;
-  test.skip(stopped === undefined, 'both pages are in one process');
+  test.skip(stopped === undefined, 'both pages share a process');
   const outcome = await other.evaluate(() => window.db.set('b', 1).then(() => 'done', (error: { code?: string }) => error.code));
   expect(['KV_TIMEOUT', 'KV_LOCKED']).toContain(outcome);
   process.kill(stopped!, 'SIGCONT');
@@ -258,7 +262,7 @@ function isRenderer(pid: number): boolean {
   }
 }
 
-/** What is open when a worker ends or an engine traps, and what becomes of it. */
+/** Leaves a snapshot, a watch, an iterator and a transaction open, to see what becomes of them. */
 async function openMuch(page: Page): Promise<void> {
   await page.evaluate(async () => {
     const { db } = window;
@@ -293,14 +297,14 @@ interface Open {
   transaction: Promise<unknown>;
 }
 
-test('a worker that ends is replaced: calls get typed errors, later ones work, what was open is lost', async ({ profile }) => {
+test('a worker that ends is replaced: pending calls get typed errors, what was open is lost, later calls work', async ({ profile }) => {
   const page = await openTab(await profile.launch());
   await openMuch(page);
   const outcome = await page.evaluate(async () => {
     const { db, snapshot, watch, lasting, transaction } = window as unknown as Window & Open;
     const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then((value) => value, (error: { code?: string }) => error.code ?? String(error));
     const unanswered = codeOf(db.set('b', 1));
-    // The message has to be on its way.
+    // Gives the message time to be sent.
     await Promise.resolve().then(() => undefined);
     window.workers.at(-1)!.terminate();
     const answers = [await unanswered, await codeOf(snapshot.get('a')), await codeOf(watch.next())];
@@ -312,7 +316,7 @@ test('a worker that ends is replaced: calls get typed errors, later ones work, w
   expect(await page.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
 });
 
-test('an engine that traps is replaced in its worker', async ({ profile }) => {
+test('a trapped engine is replaced within its worker', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openTab(context);
   const other = await openTab(context);
@@ -321,7 +325,7 @@ test('an engine that traps is replaced in its worker', async ({ profile }) => {
     const { db, lasting, transaction } = window as unknown as Window & Open;
     const codeOf = (promise: Promise<unknown>): Promise<unknown> => promise.then((value) => value, (error: { code?: string }) => error.code ?? String(error));
     window.workers.at(-1)!.postMessage({ fault: 'trap' });
-    // The request that met the trap is tried again: nobody notices.
+    // The request that hit the trap is retried, so no caller notices.
     const answers = [await codeOf(db.set('b', 1)), await db.get('b')];
     lasting.go();
     return { answers, transaction: await codeOf(transaction), runs: lasting.runs, workers: window.workers.length };
@@ -334,7 +338,7 @@ test('an engine that traps is replaced in its worker', async ({ profile }) => {
 });
 
 for (const isAfter of [false, true]) for (const at of ['write', 'flush'] as const) {
-  test(`a worker that is ended ${isAfter ? 'after' : 'before'} the ${at} of a commit leaves it whole or not there`, async ({ profile }) => {
+  test(`terminating the worker ${isAfter ? 'after' : 'before'} the ${at} of a commit leaves all or none of it`, async ({ profile }) => {
     const context = await profile.launch();
     const page = await openTab(context);
     const other = await openTab(context);
@@ -350,14 +354,14 @@ for (const isAfter of [false, true]) for (const at of ['write', 'flush'] as cons
     expect(outcome).toBe('KV_IO');
     const found = await other.evaluate(() => window.db.getMany(['x', 'y']));
     expect([[1, 1], [undefined, undefined]]).toContainEqual(found);
-    // What was written survives the process.
+    // A completed write to the file survives the worker.
     if (isAfter) expect(found).toEqual([1, 1]);
     await set(page, 'x', 2);
     expect(await get(other, 'x')).toBe(2);
     expect(await other.evaluate(async () => (await window.db.verify()).ok)).toBe(true);
   });
 
-  test(`a follower's commit is done once if the leader is ended ${isAfter ? 'after' : 'before'} the ${at}`, async ({ profile }) => {
+  test(`a follower's commit is executed once if the leader's worker is terminated ${isAfter ? 'after' : 'before'} the ${at}`, async ({ profile }) => {
     const context = await profile.launch();
     const leader = await openTab(context);
     const other = await openTab(context);
@@ -369,14 +373,14 @@ for (const isAfter of [false, true]) for (const at of ['write', 'flush'] as cons
       });
       worker.postMessage({ fault: 'halt', at: point, isAfter: after });
     }, [at, isAfter] as const);
-    // A removal that is done twice would find nothing the second time.
+    // A removal executed twice would find nothing the second time.
     const outcome = await other.evaluate(() => Promise.all([window.db.delete('n'), window.db.update('m', (old) => (old as number | undefined ?? 0) + 1)]));
     expect(outcome).toEqual([true, 1]);
     expect(await Promise.all([get(leader, 'm'), get(other, 'n')])).toEqual([1, undefined]);
   });
 }
 
-test('a hidden leader hands over to a tab that can be seen', async ({ profile }) => {
+test('a hidden leader hands over to a visible tab', async ({ profile }) => {
   const context = await profile.launch();
   const first = await openTab(context);
   const second = await openTab(context);
@@ -384,7 +388,7 @@ test('a hidden leader hands over to a tab that can be seen', async ({ profile })
   await setVisible(second, false);
   await setVisible(first, false);
   await set(second, 'a', 2);
-  // Among hidden tabs it stays.
+  // While all tabs are hidden, the leader stays.
   expect(await leads(first)).toBe(true);
   await setVisible(second, true);
   await expect.poll(() => leads(second)).toBe(true);
@@ -393,7 +397,7 @@ test('a hidden leader hands over to a tab that can be seen', async ({ profile })
   expect(await first.evaluate(() => window.events)).toEqual([]);
 });
 
-test('close and open again in one page, while another has it open', async ({ profile }) => {
+test('a page can close and reopen a database that another page has open', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openTab(context);
   const other = await openTab(context);
@@ -401,7 +405,7 @@ test('close and open again in one page, while another has it open', async ({ pro
   await page.evaluate(() => window.db.close());
   await openIn(page);
   expect(await get(page, 'a')).toBe(1);
-  // Without waiting for the end.
+  // Reopens without waiting for the close.
   const found = await page.evaluate(async () => {
     const closing = window.db.close();
     const second = await window.mangrove.open('shared');
@@ -414,7 +418,7 @@ test('close and open again in one page, while another has it open', async ({ pro
   expect(await get(other, 'a')).toBe(1);
 });
 
-test('two openings in one page share the database', async ({ profile }) => {
+test('two opens in one page share the database', async ({ profile }) => {
   const page = await emptyTab(await profile.launch());
   const found = await page.evaluate(async () => {
     const [a, b] = await Promise.all([window.mangrove.open('twice'), window.mangrove.open('twice')]);
@@ -427,11 +431,11 @@ test('two openings in one page share the database', async ({ profile }) => {
   expect(found).toEqual([1, 2, 'closed', 'open']);
 });
 
-test('a tab of another version waits a while and says why', async ({ profile }) => {
+test('open times out with KV_LOCKED if a tab of another version leads', async ({ profile }) => {
   const context = await profile.launch();
   const page = await emptyTab(context);
   const other = await emptyTab(context);
-  // Of a version to come: it leads, and its protocol is not ours.
+  // Simulates a leader of a future version with a different protocol.
   await other.evaluate(() => {
     const channel = new BroadcastChannel('mangrove-kv:opfs:skew');
     const lead = (): void => channel.postMessage({ type: 'lead', protocol: 99, term: Date.now(), client: 'new', version: 1 });
@@ -449,7 +453,7 @@ test('a tab of another version waits a while and says why', async ({ profile }) 
   await set(page, 'a', 1);
 });
 
-test('a leader is told that a tab of another version waits for it', async ({ profile }) => {
+test('a leader gets a blocked event when a tab of another version waits for it', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openTab(context, 'skew');
   const other = await emptyTab(context);
@@ -458,7 +462,7 @@ test('a leader is told that a tab of another version waits for it', async ({ pro
   await set(page, 'a', 1);
 });
 
-test('a leader that says nothing is waited for no longer than lockTimeout', async ({ profile }) => {
+test('open waits for a silent leader no longer than lockTimeout, and can be aborted', async ({ profile }) => {
   const context = await profile.launch();
   const page = await emptyTab(context);
   const other = await emptyTab(context);

@@ -1,11 +1,15 @@
-// In Chromium a tab has address space for about a hundred engines, as some GiB are reserved for each; in Firefox an origin has 512 workers.
+// Limits on open databases. In Chromium a tab has address space for about a hundred engines, since
+// each reserves several GiB; in Firefox an origin has 512 workers.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-/** Firefox has room for more; its limit, 512 workers of an origin, is not one that a page survives (docs/BROWSERS.md). */
+/**
+ * Firefox has room for more, but a page does not survive its limit of 512 workers per origin
+ * (docs/BROWSERS.md).
+ */
 const ENOUGH = 150;
 
-test('too many open databases are refused, and room is found again when they are closed', async ({ browserName, profile }) => {
+test('too many open databases are refused, and closing them makes room again', async ({ browserName, profile }) => {
   const isLimited = browserName === 'chromium';
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
@@ -30,11 +34,11 @@ test('too many open databases are refused, and room is found again when they are
   expect(found.value).toBe(1);
 });
 
-test('closed databases that are still referred to take no room', async ({ profile }) => {
+test('closed databases take no room even while they are referenced', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const opened = await page.evaluate(async () => {
-    // The engine runs in the page itself.
+    // With a custom storage, the engine runs in the page itself.
     const makeFiles = (): object => {
       const files = new Map<string, Uint8Array>();
       const get = (name: string): Uint8Array => files.get(name) ?? new Uint8Array(0);

@@ -1,8 +1,9 @@
-// Migration from what idb-keyval, localForage, Dexie and localStorage have really stored in a browser.
+// Migration of data that idb-keyval, localForage, Dexie and localStorage actually stored in a
+// browser.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-test('everything that idb-keyval, localForage and Dexie keep, with progress', async ({ profile }) => {
+test('migrates everything that idb-keyval, localForage and Dexie store, with progress', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {
@@ -17,7 +18,7 @@ test('everything that idb-keyval, localForage and Dexie keep, with progress', as
     dexie.version(3).stores({ friends: '++id, name', pets: '[owner+name]', empty: '' });
     await dexie.table('friends').bulkAdd(Array.from({ length: 1000 }, (_, index) => ({ name: `friend ${index}`, born: new Date(index) })));
     await dexie.table('pets').add({ owner: 1, name: 'Rex' });
-    // Open, as a page has it.
+    // The source database stays open, as in a page.
     const db = await window.mangrove.open('migrated');
     const fromKeyval = await migrateIndexedDB(db, { name: 'keyval-store', into: () => db });
     const kept = await Promise.all(keys.map((key) => db.get(key as never)));
@@ -47,7 +48,7 @@ test('everything that idb-keyval, localForage and Dexie keep, with progress', as
   });
 });
 
-test('a migration that was aborted, and a page that was left, go on where they were', async ({ profile }) => {
+test('a migration resumes where it stopped after an abort and after a reload', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const aborted = await page.evaluate(async () => {
@@ -62,7 +63,7 @@ test('a migration that was aborted, and a page that was left, go on where they w
     const keyval = db.collection<number, string>('keyval');
     const count = await keyval.count();
     await keyval.set(7, 'changed');
-    // Goes on, and the page is left in the middle.
+    // Resumes, and the page is left halfway through.
     await new Promise<void>((resolve) => {
       migrateIndexedDB(db, { name: 'keyval-store', batchSize: 50, onProgress: ({ done }) => void (done >= 500 && resolve()) }).catch(() => undefined);
     });
@@ -86,7 +87,7 @@ test('a migration that was aborted, and a page that was left, go on where they w
   expect(resumed).toEqual({ before: resumed.before, copied: 1000 - resumed.before, count: 1000, wrong: [] });
 });
 
-test('what IndexedDB keeps and a database does not ends a migration with its name, unless it is converted', async ({ profile }) => {
+test('a value that a database cannot store ends a migration with its key, unless it is converted', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {
@@ -119,7 +120,7 @@ test('what IndexedDB keeps and a database does not ends a migration with its nam
   });
 });
 
-test('localStorage', async ({ profile }) => {
+test('migrates localStorage', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {

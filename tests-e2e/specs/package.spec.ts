@@ -1,9 +1,9 @@
-// The package in a real browser: two databases at once, errors for bad input and a second opener, one compilation for concurrent opens,
-// key order against IndexedDB's own.
+// The package in a real browser: two databases at once, errors for bad input, a second opener, one
+// compilation for concurrent opens, key order compared with IndexedDB's own.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-test('databases are apart, calls take effect in order, values come back', async ({ profile }) => {
+test('databases are independent, calls take effect in order, values survive a reopen', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   const requests: string[] = [];
   page.on('request', (request) => requests.push(request.url()));
@@ -11,7 +11,7 @@ test('databases are apart, calls take effect in order, values come back', async 
   const result = await page.evaluate(async () => {
     const { open } = window.mangrove;
     const [a, b] = await Promise.all([open('a'), open('b')]);
-    // Not awaited one by one: they take effect in the order of the calls.
+    // Not awaited individually: writes take effect in the order of the calls.
     void a.set('k', { from: 'a', when: new Date(5), bytes: new Uint8Array([1, 2]), set: new Set([1n]) });
     void b.set('k', 'b');
     const got = await Promise.all([a.get('k'), b.get('k'), a.size, b.get('absent')]);
@@ -29,7 +29,7 @@ test('databases are apart, calls take effect in order, values come back', async 
   expect(requests.filter((url) => url.endsWith('.wasm'))).toHaveLength(1);
 });
 
-test('bad input gets its typed errors, a second opener the database', async ({ profile }) => {
+test('bad input gets typed errors, and a second opener shares the database', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const codes = await page.evaluate(async () => {
@@ -69,7 +69,7 @@ test('bad input gets its typed errors, a second opener the database', async ({ p
   });
 });
 
-test('damaged and foreign files are refused and left as they were', async ({ profile }) => {
+test('a foreign file is refused and left unchanged', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const result = await page.evaluate(async () => {
@@ -92,7 +92,7 @@ test('damaged and foreign files are refused and left as they were', async ({ pro
   expect(result).toEqual({ code: 'KV_CORRUPT', unchanged: true });
 });
 
-test('keys have the order of IndexedDB', async ({ profile }) => {
+test('keys sort as in IndexedDB', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const differences = await page.evaluate(() => {
@@ -123,7 +123,7 @@ test('keys have the order of IndexedDB', async ({ profile }) => {
   expect(differences).toBe(0);
 });
 
-test('without OPFS the failure is typed', async ({ profile }) => {
+test('without OPFS open rejects with KV_UNSUPPORTED', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const result = await page.evaluate(async () => {
@@ -138,7 +138,7 @@ test('without OPFS the failure is typed', async ({ profile }) => {
   expect(result).toBe('KV_UNSUPPORTED');
 });
 
-test('the engine runs in the same thread where that is asked for and can be', async ({ profile }) => {
+test('the engine runs in the same thread on request, and is refused where that is impossible', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   expect(await page.evaluate(() => window.runSync())).toEqual(['opfs', 1, 'a,b,c', 2, 2]);

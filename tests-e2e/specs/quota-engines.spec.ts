@@ -1,9 +1,10 @@
-// A real quota of the browser: what was acknowledged is there, the database stays open for reads and deletes, and goes on where there is room again.
+// A real quota of the browser: acknowledged writes are there, the database stays open for reads and
+// deletes, and writes again once there is room.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
-test('at the quota of the browser', async ({ browserName, profile }) => {
-  // In KiB. A site has a fifth of it in Firefox, but no less than 10 MiB.
+test('at the quota of the browser, a database keeps its writes and stays usable', async ({ browserName, profile }) => {
+  // In KiB. Firefox gives a site a fifth of it, but at least 10 MiB.
   const context = await profile.launch({ firefoxUserPrefs: { 'dom.quotaManager.temporaryStorage.fixedLimit': 20_000 } });
   const page = await context.newPage();
   await page.goto(HARNESS_URL);
@@ -22,7 +23,7 @@ test('at the quota of the browser', async ({ browserName, profile }) => {
       if (code === 'none') count++;
     }
     const rounds: unknown[] = [];
-    // More than once: nothing of a failed commit may stay.
+    // Repeated, because a failed commit must leave nothing behind.
     for (let round = 0; round < 3; round++) rounds.push(await codeOf(db.setMany([[5000, bytes(1)], [5001, bytes(1)], [5002, bytes(1)]])));
     const states: unknown[] = [db.status, await db.size, (await db.get(3))?.[99_999]];
     for (let key = 10; key < 30; key++) await db.delete(key);

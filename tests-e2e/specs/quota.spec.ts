@@ -1,15 +1,16 @@
-// A quota that is really used up: what stores something is refused with a typed error and leaves no trace, everything else goes on.
+// A quota that is really exhausted: writes that need room are refused with a typed error and leave
+// no trace; everything else works.
 import type { BrowserContext, Page } from '@playwright/test';
 import { HARNESS_URL, OPFS_WORKER } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 const QUOTA_BYTES = 8 << 20;
 
-/** Bounds what the origin may store; without a number, the browser does again. */
+/** Sets the origin's quota; without a number, restores the browser's own. */
 async function setQuota(context: BrowserContext, page: Page, quotaSize?: number): Promise<void> {
   const session = await context.newCDPSession(page);
   await session.send('Storage.overrideQuotaForOrigin', { origin: HARNESS_URL, ...(quotaSize === undefined ? {} : { quotaSize }) });
-  // Where the override ends with the session, it stays for the test.
+  // The session stays open for the test, in case the override ends with it.
 }
 
 interface Load {
@@ -18,7 +19,7 @@ interface Load {
   readonly durability: 'strict' | 'relaxed' | 'none';
 }
 
-/** Stores until there is no room; gives what was acknowledged, and what the refusal was. */
+/** Stores until there is no room; returns the number of acknowledged entries and the refusal. */
 function fill(page: Page, name: string, load: Load): Promise<{ count: number; failure: unknown[]; found: unknown[] }> {
   return page.evaluate(async ({ name, load: { perCommit, valueBytes, durability } }) => {
     const { open } = window.mangrove;
@@ -46,7 +47,10 @@ function fill(page: Page, name: string, load: Load): Promise<{ count: number; fa
   }, { name, load });
 }
 
-/** Removes every other entry one by one, compacts, stores again, and closes; gives what there is then. */
+/**
+ * Removes every other entry one by one, compacts, stores again, clears almost all and closes;
+ * returns what was removed and what was left.
+ */
 function goOn(page: Page, count: number, load: Load): Promise<unknown> {
   return page.evaluate(async ({ count, load: { valueBytes, durability } }) => {
     const { db } = window as unknown as { db: Awaited<ReturnType<typeof window.mangrove.open<number, Uint8Array>>> };
@@ -66,14 +70,14 @@ function goOn(page: Page, count: number, load: Load): Promise<unknown> {
 const LOADS: Record<string, Load> = {
   'small values': { perCommit: 1, valueBytes: 5000, durability: 'strict' },
   'small values, relaxed': { perCommit: 1, valueBytes: 5000, durability: 'relaxed' },
-  'values that are not logged': { perCommit: 1, valueBytes: 5000, durability: 'none' },
+  'unlogged values': { perCommit: 1, valueBytes: 5000, durability: 'none' },
   'large values': { perCommit: 1, valueBytes: 200_000, durability: 'strict' },
   'transactions': { perCommit: 200, valueBytes: 1000, durability: 'strict' },
 };
 
 for (const [name, load] of Object.entries(LOADS)) {
   for (const reloads of [false, true]) {
-    test(`at the quota: ${name}${reloads ? ', after a reload' : ''}`, async ({ profile }) => {
+    test(`at the quota writes are refused and all else works: ${name}${reloads ? ', after a reload' : ''}`, async ({ profile }) => {
       const context = await profile.launch();
       const page = await context.newPage();
       await page.goto(HARNESS_URL);
@@ -114,7 +118,7 @@ test('a transaction larger than the quota leaves nothing', async ({ profile }) =
   await setQuota(context, page, QUOTA_BYTES);
   const found = await page.evaluate(async () => {
     const { open } = window.mangrove;
-    // Larger than the cache too, so that it goes to the file before it is committed.
+    // Larger than the cache too, so it goes to the file before it commits.
     const db = await open<number, Uint8Array>('huge', { cacheBytes: 1 << 20 });
     await db.set(-1, new Uint8Array(1000));
     const value = (): Uint8Array => crypto.getRandomValues(new Uint8Array(1000));
@@ -134,7 +138,7 @@ test('a transaction larger than the quota leaves nothing', async ({ profile }) =
   expect(found).toEqual(['KV_QUOTA_EXCEEDED', 'KV_QUOTA_EXCEEDED', 1, true, 2, true]);
 });
 
-test('IndexedDB at the quota: what was acknowledged is there when it is opened again', async ({ profile }) => {
+test('IndexedDB at the quota: acknowledged writes are there after reopening', async ({ profile }) => {
   const context = await profile.launch();
   const page = await context.newPage();
   await page.goto(HARNESS_URL);
@@ -164,25 +168,28 @@ test('IndexedDB at the quota: what was acknowledged is there when it is opened a
   expect(after).toEqual([20, true]);
 });
 
-/** What a write to the data file or the log does instead of its work, and what the caller gets. */
+/**
+ * Faulty bodies of `write` for the data file and the log, the code that the caller gets, and
+ * whether the database accepts writes afterwards.
+ */
 const FAULTS = {
-  'nothing': ['return 0', 'KV_QUOTA_EXCEEDED', true],
-  'a part': ['return write.call(this, from.subarray(0, from.length >> 1), options)', 'KV_QUOTA_EXCEEDED', true],
-  'a negative count': ['return -8', 'KV_QUOTA_EXCEEDED', true],
-  'a negative count without its sign': ['return 4294967288', 'KV_QUOTA_EXCEEDED', true],
-  'no number': ['return NaN', 'KV_QUOTA_EXCEEDED', true],
-  'QuotaExceededError': ['throw new DOMException("no room", "QuotaExceededError")', 'KV_QUOTA_EXCEEDED', true],
-  'InvalidStateError': ['throw new DOMException("it is closed", "InvalidStateError")', 'KV_IO', false],
-  'an exception without a name': ['throw new DOMException("something")', 'KV_IO', false],
-  'something that is no error': ['throw undefined', 'KV_IO', false],
+  'returns 0': ['return 0', 'KV_QUOTA_EXCEEDED', true],
+  'writes a part': ['return write.call(this, from.subarray(0, from.length >> 1), options)', 'KV_QUOTA_EXCEEDED', true],
+  'returns a negative count': ['return -8', 'KV_QUOTA_EXCEEDED', true],
+  'returns a negative count as an unsigned integer': ['return 4294967288', 'KV_QUOTA_EXCEEDED', true],
+  'returns NaN': ['return NaN', 'KV_QUOTA_EXCEEDED', true],
+  'throws QuotaExceededError': ['throw new DOMException("no room", "QuotaExceededError")', 'KV_QUOTA_EXCEEDED', true],
+  'throws InvalidStateError': ['throw new DOMException("it is closed", "InvalidStateError")', 'KV_IO', false],
+  'throws an exception without a name': ['throw new DOMException("something")', 'KV_IO', false],
+  'throws a value that is no error': ['throw undefined', 'KV_IO', false],
 } as const;
 
 for (const [name, [body, code, goesOn]] of Object.entries(FAULTS)) {
-  test(`a write that gives ${name}`, async ({ profile }) => {
+  test(`a write that ${name} gets a typed error and loses nothing`, async ({ profile }) => {
     const context = await profile.launch();
     await context.route(OPFS_WORKER, async (route) => {
       const response = await route.fetch();
-      // Told by a channel how many writes work before the others do not.
+      // A message on the channel sets how many writes work before the fault begins.
       const script = `{
         const { write } = FileSystemSyncAccessHandle.prototype;
         let left = Infinity;

@@ -1,13 +1,13 @@
-// Live queries in React: what is drawn, how often, and what is left open.
+// Live queries in React: what is rendered, how often, and what stays open.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 for (const isStrict of [false, true]) {
-  test(`a live query in React${isStrict ? ', strict' : ''}`, async ({ profile }) => {
+  test(`a live query renders in React once per change and without tearing${isStrict ? ', in strict mode' : ''}`, async ({ profile }) => {
     const page = await (await profile.launch()).newPage();
     const errors: string[] = [];
     page.on('pageerror', (error) => errors.push(String(error)));
-    // Warnings of React; the browser asks for an icon that is not there.
+    // Collects React's warnings; the 404 is the browser's request for an icon that does not exist.
     page.on('console', (message) => message.type() === 'error' && !message.text().includes('404') && errors.push(message.text()));
     await page.goto(HARNESS_URL);
     await page.evaluate((isStrict) => window.mountReact(isStrict), isStrict);
@@ -15,7 +15,7 @@ for (const isStrict of [false, true]) {
     const second = page.locator('#second');
     const counts = () => page.evaluate(() => window.react.counts());
     await expect(first).toHaveText('ready: ');
-    // What the doubled effects of the strict mode began is ended again.
+    // The extra watch of strict mode's doubled effects is closed again.
     expect((await counts()).watches).toBe(1);
 
     const { renders } = await counts();
@@ -29,7 +29,7 @@ for (const isStrict of [false, true]) {
     await page.evaluate(async () => {
       for (let round = 1; round <= 10; round++) {
         window.react.transition(round);
-        // Between the slices of the transition.
+        // Writes between the slices of the transition.
         for (let at = 0; at < 5; at++) {
           await new Promise((resolve) => setTimeout(resolve, 1));
           await window.react.set('b', round * 10 + at);
@@ -51,7 +51,7 @@ for (const isStrict of [false, true]) {
   });
 }
 
-test('what React no longer shows is no longer followed', async ({ profile }) => {
+test('unmounting ends the watch of a live query', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   await page.evaluate(() => window.mountReact(true));

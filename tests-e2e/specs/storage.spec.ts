@@ -1,9 +1,10 @@
-// The storages that only browsers have: that they pass the tests for storages, and what is special about IndexedDB.
+// The storages that only browsers have: they pass the storage conformance tests. Also what is
+// special about IndexedDB.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 
 for (const [kind, place] of [['opfs', 'worker'], ['indexeddb', 'worker'], ['indexeddb', 'page']] as const) {
-  test(`${kind} in a ${place} passes the tests for storages`, async ({ profile }) => {
+  test(`${kind} in a ${place} passes the storage conformance tests`, async ({ profile }) => {
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
     const outcome = await page.evaluate(([kind, place]) => window.checkStorage(kind, place), [kind, place] as const);
@@ -25,7 +26,7 @@ for (const hasWorkers of [true, false]) {
       const db = await window.mangrove.open('kept', { storage: 'indexeddb' });
       await db.setMany(Array.from({ length: 5000 }, (_, index) => [index, 'x'.repeat(index % 500)] as const));
       await db.set('relaxed', 1, { durability: 'relaxed' });
-      // Not closed: a page may go at any time.
+      // Not closed: a page may be left at any time.
       return db.persistence;
     });
     expect(written).toBe('indexeddb');
@@ -46,7 +47,7 @@ for (const hasWorkers of [true, false]) {
     expect(await again.evaluate(check)).toEqual(expected);
   });
 
-  test(`${hasWorkers ? 'openers share it' : 'one opener at a time'}, typed errors, list and destroy, ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+  test(`IndexedDB ${hasWorkers ? 'is shared by openers' : 'has one opener at a time'}, typed errors, list and destroy, ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
     const found = await page.evaluate(async (hasWorkers) => {
@@ -76,7 +77,7 @@ for (const hasWorkers of [true, false]) {
   });
 }
 
-test('a transaction of IndexedDB that fails acknowledges nothing and destroys nothing', async ({ profile }) => {
+test('a failed IndexedDB transaction acknowledges nothing and destroys nothing', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {
@@ -102,7 +103,7 @@ test('a transaction of IndexedDB that fails acknowledges nothing and destroys no
   expect(found).toEqual({ codes: [full, full, full, full, 'closed'], count: 500, value: 'x'.repeat(1000), ok: true });
 });
 
-test('nothing is acknowledged before the transaction is complete', async ({ profile }) => {
+test('nothing is acknowledged before the IndexedDB transaction completes', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const events = await page.evaluate(async () => {
@@ -128,7 +129,7 @@ test('nothing is acknowledged before the transaction is complete', async ({ prof
   expect(events).toEqual(['stored strict', 'acknowledged', 'strict', 'stored strict', 'acknowledged', 'relaxed']);
 });
 
-test('a service worker has databases in IndexedDB', async ({ profile }) => {
+test('a service worker can use databases in IndexedDB', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const found = await page.evaluate(async () => {
@@ -144,7 +145,7 @@ test('a service worker has databases in IndexedDB', async ({ profile }) => {
   expect(found).toEqual([[1, true, 'indexeddb'], [2, true, 'indexeddb']]);
 });
 
-test('messages that overtake the transactions of IndexedDB leave a prefix when one fails', async ({ profile }) => {
+test('messages executed ahead of a failing IndexedDB transaction leave a prefix', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const rounds = await page.evaluate(async () => {
@@ -158,7 +159,7 @@ test('messages that overtake the transactions of IndexedDB leave a prefix when o
         const made = transaction.call(this, stores, mode, options);
         if (++begun === fails) {
           made.commit = () => undefined;
-          // Not at once: later messages are executed by then.
+          // Aborts late, when later messages have been executed.
           made.objectStore('sizes').get('data').onsuccess = () => made.abort();
         }
         return made;

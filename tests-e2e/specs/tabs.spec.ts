@@ -1,4 +1,5 @@
-// Many tabs of one origin with the same database: what they see of each other, and the options of `open`.
+// Many tabs of one origin with the same database: what they see of each other, and the options of
+// `open`.
 import type { Page } from '@playwright/test';
 import { expect, test } from '../persistent.ts';
 import { emptyTab, get, leads, openIn, openTab, set } from '../tabs-page.ts';
@@ -16,7 +17,7 @@ const destroyCode = (page: Page, name = 'shared'): Promise<unknown> => page.eval
   (database) => window.mangrove.destroy(database).catch((error: { code?: string }) => error.code ?? String(error)), name,
 );
 
-test('tabs see each other\'s commits, and the next one leads when the leader is closed', async ({ profile }) => {
+test('tabs see each other\'s commits, and another tab leads when the leader is closed', async ({ profile }) => {
   const context = await profile.launch();
   const first = await openTab(context);
   const second = await openTab(context);
@@ -34,7 +35,7 @@ test('tabs see each other\'s commits, and the next one leads when the leader is 
   expect(verified.ok).toBe(true);
 });
 
-test('a watch goes on over a change of the leader', async ({ profile }) => {
+test('a watch continues across a change of leader', async ({ profile }) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const watching = await openTab(context);
@@ -52,7 +53,7 @@ test('a watch goes on over a change of the leader', async ({ profile }) => {
   await expect.poll(() => watching.evaluate(() => window.seen)).toEqual([1, 2, 3]);
 });
 
-test('a live query is kept up to date by other tabs, over a change of the leader', async ({ profile }) => {
+test('a live query follows the writes of other tabs across a change of leader', async ({ profile }) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const viewing = await openTab(context);
@@ -74,7 +75,7 @@ test('a live query is kept up to date by other tabs, over a change of the leader
   await expect.poll(seen).toEqual(['ready', 0, 1, 2]);
 });
 
-test('transactions of several tabs conflict, are run again, and lose no update', async ({ profile }) => {
+test('transactions of several tabs conflict, are retried, and lose no update', async ({ profile }) => {
   const context = await profile.launch();
   const pages = [await openTab(context), await openTab(context), await openTab(context)];
   const runs = await Promise.all(pages.map((page) => page.evaluate(async () => {
@@ -93,7 +94,7 @@ test('transactions of several tabs conflict, are run again, and lose no update',
   })));
   expect(await Promise.all(pages.map((page) => get(page, 'n')))).toEqual([30, 30, 30]);
   expect(runs.reduce((all, count) => all + count)).toBeGreaterThanOrEqual(30);
-  // One that is made to conflict.
+  // A transaction forced to conflict.
   const [first, second] = pages as [Page, Page];
   await first.evaluate(async () => {
     const tx = window.db.begin();
@@ -110,7 +111,7 @@ test('transactions of several tabs conflict, are run again, and lose no update',
   expect(result).toEqual([false, 'conflict', undefined]);
 });
 
-test('snapshots and iterators of a follower go on over a change of the leader if nothing was committed since', async ({ profile }) => {
+test('snapshots and iterators of a follower survive a change of leader if nothing was committed since', async ({ profile }) => {
   const context = await profile.launch();
   const leader = await openTab(context);
   const other = await openTab(context);
@@ -130,7 +131,7 @@ test('snapshots and iterators of a follower go on over a change of the leader if
   expect(found).toEqual([4990, 10, 5000]);
 });
 
-test('ten tabs open it at the same instant', async ({ profile }) => {
+test('ten tabs open a database at the same instant', async ({ profile }) => {
   test.setTimeout(120_000);
   const context = await profile.launch();
   const pages = await Promise.all(Array.from({ length: 10 }, () => emptyTab(context)));
@@ -142,7 +143,7 @@ test('ten tabs open it at the same instant', async ({ profile }) => {
   expect(leading.filter(Boolean)).toHaveLength(1);
 });
 
-test('two databases at once have leaders of their own', async ({ profile }) => {
+test('two open databases have separate leaders', async ({ profile }) => {
   const context = await profile.launch();
   const first = await openTab(context, 'one');
   const second = await openTab(context, 'two');
@@ -161,7 +162,7 @@ test('two databases at once have leaders of their own', async ({ profile }) => {
   expect(await get(second, 'from')).toBe('two');
 });
 
-test('a tab that only reads sees what others write, and leads for them', async ({ profile }) => {
+test('a read-only tab sees the writes of others and leads for them', async ({ profile }) => {
   const context = await profile.launch();
   const writing = await openTab(context);
   const reading = await openTab(context, 'shared', { readOnly: true });
@@ -184,7 +185,7 @@ test('a tab that only reads sees what others write, and leads for them', async (
   expect(await get(third, 'a')).toBe(2);
 });
 
-test('create, exclusive and destroy heed tabs that have it open', async ({ profile }) => {
+test('create, exclusive and destroy respect other tabs that have the database open', async ({ profile }) => {
   const context = await profile.launch();
   const page = await emptyTab(context);
   expect(await openCode(page, { options: { create: false } })).toBe('KV_NOT_FOUND');

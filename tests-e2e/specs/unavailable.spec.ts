@@ -1,4 +1,5 @@
-// Browsers in which OPFS is not to be had: what `onUnavailable` makes of it, and that nothing is chosen in silence. Waiting opens are given up.
+// Browsers without OPFS: the effect of `onUnavailable`, and that no fallback is chosen silently.
+// Also aborting an `open` that waits.
 import type { BrowserContext, Page } from '@playwright/test';
 import { HARNESS_URL, OPFS_WORKER } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
@@ -53,7 +54,7 @@ function outcomes(page: Page, name: string): Promise<unknown> {
 }
 
 for (const [name, { prepare }] of Object.entries(LACKS)) {
-  test(`${name}: only what was asked for stands in`, async ({ profile }) => {
+  test(`${name}: only the requested fallback is used`, async ({ profile }) => {
     const context = await profile.launch();
     await prepare(context);
     const page = await context.newPage();
@@ -70,7 +71,7 @@ for (const [reason, prepare] of Object.entries({
     navigator.storage.getDirectory = () => Promise.reject(new DOMException('not in private', 'SecurityError'));
   },
 })) {
-  test(`the reason is told: ${reason}`, async ({ profile }) => {
+  test(`checkSupport and open report the reason ${reason}`, async ({ profile }) => {
     const context = await profile.launch();
     await context.addInitScript(prepare);
     const page = await context.newPage();
@@ -88,7 +89,7 @@ for (const [reason, prepare] of Object.entries({
   });
 }
 
-test('a page that is not secure really lacks OPFS', async ({ browserName, profile }) => {
+test('an insecure page really lacks OPFS', async ({ browserName, profile }) => {
   const host = 'not-secure.test';
   const page = await (await profile.launch({ firefoxUserPrefs: { 'network.dns.localDomains': host } })).newPage();
   if (browserName === 'firefox') {
@@ -106,14 +107,14 @@ test('a page that is not secure really lacks OPFS', async ({ browserName, profil
     const support = await checkSupport();
     const code = await open('x').then(() => 'none', (error: { code: string }) => error.code);
     const db = await open('x', { onUnavailable: 'memory' });
-    // It takes locks, which such a page lacks too.
+    // IndexedDB storage needs locks, which such a page lacks too.
     const inIndexedDb = await open('x', { storage: 'indexeddb' }).then(() => 'none', (error: { code: string }) => error.code);
     return [support.ok ? '' : support.reason, code, db.persistence, inIndexedDb];
   });
   expect(found).toEqual(['insecure-context', 'KV_UNSUPPORTED', 'memory', 'KV_UNSUPPORTED']);
 });
 
-test('waits that the browser never ends have an end', async ({ profile }) => {
+test('waits time out if the browser never answers', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.clock.install();
   await page.goto(HARNESS_URL);
@@ -122,7 +123,7 @@ test('waits that the browser never ends have an end', async ({ profile }) => {
     const never = (): Promise<never> => new Promise(() => undefined);
     const code = (promise: Promise<unknown>): Promise<unknown> => promise.catch((error: { code?: string }) => error.code);
     const silent = URL.createObjectURL(new Blob([''], { type: 'text/javascript' }));
-    // A script that says nothing.
+    // The worker's script never responds.
     const worker = code(open('x', { worker: silent, onUnavailable: 'memory' }));
     await checkSupport();
     Object.assign(navigator.storage, { persist: never, estimate: never, getDirectory: never });
@@ -135,7 +136,7 @@ test('waits that the browser never ends have an end', async ({ profile }) => {
   const codes = begun.finally(() => {
     ended = true;
   });
-  // More than once, as the worker is started after the answer about OPFS.
+  // Repeatedly, since the worker starts only after the answer about OPFS.
   while (!ended) {
     await page.clock.runFor(31_000);
     await page.waitForTimeout(100);
@@ -143,13 +144,13 @@ test('waits that the browser never ends have an end', async ({ profile }) => {
   expect(await codes).toEqual(['KV_TIMEOUT', false, 'KV_TIMEOUT', 'KV_TIMEOUT', 'KV_TIMEOUT']);
 });
 
-test('where there is OPFS it is taken, whatever may stand in', async ({ profile }) => {
+test('OPFS is used where available, whatever fallback is requested', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   expect(await outcomes(page, 'here')).toEqual([['opfs', 1], ['opfs', 1], ['opfs', 1], 1, ['opfs', 1]]);
 });
 
-test('what is wrong with the page is no reason to keep data elsewhere', async ({ profile }) => {
+test('a fault of the page itself triggers no fallback', async ({ profile }) => {
   const context = await profile.launch();
   await context.route(OPFS_WORKER, (route) => route.fulfill({ status: 404 }));
   const page = await context.newPage();
@@ -165,7 +166,7 @@ test('what is wrong with the page is no reason to keep data elsewhere', async ({
   expect(found).toEqual(['KV_UNSUPPORTED', 'KV_INVALID_ARGUMENT', 'KV_UNSUPPORTED', []]);
 });
 
-test('a function that starts workers is told for what, and the wrong script is refused', async ({ profile }) => {
+test('a function that starts workers gets the kind of storage, and the wrong script is refused', async ({ profile }) => {
   const context = await profile.launch();
   const page = await context.newPage();
   const scripts: string[] = [];
@@ -192,13 +193,13 @@ test('a function that starts workers is told for what, and the wrong script is r
 });
 
 for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['indexeddb', false]] as const) {
-  test(`an open that waits for another tab is given up, ${storage} ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
+  test(`an open that waits for another tab can be aborted, ${storage} ${hasWorkers ? 'with' : 'without'} workers`, async ({ profile }) => {
     const context = await profile.launch();
     const [holder, waiter] = [await context.newPage(), await context.newPage()];
     await holder.goto(HARNESS_URL);
     await waiter.goto(HARNESS_URL);
     await holder.evaluate(async ({ storage, hasWorkers }) => {
-      // Tabs share what workers open, so there one that never answers is waited for.
+      // With workers, tabs share a database, so `open` waits only for a tab that never answers.
       const block = (): Promise<object> => new Promise((resolve) => {
         void navigator.locks.request(`mangrove-kv:${storage}:shared:leader`, () => new Promise<void>((end) => resolve({ close: end })));
       });
@@ -216,7 +217,7 @@ for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['inde
     }, { storage, hasWorkers });
     expect(found).toEqual([true, true]);
     await holder.evaluate(() => (window as unknown as { held: { close(): Promise<void> } }).held.close());
-    // Nothing that was given up has it.
+    // The aborted opens hold nothing.
     expect(await waiter.evaluate(async (storage) => {
       const db = await window.mangrove.open('shared', { storage });
       await db.close();
@@ -225,7 +226,7 @@ for (const [storage, hasWorkers] of [['opfs', true], ['indexeddb', true], ['inde
   });
 }
 
-test('the end of a worker is an event, and another takes its place', async ({ profile }) => {
+test('the end of a worker fires an error event, and another worker takes its place', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);
   const seen = await page.evaluate(async () => {
@@ -244,7 +245,7 @@ test('the end of a worker is an event, and another takes its place', async ({ pr
     await db.set('a', 1);
     workers[0]?.dispatchEvent(new ErrorEvent('error', { message: 'it died' }));
     seen.push(`${workers.length} workers, ${db.status}, ${await db.get('a')}`);
-    // One that ends again at once is not replaced.
+    // A replacement that ends at once is not replaced again.
     workers[1]?.dispatchEvent(new ErrorEvent('error', { message: 'it died' }));
     return seen;
   });

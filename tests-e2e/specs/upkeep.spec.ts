@@ -1,4 +1,5 @@
-// Restoring a backup and recovering a damaged database in a real browser, and what is left when the browser is killed meanwhile.
+// Restoring a backup and recovering a damaged database in a real browser, and what is left when the
+// browser is killed during a restore.
 import { HARNESS_URL } from '../browser.ts';
 import { expect, test } from '../persistent.ts';
 import { killBrowser } from '../processes.ts';
@@ -66,7 +67,7 @@ for (const storage of ['opfs', 'indexeddb'] as const) {
   });
 }
 
-test('what is never restored loads nothing for it', async ({ profile }) => {
+test('a page that never restores loads no code for it', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   const requests: string[] = [];
   page.on('request', (request) => requests.push(request.url()));
@@ -120,9 +121,9 @@ test('a damaged database is recovered', async ({ profile }) => {
   expect(report.problems.length).toBeGreaterThan(0);
 });
 
-// Firefox removes the old file, its content before its name, and only then gives the new one its name.
+// Firefox removes the old file, its content before its name, and only then renames the new one.
 for (const left of ['nothing', 'an empty file', 'a file'] as const) {
-  test(`a restoration was cut off as it put its file in the place of the old one, which left ${left}`, async ({ profile }) => {
+  test(`a restore cut off with ${left} in place of the old file leaves a whole database`, async ({ profile }) => {
     const page = await (await profile.launch()).newPage();
     await page.goto(HARNESS_URL);
     const result = await page.evaluate(async (left) => {
@@ -189,7 +190,7 @@ for (const left of ['nothing', 'an empty file', 'a file'] as const) {
 }
 
 for (const storage of ['opfs', 'indexeddb'] as const) {
-  test(`killing the browser while it restores into ${storage} leaves the old database or the new one`, async ({ profile }) => {
+  test(`killing the browser during a restore into ${storage} leaves the old or the new database`, async ({ profile }) => {
     test.setTimeout(120_000);
     const seen: number[] = [];
     for (let round = 0; round < 4; round++) {
@@ -198,7 +199,7 @@ for (const storage of ['opfs', 'indexeddb'] as const) {
       let steps = 0;
       await page.exposeFunction('tell', () => { steps++; });
       await page.goto(HARNESS_URL);
-      // Whatever was left opens, and is one of the two.
+      // Whatever was left opens, and is one of the two databases.
       const found = await page.evaluate(async ({ storage, round }) => {
         const { open } = window.mangrove;
         const db = await open('killed', { storage });

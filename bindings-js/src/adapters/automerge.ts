@@ -1,5 +1,5 @@
 /**
- * A collection as the storage of an automerge-repo.
+ * A collection as the storage adapter of automerge-repo.
  *
  * @module mangrove-kv/automerge
  */
@@ -9,13 +9,14 @@ import type { Collection } from 'mangrove-kv';
 import { isCollection } from '../names.ts';
 
 /**
- * Storage of a Repo. Its collection has keys of the codec `tuple` (or the default one) and values of the codec `bytes`. The database stays
- * its owner's, who closes it after `repo.shutdown()`.
+ * Storage adapter of a Repo. Its collection has keys of the codec `tuple` (or the default codec)
+ * and values of the codec `bytes`. The database stays open until its owner closes it, after
+ * `repo.shutdown()`.
  */
 export class MangroveStorageAdapter implements StorageAdapterInterface {
   readonly #collection: Collection<readonly string[], Uint8Array>;
 
-  /** Where the chunks are. */
+  /** Stores the chunks in `collection`. */
   constructor(collection: Collection<readonly string[], Uint8Array>) {
     if (!isCollection(collection)) throw new KvError('KV_INVALID_ARGUMENT', 'new MangroveStorageAdapter needs a collection of an open database');
     this.#collection = collection;
@@ -33,7 +34,7 @@ export class MangroveStorageAdapter implements StorageAdapterInterface {
     await this.#collection.delete(key);
   }
 
-  /** In the order of the keys. */
+  /** In key order. */
   loadRange(keyPrefix: StorageKey): Promise<Chunk[]> {
     return this.#collection.prefix(keyPrefix).map(([key, data]) => ({ key: [...key], data })).toArray();
   }

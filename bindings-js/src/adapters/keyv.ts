@@ -7,7 +7,10 @@ import { KvError } from 'mangrove-kv';
 import type { Collection, SetOptions } from 'mangrove-kv';
 import { isCollection } from '../names.ts';
 
-/** One entry of `setMany`: Keyv 6 says when it expires, in milliseconds since 1970; Keyv 5 in how many milliseconds. */
+/**
+ * One entry of `setMany`. Keyv 6 sets `expires`, in milliseconds since 1970; Keyv 5 sets `ttl`, in
+ * milliseconds from now.
+ */
 export interface KeyvEntry {
   readonly key: string;
   readonly value: unknown;
@@ -16,14 +19,18 @@ export interface KeyvEntry {
 }
 
 /**
- * The store of one Keyv instance, which has the namespace of the one that set it last. The database stays its owner's, who closes it.
- * Called without Keyv it behaves as with Keyv 6.
+ * A store for one Keyv instance. It uses the namespace of the instance that set it last. The
+ * database stays open until its owner closes it. Called without Keyv, the store behaves as with
+ * Keyv 6.
  */
 export class KeyvMangrove {
-  /** Set by Keyv. Entries of a namespace have keys that begin with it and a colon. */
+  /** Set by Keyv. The keys of a namespace's entries start with the namespace and a colon. */
   namespace: string | undefined;
   readonly #collection: Collection<string, unknown>;
-  /** Keyv 5 begins the keys of a namespace itself, and has times to live where Keyv 6 has times. */
+  /**
+   * Keyv 5 adds the namespace to the keys itself, and passes a time to live where Keyv 6 passes an
+   * expiry time.
+   */
   #isKeyv5 = false;
 
   /** The collection stays open when Keyv disconnects. */
@@ -32,45 +39,57 @@ export class KeyvMangrove {
     this.#collection = collection;
   }
 
-  /** Only Keyv 5 asks for it, when it is given the store: it iterates over those whose dialect it knows. */
+  /**
+   * Read only by Keyv 5, when it receives the store. Keyv 5 iterates only over stores whose dialect
+   * it knows.
+   */
   get opts(): { readonly dialect: string; readonly url: string } {
     this.#isKeyv5 = true;
     return { dialect: 'sqlite', url: '' };
   }
 
-  /** Only Keyv 6 asks for it, when it is given the store: entries have a time at which they expire. */
+  /**
+   * Read only by Keyv 6, when it receives the store. `expires` means that entries have an expiry
+   * time.
+   */
   get capabilities(): { readonly expires: true } {
     this.#isKeyv5 = false;
     return { expires: true };
   }
 
-  /** The value, or `undefined`. */
+  /** Returns the value, or `undefined`. */
   async get<T>(key: string): Promise<T | undefined> {
     return await this.#collection.get(this.#keyOf(key)) as T | undefined;
   }
 
-  /** Values in the order of `keys`, all of one state. */
+  /** Returns values in the order of `keys`, all from the same state. */
   async getMany<T>(keys: string[]): Promise<(T | undefined)[]> {
     return await this.#collection.getMany(this.#keysOf(keys)) as (T | undefined)[];
   }
 
-  /** Whether there is an entry. */
+  /** Returns whether there is an entry. */
   async has(key: string): Promise<boolean> {
     return this.#collection.has(this.#keyOf(key));
   }
 
-  /** As `has`, in the order of `keys`. */
+  /** Like `has` for several keys, in the order of `keys`. */
   async hasMany(keys: string[]): Promise<boolean[]> {
     return this.#collection.hasMany(this.#keysOf(keys));
   }
 
-  /** Stores an entry that expires at `expires`, in milliseconds since 1970, or never. With Keyv 5 it is the time to live in milliseconds. */
+  /**
+   * Stores an entry that expires at `expires`, in milliseconds since 1970, or never. With Keyv 5,
+   * `expires` is the time to live in milliseconds.
+   */
   async set(key: string, value: unknown, expires?: number): Promise<boolean> {
     await this.#collection.set(this.#keyOf(key), value, this.#isKeyv5 ? expiringIn(expires) : expiringAt(expires));
     return true;
   }
 
-  /** Each entry is a commit of its own, as each may expire at another time; they share one flush. */
+  /**
+   * Stores each entry in its own commit, since each may expire at another time. The commits share
+   * one flush.
+   */
   async setMany(entries: readonly KeyvEntry[]): Promise<boolean[]> {
     if (!Array.isArray(entries)) throw new KvError('KV_INVALID_ARGUMENT', 'the entries of setMany have to be an array');
     return Promise.all((entries as readonly KeyvEntry[]).map((entry) => {
@@ -79,24 +98,27 @@ export class KeyvMangrove {
     }));
   }
 
-  /** Tells whether there was an entry. */
+  /** Deletes an entry; returns whether there was one. */
   async delete(key: string): Promise<boolean> {
     return this.#collection.delete(this.#keyOf(key));
   }
 
-  /** Tells of each key whether there was an entry, each in a commit of its own; to Keyv 5, of all or none, whether there was any. */
+  /**
+   * Deletes each key in its own commit; returns for each whether there was an entry. With Keyv 5,
+   * deletes all of them or none; returns whether there was any entry.
+   */
   async deleteMany(keys: string[]): Promise<boolean[] | boolean> {
     const all = this.#keysOf(keys);
     if (this.#isKeyv5) return await this.#collection.deleteMany(all) > 0;
     return Promise.all(all.map((key) => this.#collection.delete(key)));
   }
 
-  /** Removes what belongs to the namespace, or everything if there is none. */
+  /** Deletes the entries of the namespace, or all entries if there is no namespace. */
   async clear(): Promise<void> {
     await this.#collection.clear(this.#range(this.namespace));
   }
 
-  /** Entries of the namespace, in the order of their keys. */
+  /** Iterates over the entries of the namespace, in key order. */
   async *iterator<T>(namespace: string | undefined = this.namespace): AsyncGenerator<[string, T], void> {
     const begin = this.#isKeyv5 ? 0 : this.#prefix(namespace).length;
     for await (const [key, value] of this.#collection.entries(this.#range(namespace))) yield [key.slice(begin), value as T];
@@ -117,7 +139,10 @@ export class KeyvMangrove {
     return prefix === '' ? {} : { prefix };
   }
 
-  /** A colon within a namespace is escaped, as `a` would have part of `a:b`, unless Keyv 5 has made the keys. */
+  /**
+   * Escapes a colon within a namespace, since the namespace `a` would otherwise include part of
+   * `a:b`; not if Keyv 5 made the keys.
+   */
   #prefix(namespace = ''): string {
     if (namespace === '') return '';
     return `${this.#isKeyv5 ? namespace : namespace.replaceAll(/[%:]/g, encodeURIComponent)}:`;
@@ -128,7 +153,7 @@ function expiringIn(ttl: number | undefined): SetOptions {
   return Number.isFinite(ttl) ? { expireIn: Math.max(0, Math.ceil(ttl as number)) } : {};
 }
 
-/** As Keyv 6 has it, what is no number is never. */
+/** As in Keyv 6, a value that is not a number means never. */
 function expiringAt(expires: number | undefined): SetOptions {
   return Number.isFinite(expires) ? { expireAt: Math.max(0, Math.ceil(expires as number)) } : {};
 }

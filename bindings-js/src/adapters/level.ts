@@ -13,12 +13,19 @@ import type { Names } from '../names.ts';
 type Bytes = Uint8Array;
 
 /**
- * Options of the database that are the same in both interfaces; `createIfMissing` and `errorIfExists` are abstract-level's. Other options, such as
- * those with which other databases of Level are tuned, go to hooks only, as abstract-level has it; one that looks like a misspelt one of these is refused. `lockTimeout` is 0
- * by default in Node, Deno and Bun, so that a database that is open elsewhere is refused at once, with LEVEL_LOCKED as the cause's code.
+ * Options that the database has in both interfaces. `createIfMissing` and `errorIfExists` are those
+ * of abstract-level. Other options, such as tuning options of other Level databases, are only
+ * passed to hooks, as in abstract-level; an option that looks like a misspelling of one of these is
+ * refused.
+ *
+ * In Node, Deno and Bun `lockTimeout` defaults to 0. So a database that is open elsewhere is
+ * refused at once, with LEVEL_LOCKED as the code of the cause.
  */
 export type MangroveLevelOptions<K = string, V = string> = AbstractDatabaseOptions<K, V> & Pick<OpenOptions, 'storage' | 'lockTimeout' | 'durability' | 'cacheBytes' | 'thread'> & {
-  /** As that of `open`, or as in other databases of Level: `true` is "lz4", `false` is "none". */
+  /**
+   * Same as the option of `open`. As in other Level databases, `true` stands for "lz4" and `false`
+   * for "none".
+   */
   compression?: OpenOptions['compression'] | boolean;
 };
 
@@ -38,7 +45,7 @@ function toCompression(compression: MangroveLevelOptions['compression']): OpenOp
   return typeof compression === 'boolean' ? compression ? 'lz4' : 'none' : compression;
 }
 
-/** What ends a wait in abstract-level. */
+/** The option that ends a wait in abstract-level. */
 interface LevelSignal {
   readonly signal?: AbortSignal | undefined;
 }
@@ -53,7 +60,10 @@ interface LevelRange {
 interface ReadOptions {
   readonly snapshot?: LevelSnapshot | undefined;
 }
-/** As in the databases of Level, `sync: false` gives up what a power cut takes. Default: the database's durability. */
+/**
+ * As in other Level databases, writes with `sync: false` may be lost in a power cut. Default: the
+ * database's durability.
+ */
 interface LevelWriteOptions {
   readonly sync?: boolean | undefined;
 }
@@ -70,7 +80,7 @@ function compare(a: Bytes, b: Bytes): number {
   return a.length - b.length;
 }
 
-/** Where both are given the inclusive bound counts. */
+/** If both are given, the inclusive bound takes precedence. */
 function toBounds({ gt, gte, lt, lte }: LevelRange): Bounds<Bytes> {
   return {
     ...(gte === undefined ? gt !== undefined && { gt } : { gte }),
@@ -88,12 +98,12 @@ function toWriteOptions({ sync }: LevelWriteOptions): WriteOptions {
   return sync === undefined ? {} : { durability: sync ? 'strict' : 'relaxed' };
 }
 
-/** Errors of Level are known by their codes. */
+/** Creates an error with a code, by which Level identifies errors. */
 function levelError(code: string, message: string, name?: string, cause?: unknown): Error {
   return Object.assign(new Error(message, { cause }), { code }, name && { name });
 }
 
-/** Whether this is Node, Deno or Bun, where `openSync` is more than a refusal. */
+/** Whether this is Node, Deno or Bun; elsewhere `openSync` is always refused. */
 function isOutsideBrowsers(): boolean {
   try {
     openSync('', { signal: AbortSignal.abort() }).close();
@@ -112,12 +122,13 @@ function isEngineHere(storage: OpenOptions['storage'], thread: OpenOptions['thre
   return typeof storage === 'object' || (thread === 'auto' ? isOutsideBrowsers() : thread === 'same');
 }
 
-/** A value of its own, as the types of manifests lack `getSync`. */
+/** A separate value, since the manifest's type lacks `getSync`. */
 function manifestOf({ storage, thread }: Pick<OpenOptions, 'storage' | 'thread'>) {
   return {
     encodings: { view: true },
     createIfMissing: true,
-    // One in memory is its instance's alone: another of the same name finds nothing.
+    // A database in memory belongs to its instance; another instance with the same name finds
+    // nothing.
     errorIfExists: storage !== 'memory',
     explicitSnapshots: true,
     has: true,
@@ -131,7 +142,7 @@ class LevelSnapshot extends AbstractSnapshot {
   readonly reader: Snapshot<Bytes, Bytes>;
 
   constructor(reader: Snapshot<Bytes, Bytes>, options: object) {
-    // The types leave out what only implementations call.
+    // The types omit the constructor that only implementations call.
     super(...[options] as unknown as []);
     this.reader = reader;
   }
@@ -152,7 +163,8 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
     super(level, scan as object);
     this.#scan = scan;
     this.#bounds = toBounds(scan);
-    // A seek may come after the end, when an iterator of ours has let go of its state.
+    // Reads from a snapshot, since a seek may come after the end, when the package's iterator has
+    // released its state.
     this.#own = scan.snapshot === undefined ? db.snapshot() : undefined;
     this.#reader = this.#own ?? (scan.snapshot as LevelSnapshot).reader;
     this.#entries = this.#open(this.#bounds);
@@ -173,7 +185,7 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
   _seek(target: Bytes): void {
     this.#stop();
     const { reverse } = this.#scan;
-    // From a target outside of the range nothing is found, even where the range lies ahead.
+    // A target outside the range finds nothing, even if the range lies ahead of it.
     if (!isWithin(target, this.#bounds)) return;
     const { gt, gte, ...upper } = this.#bounds;
     const { lt, lte, ...lower } = this.#bounds;
@@ -185,7 +197,7 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
     await this.#own?.close();
   }
 
-  /** What was read as the signal came is not given. */
+  /** Returns the result of `read`, unless the signal was aborted by then. */
   async #unlessAborted<T>(read: Promise<T> | undefined): Promise<T | undefined> {
     const { signal } = this.#scan;
     try {
@@ -211,15 +223,21 @@ class LevelIterator<K, V> extends AbstractIterator<MangroveLevel<K, V>, K, V> {
   }
 }
 
-/** A database with the interface of abstract-level, with which packages made for Level work. */
+/** A database with the interface of abstract-level, for packages written for Level. */
 export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Array, K, V> {
-  /** The name or path it was made with. */
+  /** The name or path that was passed to the constructor. */
   readonly location: string;
-  /** One in memory stays open as long as this object is there: Level's keep what they hold over `close` and `open`. */
+  /**
+   * A database in memory stays open as long as this object exists: Level's in-memory databases keep
+   * their contents across `close` and `open`.
+   */
   #db: Database<Bytes, Bytes> | undefined;
   #isKept = false;
 
-  /** Opened at the next tick, as every abstract-level. `location` is what `open` takes as the name. */
+  /**
+   * Opens itself on the next tick, as every abstract-level database does. `location` is the name
+   * passed to `open`.
+   */
   constructor(location: string | URL, options: MangroveLevelOptions<K, V> = {}) {
     super(manifestOf(checked(options)), options);
     if (typeof location !== 'string' && !(location instanceof URL)) throw new KvError('KV_INVALID_ARGUMENT', 'location has to be a string or a URL');
@@ -230,7 +248,7 @@ export class MangroveLevel<K = string, V = string> extends AbstractLevel<Uint8Ar
   async _open(options: AbstractOpenOptions & MangroveLevelOptions): Promise<void> {
     const { storage, lockTimeout, durability, cacheBytes, compression, thread, createIfMissing, errorIfExists } = checked(options);
     if (this.#isKept) {
-      if (errorIfExists) throw new KvError('KV_EXISTS', `${this.location} exists already, in memory; errorIfExists asks for a new one`);
+      if (errorIfExists) throw new KvError('KV_EXISTS', `${this.location} already exists in memory, and errorIfExists is set`);
       return;
     }
     try {

@@ -1,5 +1,5 @@
 /**
- * Copies what a page has in IndexedDB or in localStorage into a database, once.
+ * Copies a page's data from IndexedDB or localStorage into a database, once.
  *
  * @module mangrove-kv/migrate
  */
@@ -10,13 +10,13 @@ import type { Names } from '../names.ts';
 
 /** A database of any key and value types. */
 export interface MigrationTarget {
-  /** That of a `Database`. */
+  /** Same as `collection` of a `Database`. */
   readonly collection: Database['collection'];
-  /** That of a `Database`. */
+  /** Same as `batch` of a `Database`. */
   batch(): {
-    /** The same batch, writing another collection. */
+    /** The same batch, writing to another collection. */
     collection<K, V>(collection: Collection<K, V>): Batch<K, V>;
-    /** Applies all or none. */
+    /** Applies all writes or none. */
     commit(options?: WriteOptions): Promise<CommitInfo>;
   };
 }
@@ -28,24 +28,28 @@ export interface SourceEntry {
   readonly value: unknown;
 }
 
-/** How far a migration is, earlier calls included. */
+/** Progress of a migration, including earlier calls. */
 export interface MigrationProgress {
-  /** Entries of the source that are done with. */
+  /** Number of source entries processed so far. */
   readonly done: number;
-  /** Entries of the source. */
+  /** Number of entries in the source. */
   readonly total: number;
 }
 
 /** Options of every migration. */
 export interface MigrationOptions<K, V> {
   /**
-   * What to store instead; `undefined` leaves the entry out. It may wait, as for the bytes of a Blob. What IndexedDB keeps and a database does
-   * not, such as a Blob, a File or a CryptoKey, ends the migration with KV_INVALID_VALUE, which names the entry; nothing is left out unasked.
+   * Returns what to store instead of an entry; `undefined` leaves the entry out. It may be
+   * asynchronous, for example to read the bytes of a Blob.
+   *
+   * IndexedDB can hold values that a database cannot, such as a Blob, a File or a CryptoKey.
+   * Without a `transform` that handles it, such a value ends the migration with KV_INVALID_VALUE,
+   * which names the entry; nothing is left out silently.
    */
   transform?: ((entry: SourceEntry) => readonly [K, V] | undefined | Promise<readonly [K, V] | undefined>) | undefined;
-  /** Told after each commit. */
+  /** Called after each commit. */
   onProgress?: ((progress: MigrationProgress) => void) | undefined;
-  /** Ends it between two commits; it rejects with the signal's reason. */
+  /** Ends the migration between two commits; it rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }
 
@@ -55,21 +59,21 @@ export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
   name: string;
   /** Object stores to copy. Default: all. */
   stores?: Iterable<string> | undefined;
-  /** The collection for an object store. Default: the one of its name. */
+  /** Returns the collection for an object store. Default: the collection of the same name. */
   into?: ((store: string) => Collection<K, V>) | undefined;
-  /** Entries that are read at once and written as one commit. Default 256. */
+  /** Number of entries that are read at once and written as one commit. Default 256. */
   batchSize?: number | undefined;
-  /** Default: the global one. */
+  /** Factory of the source. Default: the global one. */
   indexedDB?: IDBFactory | undefined;
 }
 
 /** Options of `migrateLocalStorage`. */
 export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
-  /** Default: the collection `localStorage`. */
+  /** Collection to copy into. Default: the collection `localStorage`. */
   into?: Collection<K, V> | undefined;
-  /** Only keys that begin with this. */
+  /** Copies only keys that start with this prefix. */
   prefix?: string | undefined;
-  /** Default: the global `localStorage`. */
+  /** Source to copy. Default: the global `localStorage`. */
   storage?: Storage | undefined;
 }
 
@@ -99,7 +103,7 @@ interface State {
 
 const NOTHING: State = { done: 0, isComplete: false };
 
-/** How far each source is, in the same commits as its entries. */
+/** Progress of each source, written in the same commits as its entries. */
 function statesOf(db: MigrationTarget): Collection<Key, State> {
   return db.collection<Key, State>('mangrove-kv/migrate');
 }
@@ -128,7 +132,7 @@ function result<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-/** Undefined if there is no such database; none is created. */
+/** `undefined` if there is no such database; does not create one. */
 async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabase | undefined> {
   const request = factory.open(name);
   let isMissing = false;
@@ -138,7 +142,8 @@ async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabas
   };
   try {
     const source = await result(request);
-    // Another tab that wants to upgrade or delete it does not have to wait; this migration fails and can be resumed.
+    // Does not block another tab that wants to upgrade or delete the source; this migration then
+    // fails and can be resumed.
     source.onversionchange = () => source.close();
     return source;
   } catch (error) {
@@ -148,20 +153,25 @@ async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabas
 }
 
 /**
- * Copies object stores, as those of idb-keyval, localForage and Dexie, in batches, each of which is one commit. It is resumable: after an
- * interruption another call goes on after the last batch, and once all is copied it copies nothing. The source stays as it is, and is not to
- * be written meanwhile. Gives how many entries this call went through; 0 if there is no such database.
+ * Copies object stores, for example those of idb-keyval, localForage and Dexie, in batches. Each
+ * batch is one commit.
+ *
+ * The migration is resumable: after an interruption, another call continues after the last batch.
+ * Once everything is copied, further calls copy nothing. The source stays unchanged, and must not
+ * be written to meanwhile.
+ *
+ * Returns how many entries this call processed; 0 if there is no such database.
  */
 export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget, options: IndexedDBMigration<K, V>): Promise<number> {
   checkCall('migrateIndexedDB', db, options, INDEXED_DB);
   const { name, signal, into = (store) => db.collection<K, V>(store), batchSize = 256, indexedDB = globalThis.indexedDB } = options;
   if (typeof name !== 'string') throw invalid('name has to be the name of an IndexedDB database');
-  if (typeof into !== 'function') throw invalid('into has to be a function that gives a collection');
-  if (!Number.isSafeInteger(batchSize) || batchSize < 1) throw invalid('batchSize has to be a whole number from 1');
+  if (typeof into !== 'function') throw invalid('into has to be a function that returns a collection');
+  if (!Number.isSafeInteger(batchSize) || batchSize < 1) throw invalid('batchSize has to be a whole number of at least 1');
   if (options.stores !== undefined && (typeof options.stores === 'string' || typeof options.stores?.[Symbol.iterator] !== 'function')) {
     throw invalid('stores have to be an array of names');
   }
-  if (indexedDB === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here; give one with the option indexedDB');
+  if (indexedDB === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no IndexedDB here; pass one with the option indexedDB');
   if (typeof indexedDB?.open !== 'function') throw invalid('indexedDB has to be an IDBFactory');
   signal?.throwIfAborted();
   const source = await openSource(indexedDB, name);
@@ -200,8 +210,10 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
 }
 
 /**
- * Copies localStorage, whose values are strings, as one commit: all or nothing, and once it has succeeded another call copies nothing.
- * The source stays as it is. Gives how many entries this call went through.
+ * Copies localStorage, whose values are strings, as one commit: all or nothing. Once that has
+ * succeeded, further calls copy nothing. The source stays unchanged.
+ *
+ * Returns how many entries this call processed.
  */
 export async function migrateLocalStorage<K = string, V = string>(
   db: MigrationTarget,
@@ -210,7 +222,7 @@ export async function migrateLocalStorage<K = string, V = string>(
   checkCall('migrateLocalStorage', db, options, LOCAL_STORAGE);
   const { prefix = '', signal, storage = globalThis.localStorage, into = db.collection<K, V>('localStorage') } = options;
   if (typeof prefix !== 'string') throw invalid('prefix has to be a string');
-  if (storage === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no localStorage here; give one with the option storage');
+  if (storage === undefined) throw new KvError('KV_UNSUPPORTED', 'there is no localStorage here; pass one with the option storage');
   if (typeof storage?.getItem !== 'function') throw invalid('storage has to be a Storage, as localStorage is');
   signal?.throwIfAborted();
   const states = statesOf(db);

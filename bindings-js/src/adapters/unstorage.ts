@@ -1,5 +1,5 @@
 /**
- * A collection as a driver of unstorage.
+ * A collection as a driver for unstorage.
  *
  * @module mangrove-kv/unstorage
  */
@@ -11,7 +11,7 @@ import type { Names } from '../names.ts';
 
 /** Options of the driver. */
 export interface MangroveDriverOptions {
-  /** Where the items are. Its database is opened and closed by its owner. */
+  /** Holds the items. Its database is opened and closed by its owner. */
   readonly collection: Collection<string, unknown>;
 }
 
@@ -21,7 +21,7 @@ function invalid(message: string): KvError {
   return new KvError('KV_INVALID_ARGUMENT', message);
 }
 
-/** The items of a call for several, each an object with a key. */
+/** Checks the items of a call for several: an array of objects with a key. */
 function listOf<T extends { key: string }>(items: readonly T[]): readonly T[] {
   const isList = Array.isArray(items) && items.every((item) => typeof item === 'object' && item !== null);
   if (isList) return items;
@@ -34,8 +34,9 @@ function expiryOf(...options: (TransactionOptions | undefined)[]): { expireIn?: 
 }
 
 /**
- * A driver for `createStorage`. The option `ttl` of a write is the entry's life in seconds. Raw items are stored as they are, everything
- * that structured clone keeps. The database stays its owner's, who closes it.
+ * A driver for `createStorage`. The option `ttl` of a write is the entry's time to live in seconds.
+ * Raw items may be anything that structured clone keeps, and are stored as they are. The database
+ * stays open until its owner closes it.
  */
 export function mangroveDriver(options: MangroveDriverOptions) {
   const wrong = misnamed('mangroveDriver', options, NAMES);

@@ -1,4 +1,7 @@
-/** A growing buffer. Encoders reuse one and copy the result out, so a call allocates only what it returns. */
+/**
+ * A growing buffer. Encoders reuse one and copy the result out, so a call allocates only what it
+ * returns.
+ */
 export class ByteWriter {
   bytes: Uint8Array;
   view: DataView;
@@ -41,7 +44,7 @@ export class ByteWriter {
     this.length += bytes.length;
   }
 
-  /** A copy of what was written. */
+  /** Returns a copy of what was written. */
   copy(): Uint8Array {
     return this.bytes.slice(0, this.length);
   }

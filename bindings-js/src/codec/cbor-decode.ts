@@ -12,7 +12,7 @@ type SharingView = (new (buffer: ArrayBufferLike, start: number, count: number) 
 
 const { prototype } = Object;
 
-/** A property whose descriptor has nothing of `Object.prototype` either. */
+/** Defines a property with a descriptor that inherits nothing from `Object.prototype` either. */
 function define(into: object, key: string, value: unknown, enumerable = true): void {
   Object.defineProperty(into, key, { __proto__: null, value, writable: true, enumerable, configurable: true } as PropertyDescriptor);
 }
@@ -26,7 +26,7 @@ function typedArrayClass(tag: number): TypedArrayClass | undefined {
   return name === undefined ? undefined : (globalThis as Record<string, unknown>)[name] as TypedArrayClass | undefined;
 }
 
-/** Code points that UTF-8 would write, lone surrogates included. */
+/** Decodes code points encoded as in UTF-8, including lone surrogates. */
 function readWtf8(bytes: Uint8Array): string {
   let text = '';
   for (let at = 0; at < bytes.length;) {
@@ -48,7 +48,7 @@ const NO_BYTES = new Uint8Array(0);
 const scratchBytes = new Uint8Array(8);
 const scratch = new DataView(scratchBytes.buffer);
 
-/** A property's name that was met before. */
+/** A property name seen before. */
 interface Name {
   readonly bytes: Uint8Array;
   readonly text: string;
@@ -56,30 +56,35 @@ interface Name {
   run: number;
 }
 
-/** Records of one kind have the same names, which are made once. By their length and two of their characters. */
+/**
+ * Property names seen before, indexed by length and two of their characters: records of one kind
+ * have the same names, so each string is created once.
+ */
 const names: (Name | undefined)[] = new Array<undefined>(256).fill(undefined);
-/** Number of decodings. */
+/** Number of decodings so far. */
 let run = 0;
-/** Longest text whose head is one byte. */
+/** Length of the longest text whose head is one byte. */
 const SHORT_TEXT = 23;
 
-/** The engine's own copy of a text, with which properties are found faster. */
+/**
+ * The JavaScript engine's internalized copy of a string, with which properties are found faster.
+ */
 function internalized(text: string): string {
   return Object.keys({ [text]: 0 })[0] as string;
 }
 
-/** It runs no code of anybody else's, so one is enough. */
+/** Runs no foreign code and so is never reentered: one instance is enough. */
 export class CborDecoder {
   private bytes: Uint8Array = NO_BYTES;
   private end = 0;
   private at = 0;
   private depth = 0;
-  /** Whether `Object.prototype` has a property of the name that was read last. */
+  /** Whether `Object.prototype` has a property with the name read last. */
   private isInherited = false;
   /** Objects in the order in which they begin. */
   private readonly objects: unknown[] = [];
 
-  /** Decodes a part; nothing of what it gives shares memory with it. */
+  /** Decodes part of a buffer; the result shares no memory with it. */
   decode(bytes: Uint8Array, from: number, to: number): unknown {
     this.bytes = bytes;
     this.at = from;
@@ -112,7 +117,7 @@ export class CborDecoder {
     this.at += size;
   }
 
-  /** A number of four or eight bytes, in the scratch space. */
+  /** Copies a number of four or eight bytes into the scratch space. */
   private fixed(size: number): DataView {
     const { bytes, at } = this;
     this.skip(size);
@@ -140,7 +145,10 @@ export class CborDecoder {
     }
   }
 
-  /** A length, which the rest of the bytes can hold with at least `size` bytes each. */
+  /**
+   * Reads a length; fails unless that many items of at least `size` bytes fit in the remaining
+   * bytes.
+   */
   private count(info: number, size: number): number {
     const count = this.argument(info);
     if (count * size > this.end - this.at) throw corrupt();
@@ -171,7 +179,7 @@ export class CborDecoder {
   }
 
   private nested(major: number, info: number): unknown {
-    // A tag and what it holds are two levels here and one for the encoder.
+    // A tag and its content are two levels here but one for the encoder.
     if (++this.depth > 2 * MAX_DEPTH) throw corrupt();
     const value = major === 4 ? this.array(this.begin([]), info)
       : major === 5 ? this.properties(this.begin({}), info)
@@ -226,7 +234,7 @@ export class CborDecoder {
     return value;
   }
 
-  /** As `text`, of a text that is likely to have been met before. */
+  /** Same as `text`, for a string that was probably seen before. */
   private name(): string {
     const { bytes, at } = this;
     const length = bytes[at]! - 0x60;
@@ -258,7 +266,8 @@ export class CborDecoder {
     const count = this.count(info, 2);
     for (let index = 0; index < count; index++) {
       const key = this.name();
-      // An assignment may end at a setter or at a property that is read-only; a definition takes ten times as long.
+      // An assignment may run a setter or fail on a read-only property; a definition takes ten
+      // times as long.
       const { isInherited } = this;
       const value = this.value();
       if (isInherited) define(into, key, value);
@@ -267,7 +276,7 @@ export class CborDecoder {
     return into;
   }
 
-  /** Head of an item of a given major type. */
+  /** Reads the head of an item, which must have the given major type. */
   private expect(major: number): number {
     const first = this.byte();
     if (first >> 5 !== major) throw corrupt();
@@ -278,7 +287,7 @@ export class CborDecoder {
     return this.copy(this.expect(2));
   }
 
-  /** Not by `slice`, which gives a `Buffer` a view. */
+  /** Not by `slice`, which returns a view for a `Buffer`. */
   private copy(info: number): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.take(this.count(info, 1)));
   }
@@ -349,7 +358,7 @@ export class CborDecoder {
     try {
       return this.begin(new TypedArray(this.content().buffer));
     } catch {
-      // The length is no multiple of the element's.
+      // The length is not a multiple of the element size.
       throw corrupt();
     }
   }
@@ -377,7 +386,7 @@ export class CborDecoder {
     }
   }
 
-  /** An array with other properties than its elements, or with hardly any. */
+  /** An array with named properties, or with hardly any elements. */
   private namedArray(count: number): unknown[] {
     const into = this.begin<unknown[]>([]);
     const first = this.byte();
@@ -399,7 +408,7 @@ export class CborDecoder {
     return into;
   }
 
-  /** Bytes of its own, or the buffer of an object before. */
+  /** Bytes of its own, or the buffer of an earlier object. */
   private buffer(): ArrayBufferLike {
     const first = this.byte();
     if (first >> 5 === 2) return this.copy(first & 0x1f).buffer;
@@ -421,7 +430,7 @@ export class CborDecoder {
     try {
       return this.begin(new View(buffer, start, count));
     } catch {
-      // Beyond the buffer, or not at an element's place.
+      // Beyond the end of the buffer, or misaligned.
       throw corrupt();
     }
   }

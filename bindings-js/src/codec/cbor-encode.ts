@@ -22,12 +22,15 @@ const typedArrayName = getterOf(Object.getPrototypeOf(Uint8Array.prototype) as o
 const bufferLength = getterOf(ArrayBuffer.prototype, 'byteLength') as unknown as (this: never) => number;
 const BOXES = { Number, String, Boolean, BigInt };
 
-/** Anything may call itself a Map; what a Map's own method says is true. */
+/**
+ * Calls a built-in class's own method, which checks what the object really is: any object may call
+ * itself a Map.
+ */
 function byBrand<T>(method: (this: never) => T, value: object): T {
   try {
     return method.call(value as never);
   } catch (error) {
-    throw new Refusal(`an object that calls itself ${tagOf(value)} and is none`, error);
+    throw new Refusal(`an object that calls itself ${tagOf(value)} but is not one`, error);
   }
 }
 
@@ -35,7 +38,7 @@ function bytesOf(buffer: ArrayBuffer, offset?: number, length?: number): Uint8Ar
   try {
     return new Uint8Array(buffer, offset, length);
   } catch (error) {
-    throw new Refusal('a buffer that was given away', error);
+    throw new Refusal('a detached buffer', error);
   }
 }
 
@@ -43,7 +46,7 @@ function isWellFormed(text: string): boolean {
   return !/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/.test(text);
 }
 
-/** UTF-8, but lone surrogates are written like any other code point. */
+/** UTF-8, but lone surrogates are encoded like any other code point. */
 function wtf8(text: string): Uint8Array {
   const bytes: number[] = [];
   for (const character of text) {
@@ -58,27 +61,30 @@ function viewName(view: ArrayBufferView): string {
   return typedArrayName.call(view) ?? 'DataView';
 }
 
-/** Whether an array's property is one of its elements. */
+/** Whether a property of an array is one of its elements. */
 function isIndex(name: string): boolean {
   const index = Number(name);
   return index >>> 0 === index && index !== 0xffff_ffff && String(index) === name;
 }
 
-/** So many are looked through one by one. */
+/** Up to this many objects are searched linearly. */
 const FEW_OBJECTS = 8;
-/** An array with more holes is stored by its properties. */
+/** An array with more holes than this is stored by its properties. */
 const MAX_HOLES = 1 << 24;
 
 export class CborEncoder {
   private readonly out = new ByteWriter(4096);
-  /** Objects in the order in which they begin; of many also their places, so that small values need no map. */
+  /**
+   * Objects in the order in which they begin. The map of their ordinals is created only when there
+   * are many, so that small values need none.
+   */
   private readonly seen: object[] = [];
   private places: Map<object, number> | undefined;
   private readonly views: StoredView[] = [];
   private depth = 0;
   private isStrict = false;
 
-  /** `isStrict`: without instances of classes, as their methods are not stored. */
+  /** `isStrict` refuses class instances, because their methods are not stored. */
   encode(value: unknown, isStrict: boolean): Uint8Array {
     this.out.length = 0;
     this.depth = 0;
@@ -97,7 +103,7 @@ export class CborEncoder {
         cause === undefined ? {} : { cause },
       );
     } finally {
-      // Neither keep a large buffer for ever nor the objects alive.
+      // Retain neither a large buffer nor the objects.
       this.seen.length = 0;
       this.places = undefined;
       this.views.length = 0;
@@ -193,7 +199,8 @@ export class CborEncoder {
       return;
     }
     const { out } = this;
-    // The length is only known afterwards, so the text is written behind the longest head and moved.
+    // The length is known only after encoding, so the text is written after space for the longest
+    // head and then moved.
     out.reserve(text.length * 3 + 9);
     const from = out.length + 9;
     const { written } = textEncoder.encodeInto(text, out.bytes.subarray(from));
@@ -216,7 +223,7 @@ export class CborEncoder {
     for (let index = 0; index < digits.length; index += 2) this.out.byte(Number.parseInt(digits.slice(index, index + 2), 16));
   }
 
-  /** An object is written once; from then on by its ordinal. */
+  /** Writes an object once, and its ordinal from then on. */
   private reference(value: object): void {
     const ordinal = this.ordinalOf(value);
     if (ordinal >= 0) {
@@ -233,7 +240,7 @@ export class CborEncoder {
     this.depth--;
   }
 
-  /** By names, as another realm has classes of its own. */
+  /** Compares names, because another realm has classes of its own. */
   private checkClass(value: object): void {
     if (Object.getPrototypeOf(value) === null) return;
     const made = classNameOf(value);
@@ -242,7 +249,7 @@ export class CborEncoder {
     throw new Refusal(made === '' ? 'an object with a prototype of its own' : `an instance of ${made}`);
   }
 
-  /** Below 0 if the object was not met yet. */
+  /** Negative if the object was not seen yet. */
   private ordinalOf(value: object): number {
     const { seen } = this;
     if (seen.length <= FEW_OBJECTS) return seen.indexOf(value);
@@ -252,12 +259,12 @@ export class CborEncoder {
 
   private array(value: readonly unknown[]): void {
     const { length } = value;
-    if (!(Number.isInteger(length) && length >= 0 && length <= 0xffff_ffff)) throw new Refusal('an array whose length is no length');
+    if (!(Number.isInteger(length) && length >= 0 && length <= 0xffff_ffff)) throw new Refusal('an array with an invalid length');
     const { out, seen, views } = this;
     const before = [out.length, seen.length, views.length] as const;
-    // To list the names of the elements takes several times as long.
+    // Listing the names of the elements takes several times as long.
     if (Object.values(value).length === length && this.elements(value, length, true)) return;
-    // As many holes as other properties.
+    // With as many holes as named properties, the count above matches: undo what was written.
     [out.length, seen.length, views.length] = before;
     this.places = undefined;
     const names = Object.keys(value);
@@ -274,9 +281,9 @@ export class CborEncoder {
     this.properties(value as unknown as Record<string, unknown>, isSparse ? names : names.slice(count));
   }
 
-  /** Tells whether there are no holes; where there may be none, it stops at one. */
+  /** Writes the elements. With `isDense` it stops at the first hole and returns false. */
   private elements(value: readonly unknown[], length: number, isDense: boolean): boolean {
-    // A getter among the elements may change the array; the length that is written stays true.
+    // A getter among the elements may change the array; the length that was written stays valid.
     this.head(4, length);
     let index = 0;
     try {
@@ -295,7 +302,7 @@ export class CborEncoder {
   private object(value: object): void {
     if (ArrayBuffer.isView(value)) return this.view(value);
     const tag = toString.call(value);
-    // The common case needs no part of it.
+    // The common case is decided without extracting the tag.
     if (tag === '[object Object]') return this.properties(value as Record<string, unknown>, Object.keys(value));
     switch (tag.slice(8, -1)) {
       case 'Date': return this.date(byBrand(Date.prototype.getTime, value));
@@ -303,7 +310,8 @@ export class CborEncoder {
       case 'Set':
         return this.set([...byBrand(Set.prototype.values, value)]);
       case 'RegExp':
-        // A copy has the flags that the original was made with, whatever it says.
+        // A copy has the flags with which the original was created, whatever its `flags` property
+        // says.
         return this.regExp(byBrand(sourceOf, value), new RegExp(value as RegExp).flags);
       case 'Error': return this.error(value as Error);
       case 'ArrayBuffer':
@@ -329,7 +337,10 @@ export class CborEncoder {
     this.string(flags);
   }
 
-  /** CBOR counts seconds, which cannot hold every millisecond far from 1970; those dates are written as milliseconds. */
+  /**
+   * CBOR counts seconds, which cannot represent every millisecond far from 1970; such dates are
+   * written in milliseconds.
+   */
   private date(time: number): void {
     const seconds = time / 1000;
     if (Number.isNaN(time) || Math.round(seconds * 1000) === time) {
@@ -374,7 +385,7 @@ export class CborEncoder {
     }
   }
 
-  /** Head of `[class name, ...arguments]`. */
+  /** Writes the head of `[class name, ...arguments]`. */
   private named(name: string, argumentCount: number): void {
     this.head(6, TAG_OBJECT);
     this.head(4, argumentCount + 1);
@@ -382,7 +393,7 @@ export class CborEncoder {
   }
 
   private error(value: Error): void {
-    // Each is asked for once, as a getter may say something else the next time.
+    // Each property is read once, because a getter may return something else the next time.
     const { name, stack } = value;
     const hasCause = Object.hasOwn(value, 'cause');
     this.named(ERROR_NAMES.includes(name) ? name : 'Error', hasCause ? 3 : 2);
@@ -401,7 +412,7 @@ export class CborEncoder {
     this.buffer(viewName(value), bytesOf(value.buffer as ArrayBuffer, value.byteOffset, value.byteLength));
   }
 
-  /** The bytes of a view or buffer alone. */
+  /** Writes the bytes of a single view or buffer. */
   private buffer(name: string, bytes: Uint8Array): void {
     const { out } = this;
     const from = out.length;
@@ -414,7 +425,9 @@ export class CborEncoder {
     this.views.push({ name, buffer, start, end: start + bytes.length, ordinal: this.seen.length - 1, from, to: out.length });
   }
 
-  /** Writes views anew that share bytes: the first has them all, the others are parts of what it has. */
+  /**
+   * Rewrites views that share bytes: the first stores all of them, the others refer to parts of it.
+   */
   private share(): void {
     const { out, views } = this;
     const shared = findShared(views);
@@ -441,7 +454,7 @@ export class CborEncoder {
   }
 }
 
-/** The bytes of all views, from the items that stand for each alone. */
+/** Assembles the bytes of all views from the items that were written for each alone. */
 function together({ views, start, end }: SharedBytes, items: Uint8Array): Uint8Array {
   const bytes = new Uint8Array(end - start);
   for (const view of views) bytes.set(items.subarray(view.to - (view.end - view.start), view.to), view.start - start);

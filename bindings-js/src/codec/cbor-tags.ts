@@ -1,4 +1,5 @@
-// The CBOR (RFC 8949) profile of stored values: which tag stands for what. Numbers are those of the IANA registry, but for `REFERENCE`.
+// The CBOR (RFC 8949) profile of stored values: which tag stands for what. All numbers except
+// `REFERENCE` are those of the IANA registry.
 
 export const TAG_DATE = 1;
 export const TAG_POSITIVE_BIGINT = 2;
@@ -11,7 +12,10 @@ export const TAG_MAP = 259;
 export const TAG_WTF8 = 273;
 /** `[source, flags]` */
 export const TAG_REGEXP = 21066;
-/** An object that occurred before: its ordinal in the order in which objects begin. "MGVR", not registered. */
+/**
+ * An object that occurred before: its ordinal in the order in which objects begin. "MGVR", not
+ * registered.
+ */
 export const TAG_REFERENCE = 0x4d475652;
 
 /** Typed arrays of RFC 8746, little endian. `Uint8Array` is a plain byte string. */
@@ -38,10 +42,10 @@ export const HOLE = 0xf0;
 export const FLOAT32 = 0xfa;
 export const FLOAT64 = 0xfb;
 
-/** Names of errors that keep their class; others become `Error`, as structured clone does it. */
+/** Names of errors that keep their class; others become `Error`, as in structured clone. */
 export const ERROR_NAMES: readonly string[] = [
   'Error', 'EvalError', 'RangeError', 'ReferenceError', 'SyntaxError', 'TypeError', 'URIError',
 ];
 
-/** Deepest nesting of a value. */
+/** Maximum nesting depth of a value. */
 export const MAX_DEPTH = 1000;

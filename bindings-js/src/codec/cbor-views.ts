@@ -1,30 +1,34 @@
-// Views of one buffer whose bytes meet, or that are stored beside the buffer itself: the bytes are stored once.
+// Views that overlap in one buffer, or whose buffer is itself part of the value: their bytes are
+// stored once.
 
-/** A view or a buffer, and the item in the output that stands for it alone. */
+/** A view or buffer, and the item in the output that was written for it alone. */
 export interface StoredView {
   readonly name: string;
   readonly buffer: ArrayBufferLike;
-  /** In the buffer. */
+  /** First byte in the buffer. */
   readonly start: number;
   readonly end: number;
-  /** Which of the value's objects it is. */
+  /** Ordinal of the view among the value's objects. */
   readonly ordinal: number;
-  /** The item, in the output; its bytes are at the end of it. */
+  /** Start of the item in the output; its bytes are at the item's end. */
   readonly from: number;
   readonly to: number;
 }
 
-/** Those that share their bytes, in the order in which they begin. */
+/** Views that share their bytes, in the order of their ordinals. */
 export interface SharedBytes {
   readonly views: StoredView[];
-  /** Where the bytes begin in the buffer: at a multiple of the largest element, so that views stay aligned. */
+  /**
+   * Offset of the bytes in the buffer, rounded down to a multiple of the largest element size so
+   * that views stay aligned.
+   */
   readonly start: number;
   readonly end: number;
 }
 
 const ALIGNMENT = 8;
 
-/** What shares bytes, by each of its views. Bytes that no view shows are in none. */
+/** Maps each view that shares bytes to its group. Bytes that no view covers are in no group. */
 export function findShared(views: readonly StoredView[]): Map<StoredView, SharedBytes> {
   const shared = new Map<StoredView, SharedBytes>();
   const byBuffer = new Map<ArrayBufferLike, StoredView[]>();
@@ -41,7 +45,7 @@ export function findShared(views: readonly StoredView[]): Map<StoredView, Shared
   };
   for (const sharers of byBuffer.values()) {
     if (sharers.length < 2) continue;
-    // Where the buffer itself is stored, all of its views are its own.
+    // If the buffer itself is stored, all of its views share its bytes.
     const isWhole = sharers.some(({ name }) => name === 'ArrayBuffer');
     let group: StoredView[] = [];
     let end = 0;

@@ -1,17 +1,23 @@
-// What the package's own codecs can do beside their public methods: encode into a buffer and decode from a part of one.
+// What the package's own codecs offer in addition to their public methods: encoding into a buffer
+// and decoding part of one.
 
-/** Fast ways of one codec. Neither runs code of the caller's, so the buffers stay what they are meanwhile. */
+/**
+ * Fast paths of one codec. Neither runs foreign code, so the buffers cannot change during a call.
+ */
 export interface FastCodec<T> {
-  /** Encodes into `out` from `at` up to `end` at most; gives where it ended, or -1 where only `encode` can. */
+  /**
+   * Encodes into `out` from `at` up to `end` at most; returns the end of the output, or -1 if only
+   * `encode` can encode the value.
+   */
   put(value: T, out: Uint8Array, at: number, end: number): number;
-  /** As `decode`, of a part; what it gives shares nothing with `bytes`. */
+  /** Same as `decode`, for part of a buffer; the result shares no memory with `bytes`. */
   read(bytes: Uint8Array, from: number, to: number): T;
 }
 
-/** By the codec itself: one that somebody made from another has methods of its own. */
+/** Keyed by the codec itself: a codec derived from another has methods of its own. */
 const fastCodecs = new WeakMap<object, unknown>();
 
-/** Gives the codec, known from now on to be fast. */
+/** Registers the codec's fast paths; returns the codec. */
 export function withFast<T, C extends { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }>(codec: C, fast: FastCodec<T>): C {
   fastCodecs.set(codec, fast);
   return codec;
@@ -24,7 +30,10 @@ export function fastOf<T>(codec: { encode(value: T): Uint8Array; decode(bytes: U
 /** Up to this length a loop is faster than the platform's encoder and decoder. */
 const SHORT = 64;
 
-/** Puts a short text of ASCII. */
+/**
+ * Writes a short ASCII string; returns the end of the output, or -1 if the text is anything else or
+ * does not fit.
+ */
 export function putAscii(text: string, out: Uint8Array, at: number, end: number): number {
   const { length } = text;
   if (length > SHORT || at + length > end) return -1;
@@ -38,7 +47,7 @@ export function putAscii(text: string, out: Uint8Array, at: number, end: number)
 
 const { fromCharCode } = String;
 
-/** A short text of ASCII; undefined if it is anything else. */
+/** Reads a short ASCII string; undefined if the bytes are anything else. */
 export function readAscii(bytes: Uint8Array, from: number, to: number): string | undefined {
   if (to - from > SHORT) return undefined;
   let text = '';
@@ -49,7 +58,7 @@ export function readAscii(bytes: Uint8Array, from: number, to: number): string |
     if ((a | b | c | d | e | f | g | h) >= 0x80) return undefined;
     text += fromCharCode(a, b, c, d, e, f, g, h);
   }
-  // Each addition makes a new text: the fewer the better.
+  // Each concatenation creates a string: the fewer the better.
   if (at + 4 <= to) {
     const a = bytes[at]!, b = bytes[at + 1]!, c = bytes[at + 2]!, d = bytes[at + 3]!;
     if ((a | b | c | d) >= 0x80) return undefined;
@@ -63,10 +72,10 @@ export function readAscii(bytes: Uint8Array, from: number, to: number): string |
   return text + (left === 1 ? fromCharCode(a) : left === 2 ? fromCharCode(a, b) : fromCharCode(a, b, c));
 }
 
-/** Bytes as they are. */
+/** Bytes, unchanged. */
 export const bytesFast: FastCodec<Uint8Array> = {
   put(value, out, at, end) {
-    // Another realm's arrays and buffers go the long way.
+    // Arrays and buffers of another realm take the slow path.
     if (!(value instanceof Uint8Array) || at + value.length > end) return -1;
     out.set(value, at);
     return at + value.length;

@@ -1,4 +1,5 @@
-// The order-preserving encoding of keys: comparing the bytes compares the keys. `docs/FORMAT.md` has the table.
+// The order-preserving encoding of keys: comparing the bytes compares the keys. `docs/FORMAT.md`
+// has the table.
 import { KvError } from '../errors.ts';
 import { ByteWriter } from './byte-writer.ts';
 import { putAscii, readAscii } from './fast.ts';
@@ -18,10 +19,10 @@ const TAG_BINARY = 0x40;
 const TAG_ARRAY = 0x50;
 
 const MAX_DEPTH = 64;
-/** No database has a larger key limit; the engine checks the limit of the one at hand. */
+/** No database allows longer keys; the engine checks the limit of the database at hand. */
 const MAX_BYTES = 65_536;
 
-/** `takes`: what the codec has for keys. */
+/** `takes` says which keys the codec accepts. */
 export function refusedKey(what: string, takes: string, cause?: unknown): KvError {
   return new KvError('KV_INVALID_KEY', `${what}; ${takes}`, cause === undefined ? {} : { cause });
 }
@@ -30,17 +31,20 @@ function corrupt(): KvError {
   return new KvError('KV_CORRUPT', 'a stored key is malformed; was the collection written with another key codec?');
 }
 
-/** Stops before a huge key takes a huge buffer. */
+/** Refuses a huge key before it takes up a huge buffer. */
 export function checkLength(bytes: number): void {
   if (bytes > MAX_BYTES) {
     throw new KvError('KV_KEY_TOO_LARGE', `the key has more than ${MAX_BYTES} bytes; keep long data in the value`);
   }
 }
 
-/** Eight bytes, to turn into a number. */
+/** Eight bytes for conversion to and from a number. */
 const double = new ByteWriter(8);
 
-/** A double whose bytes sort as the numbers do: sign bit inverted, or all bits if it was set. */
+/**
+ * Writes a double so that its bytes sort like the numbers: sign bit inverted, or all bits if it was
+ * set.
+ */
 export function putOrderedDouble(out: ByteWriter, value: number): void {
   // -0 and 0 are one key, as in Map.
   out.f64(value === 0 ? 0 : value);
@@ -59,7 +63,10 @@ export function readOrderedDouble(bytes: Uint8Array, at: number): number {
   return double.view.getFloat64(0);
 }
 
-/** Each UTF-16 code unit as UTF-8 would write that number: lossless for lone surrogates, and ordered as JavaScript's `<`. */
+/**
+ * Writes each UTF-16 code unit as UTF-8 would encode that number: lossless for lone surrogates, and
+ * ordered like JavaScript's `<`.
+ */
 export function putString(out: ByteWriter, text: string, escape = false): void {
   checkLength(text.length);
   out.reserve(text.length * 3);
@@ -137,7 +144,7 @@ function putBinary(out: ByteWriter, bytes: Uint8Array, escape: boolean): void {
 /** The bytes of a buffer or view; undefined for anything else. */
 export function toBytes(value: unknown): Uint8Array | undefined {
   if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
-  // Another realm's ArrayBuffer is one too.
+  // Includes an ArrayBuffer of another realm.
   if (Object.prototype.toString.call(value) === '[object ArrayBuffer]') return new Uint8Array(value as ArrayBuffer);
   return undefined;
 }
@@ -156,11 +163,14 @@ function putElements(out: ByteWriter, elements: readonly unknown[], depth: numbe
   } catch (error) {
     throw within(`[${index}]`, error);
   }
-  // A getter did it. Who looks for the key has another one.
+  // A getter changed the array: a later lookup with it would encode a different key.
   if (elements.length !== length) throw new Refusal('an array that changed while it was encoded');
 }
 
-/** Appends a key; at depth 0 strings, binaries and arrays run to the end, inside an array they are terminated. */
+/**
+ * Appends a key. At depth 0, strings, binaries and arrays run to the end; inside an array they are
+ * terminated.
+ */
 function putKey(out: ByteWriter, key: unknown, depth: number, max: symbol | undefined): void {
   const isNested = depth > 0;
   checkLength(out.length);
@@ -190,12 +200,12 @@ function putKey(out: ByteWriter, key: unknown, depth: number, max: symbol | unde
   }
 }
 
-/** Anything may call itself a Date, and say any time. */
+/** Calls the built-in method: any object may call itself a Date and report any time. */
 function timeOf(date: object): number {
   try {
     return Date.prototype.getTime.call(date);
   } catch (error) {
-    throw new Refusal('an object that calls itself Date and is none', error);
+    throw new Refusal('an object that calls itself Date but is not one', error);
   }
 }
 
@@ -222,10 +232,10 @@ function putObject(out: ByteWriter, key: object | null, depth: number, max: symb
 }
 
 const scratch = new ByteWriter(1024);
-/** A getter in an array may encode another key meanwhile. */
+/** Whether a key is being encoded; a getter in an array may encode another one meanwhile. */
 let isEncoding = false;
 
-/** An empty writer, until the next call. */
+/** An empty writer, valid until the next call. */
 export function emptyWriter(): ByteWriter {
   if (isEncoding) return new ByteWriter(64);
   scratch.length = 0;
@@ -234,7 +244,7 @@ export function emptyWriter(): ByteWriter {
 
 const TAKES = 'keys are null, booleans, numbers, bigints, strings, Dates, binaries and arrays of these';
 
-/** Bytes of a key, or of a bound if `max` is the symbol that stands for "after everything". */
+/** Encodes a key, or a bound if `max` is the symbol that means "after everything". */
 export function encodeAny(key: Key | Bound<Key>, max?: symbol): Uint8Array {
   const out = emptyWriter();
   const isOutermost = !isEncoding;
@@ -253,7 +263,10 @@ export function encodeAny(key: Key | Bound<Key>, max?: symbol): Uint8Array {
   }
 }
 
-/** Short texts of ASCII that elements were: neighbours have most of theirs in common, and what is not made is not collected. */
+/**
+ * Short ASCII strings that were elements of keys. Neighbouring keys share most of their elements,
+ * and a string that is not created need not be collected.
+ */
 const known = new Array<string>(512).fill('');
 const MAX_KNOWN = 24;
 
@@ -268,14 +281,17 @@ function readElement(bytes: Uint8Array, from: number, to: number): string {
     if (same === length) return text;
   }
   const made = readString(bytes, from, to);
-  // Others are shorter than their bytes.
+  // A string that is not ASCII is shorter than its bytes.
   if (made.length === length) known[place] = made;
   return made;
 }
 
 const NO_BYTES = new Uint8Array(0);
 
-/** Reads keys from parts of buffers. It runs no code of anybody else's, so one is enough. */
+/**
+ * Reads keys from parts of buffers. Runs no foreign code and so is never reentered: one instance is
+ * enough.
+ */
 class KeyReader {
   private bytes: Uint8Array = NO_BYTES;
   private at = 0;
@@ -339,7 +355,10 @@ class KeyReader {
     return isNegative ? -BigInt(digits) : BigInt(digits);
   }
 
-  /** What a string or binary is made of: all that is left, or what is before a zero, in which zeros are escaped. */
+  /**
+   * Reads the content of a string or binary: at depth 0 everything that is left, otherwise the
+   * bytes up to a terminating zero, in which zeros are escaped.
+   */
   private content<T>(depth: number, read: (bytes: Uint8Array, from: number, to: number) => T): T {
     const { bytes, at: from, end } = this;
     if (depth === 0) {
@@ -386,7 +405,7 @@ export function decodeAny(bytes: Uint8Array): Key {
   return reader.read(bytes, 0, bytes.length);
 }
 
-/** Texts of ASCII and numbers; all other keys go the long way. */
+/** Fast path for ASCII strings and numbers; all other keys take the slow path. */
 export const anyFast: FastCodec<Key> = {
   put(key, out, at, end) {
     if (typeof key === 'string') {

@@ -1,4 +1,4 @@
-// Keys as text, much as they are written in JavaScript.
+// Keys as text, much like their JavaScript notation.
 
 export function toHex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join(' ');

@@ -1,30 +1,45 @@
-// Key codecs: what the engine sees of a key is its bytes, and their order is the order of the collection.
+// Key codecs. The engine sees only the bytes of a key, and their order is the order of the
+// collection.
 import { KvError } from '../errors.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import type { FastCodec } from './fast.ts';
 import { TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, refusedKey, putString, readString, toBytes } from './key-bytes.ts';
 import { describe } from './refusal.ts';
 
-/** What the default key codec orders: null < false < true < number < bigint < Date < string < binary < array. */
+/**
+ * Keys that the default key codec accepts, in this order: null < false < true < number < bigint <
+ * Date < string < binary < array.
+ */
 export type Key = null | boolean | number | bigint | string | Date | Uint8Array | ArrayBuffer | readonly Key[];
 
 /** Turns keys into bytes whose order is the order of the keys. */
 export interface KeyCodec<K> {
-  /** Stored with the collection; opening it with another id is refused. */
+  /** Stored with the collection; opening the collection with another id is refused. */
   readonly id: string;
-  /** Bytes whose order, byte by byte, is that of the keys; at most 4,096. */
+  /**
+   * Returns the key's bytes, at most 4,096. Compared byte by byte, they must sort like the keys.
+   */
   encode(key: K): Uint8Array;
-  /** The key of bytes that `encode` gave. */
+  /** Returns the key that `encode` turned into these bytes. */
   decode(bytes: Uint8Array): K;
 }
 
-/** Sorts after every key; only in bounds: `{ gt: ['ada', MAX_KEY] }` skips all of ada's. */
+/**
+ * Sorts after every key. Allowed only in bounds: `{ gt: ['ada', MAX_KEY] }` skips all of ada's
+ * keys.
+ */
 export const MAX_KEY: unique symbol = Symbol.for('mangrove-kv.MAX_KEY');
 
-/** For a tuple key also every leading part of it: `['ada']` for `[user: string, id: number]`. */
+/**
+ * A key or, for tuple keys, also any leading part of one: `['ada']` for
+ * `[user: string, id: number]`.
+ */
 export type KeyPrefix<K> = K | (K extends readonly [...infer Head, unknown] ? KeyPrefix<Head> : never);
 
-/** A key, a leading part of a tuple key, or either with {@link MAX_KEY} as "after all of these". */
+/**
+ * A key, a leading part of a tuple key, or either with {@link MAX_KEY}, which means "after all of
+ * these".
+ */
 export type Bound<K> = K | (K extends readonly [...infer Head, unknown]
   ? readonly [...Head, typeof MAX_KEY] | Bound<Head>
   : typeof MAX_KEY);
@@ -37,11 +52,11 @@ function corruptKey(codec: string): KvError {
 }
 
 function isWellFormed(text: string): boolean {
-  // A surrogate without its partner.
+  // Finds a surrogate without its partner.
   return !/[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/.test(text);
 }
 
-/** `takes`: what the codec has for keys. */
+/** `takes` says which keys the codec accepts. */
 function refuse(id: string, takes: string, key: unknown): KvError {
   const what = ['number', 'bigint'].includes(typeof key) ? String(key) : describe(key);
   return refusedKey(`${what} cannot be a key`, `codec ${id} takes ${takes}`);
@@ -52,7 +67,7 @@ function checkText(id: string, key: unknown): string {
   return key;
 }
 
-/** Text of ASCII, which both codecs of strings write the same way. */
+/** Writes ASCII text, which both string codecs encode the same way. */
 function putText(key: string, out: Uint8Array, at: number, end: number): number {
   return typeof key === 'string' ? putAscii(key, out, at, end) : -1;
 }
@@ -71,7 +86,7 @@ function readU32(bytes: Uint8Array, at: number): number {
   return ((bytes[at]! << 24) | (bytes[at + 1]! << 16) | (bytes[at + 2]! << 8) | bytes[at + 3]!) >>> 0;
 }
 
-/** A codec of one length, from its fast ways. */
+/** Makes a fixed-length codec from its fast paths. */
 function fixed<K>(id: string, length: number, what: string, { put, read }: FastCodec<K>): KeyCodec<K> {
   const check = (from: number, to: number): void => {
     if (to - from !== length) throw corruptKey(id);
@@ -96,12 +111,15 @@ function fixed<K>(id: string, length: number, what: string, { put, read }: FastC
   });
 }
 
-/** Plain key codecs. Only `any` and `tuple` keep types apart; the others store one kind without a tag. */
+/**
+ * Codecs for keys. Only `any` and `tuple` keep types apart; the others store one kind without a
+ * tag.
+ */
 export const keyCodecs = {
   /** Default: every {@link Key}, self-describing, in the order of JavaScript and IndexedDB. */
   any: withFast<Key, KeyCodec<Key>>({ id: 'any', encode: (key) => encodeAny(key), decode: decodeAny }, anyFast),
 
-  /** Strings in UTF-16 code unit order, as JavaScript's `<`; any string is allowed. */
+  /** Strings in UTF-16 code unit order, like JavaScript's `<`; accepts every string. */
   string: withFast<string, KeyCodec<string>>({
     id: 'string',
     encode(key) {
@@ -113,7 +131,10 @@ export const keyCodecs = {
     decode: (bytes) => readString(bytes, 0, bytes.length),
   }, { put: putText, read: readString }),
 
-  /** Strings as plain UTF-8, in code point order, as other databases store them; refuses lone surrogates. */
+  /**
+   * Strings as plain UTF-8, in code point order, as other databases store them; refuses lone
+   * surrogates.
+   */
   utf8: withFast<string, KeyCodec<string>>({
     id: 'utf8',
     encode(key) {
@@ -126,7 +147,7 @@ export const keyCodecs = {
     read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
   }),
 
-  /** Bytes as they are. */
+  /** Bytes, unchanged. */
   bytes: withFast<Uint8Array, KeyCodec<Uint8Array>>({
     id: 'bytes',
     encode(key) {
@@ -137,7 +158,7 @@ export const keyCodecs = {
     decode: (bytes) => bytes.slice(),
   }, bytesFast),
 
-  /** Integers from 0 to 2^32 - 1 in 4 bytes. */
+  /** Integers from 0 to 2^32 - 1, in 4 bytes. */
   uint32: fixed<number>('uint32', 4, 'integers from 0 to 2^32 - 1', {
     put(key, out, at, end) {
       if (typeof key !== 'number' || key >>> 0 !== key || at + 4 > end) return -1;
@@ -147,7 +168,7 @@ export const keyCodecs = {
     read: readU32,
   }),
 
-  /** Safe integers in 8 bytes. */
+  /** Safe integers, in 8 bytes. */
   int53: fixed<number>('int53', 8, 'safe integers', {
     put(key, out, at, end) {
       if (!Number.isSafeInteger(key) || at + 8 > end) return -1;
@@ -163,7 +184,7 @@ export const keyCodecs = {
     },
   }),
 
-  /** Bigints from 0 to 2^64 - 1 in 8 bytes. */
+  /** Bigints from 0 to 2^64 - 1, in 8 bytes. */
   uint64: fixed<bigint>('uint64', 8, 'bigints from 0 to 2^64 - 1', {
     put(key, out, at, end) {
       if (typeof key !== 'bigint' || BigInt.asUintN(64, key) !== key || at + 8 > end) return -1;
@@ -194,14 +215,17 @@ export const keyCodecs = {
   },
 };
 
-/** Longer than any key, and not below any of its length: after all keys of a codec without tags. */
+/**
+ * Sorts after all keys of a codec without tags: longer than any key, and not less than any other
+ * bytes of its length.
+ */
 let afterAll: Uint8Array | undefined;
 
 function isTagged(codec: { readonly id: string }): boolean {
   return codec.id === 'any' || codec.id === 'tuple';
 }
 
-/** Bytes of a bound. */
+/** Encodes a bound. */
 export function encodeBound<K>(codec: KeyCodec<K>, bound: Bound<K>): Uint8Array {
   if (isTagged(codec)) return encodeAny(bound as Bound<Key>, MAX_KEY);
   if ((bound as unknown) !== MAX_KEY) return codec.encode(bound as K);
@@ -209,7 +233,7 @@ export function encodeBound<K>(codec: KeyCodec<K>, bound: Bound<K>): Uint8Array 
   return afterAll;
 }
 
-/** The first bytes after all that begin with `bytes`; undefined if nothing can follow. */
+/** The first bytes after all that start with `bytes`; undefined if nothing can follow. */
 export function successor(bytes: Uint8Array): Uint8Array | undefined {
   for (let index = bytes.length - 1; index >= 0; index--) {
     if (bytes[index] === 0xff) continue;
@@ -220,7 +244,10 @@ export function successor(bytes: Uint8Array): Uint8Array | undefined {
   return undefined;
 }
 
-/** The keys that begin with a string, with bytes or with the elements of a tuple: `lower <= key < upper`. */
+/**
+ * The range of keys that start with a string, with bytes or with the elements of a tuple:
+ * `lower <= key < upper`.
+ */
 export function prefixRange<K>(codec: KeyCodec<K>, prefix: KeyPrefix<K>): { lower: Uint8Array; upper: Uint8Array | undefined } {
   const canBegin = typeof prefix === 'string' || Array.isArray(prefix) || toBytes(prefix) !== undefined;
   if (!canBegin) throw new KvError('KV_INVALID_ARGUMENT', 'a prefix has to be a string, binary or an array');
@@ -229,14 +256,18 @@ export function prefixRange<K>(codec: KeyCodec<K>, prefix: KeyPrefix<K>): { lowe
   }
   const lower = isTagged(codec) ? encodeAny(prefix as Key) : codec.encode(prefix as K);
   if (!isTagged(codec) || !Array.isArray(prefix)) return { lower, upper: successor(lower) };
-  // `FF` follows only where the last element goes on with an escaped zero: ['a'] is no prefix of ['a\0'].
+  // `FF` follows `lower` only where the last element continues with an escaped zero: ['a'] is not a
+  // prefix of ['a\0'].
   const upper = new Uint8Array(lower.length + 1);
   upper.set(lower);
   upper[lower.length] = 0xff;
   return { lower, upper };
 }
 
-/** Negative, 0 or positive as `a` sorts before, with or after `b` under the default key codec. */
+/**
+ * Compares two keys under the default key codec: negative, 0 or positive if `a` sorts before, with
+ * or after `b`.
+ */
 export function compareKeys(a: Key, b: Key): number {
   const left = encodeAny(a);
   const right = encodeAny(b);

@@ -1,4 +1,4 @@
-// Value codecs: how a value becomes bytes and, fresh each time, a value again.
+// Value codecs: how a value becomes bytes and, afresh for each read, a value again.
 import { KvError } from '../errors.ts';
 import { CborDecoder } from './cbor-decode.ts';
 import { CborEncoder } from './cbor-encode.ts';
@@ -7,11 +7,13 @@ import { toBytes } from './key-bytes.ts';
 
 /** Turns values into bytes and back. */
 export interface ValueCodec<V> {
-  /** Stored with the collection; opening it with another id is refused. */
+  /** Stored with the collection; opening the collection with another id is refused. */
   readonly id: string;
-  /** Never called with `undefined`. */
+  /** Returns the value's bytes. Never called with `undefined`. */
   encode(value: V): Uint8Array;
-  /** A value of its own with each call. The bytes may be part of a larger buffer: copy what is kept. */
+  /**
+   * Returns a new value on each call. The bytes may be part of a larger buffer: copy what is kept.
+   */
   decode(bytes: Uint8Array): V;
 }
 
@@ -19,7 +21,7 @@ const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const cborEncoder = new CborEncoder();
 const cborDecoder = new CborDecoder();
-/** A getter of the value may encode another value. */
+/** Whether a value is being encoded; one of its getters may encode another value. */
 let isEncoding = false;
 
 function encodeStructured(value: unknown, isStrict: boolean): Uint8Array {
@@ -42,7 +44,9 @@ function decodeStructured<V>(bytes: Uint8Array): V {
 /** A CBOR head of one byte holds a number below this. */
 const SMALL = 24;
 
-/** Whole numbers that are not negative and short texts of ASCII, the same as the encoder would write them. */
+/**
+ * Fast path for non-negative integers and short ASCII strings, with the same output as the encoder.
+ */
 function putStructured(value: unknown, out: Uint8Array, at: number, end: number): number {
   if (typeof value === 'number') {
     if (value >>> 0 !== value || Object.is(value, -0) || at + 5 > end) return -1;
@@ -77,10 +81,15 @@ function invalidValue(codec: string, value: unknown): KvError {
 /** Codecs for values. */
 export const valueCodecs = {
   /**
-   * Default: what structured clone keeps, as a CBOR profile. Plain data, Date, Map, Set, RegExp, typed arrays, ArrayBuffer, Error,
-   * bigint, -0, NaN, holes, named properties of arrays, cycles, shared references and shared bytes come back as they were; functions, symbols and
-   * platform objects are refused. An instance of a class comes back as a plain object or as an instance of the built-in class that it extends; with
-   * `strict` it is refused with KV_INVALID_VALUE. Default false; the stored bytes are the same.
+   * Default: whatever structured clone preserves, as a CBOR profile.
+   *
+   * - Restored as they were: plain data, Date, Map, Set, RegExp, typed arrays, ArrayBuffer, Error,
+   *   bigint, -0, NaN, holes, named properties of arrays, cycles, shared references and shared
+   *   bytes.
+   * - Refused: functions, symbols and platform objects.
+   * - A class instance is restored as a plain object, or as an instance of the built-in class that
+   *   it extends. With `strict` (default: false) it is refused with KV_INVALID_VALUE; the stored
+   *   bytes are the same.
    */
   structured<V = unknown>({ strict = false }: { readonly strict?: boolean | undefined } = {}): ValueCodec<V> {
     return withFast<V, ValueCodec<V>>({ id: 'structured', encode: (value) => encodeStructured(value, strict), decode: decodeStructured }, {
@@ -114,14 +123,14 @@ export const valueCodecs = {
     put(value, out, at, end) {
       if (typeof value !== 'string') return -1;
       const short = putAscii(value, out, at, end);
-      // A character takes at most three bytes.
+      // A UTF-16 code unit takes at most three bytes.
       if (short >= 0 || value.length * 3 > end - at) return short;
       return at + utf8Encoder.encodeInto(value, out.subarray(at, end)).written;
     },
     read: (bytes, from, to) => readAscii(bytes, from, to) ?? utf8Decoder.decode(bytes.subarray(from, to)),
   }),
 
-  /** Bytes as they are; what comes back is a copy. */
+  /** Bytes, unchanged; reads return a copy. */
   bytes: withFast<Uint8Array, ValueCodec<Uint8Array>>({
     id: 'bytes',
     encode(value) {

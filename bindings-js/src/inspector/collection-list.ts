@@ -1,16 +1,16 @@
-// The collections with their sizes, of which one is chosen.
+// The list of collections with their sizes, in which one is chosen.
 import type { CollectionLayout } from 'mangrove-kv';
 import { h, setText } from './dom.ts';
 import { formatBytes, plural } from './format.ts';
 import { nameOf } from './source.ts';
 import type { Context } from './view.ts';
 
-/** Bytes of the file that it takes, and of its nodes that have no place there yet. */
+/** Bytes that a collection takes up in the file, plus its nodes that have no place there yet. */
 export function sizeOf({ levels, valueSize }: CollectionLayout): number {
   return levels.reduce((sum, level) => sum + (level.fileSize > 0 ? level.fileSize : level.usedSize), valueSize);
 }
 
-/** The button of a collection, with what it says. */
+/** The row of a collection, with its button and size. */
 interface Row {
   readonly item: HTMLElement;
   readonly choose: HTMLElement;
@@ -21,7 +21,10 @@ export class CollectionList {
   readonly element = h('ul', { class: 'collections' });
   readonly #context: Context;
   readonly #onChoose: () => void;
-  /** By name. A row stays the same element as its figures change: with it the focus, and a click that is under way. */
+  /**
+   * Rows by name. A row stays the same element while its figures change, to preserve the focus and
+   * a click in progress.
+   */
   readonly #rows = new Map<string, Row>();
 
   constructor(context: Context, onChoose: () => void) {
@@ -44,7 +47,7 @@ export class CollectionList {
       setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}`);
     }
     this.#press();
-    // With its row removed, the focus would be lost.
+    // The focus would be lost with a removed row.
     if (wasFocused && !this.element.contains(root.activeElement)) this.#rows.get(this.#context.chosen)?.choose.focus();
   }
 

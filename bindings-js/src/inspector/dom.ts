@@ -1,9 +1,12 @@
-// Makes elements.
+// Helpers that create DOM elements.
 
 type Attribute = string | number | boolean | undefined | ((event: Event) => void);
 export type Child = Node | string | undefined;
 
-/** An element; an attribute that is a function listens to the event of that name, `true` sets one, `false` and undefined leave it out. */
+/**
+ * Creates an element. A function as an attribute listens to the event of that name; `true` sets the
+ * attribute to the empty string, `false` and `undefined` omit it.
+ */
 export function h<T extends keyof HTMLElementTagNameMap>(
   tag: T,
   attributes: Readonly<Record<string, Attribute>> = {},
@@ -19,24 +22,24 @@ export function h<T extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** A button with a text. */
+/** Creates a button with a text. */
 export function button(text: string, onClick: () => void, attributes: Readonly<Record<string, Attribute>> = {}): HTMLButtonElement {
   return h('button', { type: 'button', click: onClick, ...attributes }, text);
 }
 
-/** A field under its name. */
+/** Creates a labelled field. */
 export function field<T extends HTMLElement>(name: string, control: T): HTMLLabelElement {
   return h('label', {}, h('span', {}, name), control);
 }
 
-/** Names with their values. */
+/** Creates a list of names with their values. */
 export function figures(rows: readonly (readonly [name: string, value: string])[]): HTMLElement {
   const list = h('dl', { class: 'figures' });
   for (const [name, value] of rows) list.append(h('div', {}, h('dt', {}, name), h('dd', {}, value)));
   return list;
 }
 
-/** Replaces the children only where the text is another: so selections and what a screen reader reads stay. */
+/** Sets the text only if it differs, to preserve selections and the position of screen readers. */
 export function setText(element: HTMLElement, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }

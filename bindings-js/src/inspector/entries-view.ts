@@ -1,4 +1,4 @@
-// Pages of the entries of one collection, by range and position.
+// Pages through the entries of one collection, by range and position.
 import type { CollectionLayout, Layout, Stats } from 'mangrove-kv';
 import { button, field, h, setText } from './dom.ts';
 import { formatCount, messageOf, plural } from './format.ts';
@@ -10,7 +10,7 @@ import type { Context, View } from './view.ts';
 
 const PAGE = 50;
 
-/** Of a row: 1 and "1" are written alike. */
+/** Id of a row. Includes the type, since 1 and "1" are displayed alike. */
 const idOf = (key: unknown): string => `${typeof key} ${keyText(key)}`;
 
 type Row = readonly [key: unknown, value: unknown];
@@ -35,7 +35,7 @@ export class EntriesView implements View {
   readonly #table: HTMLElement;
   readonly #previous = button('Previous', () => this.#move(-PAGE));
   readonly #next = button('Next', () => this.#move(PAGE));
-  /** Ids of the rows that are open. */
+  /** Ids of the open rows. */
   readonly #open = new Set<string>();
   #collection: CollectionLayout | undefined;
   #offset = 0;
@@ -107,13 +107,13 @@ export class EntriesView implements View {
 
   #goTo(): void {
     const position = this.#position.valueAsNumber;
-    // A range that was typed just before holds too. That there are so many is seen to when it is read.
+    // A range typed just before applies too. Reading clamps the position to the number of entries.
     clearTimeout(this.#delay);
     if (Number.isInteger(position) && position > 0) this.#offset = position - 1;
     void this.#read().then(() => { this.#position.value = String(this.#offset + 1); });
   }
 
-  /** One reading at a time, and another one if something changed meanwhile. */
+  /** Runs one read at a time, and another one if something changed meanwhile. */
   async #read(): Promise<void> {
     this.#isStale = true;
     if (this.#isReading) return;
@@ -133,7 +133,7 @@ export class EntriesView implements View {
     if (layout === undefined) return this.#draw([], 'No collection has been written to yet.');
     const collection = this.#context.source.open(layout);
     if (collection === undefined) {
-      const text = `Stored with the codecs “${layout.keyCodec}” and “${layout.valueCodec}”, which are not known here: give the inspector its handle.`;
+      const text = `Stored with the codecs “${layout.keyCodec}” and “${layout.valueCodec}”, which are unknown here: pass a handle of the collection to the inspector.`;
       return this.#draw([], text);
     }
     try {
@@ -161,14 +161,16 @@ export class EntriesView implements View {
     this.#drawRows(rows, note);
     const last = this.#offset + rows.length;
     setText(this.#range, rows.length === 0 ? plural(0, 'entry', 'entries') : `to ${formatCount(last)} of ${formatCount(this.#total)}`);
-    // Not while somebody types.
+    // Not while the user is typing.
     if (!this.#position.matches(':focus')) this.#position.value = String(this.#offset + 1);
     this.#position.disabled = rows.length === 0;
     this.#previous.disabled = this.#offset === 0;
     this.#next.disabled = last >= this.#total;
   }
 
-  /** Rows that say the same stay: with them a click that is under way, the focus and what is selected. */
+  /**
+   * Keeps unchanged rows in place, to preserve a click in progress, the focus and the selection.
+   */
   #drawRows(rows: readonly Row[], note: string): void {
     const kept = new Map<string, HTMLElement>();
     for (const row of this.#body.querySelectorAll<HTMLElement>('[data-says]')) kept.set(row.dataset['says'] ?? '', row);

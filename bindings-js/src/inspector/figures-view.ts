@@ -1,10 +1,10 @@
-// Figures of the log, the cache and the rest, as they are at this moment.
+// Current figures of commits, log, cache and file.
 import type { Layout, Stats } from 'mangrove-kv';
 import { figures, h } from './dom.ts';
 import { formatBytes, formatCount, formatPercent } from './format.ts';
 import type { View } from './view.ts';
 
-/** Moments that the rates are shown over. */
+/** Number of samples over which rates are computed. */
 const MOMENTS = 60;
 
 interface Moment {

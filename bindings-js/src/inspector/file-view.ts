@@ -1,4 +1,4 @@
-// The file as a map: what each part of it holds.
+// A map of the file that shows what each part of it holds.
 import type { ExtentKind, Layout, LayoutExtent, Stats } from 'mangrove-kv';
 import { figures, h, setText } from './dom.ts';
 import { formatBytes, formatCount, formatPercent, plural } from './format.ts';
@@ -7,30 +7,30 @@ import type { Context, View } from './view.ts';
 
 const KINDS: Readonly<Record<ExtentKind, readonly [name: string, meaning: string]>> = {
   leaf: ['leaves', 'nodes with entries'],
-  inner: ['inner nodes', 'nodes that lead to others'],
-  value: ['large values', 'values with blocks of their own'],
-  internal: ['internal', 'the feed, and hints about what expires'],
-  superblock: ['superblocks', 'where the file begins'],
+  inner: ['inner nodes', 'nodes that point to other nodes'],
+  value: ['large values', 'out-of-line values in their own blocks'],
+  internal: ['internal', 'the feed and expiry hints'],
+  superblock: ['superblocks', 'at the start of the file'],
   catalog: ['catalog', 'the collections and their roots'],
-  'free-map': ['free map', 'what is free'],
+  'free-map': ['free map', 'which space is free'],
   kept: ['kept', 'for snapshots, or until the next checkpoints'],
-  free: ['free', 'to be used next'],
+  free: ['free', 'available for new blocks'],
   pending: ['pending', 'commits that are not visible yet'],
 };
 
 const CELL = 11;
 const GAP = 2;
-/** So that the map and what is below it can be seen together. */
+/** Keeps the map and the content below it visible together. */
 const MOST_ROWS = 32;
 
 interface Cell {
   readonly from: number;
   readonly to: number;
-  /** What takes most of it. */
+  /** The extent that takes up most of the cell. */
   readonly main: LayoutExtent;
 }
 
-/** The file in cells of so many bytes. */
+/** Divides the file into cells of `cellSize` bytes. */
 export function toCells({ extents, fileSize }: Pick<Layout, 'extents' | 'fileSize'>, cellSize: number): Cell[] {
   const cells: Cell[] = [];
   let index = 0;
@@ -133,7 +133,7 @@ export class FileView implements View {
         ...[formatBytes(bytes(kind)), formatPercent(bytes(kind), fileSize), formatCount(sizes.get(kind)?.extents ?? 0)].map((text) => h('td', {}, text)),
       );
     }));
-    setText(this.#note, isExact ? '' : 'There are more extents than are shown: each stands for what takes most of its place.');
+    setText(this.#note, isExact ? '' : 'There are more extents than can be shown: each one shows the kind that takes up most of it.');
   }
 
   #draw(): void {
@@ -176,7 +176,7 @@ export class FileView implements View {
     });
   }
 
-  /** Those of the style sheet, which know whether it is dark. */
+  /** The colours of the style sheet, which follow the colour scheme. */
   #colors(): ReadonlyMap<string, string> {
     const probe = h('span', { class: 'swatch', 'aria-hidden': 'true' });
     this.element.append(probe);

@@ -1,4 +1,4 @@
-// Numbers as text.
+// Formats numbers as text.
 const whole = new Intl.NumberFormat('en', { maximumFractionDigits: 0 });
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
 
@@ -15,7 +15,7 @@ export function formatBytes(bytes: number): string {
   return `${value.toFixed(digits)} ${UNITS[unit]}`;
 }
 
-/** Of a part in a whole. */
+/** Formats a part's percentage of a whole. */
 export function formatPercent(part: number, all: number): string {
   if (all === 0) return '–';
   const percent = (part / all) * 100;

@@ -1,4 +1,4 @@
-// Keys as text, and text as keys: what a person types into the field of a range.
+// Converts keys to text and text to keys, as typed into the fields of a range.
 import { MAX_KEY } from 'mangrove-kv';
 import type { Bounds, Key } from 'mangrove-kv';
 import { keyText as quotedText } from '../codec/key-text.ts';
@@ -11,12 +11,12 @@ function fromHex(text: string): Uint8Array {
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => Number.parseInt(pair, 16));
 }
 
-/** A key as a person reads it: a string that is a key by itself has no quotes. */
+/** Displayed text of a key: a key that is a string has no quotes. */
 export function keyText(key: unknown): string {
   return typeof key === 'string' ? key : quotedText(key);
 }
 
-/** A number, bigint, date, array, string in quotes, and any other text as it is. */
+/** Parses a number, bigint, date, array or quoted string; any other text is taken as it is. */
 function parseAny(text: string): Key {
   if (/^-?\d+n$/.test(text)) return BigInt(text.slice(0, -1));
   if (DATE.test(text)) return new Date(text);
@@ -24,18 +24,18 @@ function parseAny(text: string): Key {
     const value = JSON.parse(text) as unknown;
     if (value === null || typeof value !== 'object' || Array.isArray(value)) return value as Key;
   } catch {
-    // It is a string without quotes.
+    // A string without quotes.
   }
   return text;
 }
 
 function parseNumber(text: string): number {
   const value = Number(text);
-  if (text.trim() === '' || Number.isNaN(value)) throw new Error(`“${text}” is no number.`);
+  if (text.trim() === '' || Number.isNaN(value)) throw new Error(`“${text}” is not a number.`);
   return value;
 }
 
-/** The key that a text stands for in a collection with this key codec. */
+/** Parses the text of a key for a collection with this key codec. */
 export function parseKey(codec: string, text: string): Key {
   switch (codec) {
     case 'string':
@@ -57,7 +57,7 @@ export function parseKey(codec: string, text: string): Key {
   }
 }
 
-/** What the fields of a range hold; an empty one is no bound. */
+/** The fields of a range; an empty field is no bound. */
 export interface RangeTexts {
   readonly prefix: string;
   readonly from: string;
@@ -66,13 +66,15 @@ export interface RangeTexts {
 
 type AnyBounds = Bounds<Key>;
 
-/** The range that the texts stand for. A tuple begins with a text if its first element does. */
+/**
+ * Parses the fields of a range. A tuple matches a text prefix if its first element starts with it.
+ */
 export function parseRange(codec: string, { prefix, from, to }: RangeTexts): AnyBounds {
   const range: AnyBounds = {};
   if (from !== '') range.gte = parseKey(codec, from);
   if (to !== '') {
     const key = parseKey(codec, to);
-    // All tuples that begin so, too.
+    // Includes all tuples that start with it.
     range.lte = Array.isArray(key) ? [...key as Key[], MAX_KEY] as unknown as Key : key;
   }
   if (prefix === '') return range;
@@ -85,7 +87,10 @@ export function parseRange(codec: string, { prefix, from, to }: RangeTexts): Any
   return { ...range, gte: key };
 }
 
-/** The later of two beginnings is not known here; the engine takes both bounds of each side. */
+/**
+ * Narrows a range to a prefix. The later of two lower bounds is not known here, so an existing one
+ * is kept. The upper bounds apply together.
+ */
 function narrow(range: AnyBounds, gte: Key, lt: Key): AnyBounds {
   return range.gte === undefined ? { ...range, gte, lt } : { ...range, lt };
 }

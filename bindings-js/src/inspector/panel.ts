@@ -1,4 +1,4 @@
-// The inspector as a whole: reads figures and layout, and shows them in the part that is open.
+// The inspector as a whole. Reads figures and layout, and shows them in the open view.
 import { CollectionList, sizeOf } from './collection-list.ts';
 import { button, h, setText } from './dom.ts';
 import { EntriesView } from './entries-view.ts';
@@ -33,7 +33,7 @@ export class Panel implements Context {
   #hasChosen = false;
   #version = -1;
   #isReading = false;
-  /** What is in view: it is drawn anew only if there is something new. */
+  /** The view and collection drawn last. They are redrawn only if something changed. */
   #shown: { readonly view: View; readonly chosen: string } | undefined;
 
   constructor(root: ShadowRoot, database: InspectedDatabase, options: PanelOptions, signal: AbortSignal) {
@@ -61,7 +61,7 @@ export class Panel implements Context {
     void this.refresh(false);
     const timer = setInterval(() => {
       const { host } = root;
-      // Nobody looks at what is hidden.
+      // Does not refresh while hidden.
       if (document.visibilityState === 'visible' && host.isConnected && (host as HTMLElement).offsetParent !== null) void this.refresh(false);
     }, options.refreshMs);
     signal.addEventListener('abort', () => clearInterval(timer));
@@ -80,7 +80,7 @@ export class Panel implements Context {
       if (!layout.collections.some(({ name }) => name === this.chosen)) this.chosen = layout.collections[0]?.name ?? '';
       if (!this.#hasChosen && layout.collections.length > 0) {
         this.#hasChosen = true;
-        // The one with most to see.
+        // Starts with the largest collection.
         this.chosen = layout.collections.reduce((most, one) => (sizeOf(one) > sizeOf(most) ? one : most)).name;
       }
       this.#collections.show(layout.collections);

@@ -1,31 +1,31 @@
-// What is inspected, and how its collections are opened: by the ids of the codecs that they are stored with.
+// The inspected database. Opens its collections with the codecs whose ids are stored with them.
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
 import type { CollectionLayout, Database, Key, KeyCodec, Layout, Stats, ValueCodec } from 'mangrove-kv';
 
-/** What the inspector needs of an iterator. */
+/** The parts of an iterator that the inspector uses. */
 export interface InspectedEntries {
-  /** As of a `KvIterator`. */
+  /** Same as `toArray` of a `KvIterator`. */
   toArray(): Promise<readonly (readonly [key: unknown, value: unknown])[]>;
 }
 
-/** What the inspector needs of a collection: a `Collection` of any types is one. */
+/** The parts of a collection that the inspector uses. A `Collection` of any types fits. */
 export interface InspectedCollection {
-  /** `""` for the database's own. */
+  /** The collection's name; `""` for the database's default collection. */
   readonly name: string;
-  /** As of a `Collection`. */
+  /** Same as `count` of a `Collection`. */
   count(options?: object): Promise<number>;
-  /** As of a `Collection`. */
+  /** Same as `entries` of a `Collection`. */
   entries(options?: object): InspectedEntries;
 }
 
-/** What the inspector needs of a database: a `Database` of any types is one. */
+/** The parts of a database that the inspector uses. A `Database` of any types fits. */
 export interface InspectedDatabase
   extends InspectedCollection, Pick<Database, 'path' | 'persistence' | 'stats' | 'layout' | 'verify' | 'compact' | 'backup'> {
-  /** As of a `Database`. */
+  /** Same as `collection` of a `Database`. */
   collection(name: string, options: { key: KeyCodec<Key>; value: ValueCodec<unknown> }): InspectedCollection;
 }
 
-// What is decoded is only shown, so that its type does not matter.
+// Decoded values are only displayed, so their types do not matter.
 const KEY_CODECS = [
   keyCodecs.any, keyCodecs.string, keyCodecs.utf8, keyCodecs.bytes, keyCodecs.uint32, keyCodecs.int53, keyCodecs.uint64, keyCodecs.tuple(),
 ] as readonly unknown[] as readonly KeyCodec<Key>[];
@@ -33,7 +33,7 @@ const VALUE_CODECS = [
   valueCodecs.structured(), valueCodecs.json(), valueCodecs.string, valueCodecs.bytes,
 ] as readonly unknown[] as readonly ValueCodec<unknown>[];
 
-/** Above this a layout is only made when it is asked for. */
+/** A layout that takes longer than this is only made on request. */
 const CHEAP_LAYOUT_MS = 100;
 
 export class Source {
@@ -52,7 +52,7 @@ export class Source {
     return this.database.stats();
   }
 
-  /** The newest layout, or the one of before. */
+  /** A new layout if `isFresh`, otherwise the latest one. */
   layout(isFresh: boolean): Promise<Layout> {
     if (this.#layout === undefined || isFresh) {
       const start = performance.now();
@@ -66,12 +66,12 @@ export class Source {
     return this.#layout;
   }
 
-  /** Whether a layout may be made after each commit. */
+  /** Whether a layout is cheap enough to be made after each commit. */
   get isLayoutCheap(): boolean {
     return this.#layoutMs < CHEAP_LAYOUT_MS;
   }
 
-  /** A handle of a collection; undefined if its codecs are not known here. */
+  /** Returns a handle of a collection; `undefined` if its codecs are unknown here. */
   open({ name, keyCodec, valueCodec }: CollectionLayout): InspectedCollection | undefined {
     const given = this.#given.get(name);
     if (given !== undefined) return given;
@@ -89,7 +89,7 @@ export class Source {
   }
 }
 
-/** A collection's name for people. */
+/** Display name of a collection. */
 export function nameOf(name: string): string {
   return name === '' ? '(default)' : name;
 }

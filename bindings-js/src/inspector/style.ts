@@ -1,4 +1,5 @@
-// The inspector's own style, in its shadow root. Colours follow the page's `color-scheme`; an application can set the custom properties.
+// Style of the inspector, in its shadow root. Colours follow the page's `color-scheme`; an
+// application can override the custom properties.
 export const STYLE = `
 :host { display: block; }
 * { box-sizing: border-box; }

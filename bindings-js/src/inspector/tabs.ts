@@ -1,4 +1,4 @@
-// Tabs as the ARIA practices have them: the arrow keys move between them, and moving opens.
+// Tabs as in the ARIA Authoring Practices: the arrow keys move between tabs and open them.
 import { h } from './dom.ts';
 
 export interface Tab {

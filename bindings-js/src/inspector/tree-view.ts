@@ -1,4 +1,4 @@
-// A collection's tree as a picture: its levels, how many nodes each has, and how full they are.
+// Draws a collection's tree: its levels, how many nodes each level has, and how full they are.
 import type { CollectionLayout, Layout, LevelLayout, Stats } from 'mangrove-kv';
 import { figures, h } from './dom.ts';
 import { formatBytes, formatCount, formatPercent, plural } from './format.ts';
@@ -8,7 +8,7 @@ import type { Context, View } from './view.ts';
 const MOST_WIDTH = 800;
 const ROW = 78;
 const BAR = 30;
-/** Nodes up to which each one is drawn, where there is room. */
+/** Maximum number of nodes drawn per level, if there is room. */
 const MOST_CELLS = 48;
 const LEAST_CELL = 12;
 const SVG = 'http://www.w3.org/2000/svg';
@@ -25,14 +25,17 @@ function levelName(index: number, count: number): string {
   return index === count - 1 ? 'Root' : `Level ${index}`;
 }
 
-/** The widest level takes all, a level of one node a little; between them by the logarithm, as levels grow by factors of a hundred. */
+/**
+ * The widest level takes the full width, a level of one node the minimum. In between the width is
+ * logarithmic, as levels grow by factors of a hundred.
+ */
 function widthOf(nodes: number, most: number, all: number): number {
   const least = 56;
   if (most <= 1) return least * 2;
   return least + (all - least) * (Math.log(nodes) / Math.log(most));
 }
 
-/** How much of its space in the file a level uses. What was compressed uses all of it. */
+/** The share of its space in the file that a level uses. Compressed nodes use all of it. */
 function fillOf({ usedSize, fileSize }: LevelLayout): number {
   return fileSize === 0 ? 0 : Math.min(1, usedSize / fileSize);
 }
@@ -57,7 +60,7 @@ function picture({ levels, name }: CollectionLayout, all: number): SVGElement {
     const cells = Math.min(level.nodes, MOST_CELLS, Math.floor(all / LEAST_CELL));
     const gap = cells > 24 ? 1.5 : 3;
     const cell = (width - gap * (cells - 1)) / cells;
-    // So that something is seen of it.
+    // At least 2 pixels, so that it stays visible.
     const filled = Math.max(BAR * fillOf(level), 2);
     for (let at = 0; at < cells; at++) {
       const left = x + at * (cell + gap);
@@ -131,7 +134,7 @@ export class TreeView implements View {
         ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
       ]),
       picture(collection, width),
-      h('p', { class: 'soft small' }, `Not all nodes are drawn; the filled part of each is how much of its space in the file the level uses. A node holds up to ${formatBytes(layout.nodeSize)} before compression.`),
+      h('p', { class: 'soft small' }, `Not all nodes are drawn; the filled part of each shows how much of its space in the file the level uses. A node holds up to ${formatBytes(layout.nodeSize)} before compression.`),
       table(collection),
     );
   }

@@ -1,11 +1,11 @@
-// Verifying, compacting, saving and restoring, each with its progress and a way to stop it.
+// Verifies, compacts, backs up and restores, each with progress and a way to stop it.
 import { restore } from 'mangrove-kv';
 import type { Layout, MaintenanceOptions, Stats, VerifyReport } from 'mangrove-kv';
 import { button, field, h, setText } from './dom.ts';
 import { formatBytes, formatCount, formatPercent, messageOf, plural } from './format.ts';
 import type { Context, View } from './view.ts';
 
-/** What a job does; gives what to say of it. */
+/** Runs a job; returns the message to show. */
 type Job = (options: Required<MaintenanceOptions>) => Promise<string | Node>;
 
 interface CardOptions {
@@ -16,9 +16,9 @@ interface CardOptions {
   readonly job: Job;
 }
 
-/** What an application may decide about restoring. */
+/** Hooks of the application for restoring. */
 export interface RestoreHooks {
-  /** Called with the name of a database that was restored. */
+  /** Called with the name of a restored database. */
   readonly onRestored?: ((name: string) => void) | undefined;
 }
 
@@ -28,11 +28,11 @@ function problemList({ problems }: VerifyReport): HTMLElement {
   return h('ul', {}, ...items);
 }
 
-/** Saves a blob where downloads go. */
+/** Saves a blob as a download. */
 function download(blob: Blob, name: string): void {
   const url = URL.createObjectURL(blob);
   h('a', { href: url, download: name }).click();
-  // The download has begun by then.
+  // The download has started by then.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
@@ -64,7 +64,7 @@ export class UpkeepView implements View {
       }),
       this.#card({
         title: 'Compact',
-        text: 'Moves blocks to the front of the file and gives the free space behind them back to the file system.',
+        text: 'Moves blocks to the front of the file and returns the free space behind them to the file system.',
         start: 'Compact',
         job: async (options) => {
           const { before, after } = await database.compact(options);
@@ -73,7 +73,7 @@ export class UpkeepView implements View {
       }),
       this.#card({
         title: 'Back up',
-        text: 'Saves the state of this moment as a file, while writing goes on.',
+        text: 'Saves the current state as a file, while writes continue.',
         start: 'Back up',
         job: async (options) => {
           const blob = await new Response(database.backup(options)).blob();
@@ -84,28 +84,28 @@ export class UpkeepView implements View {
       }),
       this.#card({
         title: 'Restore',
-        text: 'Makes a database of a backup, verified before it takes its place. The one that is open here stays as it is.',
+        text: 'Creates a database from a backup and verifies it before it is put in place. The database that is open here stays unchanged.',
         start: 'Restore',
         fields: [
           field('Backup', this.#file),
           field('Name of the new database', this.#name),
-          h('label', { class: 'check' }, this.#overwrite, h('span', {}, 'Replace one of that name')),
+          h('label', { class: 'check' }, this.#overwrite, h('span', {}, 'Replace a database of that name')),
         ],
         job: async (options) => {
           const [blob, name] = [this.#file.files?.[0], this.#name.value.trim()];
-          if (blob === undefined) throw new Error('Choose the file of a backup first.');
-          if (name === '' || name === database.path) throw new Error('Give it a name of its own.');
+          if (blob === undefined) throw new Error('Choose the file with the backup first.');
+          if (name === '' || name === database.path) throw new Error('Enter a name other than that of the open database.');
           const size = database.persistence === 'indexeddb' ? { storage: 'indexeddb' } as const : {};
           await restore(name, blob, { ...options, ...size, overwrite: this.#overwrite.checked });
           hooks.onRestored?.(name);
-          return `${name} was made of ${formatBytes(blob.size)}.`;
+          return `${name} was restored from ${formatBytes(blob.size)}.`;
         },
       }),
     );
   }
 
   show(_stats: Stats, _layout: Layout): void {
-    // Nothing here depends on what is stored.
+    // Nothing here depends on the stored data.
   }
 
   #card({ title, text, start, fields = [], job }: CardOptions): HTMLElement {

@@ -1,9 +1,9 @@
-// Values as trees that are opened where one wants to look. What is closed is not made.
+// Values as expandable trees. Closed branches are not created.
 import { formatBytes, formatCount, plural } from './format.ts';
 import { toHex } from '../codec/key-text.ts';
 import { h } from './dom.ts';
 
-/** Children that are made at once; more on request. */
+/** Number of children created at once; more on request. */
 const CHUNK = 100;
 const PREVIEW_CHARACTERS = 120;
 const HEX_BYTES = 256;
@@ -21,7 +21,7 @@ function typeName(value: object): string {
   return name ?? 'Object';
 }
 
-/** What is inside, if there can be something. */
+/** The items in a value; `undefined` if it cannot contain any. */
 function itemsOf(value: object): Item[] | undefined {
   if (value instanceof Map) return [...value].map(([key, item]) => [shortText(key), item]);
   if (value instanceof Set) return [...value].map((item) => [undefined, item]);
@@ -34,7 +34,7 @@ function itemsOf(value: object): Item[] | undefined {
   return Object.entries(value);
 }
 
-/** A value in one line, as far as it fits. */
+/** A value in one line, truncated to `room` characters. */
 export function shortText(value: unknown, room = PREVIEW_CHARACTERS, depth = 0): string {
   const text = (() => {
     if (typeof value === 'string') return JSON.stringify(value.length > room ? value.slice(0, room) : value);
@@ -132,7 +132,7 @@ function branch(name: string | undefined, value: unknown, above: readonly object
   return h('li', {}, details);
 }
 
-/** A value with all that is in it; its first level is open. */
+/** Creates the tree of a value, with its first level open. */
 export function valueTree(value: unknown): HTMLElement {
   return h('ul', { class: 'tree' }, branch(undefined, value, [], true));
 }

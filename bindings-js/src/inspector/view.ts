@@ -1,28 +1,32 @@
-// What the parts of the inspector have in common.
+// Types shared by the parts of the inspector.
 import type { Layout, Stats } from 'mangrove-kv';
 import type { Source } from './source.ts';
 
-/** What all parts share: what is inspected, and which collection is chosen. */
+/** State shared by all parts: the inspected database and the chosen collection. */
 export interface Context {
   readonly source: Source;
-  /** Aborted when the inspector is disposed of. */
+  /** Aborted when the inspector is disposed. */
   readonly signal: AbortSignal;
   /** Name of the chosen collection. */
   chosen: string;
-  /** Reads again and shows what is open; with a layout if that is asked for, however long it takes. */
+  /**
+   * Reads again and redraws the open view; `withLayout` forces a new layout, however long it takes.
+   */
   refresh(withLayout: boolean): Promise<void>;
   /** Shows an error until the next success. */
   fail(error: unknown): void;
-  /** For screen readers. */
+  /** Announces text to screen readers. */
   announce(text: string): void;
 }
 
-/** One part, shown under its tab. */
+/** One part of the inspector, shown under its tab. */
 export interface View {
   readonly title: string;
   readonly element: HTMLElement;
-  /** It is drawn at each look, not after commits only. */
+  /** Redraw at every refresh, not only after commits. */
   readonly isLive?: boolean;
-  /** Draws what is there now. Called when it is opened and after commits while it is open. */
+  /**
+   * Draws the current state. Called when the view is opened and, while it is open, after commits.
+   */
   show(stats: Stats, layout: Layout): void | Promise<void>;
 }

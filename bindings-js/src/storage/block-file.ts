@@ -1,20 +1,22 @@
-// A file in memory, in blocks, that knows which of them were changed.
+// A file in memory, divided into blocks, that tracks which blocks changed.
 import { KvError } from '../errors.ts';
 import type { StorageFile } from '../types.ts';
 
-/** What is stored and loaded as one: small enough for the log's commits, which rewrite its last block. */
+/**
+ * Unit of storing and loading. Small enough for the log's commits, which rewrite its last block.
+ */
 export const BLOCK_BYTES = 16 << 10;
 
-/** What happened to a file since it was last asked for. */
+/** Changes of a file since the last call of `takeChanges`. */
 export interface FileChanges {
-  /** Blocks from this one on were dropped, before `blocks` were written. */
+  /** Blocks from this index on were dropped, before `blocks` were written. */
   readonly droppedFrom: number | undefined;
   readonly blocks: readonly (readonly [index: number, bytes: Uint8Array])[];
   readonly size: number;
 }
 
 export class BlockFile implements StorageFile {
-  /** Blocks that were never written are missing; they are zeros. */
+  /** Blocks that were never written are missing; they read as zeros. */
   readonly #blocks = new Map<number, Uint8Array>();
   readonly #changed = new Set<number>();
   readonly #onChange: () => void;
@@ -22,24 +24,24 @@ export class BlockFile implements StorageFile {
   #droppedFrom: number | undefined;
   #size = 0;
 
-  /** `onChange` is called before anything is changed, `check` with each flush; both may throw. */
+  /** `onChange` is called before each change, `check` on each flush; both may throw. */
   constructor(onChange: () => void, check: () => void) {
     this.#onChange = onChange;
     this.#check = check;
   }
 
-  /** Puts back what was stored. */
+  /** Loads a stored block. */
   load(index: number, bytes: Uint8Array): void {
     this.#blocks.set(index, bytes);
   }
 
-  /** Puts back the size that was stored. */
+  /** Loads the stored size. */
   loadSize(size: number): void {
     this.#size = size;
   }
 
   read(at: number, into: Uint8Array): void {
-    if (at + into.length > this.#size) throw new KvError('KV_IO', `read at ${at}: the file ends before`);
+    if (at + into.length > this.#size) throw new KvError('KV_IO', `read at ${at}: past the end of the file`);
     pass(at, into.length, (index, start, done, length) => {
       const block = this.#blocks.get(index);
       if (block === undefined) into.fill(0, done, done + length);
@@ -86,7 +88,10 @@ export class BlockFile implements StorageFile {
 
   close(): void {}
 
-  /** The changes since the last call. The blocks are the file's own: they hold until it is written to. */
+  /**
+   * Returns the changes since the last call. The blocks are the file's own memory: they are valid
+   * until the file is written to.
+   */
   takeChanges(): FileChanges {
     const blocks = [...this.#changed].map((index) => [index, this.#blocks.get(index) as Uint8Array] as const);
     const changes = { droppedFrom: this.#droppedFrom, blocks, size: this.#size };

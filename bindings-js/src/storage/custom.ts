@@ -1,17 +1,17 @@
-// A user's storage, watched: an asynchronous method would seem to succeed before anything was done.
+// Checks a user's storage: an asynchronous method would seem to succeed before anything was done.
 import { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
 function sync<T>(method: string, result: T): T {
   if (typeof (result as { then?: unknown } | null | undefined)?.then === 'function') {
-    // What becomes of it is no longer of interest, a rejection included.
+    // The promise's outcome no longer matters, not even a rejection.
     Promise.resolve(result).catch(() => undefined);
-    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method ${method} has to be synchronous, but gave a promise`);
+    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method ${method} has to be synchronous, but returned a promise`);
   }
   return result;
 }
 
-/** The module takes what it is given for a number. */
+/** Checks the value, since the WebAssembly module treats anything as a number. */
 function count(what: string, value: unknown, max: number): number {
   if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= max) return value;
   throw new KvError('KV_INVALID_ARGUMENT', `the storage's ${what} has to be a whole number of bytes from 0 to ${max}`);
@@ -67,13 +67,13 @@ export class WatchedStorage implements CustomStorage {
     const opened = sync('open', this.#storage.open(file));
     const methods = ['read', 'write', 'flush', 'size', 'truncate', 'close'] as const;
     if (methods.every((method) => typeof opened?.[method] === 'function')) return new WatchedFile(opened);
-    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method open has to give an object with ${methods.join(', ')}`);
+    throw new KvError('KV_INVALID_ARGUMENT', `the storage's method open has to return an object with ${methods.join(', ')}`);
   }
 
   list(): string[] {
     const names = sync('list', this.#storage.list());
     if (Array.isArray(names) && names.every((name) => typeof name === 'string')) return names;
-    throw new KvError('KV_INVALID_ARGUMENT', "the storage's method list has to give an array of names");
+    throw new KvError('KV_INVALID_ARGUMENT', "the storage's method list has to return an array of names");
   }
 
   remove(file: string): void {

@@ -1,7 +1,7 @@
-// An end for waits on promises of the browser, some of which never settle.
+// Time limits for the browser's promises, some of which never settle.
 import { KvError } from '../errors.ts';
 
-/** How long a browser may take for what has no wait of its own. */
+/** Time limit for browser calls that have no limit of their own. */
 export const BROWSER_MS = 30_000;
 
 /** Settles with `promise`, or rejects with KV_TIMEOUT, which names what was waited for. */

@@ -1,26 +1,27 @@
-// Files as pages in the SQLite database of a Cloudflare Durable Object, whose calls are synchronous.
+// Stores files as pages in the SQLite database of a Cloudflare Durable Object, whose calls are
+// synchronous.
 import { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
-/** What a query may give; `SqlStorageValue` of the platform. */
+/** A value in a row of a query's result; the platform's `SqlStorageValue`. */
 export type SqlValue = ArrayBuffer | string | number | null;
 
-/** `ctx.storage.sql`, as far as it is used here. */
+/** The parts of `ctx.storage.sql` that are used here. */
 export interface SqlStorageLike {
-  /** Runs a query; gives its rows. */
+  /** Runs a query; returns its rows. */
   exec(query: string, ...bindings: (ArrayBuffer | string | number | null)[]): Iterable<Record<string, SqlValue>>;
 }
 
-/** `ctx.storage`, as far as it is used here. */
+/** The parts of `ctx.storage` that are used here. */
 export interface DurableObjectStorageLike {
   readonly sql: SqlStorageLike;
 }
 
-/** A row is billed as one, whatever its size, and rewritten as a whole. */
+/** A row is billed as one row whatever its size, and rewritten as a whole. */
 const PAGE_BYTES = 16 << 10;
-/** Numbers of a file's pages follow each other, so that one B-tree has them all in order. */
+/** Page ids of a file are consecutive, so that one B-tree holds all of its pages in order. */
 const PAGES_PER_FILE = 2 ** 32;
-/** Whole pages that one query reads. */
+/** Maximum number of whole pages read by one query. */
 const PAGES_PER_QUERY = 64;
 
 const SCHEMA = [
@@ -42,7 +43,7 @@ function toKvError(error: unknown, action: string): KvError {
 
 type Row = Record<string, SqlValue>;
 
-/** Queries whose failures are typed. */
+/** Runs queries and converts their errors to KvErrors. */
 class Sql {
   readonly #storage: DurableObjectStorageLike;
 
@@ -59,7 +60,7 @@ class Sql {
   }
 }
 
-/** A copy whose buffer has nothing else. */
+/** Copies the bytes to a buffer that holds nothing else. */
 function bufferOf(bytes: Uint8Array): ArrayBuffer {
   return bytes.slice().buffer as ArrayBuffer;
 }
@@ -80,8 +81,8 @@ class SqlFile implements StorageFile {
 
   read(at: number, into: Uint8Array): void {
     this.#check();
-    if (at + into.length > this.#size) throw new KvError('KV_IO', `read ${this.#name} at ${at}: the file ends before`);
-    // Pages that were never written are not stored.
+    if (at + into.length > this.#size) throw new KvError('KV_IO', `read ${this.#name} at ${at}: past the end of the file`);
+    // Pages that were never written are not stored; they read as zeros.
     into.fill(0);
     const last = Math.floor((at + into.length - 1) / PAGE_BYTES);
     for (let first = Math.floor(at / PAGE_BYTES); first <= last; first += PAGES_PER_QUERY) {
@@ -103,8 +104,8 @@ class SqlFile implements StorageFile {
   }
 
   /**
-   * Nothing to do: everything that one event writes without waiting is committed together by the platform, which holds back whatever
-   * the object sends out until that commit is on several machines.
+   * Does nothing. The platform commits everything that an event writes without awaiting as one
+   * unit, and holds back the object's outgoing messages until that commit is on several machines.
    */
   flush(): void {
     this.#check();
@@ -160,7 +161,7 @@ class SqlFile implements StorageFile {
     }
   }
 
-  /** What is stored of a page, which may be shorter than a page; the rest is zeros. */
+  /** The stored part of a page. It may be shorter than a page; the rest is zeros. */
   #page(page: number): Uint8Array | undefined {
     const [row] = this.#sql.all(`read ${this.#name}`, 'SELECT bytes FROM mangrove_pages WHERE id = ?', this.#pageId(page));
     return row === undefined ? undefined : new Uint8Array(row['bytes'] as ArrayBuffer);
@@ -188,14 +189,15 @@ class SqlFile implements StorageFile {
 }
 
 /**
- * The files of one database in the SQLite database of a Durable Object, in the tables `mangrove_files` and
- * `mangrove_pages`. Files of databases with other names are beside them.
+ * The files of one database in the SQLite database of a Durable Object, in the tables
+ * `mangrove_files` and `mangrove_pages`. Databases with other names keep their files in the same
+ * tables.
  */
 export class DurableObjectStorage implements CustomStorage {
   readonly #sql: Sql;
   readonly #prefix: string;
 
-  /** `storage` is `ctx.storage`; the tables are made if they are missing. */
+  /** Creates the tables if they are missing. `storage` is `ctx.storage`. */
   constructor(storage: DurableObjectStorageLike, name: string = 'main') {
     this.#sql = new Sql(storage);
     this.#prefix = `${name}/`;

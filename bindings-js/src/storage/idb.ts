@@ -1,12 +1,13 @@
-// IndexedDB in promises, as far as files are kept in it: one database of the browser for each of ours.
+// The parts of IndexedDB that store files, as promises. Each Mangrove database is one IndexedDB
+// database.
 import { KvError } from '../errors.ts';
 import { directoryName, toKvError } from './opfs.ts';
 
 const PREFIX = 'mangrove-kv:';
 const VERSION = 1;
-/** Blocks under `[file, index]`. */
+/** Object store of blocks, by `[file, index]`. */
 export const BLOCKS = 'blocks';
-/** Sizes under the names of files. */
+/** Object store of file sizes, by file name. */
 export const SIZES = 'sizes';
 
 function factory(): IDBFactory {
@@ -15,7 +16,7 @@ function factory(): IDBFactory {
   return found;
 }
 
-/** The browser's name of a database; it throws for a name that is not allowed. */
+/** Name of the IndexedDB database. Throws for a name that is not allowed. */
 export function idbName(name: string): string {
   return PREFIX + directoryName(name);
 }
@@ -28,17 +29,17 @@ export function result<T>(request: IDBRequest<T>): Promise<T> {
 }
 
 function isForeign(name: string, cause?: unknown): KvError {
-  return new KvError('KV_CORRUPT', `the IndexedDB database ${idbName(name)} is no database of this package`, { cause });
+  return new KvError('KV_CORRUPT', `the IndexedDB database ${idbName(name)} is not a database of this package`, { cause });
 }
 
-/** Opens the browser's database; undefined if it is missing and not to be created. */
+/** Opens the IndexedDB database; `undefined` if it is missing and `create` is false. */
 export async function openIdb(name: string, create: boolean): Promise<IDBDatabase | undefined> {
   let isMissing = false;
   try {
     const request = factory().open(idbName(name), VERSION);
     request.onupgradeneeded = () => {
       isMissing = true;
-      // What an aborted upgrade has made is not there afterwards.
+      // Aborting the upgrade removes the database that it was creating.
       if (!create) return request.transaction?.abort();
       request.result.createObjectStore(BLOCKS);
       request.result.createObjectStore(SIZES);

@@ -1,7 +1,12 @@
-// Files as blocks in IndexedDB. The engine is synchronous and IndexedDB is not: the whole files are in memory, and what was changed follows
-// in transactions, one at a time. Each takes all that was changed until it begins, so that what is stored is always a state that the files
-// had at the end of a message. `settled` tells when that is done; nothing may be acknowledged before. All are strict: browsers do not
-// promise that a relaxed one is on the disk when a later strict one is.
+// Stores files as blocks in IndexedDB. The engine is synchronous and IndexedDB is not, so the whole
+// files are held in memory, and changes are written behind in transactions, one at a time.
+//
+// Each transaction takes everything that changed before it starts, so the stored state is always
+// one that the files had at the end of a message. `settled` reports when the changes are stored;
+// nothing may be acknowledged before.
+//
+// All transactions are strict: browsers do not promise that a relaxed transaction is on disk when a
+// later strict one is.
 import { KvError } from '../errors.ts';
 import { queueMicrotask } from '../platform.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
@@ -10,7 +15,7 @@ import { BLOCKS, SIZES, finished, openIdb, result } from './idb.ts';
 import { toKvError } from './opfs.ts';
 import { lockByName } from './web-lock.ts';
 
-/** Blocks that are asked for at once while files are loaded. */
+/** Blocks requested at once while loading files. */
 const LOAD_BLOCKS = 256;
 
 type BlockKey = [file: string, index: number];
@@ -21,25 +26,27 @@ export class IndexedDbStorage implements CustomStorage {
   readonly #files = new Map<string, BlockFile>();
   readonly #removed = new Set<string>();
   #isChanged = false;
-  /** The transaction that is under way. */
+  /** The running transaction. */
   #running: Promise<void> | undefined;
-  /** The one that begins when it is over. */
+  /** The transaction that starts after the running one. */
   #next: Promise<void> | undefined;
   #failure: KvError | undefined;
-  /** Told when the browser has closed the database. */
+  /** Called when the browser has closed the database. */
   onLost: ((error: KvError) => void) | undefined;
 
   private constructor(db: IDBDatabase, release: () => void) {
     this.#db = db;
     this.#release = release;
-    // The user removed the site's data, or another version of this package wants the database.
+    // The browser closes a database by itself when its data is removed.
     db.onclose = () => {
       this.#fail(new KvError('KV_IO', 'the browser closed the database, perhaps because its data was removed; open it again'));
       this.onLost?.(this.#failure as KvError);
     };
   }
 
-  /** Locks and loads a database's files, waiting up to `timeoutMs` while somebody else has it. */
+  /**
+   * Locks and loads a database's files; waits up to `timeoutMs` while somebody else holds the lock.
+   */
   static async open(name: string, create: boolean, timeoutMs: number, signal?: AbortSignal): Promise<IndexedDbStorage> {
     const release = await lockByName(name, timeoutMs, signal);
     let db: IDBDatabase | undefined;
@@ -78,8 +85,8 @@ export class IndexedDbStorage implements CustomStorage {
   }
 
   /**
-   * Resolves when everything that was written before is on the disk; undefined if it is already. After a rejection nothing is stored any
-   * more.
+   * Resolves when all earlier writes are on disk; `undefined` if they already are. After it has
+   * rejected, nothing more is stored.
    */
   settled(): Promise<void> | undefined {
     if (this.#failure !== undefined) return Promise.reject(this.#failure);
@@ -88,7 +95,7 @@ export class IndexedDbStorage implements CustomStorage {
     return this.#next;
   }
 
-  /** Lets go of the database. What has not settled may be lost. */
+  /** Closes the database and releases its lock. Writes that have not settled may be lost. */
   close(): void {
     this.#failure ??= new KvError('KV_CLOSED', 'the database is closed');
     this.#db.close();
@@ -107,7 +114,7 @@ export class IndexedDbStorage implements CustomStorage {
     this.#check();
     if (this.#isChanged) return;
     this.#isChanged = true;
-    // What the engine does without a message has nobody who asks.
+    // Nobody calls `settled` for changes that the engine makes without a message.
     queueMicrotask(() => void this.settled()?.catch(() => undefined));
   }
 
@@ -139,7 +146,7 @@ export class IndexedDbStorage implements CustomStorage {
 
   async #storeAfter(before: Promise<void> | undefined): Promise<void> {
     await before;
-    // From here on changes belong to the next transaction.
+    // From here on, changes belong to the next transaction.
     const running = this.#store();
     this.#running = running;
     this.#next = undefined;
@@ -159,7 +166,7 @@ export class IndexedDbStorage implements CustomStorage {
       try {
         this.#put(transaction);
       } catch (error) {
-        // Half of the changes must not be stored.
+        // Never store half of the changes.
         done.catch(() => undefined);
         transaction.abort();
         throw error;
@@ -174,7 +181,7 @@ export class IndexedDbStorage implements CustomStorage {
     }
   }
 
-  /** Values are copied when they are put. */
+  /** `put` copies the values. */
   #put(transaction: IDBTransaction): void {
     const blocks = transaction.objectStore(BLOCKS);
     const sizes = transaction.objectStore(SIZES);

@@ -1,4 +1,5 @@
-// The file `lock` names who has a database. Beside a lock of the system it only informs; where there is none, it is the lock.
+// The file `lock` names the holder of a database. Next to a system lock it is only informative;
+// where there is no system lock, it is the lock.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { isMissing } from './node-fs.ts';
@@ -6,26 +7,35 @@ import { ownRealm, startOf } from './os-lock.ts';
 import type { Realm, Release } from './os-lock.ts';
 
 const LOCK_FILE = 'lock';
-/** Held for the moment in which a lock is taken over. */
+/** Held while a stale lock is being taken over. */
 const TAKEOVER_FILE = 'lock.takeover';
-/** A lock without content was created a moment ago, or its writer died right then. */
+/**
+ * Age after which a lock without valid content counts as abandoned: younger ones were just created,
+ * older ones have a writer that died right then.
+ */
 const EMPTY_LOCK_AGE_MS = 5000;
-/** How often a holder without a lock of the system shows that it lives, and after how long without that it may be gone. */
+/**
+ * A holder without a system lock touches its file this often, and may be gone after this much
+ * silence.
+ */
 const SIGN_MS = 10_000;
 const SILENCE_MS = 120_000;
 
 interface Holder extends Realm {
   readonly pid: number;
-  /** When the process was started: ids are used again. */
+  /** When the process started, since process ids are reused. */
   readonly started: string;
-  /** The directory's number in its file system: a copy of the file locks nothing. */
+  /** The directory's inode number: a copy of the file locks nothing. */
   readonly directory: string;
   readonly runtime: string;
-  /** It has a lock of the system, which is the one that counts. */
+  /** Whether it holds a system lock, which is then the one that counts. */
   readonly system: boolean;
 }
 
-/** `gone`: for sure, or it was never here. `silent`: of another host, without a sign for long. */
+/**
+ * `gone`: certainly gone, or never here. `silent`: in another realm, with a system lock or without
+ * a sign of life for long.
+ */
 type State = 'alive' | 'silent' | 'gone';
 
 function read(path: string): string | undefined {
@@ -73,7 +83,7 @@ function isRunning({ pid, started }: Holder): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    // Anything else, such as a process of another user, is somebody.
+    // Any other error, such as EPERM for another user's process, means that the process exists.
     return (error as NodeJS.ErrnoException).code !== 'ESRCH';
   }
 }
@@ -89,11 +99,11 @@ function stateOf(directory: string, file: string): State {
   if (isOurRealm(holder)) return isRunning(holder) ? 'alive' : 'gone';
   if (holder.system) return 'silent';
   if (age <= SILENCE_MS) return 'alive';
-  // A host that was started again, or a container.
+  // The same host after a restart, or a container.
   return holder.host === ownRealm().host ? 'gone' : 'silent';
 }
 
-/** Creates the file; false if it is there already. */
+/** Creates the file; false if it already exists. */
 function create(path: string, content: string): boolean {
   try {
     fs.writeFileSync(path, content, { flag: 'wx' });
@@ -104,7 +114,10 @@ function create(path: string, content: string): boolean {
   }
 }
 
-/** Removes a stale lock. Of several processes that find it stale one does so, and none removes the lock that follows. */
+/**
+ * Removes a stale lock. Only one of several processes that find it stale does so, and none removes
+ * the lock that follows it.
+ */
 function removeStale(directory: string): void {
   const takeover = join(directory, TAKEOVER_FILE);
   if (!create(takeover, describeUs(directory, false))) {
@@ -118,7 +131,7 @@ function removeStale(directory: string): void {
   }
 }
 
-/** Locks by the file alone; undefined if somebody else has it. */
+/** Locks by the file alone; `undefined` if somebody else holds it. */
 export function takeByFile(directory: string): Release | undefined {
   const path = join(directory, LOCK_FILE);
   const content = describeUs(directory, false);
@@ -134,7 +147,7 @@ export function takeByFile(directory: string): Release | undefined {
       if (isOurs()) fs.utimesSync(path, now, now);
       else clearInterval(sign);
     } catch {
-      // Others see that there was no sign.
+      // Others notice the missing sign of life.
     }
   }, SIGN_MS);
   (sign as { unref?: () => void }).unref?.();
@@ -145,13 +158,14 @@ export function takeByFile(directory: string): Release | undefined {
 }
 
 /**
- * Writes down that the system's lock is ours; undefined if somebody who could not take that has the directory, and shows it. What else the file
- * says is of no matter, and it need not be writable.
+ * Records in the file that this process holds the system lock. Returns `undefined` if the file
+ * shows a live holder who could not take the system lock. Any other content is ignored, and the
+ * file need not be writable.
  */
 export function announce(directory: string): Release | undefined {
   const path = join(directory, LOCK_FILE);
   try {
-    // One that is not whole yet is being written.
+    // A recent file with incomplete content is still being written.
     if (parse(read(path))?.system !== true && stateOf(directory, LOCK_FILE) === 'alive') return undefined;
     fs.writeFileSync(path, describeUs(directory, true));
   } catch {
@@ -161,12 +175,12 @@ export function announce(directory: string): Release | undefined {
     try {
       fs.rmSync(path, { force: true });
     } catch {
-      // It only informs.
+      // The file is only informative here.
     }
   };
 }
 
-/** Who has the directory, and what there is to do about it. */
+/** Describes who holds the directory, and what to do about it. */
 export function describeHolder(directory: string): string {
   const close = 'close it there first';
   const holder = parse(read(join(directory, LOCK_FILE)));

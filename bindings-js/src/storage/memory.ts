@@ -1,8 +1,8 @@
-// Files in memory, gone with the database.
+// Files in memory, which vanish with the database.
 import { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
-/** Files are kept in pieces, so that a growing one is never copied. */
+/** Files are stored in pieces, so that a growing file is never copied. */
 const PIECE_BYTES = 256 << 10;
 
 class MemoryFile implements StorageFile {
@@ -10,7 +10,7 @@ class MemoryFile implements StorageFile {
   #size = 0;
 
   read(at: number, into: Uint8Array): void {
-    if (at + into.length > this.#size) throw new KvError('KV_IO', 'the file ends before');
+    if (at + into.length > this.#size) throw new KvError('KV_IO', 'read past the end of the file');
     this.#pass(at, into.length, (piece, from, offset, length) => {
       into.set(piece.subarray(from, from + length), offset);
     });
@@ -32,7 +32,7 @@ class MemoryFile implements StorageFile {
 
   truncate(size: number): void {
     this.#pieces.length = Math.min(this.#pieces.length, Math.ceil(size / PIECE_BYTES));
-    // What lies past the end has to read as zeros if the file grows again.
+    // Bytes past the end must read as zeros if the file grows again.
     this.#pieces[Math.floor(size / PIECE_BYTES)]?.fill(0, size % PIECE_BYTES);
     while (this.#pieces.length * PIECE_BYTES < size) this.#pieces.push(new Uint8Array(PIECE_BYTES));
     this.#size = size;

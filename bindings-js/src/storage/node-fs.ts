@@ -1,4 +1,4 @@
-// Files of a directory through node:fs, which Deno and Bun have too.
+// Files of a directory, through node:fs, which Deno and Bun provide too.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import type { FlushableFile } from '../client/flushing-transport.ts';
@@ -7,7 +7,7 @@ import type { CustomStorage, StorageFile } from '../types.ts';
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
-/** The file of commits that are not in it yet. */
+/** The log: commits that are not in the data file yet. */
 export const LOG_FILE = 'log';
 
 function codeOf(error: unknown): string {
@@ -18,7 +18,7 @@ export function isMissing(error: unknown): boolean {
   return ['ENOENT', 'ENOTDIR'].includes(codeOf(error));
 }
 
-/** The error of a system call in our words. */
+/** Converts the error of a system call to a KvError. */
 export function toKvError(error: unknown, action: string): KvError {
   if (error instanceof KvError) return error;
   const message = `${action}: ${error instanceof Error ? error.message : String(error)}`;
@@ -36,9 +36,9 @@ function attemptTo<T>(action: string, call: () => T): T {
   }
 }
 
-/** Makes names in a directory survive a power cut. */
+/** Makes the names in a directory survive a power cut. */
 export function syncDirectory(directory: string): void {
-  // Windows has no such call and needs none.
+  // Windows has no such call and does not need it.
   if (process.platform === 'win32') return;
   const handle = fs.openSync(directory, 'r');
   try {
@@ -51,7 +51,10 @@ export function syncDirectory(directory: string): void {
 class NodeFile implements FlushableFile {
   readonly #path: string;
   #handle: number | undefined;
-  /** Systems tell each handle once that writes to its file were lost, so the flushes of another thread need one of their own. */
+  /**
+   * A separate descriptor for flushes on another thread, since systems report lost writes only once
+   * per descriptor.
+   */
   #flushHandle: number | undefined;
   #flushes = 0;
 
@@ -76,7 +79,7 @@ class NodeFile implements FlushableFile {
     try {
       this.#flushHandle ??= fs.openSync(this.#path, 'r+');
     } catch {
-      // Perhaps there are too many open files.
+      // Too many files may be open.
       done(this.#failureOf(() => this.flush()));
       return;
     }
@@ -103,7 +106,7 @@ class NodeFile implements FlushableFile {
     this.#handle = undefined;
   }
 
-  /** Not under a flush that uses it. */
+  /** Leaves the descriptor open while a flush uses it. */
   #closeFlushHandle(): void {
     if (this.#flushHandle === undefined || this.#flushes > 0) return;
     fs.closeSync(this.#flushHandle);
@@ -119,7 +122,7 @@ class NodeFile implements FlushableFile {
     }
   }
 
-  /** A system call may do less than it was asked for. */
+  /** Repeats `step` until all bytes are done: a system call may transfer fewer than requested. */
   #whole(action: string, total: number, step: (handle: number, done: number) => number): void {
     this.#call(action, (handle) => {
       for (let done = 0; done < total;) {
@@ -137,9 +140,12 @@ class NodeFile implements FlushableFile {
   }
 }
 
-/** The files of one database's directory, which exists and is locked, unless they are only read. */
+/**
+ * The files in one database's directory. The directory exists and is locked, unless the files are
+ * only read.
+ */
 export class NodeStorage implements CustomStorage {
-  /** Another opening is looked for before each write: locks do not hold on every file system. */
+  /** Checks for a second opener before each write, since locks do not work on every file system. */
   readonly watch = 2;
   readonly #directory: string;
   readonly #isReading: boolean;
@@ -170,7 +176,7 @@ export class NodeStorage implements CustomStorage {
     if (this.#isReading) return fs.openSync(path, 'r');
     try {
       const handle = fs.openSync(path, 'r+');
-      // It is new, or who made it ended before its name was on the disk.
+      // The file is new, or its creator died before the file's name was on disk.
       if (fs.fstatSync(handle).size === 0) syncDirectory(this.#directory);
       return handle;
     } catch (error) {

@@ -1,5 +1,5 @@
-// One opening of a directory at a time, for Node, Deno and Bun: by a lock of the system where there is one, by a file that names its holder
-// elsewhere.
+// Lets only one opener at a time have a directory, in Node, Deno and Bun: by a system lock where
+// there is one, elsewhere by a file that names its holder.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { KvError } from '../errors.ts';
@@ -11,10 +11,12 @@ import type { LockAttempt, Release } from './os-lock.ts';
 
 const FIRST_WAIT_MS = 5;
 const MAX_WAIT_MS = 100;
-/** On Windows a file that is locked can be opened by nobody, so it is one that nobody needs. */
+/**
+ * On Windows nobody else can open a locked file, so the lock is on a file that is otherwise unused.
+ */
 const WINDOWS_FILE = 'lock.exclusive';
 
-/** Directories that are locked by this thread. */
+/** Directories that this thread has locked. */
 const heldHere = new Set<string>();
 
 function identityOf(path: string): string | undefined {
@@ -22,7 +24,7 @@ function identityOf(path: string): string | undefined {
   return stat === undefined ? undefined : `${stat.dev}/${stat.ino}`;
 }
 
-/** Makes sure that the file is there; true if it was not. */
+/** Creates the file if it is missing; returns whether it did. */
 function ensure(path: string): boolean {
   if (fs.existsSync(path)) return false;
   try {
@@ -34,7 +36,7 @@ function ensure(path: string): boolean {
   }
 }
 
-/** Locks the file that has this name, whatever had it before. */
+/** Locks the file currently at `path`; retries if another file took its place meanwhile. */
 function lockNamed(path: string): LockAttempt {
   for (;;) {
     const isNew = ensure(path);
@@ -58,7 +60,7 @@ function lockNamed(path: string): LockAttempt {
     }
     if (!isNew) return give;
     return () => {
-      // Nothing was made of it.
+      // Nothing was written to the file that was created for the lock.
       if (identityOf(path) === before) removeEmpty(path);
       give();
     };
@@ -69,7 +71,7 @@ function removeEmpty(path: string): void {
   try {
     if (fs.statSync(path).size === 0) fs.rmSync(path);
   } catch {
-    // It is only in the way.
+    // A leftover empty file does no harm.
   }
 }
 
@@ -88,7 +90,7 @@ function tryLock(directory: string): Release | undefined {
   };
 }
 
-/** Undefined if somebody else has it. */
+/** Tries once; `undefined` if somebody else holds the lock. */
 function attempt(directory: string): Release | undefined {
   const identity = identityOf(directory) ?? directory;
   if (heldHere.has(identity)) return undefined;
@@ -97,7 +99,7 @@ function attempt(directory: string): Release | undefined {
   heldHere.add(identity);
   let isHeld = true;
   return () => {
-    // What was given back may be somebody else's by now.
+    // After the first call, the lock may be somebody else's.
     if (!isHeld) return;
     isHeld = false;
     heldHere.delete(identity);
@@ -119,7 +121,7 @@ function wait(ms: number, signal: AbortSignal | undefined): Promise<void> {
   });
 }
 
-/** Locks a directory that exists; gives what releases it. */
+/** Locks an existing directory; returns a function that releases it. */
 export async function lockDirectory(directory: string, timeoutMs: number, signal?: AbortSignal): Promise<Release> {
   const deadline = performance.now() + timeoutMs;
   try {
@@ -138,7 +140,10 @@ export async function lockDirectory(directory: string, timeoutMs: number, signal
   throw lockedError(directory, describeHolder(directory));
 }
 
-/** As `lockDirectory`; nothing else runs while it waits, so it does not wait for this thread. */
+/**
+ * Same as `lockDirectory`, but blocks the thread. As nothing else runs meanwhile, it does not wait
+ * for a lock that this thread itself holds.
+ */
 export function lockDirectorySync(directory: string, timeoutMs: number): Release {
   const deadline = performance.now() + timeoutMs;
   const cell = new Int32Array(new SharedArrayBuffer(4));
@@ -158,7 +163,10 @@ export function lockDirectorySync(directory: string, timeoutMs: number): Release
   throw lockedError(directory, isHere ? 'in this thread; close it, or use the handle that has it' : describeHolder(directory));
 }
 
-/** Locks a file that is about to be renamed to the data file, so that nobody has it before what follows is done. */
+/**
+ * Locks a file that is about to be renamed to the data file, so that nobody opens the new database
+ * before its installation is finished.
+ */
 export function lockReplacement(path: string): Release {
   const lock = process.platform === 'win32' ? 'unavailable' : lockFile(path);
   return typeof lock === 'function' ? lock : () => {};

@@ -1,19 +1,23 @@
-// Whether the files of open handles are still there. When a browser removes a site's data, handles go on working: what is written goes nowhere,
-// and in Chromium closing one never returns. So that is looked for after writes, and before anything is closed.
+// Checks whether the files of open handles still exist. When a browser removes a site's data, open
+// handles keep working: what is written goes nowhere, and in Chromium closing a handle never
+// returns. So the check runs after writes, and before any handle is closed.
 import { KvError } from '../errors.ts';
 import { within } from './deadline.ts';
 import type { AccessHandle } from './opfs.ts';
 
-/** From the first write after a look to the next look. */
+/** Time from the first write after a check to the next check. */
 const LOOK_AFTER_MS = 1000;
-/** A browser that cannot tell in this time does not know that they are gone. */
+/** Without an answer in this time, the files are assumed to exist. */
 const LOOK_MS = 5000;
-/** The database's id, random, in the superblock that is written first: tells a new file of the same name from the old one. */
+/**
+ * The database's random id, in the superblock that is written first. It distinguishes a new file of
+ * the same name from the old one.
+ */
 const ID_AT = 4096 + 16;
 const ID_BYTES = 16;
 
 export class Presence {
-  /** Told once, when the files are gone. */
+  /** Called once, when the files are gone. */
   onLost: ((error: KvError) => void) | undefined;
   readonly #parent: FileSystemDirectoryHandle;
   readonly #name: string;
@@ -22,10 +26,12 @@ export class Presence {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #isLost = false;
   #leaving: Promise<boolean> | undefined;
-  /** Resolves when every handle that was let go of is closed. */
+  /**
+   * Resolves when every handle passed to `letGo` is closed, or left open because its file is gone.
+   */
   closing: Promise<void> | undefined;
 
-  /** Of the database `name`, whose `file` in `parent` has the handle. */
+  /** Watches the database `name`, whose `file` in `parent` is open as `handle`. */
   constructor(parent: FileSystemDirectoryHandle, name: string, file: string, handle: AccessHandle) {
     this.#parent = parent;
     this.#name = name;
@@ -33,7 +39,7 @@ export class Presence {
     this.#handle = handle;
   }
 
-  /** Something was written. */
+  /** Schedules a check, because something is written. */
   touched(): void {
     if (this.#isLost || this.#leaving !== undefined) return;
     this.#timer ??= setTimeout(() => {
@@ -58,7 +64,7 @@ export class Presence {
     this.#isLost = true;
     this.onLost?.(new KvError(
       'KV_EVICTED',
-      `the files of ${this.#name} were removed while it was open, by the browser or the user; what was written since is lost, open it again to begin anew`,
+      `the files of ${this.#name} were removed by the browser or the user while it was open; everything written since is lost; open it again to begin anew`,
     ));
     return false;
   }
@@ -69,7 +75,7 @@ export class Presence {
       const file = await (await this.#parent.getFileHandle(this.#file)).getFile();
       stored = new Uint8Array(await file.slice(ID_AT, ID_AT + ID_BYTES).arrayBuffer());
     } catch (error) {
-      // Any other failure tells nothing.
+      // Any other failure proves nothing.
       return (error as { name?: unknown } | null)?.name !== 'NotFoundError';
     }
     if (this.#handle.getSize() < ID_AT + ID_BYTES) return true;

@@ -1,13 +1,13 @@
-// Files of the origin private file system through synchronous access handles, which exist in dedicated workers only.
-// Handles can only be had asynchronously, so that all are opened before the engine starts. Nothing here ever removes
-// or truncates a file on its own account.
+// Files of the origin private file system through synchronous access handles, which exist only in
+// dedicated workers. Opening a handle is asynchronous, so all are opened before the engine starts.
+// Nothing here removes or truncates a file on its own account.
 import { KvError } from '../errors.ts';
 import { crypto, performance } from '../platform.ts';
 import { BROWSER_MS, within } from './deadline.ts';
 import { Presence } from './opfs-presence.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
-/** `FileSystemSyncAccessHandle`, which the types of windows lack. */
+/** `FileSystemSyncAccessHandle`, which is missing from the types for windows. */
 export interface AccessHandle {
   read(into: Uint8Array, options: { at: number }): number;
   write(from: Uint8Array, options: { at: number }): number;
@@ -19,36 +19,42 @@ export interface AccessHandle {
 
 export interface FileHandle {
   createSyncAccessHandle?(): Promise<AccessHandle>;
-  /** Also missing in the types. Within a directory; Firefox removes a file of the new name first, in a step of its own. */
+  /**
+   * Also missing from the types. Renames within a directory. Firefox first removes an existing file
+   * of the new name, in a separate step.
+   */
   move?(name: string): Promise<void>;
 }
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
-/** The file of commits that are not in it yet. */
+/** The log: commits that are not in the data file yet. */
 export const LOG_FILE = 'log';
-/** A restored database on the way to its place. Where there is no other data, it is the database. */
+/** A restored database on the way to its place. If there is no other data, it is the database. */
 export const RESTORED_FILE = 'data.restored';
 const ROOT_DIRECTORY = 'mangrove';
 const FIRST_WAIT_MS = 10;
 const MAX_WAIT_MS = 100;
-/** Ten waits, about 10 s together. */
+/** The last of ten waits, about 10 s in total. */
 const LAST_ROOT_WAIT_MS = 5120;
 
-/** What a browser throws while a file is held: by another tab, or by a worker that is dying. */
+/**
+ * Names of the errors that browsers throw while a file is held: by another tab, or by a worker that
+ * is terminating.
+ */
 export const HELD = ['NoModificationAllowedError', 'InvalidStateError'];
 
 export function nameOf(error: unknown): string {
   return (error as { name?: unknown } | null | undefined)?.name?.toString() ?? '';
 }
 
-/** The browser's error in our words. */
+/** Converts the browser's error to a KvError. */
 export function toKvError(error: unknown, action: string): KvError {
   if (error instanceof KvError) return error;
   const message = `${action}: ${error instanceof Error ? error.message : String(error)}`;
   switch (nameOf(error)) {
     case 'QuotaExceededError':
-    // Firefox, when a file is to be made longer.
+    // Firefox, on extending a file.
     case 'NS_ERROR_FILE_NO_DEVICE_SPACE':
       return new KvError('KV_QUOTA_EXCEEDED', message, { cause: error, retryable: true });
     case 'SecurityError':
@@ -59,20 +65,23 @@ export function toKvError(error: unknown, action: string): KvError {
   }
 }
 
-/** Name of a database's directory. Two names that the file system gives a meaning are written otherwise. */
+/** Name of a database's directory. `.` and `..`, which are special in file systems, are escaped. */
 export function directoryName(name: string): string {
   try {
     if (name === '.' || name === '..') return name.replaceAll('.', '%2E');
     if (name !== '') return encodeURIComponent(name);
   } catch {
-    // A lone surrogate has no UTF-8.
+    // A lone surrogate cannot be encoded as UTF-8.
   }
   throw new KvError('KV_INVALID_ARGUMENT', 'the name of a database has to be a well-formed string that is not empty');
 }
 
-/** The directory of all databases of this origin; undefined if it is missing and not to be created. */
+/**
+ * The directory of all databases of this origin; `undefined` if it is missing and `create` is
+ * false.
+ */
 export async function rootDirectory(create: boolean): Promise<FileSystemDirectoryHandle | undefined> {
-  // On a server, where the types of a browser's `navigator` are not true.
+  // Checked at run time: outside browsers, `navigator` is not what the types say.
   if (typeof globalThis.navigator?.storage?.getDirectory !== 'function') {
     throw new KvError('KV_UNSUPPORTED', 'there is no origin private file system here (no-opfs)');
   }
@@ -82,14 +91,14 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
       root = await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
     } catch (error) {
       if (error instanceof KvError) throw error;
-      // Each browser has its own name for it.
+      // Each browser names this error differently.
       throw new KvError('KV_UNSUPPORTED', 'the browser refuses the origin private file system, as private windows do (private-mode)', { cause: error });
     }
     try {
       return await within(root.getDirectoryHandle(ROOT_DIRECTORY, { create }), BROWSER_MS, `opening the directory ${ROOT_DIRECTORY}`);
     } catch (error) {
       if (!create && nameOf(error) === 'NotFoundError') return undefined;
-      // Chromium gives a root that is gone at once while it still removes the site's data.
+      // While Chromium still removes the site's data, it returns a root that vanishes at once.
       if (nameOf(error) !== 'InvalidStateError' || waitMs > LAST_ROOT_WAIT_MS) throw toKvError(error, 'open the origin private file system');
     }
     await new Promise((resolve) => setTimeout(resolve, waitMs));
@@ -99,9 +108,13 @@ export async function rootDirectory(create: boolean): Promise<FileSystemDirector
 let checkedAt = -Infinity;
 
 /**
- * Chromium stops a worker in the middle of its script with a page that it keeps in the background, and may drop both: then the
- * script goes on for a while, others have the files, and a write ends the process, and with it every page of the site in it.
- * Such a worker sets no timers any more. To ask that costs a quarter of a write, so it is asked if time has passed.
+ * Throws if the page of this worker is gone.
+ *
+ * Chromium stops a worker in the middle of its script when it keeps the worker's page in the
+ * background, and may then drop both. In that case the script continues for a while although others
+ * have the files, and a write kills the process, including every page of the site in it. Such a
+ * worker can no longer set timers. Checking that costs a quarter of a write, so it is checked only
+ * if time has passed.
  */
 function checkAlive(): void {
   const now = performance.now();
@@ -114,12 +127,12 @@ function checkAlive(): void {
 
 export class OpfsFile implements StorageFile {
   readonly #handle: AccessHandle;
-  /** Asking the browser costs as much as a read. */
+  /** Cached, since asking the browser costs as much as a read. */
   #size: number;
   #isClosed = false;
   readonly #presence: Presence | undefined;
 
-  /** `presence` closes the handle, if it is given. */
+  /** `presence`, if given, closes the handle. */
   constructor(handle: AccessHandle, presence?: Presence) {
     this.#handle = handle;
     this.#size = handle.getSize();
@@ -144,7 +157,7 @@ export class OpfsFile implements StorageFile {
       else this.#askSize();
     }
     if (count === from.length) return;
-    // At the quota no browser throws: one gives a negative number, one a smaller.
+    // At the quota no browser throws: one returns a negative count, another a smaller one.
     throw new KvError('KV_QUOTA_EXCEEDED', `write at ${at}: ${count} of ${from.length} bytes`, { retryable: true });
   }
 
@@ -174,12 +187,15 @@ export class OpfsFile implements StorageFile {
     else this.#presence.letGo(this.#handle);
   }
 
-  /** After a failure, whose error the caller gets whatever comes of this. */
+  /**
+   * Refreshes the size after a failure. The caller sees that failure's error, whatever happens
+   * here.
+   */
   #askSize(): void {
     try {
       if (!this.#isClosed) this.#size = this.#handle.getSize();
     } catch {
-      // A file that cannot tell its size fails at the next call too.
+      // A file that cannot report its size fails at the next call too.
     }
   }
 
@@ -193,9 +209,12 @@ export class OpfsFile implements StorageFile {
   }
 }
 
-/** The files of one database, opened beforehand. */
+/** The files of one database, opened in advance. */
 export class OpfsStorage implements CustomStorage {
-  /** The data file is kept longer by this, so that entries can be removed at the quota. Browsers count the length of files. */
+  /**
+   * Extra length of the data file, so that entries can be removed when the quota is reached.
+   * Browsers count file length against the quota.
+   */
   readonly reserveBytes = 512 << 10;
   readonly #files: ReadonlyMap<string, OpfsFile>;
   readonly #hadLog: boolean;
@@ -207,17 +226,17 @@ export class OpfsStorage implements CustomStorage {
     this.#presence = presence;
   }
 
-  /** Told once, when the files were removed behind the database's back. */
+  /** Called once, when the files were removed behind the database's back. */
   set onLost(lost: (error: KvError) => void) {
     this.#presence.onLost = lost;
   }
 
-  /** Resolves when the files that were closed can be opened by others; undefined if none was. */
+  /** Resolves when others can open the closed files; `undefined` if no file was closed. */
   get closing(): Promise<void> | undefined {
     return this.#presence.closing;
   }
 
-  /** Opens the files, waiting up to `timeoutMs` while somebody else holds them. */
+  /** Opens the files; waits up to `timeoutMs` while somebody else holds them. */
   static async open(name: string, create: boolean, timeoutMs: number): Promise<OpfsStorage> {
     const missing = (): KvError => new KvError('KV_NOT_FOUND', `the database ${name} does not exist`);
     const directory = directoryName(name);
@@ -248,7 +267,7 @@ export class OpfsStorage implements CustomStorage {
     return opened;
   }
 
-  /** What was only created to have its handle counts as missing. */
+  /** Files created only to get a handle count as missing. */
   list(): string[] {
     const hasData = (this.#files.get(DATA_FILE)?.size() ?? 0) > 0;
     const hasLog = this.#hadLog || (this.#files.get(LOG_FILE)?.size() ?? 0) > 0;
@@ -259,7 +278,7 @@ export class OpfsStorage implements CustomStorage {
     throw new KvError('KV_IO', `${file} cannot be removed while the database is open`);
   }
 
-  /** Resolves when the files can be opened by others. */
+  /** Resolves when others can open the files. */
   close(): Promise<void> | undefined {
     for (const file of this.#files.values()) file.close();
     return this.closing;
@@ -276,7 +295,10 @@ export async function hasFile(parent: FileSystemDirectoryHandle, name: string): 
   }
 }
 
-/** Puts what was restored in the place of a database that is not there; false if somebody has that open, true too if somebody else did it. */
+/**
+ * Moves a restored database to the place of a missing or empty one; false if somebody has that one
+ * open. True also if somebody else already moved it.
+ */
 export async function finishRestore(parent: FileSystemDirectoryHandle): Promise<boolean> {
   try {
     const restored = await parent.getFileHandle(RESTORED_FILE) as FileHandle;
@@ -290,9 +312,10 @@ export async function finishRestore(parent: FileSystemDirectoryHandle): Promise<
 }
 
 /**
- * Opens the file of a database. If a restoration was cut off on its last step that is done first.
+ * Opens the data file of a database, after completing a restore that was interrupted at its last
+ * step.
  *
- * @throws the browser's NotFoundError if it is missing and not to be created.
+ * @throws the browser's NotFoundError if the file is missing and `create` is false.
  */
 export async function acquireData(name: string, parent: FileSystemDirectoryHandle, create: boolean, timeoutMs: number): Promise<AccessHandle> {
   const soon = <T>(promise: Promise<T>): Promise<T> => within(promise, BROWSER_MS, `finding the files of ${name}`);
@@ -302,7 +325,7 @@ export async function acquireData(name: string, parent: FileSystemDirectoryHandl
     try {
       const data = await soon(parent.getFileHandle(DATA_FILE, { create }));
       handle = await acquire(name, data as FileHandle, timeoutMs);
-      // One with content is whole: what was restored beside it did not take its place.
+      // A data file with content is whole: the restored file beside it did not replace it.
       if (handle.getSize() > 0 || !await soon(hasFile(parent, RESTORED_FILE))) return handle;
       handle.close();
     } catch (error) {
@@ -316,9 +339,10 @@ export async function acquireData(name: string, parent: FileSystemDirectoryHandl
 }
 
 /**
- * WebKitGTK opens no handles, but says so once for each file: from then on that the file is held. Of a file that is new it says the truth.
+ * Detects WebKitGTK, which opens no handles but says so only once for each file; after that it
+ * reports the file as held. For a new file it reports the truth.
  *
- * @throws its NotSupportedError, and nothing else.
+ * @throws WebKitGTK's NotSupportedError, and nothing else.
  */
 async function checkHandles(): Promise<void> {
   const root = await navigator.storage.getDirectory();

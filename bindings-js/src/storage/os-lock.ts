@@ -1,20 +1,25 @@
-// Locks that the system gives back with their process. They are those of the native engine: flock on the data file. Node and Bun have
-// no call for it, but such a lock belongs to the open file, and a program that inherits the file takes it for us.
+// System locks, which are released when their process ends. They are the same as the native
+// engine's: flock on the data file. Node and Bun have no call for flock. But such a lock belongs to
+// the open file description, so a child process that inherits the descriptor can take it for its
+// parent.
 import * as fs from 'node:fs';
 import { hostname } from 'node:os';
 
-/** Gives a lock back. */
+/** Releases a lock. */
 export type Release = () => void;
 
-/** `held`: by somebody else. `unavailable`: neither by us nor known to be held, as nothing here can lock this file. */
+/**
+ * `held`: somebody else holds the lock. `unavailable`: nothing here can lock this file, so it is
+ * neither locked by this call nor known to be held.
+ */
 export type LockAttempt = Release | 'held' | 'unavailable';
 
-/** O_EXLOCK of macOS and the BSDs. */
+/** O_EXLOCK on macOS and the BSDs. */
 const O_EXLOCK = 0x20;
 /** UV_FS_O_EXLOCK: no other handle may be open. */
 const WINDOWS_EXCLUSIVE = 0x1000_0000;
 const BSDS = ['darwin', 'freebsd', 'openbsd', 'netbsd'];
-/** Where the file may only be read, it can be locked all the same. */
+/** Errors on opening a file that may only be read; it can be locked all the same. */
 const UNWRITABLE = ['EACCES', 'EPERM', 'EROFS'];
 
 interface DenoFile {
@@ -59,25 +64,29 @@ function lockInDeno(file: DenoFile): LockAttempt {
   }
 }
 
-/** util-linux and BusyBox have the program. Both end with 1 where the lock is held; BusyBox does so after other failures too, but says why. */
+/**
+ * Locks with the program `flock` of util-linux or BusyBox. Both exit with 1 if the lock is held.
+ * BusyBox also does so after other failures, but then prints a message.
+ */
 function lockByProgram(path: string): LockAttempt {
   const handle = openExisting(path);
   const release = (): void => fs.closeSync(handle);
   try {
-    // Not imported: few databases need it at once, and loading it takes longer than opening a small one.
+    // Not imported statically: few databases need it at once, and loading it takes longer than
+    // opening a small database.
     const { spawnSync } = process.getBuiltinModule('node:child_process');
     const { status, stderr } = spawnSync('flock', ['-x', '-n', '3'], { stdio: ['ignore', 'ignore', 'pipe', handle], windowsHide: true });
     if (status === 0) return release;
     release();
     return status === 1 && stderr.length === 0 ? 'held' : 'unavailable';
   } catch {
-    // The process may start no others.
+    // This process may not start others.
     release();
     return 'unavailable';
   }
 }
 
-/** Locks with the handle, if the runtime passes the flag on. */
+/** Locks by an open flag, if the runtime passes the flag on. */
 function lockByFlag(path: string, flags: number, busy: readonly string[]): LockAttempt {
   const isBusy = (error: unknown): boolean => busy.includes((error as NodeJS.ErrnoException).code ?? '');
   let handle: number;
@@ -91,12 +100,12 @@ function lockByFlag(path: string, flags: number, busy: readonly string[]): LockA
   } catch (error) {
     if (isBusy(error)) return () => fs.closeSync(handle);
   }
-  // A second one got it as well.
+  // A second handle could be opened too, so the flag has no effect.
   fs.closeSync(handle);
   return 'unavailable';
 }
 
-/** Locks a file that exists for this handle alone, without waiting. */
+/** Locks an existing file exclusively, without waiting. */
 export function lockFile(path: string): LockAttempt {
   const { O_RDWR, O_NONBLOCK } = fs.constants;
   if (process.platform === 'win32') return lockByFlag(path, O_RDWR | WINDOWS_EXCLUSIVE, ['EBUSY', 'EACCES', 'EPERM']);
@@ -114,10 +123,12 @@ function readLine(path: string): string {
   }
 }
 
-/** Where process ids mean the same: a host, since it was started, and in it a namespace. */
+/**
+ * The scope in which a process id is unique: a host since it was started, and a namespace in it.
+ */
 export interface Realm {
   readonly host: string;
-  /** '' where the system does not tell, as the others. */
+  /** '' if the system does not report it; the same holds for the other fields. */
   readonly boot: string;
   readonly namespace: string;
 }
@@ -125,7 +136,7 @@ export interface Realm {
 let realm: Realm | undefined;
 
 function findRealm(): Realm {
-  // Deno would ask its user.
+  // Without this permission, Deno would ask its user.
   if (Deno !== undefined && Deno.permissions.querySync({ name: 'sys', kind: 'hostname' }).state !== 'granted') {
     return { host: '', boot: '', namespace: '' };
   }
@@ -142,10 +153,13 @@ export function ownRealm(): Realm {
   return realm ??= findRealm();
 }
 
-/** Start time of a process, '' where the system does not tell, undefined if there is no such process. */
+/**
+ * Start time of a process; '' if the system does not report it, `undefined` if there is no such
+ * process.
+ */
 export function startOf(pid: number): string | undefined {
   try {
-    // A process sees others by the ids of the namespace that /proc was mounted in.
+    // The ids in /proc are those of the namespace it was mounted in.
     if (fs.readlinkSync('/proc/self') !== String(process.pid)) return '';
   } catch {
     return '';

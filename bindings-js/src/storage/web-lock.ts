@@ -1,15 +1,18 @@
-// Locks of the browser: of one origin, over all tabs and workers, released when their holder is gone.
+// Web Locks: shared by all tabs and workers of an origin, and released when their holder is gone.
 import { KvError } from '../errors.ts';
 import { AbortController } from '../platform.ts';
 
-/** Timers take no longer time: it would wrap around. */
+/** Maximum delay of a timer; a longer one would wrap around. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 function isLocked(name: string, cause?: unknown): KvError {
   return new KvError('KV_LOCKED', `${name} is open in another tab or handle; close it there first`, { cause, retryable: true });
 }
 
-/** Takes a lock, waiting up to `timeoutMs` and no longer than until the signal is aborted; gives what releases it. */
+/**
+ * Takes a lock; waits up to `timeoutMs`, or until the signal is aborted. Returns a function that
+ * releases it.
+ */
 export async function lockByName(name: string, timeoutMs: number, signal?: AbortSignal): Promise<() => void> {
   const locks = globalThis.navigator?.locks;
   if (locks === undefined) throw new KvError('KV_UNSUPPORTED', 'this browser has no Web Locks, or the page is not served over HTTPS');
@@ -18,7 +21,7 @@ export async function lockByName(name: string, timeoutMs: number, signal?: Abort
   const abort = (): void => controller.abort();
   signal?.addEventListener('abort', abort, { once: true });
   const timer = timeoutMs > MAX_TIMER_MS ? undefined : setTimeout(abort, timeoutMs);
-  // Without time to wait a signal could come before the answer.
+  // With a timeout of 0, the abort could arrive before the lock is granted.
   const options = timeoutMs > 0 ? { signal: controller.signal } : { ifAvailable: true };
   try {
     return await new Promise<() => void>((resolve, reject) => {

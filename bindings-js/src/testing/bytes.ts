@@ -1,7 +1,7 @@
-// Bytes that tell where they belong, and chance that is the same in every run.
+// Test data whose bytes identify their position, and reproducible random numbers.
 import type { StorageFile } from 'mangrove-kv';
 
-/** Bytes that differ from place to place and, with another seed, from each other. */
+/** Nonzero bytes that differ by position and by seed. */
 export function bytes(length: number, seed: number): Uint8Array {
   const filled = new Uint8Array(length);
   let state = Math.imul(seed + 1, 0x9e37_79b9);
@@ -12,7 +12,7 @@ export function bytes(length: number, seed: number): Uint8Array {
   return filled;
 }
 
-/** Numbers from 0 up to 1. */
+/** Returns a generator of pseudorandom numbers from 0 (inclusive) to 1 (exclusive). */
 export function chance(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
@@ -22,13 +22,13 @@ export function chance(seed: number): () => number {
 }
 
 export function readAt(file: StorageFile, at: number, length: number): Uint8Array {
-  // Not zeros: those have to come from the storage.
+  // Filled with something else than zeros: those must come from the storage.
   const into = new Uint8Array(length).fill(0xa5);
   file.read(at, into);
   return into;
 }
 
-/** The first place where two byte strings differ; undefined if they are the same. */
+/** The first position at which two byte strings differ; `undefined` if they are equal. */
 export function difference(actual: Uint8Array, expected: Uint8Array): number | undefined {
   const length = Math.max(actual.length, expected.length);
   for (let at = 0; at < length; at++) if (actual[at] !== expected[at]) return at;

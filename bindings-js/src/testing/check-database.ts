@@ -1,4 +1,4 @@
-// A database over the storage, compared with a Map through several openings.
+// Compares a database over the storage with a Map, across several openings.
 import type { Database } from 'mangrove-kv';
 import { bytes, chance, difference } from './bytes.ts';
 import type { Check, Context, Subject } from './context.ts';
@@ -70,10 +70,10 @@ export function checkDatabase(context: Context): Check[] {
   };
 
   return [
-    check('a database keeps what was written through several openings', (subject) => work(subject, 4096)),
-    check('so does one with small units', (subject) => work(subject, 512)),
+    check('a database keeps its entries across several openings', (subject) => work(subject, 4096)),
+    check('a database with small units keeps its entries across several openings', (subject) => work(subject, 512)),
 
-    check('a storage without a database is said to have none', async (subject) => {
+    check('opening a storage without a database reports KV_NOT_FOUND', async (subject) => {
       const failure = await open(subject.storage, { create: false }).then(() => undefined, (error: unknown) => error);
       equal((failure as { code?: unknown } | undefined)?.code, 'KV_NOT_FOUND', 'code of the failed open');
     }),

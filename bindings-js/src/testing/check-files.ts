@@ -1,9 +1,9 @@
-// The promises of `StorageFile`.
+// Checks the promises of `StorageFile`.
 import type { StorageFile } from 'mangrove-kv';
 import { bytes, chance, difference, readAt } from './bytes.ts';
 import type { Check, Context } from './context.ts';
 
-/** Larger than any piece that a storage is likely to keep files in. */
+/** Larger than any piece in which a storage is likely to store files. */
 const LARGE_BYTES = (3 << 20) + 12_345;
 const RANDOM_STEPS = 400;
 const RANDOM_BYTES = 600_000;
@@ -18,7 +18,7 @@ export function checkFiles(context: Context): Check[] {
   return [
     check('a new file is empty', (subject) => equal(subject.file().size(), 0, 'size')),
 
-    check('what is written is read, whole and in parts', (subject) => {
+    check('written bytes read back, whole and in parts', (subject) => {
       const opened = subject.file();
       const written = bytes(LARGE_BYTES, 1);
       opened.write(0, written);
@@ -42,7 +42,7 @@ export function checkFiles(context: Context): Check[] {
       holds(opened, 0, expected, 'the whole');
     }),
 
-    check('parts of larger buffers are taken as what they are', (subject) => {
+    check('a view into a larger buffer stands for its own bytes only', (subject) => {
       const opened = subject.file();
       const buffer = bytes(1000, 4);
       opened.write(0, buffer.subarray(300, 700));
@@ -53,7 +53,7 @@ export function checkFiles(context: Context): Check[] {
       assert(into.every((byte, at) => byte === 7 || (at >= 500 && at < 600)), 'nothing beside the part is touched');
     }),
 
-    check('a buffer belongs to the caller again when the call is over', (subject) => {
+    check('a buffer belongs to the caller again after the call', (subject) => {
       const opened = subject.file();
       const buffer = bytes(10_000, 5);
       const expected = buffer.slice();
@@ -64,7 +64,7 @@ export function checkFiles(context: Context): Check[] {
       holds(opened, 0, expected, 'after the read buffer was changed');
     }),
 
-    check('a file that is written past its end has zeros between', (subject) => {
+    check('a write past the end leaves zeros in between', (subject) => {
       const opened = subject.file();
       opened.write(10, bytes(10, 6));
       const tail = bytes(100, 7);
@@ -75,7 +75,7 @@ export function checkFiles(context: Context): Check[] {
       holds(opened, 500_000, tail, 'the second write');
     }),
 
-    check('truncate cuts, and what was cut off is zeros if the file grows again', (subject) => {
+    check('truncate cuts, and the part cut off reads as zeros if the file grows again', (subject) => {
       for (const grow of ['truncate', 'write'] as const) {
         const opened = subject.file(grow === 'truncate' ? 'data' : 'log');
         const written = bytes(400_000, 8);
@@ -91,7 +91,7 @@ export function checkFiles(context: Context): Check[] {
       }
     }),
 
-    check('truncate extends with zeros, and empties', (subject) => {
+    check('truncate extends with zeros, and empties a file', (subject) => {
       const opened = subject.file();
       opened.truncate(300_000);
       equal(opened.size(), 300_000, 'size');
@@ -102,7 +102,7 @@ export function checkFiles(context: Context): Check[] {
       thrownBy(() => readAt(opened, 0, 1), 'a read of an emptied file');
     }),
 
-    check('a read past the end throws instead of giving less', (subject) => {
+    check('a read past the end throws instead of returning fewer bytes', (subject) => {
       const opened = subject.file();
       const written = bytes(5000, 9);
       opened.write(0, written);
@@ -119,7 +119,7 @@ export function checkFiles(context: Context): Check[] {
         opened.truncate(5), opened.close(),
       ] as const;
       const isPromise = (result: unknown): boolean => typeof (result as { then?: unknown } | null | undefined)?.then === 'function';
-      assert(!results.some(isPromise), 'no method gives a promise');
+      assert(!results.some(isPromise), 'no method returns a promise');
     }),
 
     check('close may be called again', (subject) => {
@@ -130,7 +130,7 @@ export function checkFiles(context: Context): Check[] {
       opened.close();
     }),
 
-    check('any sequence of calls does what it does to an array', (subject) => {
+    check('a random sequence of calls has the same effect as on an array', (subject) => {
       const opened = subject.file();
       const next = chance(12);
       const below = (limit: number): number => Math.floor(next() * limit);
@@ -159,7 +159,7 @@ export function checkFiles(context: Context): Check[] {
         }
         equal(opened.size(), expected.length, `size at step ${step}`);
       }
-      holds(opened, 0, expected, 'in the end');
+      holds(opened, 0, expected, 'at the end');
     }),
   ];
 }

@@ -1,4 +1,4 @@
-// What becomes of writes that there is no room for. The storage has to be told to have none.
+// Checks writes for which there is no room. `setRoom` makes the storage run out of space.
 import { bytes, difference, readAt } from './bytes.ts';
 import type { Check, Context } from './context.ts';
 
@@ -15,7 +15,7 @@ export function checkFull(context: Context): Check[] {
   if (setRoom === undefined) return [];
   const { assert, check, equal, open, thrownBy } = context;
   return [
-    check('a write that there is no room for says so and destroys nothing', (subject) => {
+    check('a write without enough room reports it and destroys nothing', (subject) => {
       const file = subject.file();
       const before = bytes(50_000, 31);
       file.write(0, before);
@@ -27,13 +27,13 @@ export function checkFull(context: Context): Check[] {
       const size = file.size();
       assert(size >= before.length, `the size is still known: ${size}`);
       assert(readAt(file, 0, size).length === size, 'all of it can be read');
-      assert(difference(readAt(file, 0, before.length), before) === undefined, 'what was there before is there');
+      assert(difference(readAt(file, 0, before.length), before) === undefined, 'earlier content is unchanged');
       file.truncate(before.length);
       file.write(before.length, before);
-      equal(file.size(), 2 * before.length, 'size after a write that there is room for');
+      equal(file.size(), 2 * before.length, 'size after a write with enough room');
     }),
 
-    check('a database that runs out of space goes on when there is some', async (subject) => {
+    check('a database that ran out of space continues once there is some', async (subject) => {
       const db = await open(subject.storage, {});
       await db.set('kept', 1);
       setRoom(subject.storage, ROOM_BYTES);

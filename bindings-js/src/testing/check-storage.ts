@@ -1,4 +1,5 @@
-// The promises of `CustomStorage`: several files, their names, and what is there when they are opened again.
+// Checks the promises of `CustomStorage`: several files, their names, and their content after
+// reopening.
 import { bytes, difference, readAt } from './bytes.ts';
 import { DATA, LOG } from './context.ts';
 import type { Check, Context } from './context.ts';
@@ -8,7 +9,7 @@ export function checkStorage(context: Context): Check[] {
   const checks = [
     check('an empty storage lists nothing', ({ storage }) => equal(storage.list().length, 0, 'files')),
 
-    check('files are apart from each other', (subject) => {
+    check('files do not affect each other', (subject) => {
       const [data, log] = [subject.file(DATA), subject.file(LOG)];
       const [inData, inLog] = [bytes(200_000, 21), bytes(70_000, 22)];
       for (let at = 0; at < inData.length; at += 10_000) {
@@ -18,11 +19,11 @@ export function checkStorage(context: Context): Check[] {
       log.truncate(50_000);
       equal(data.size(), inData.length, 'size of one');
       equal(log.size(), 50_000, 'size of the other');
-      assert(difference(readAt(data, 0, inData.length), inData) === undefined, 'one has what was written to it');
-      assert(difference(readAt(log, 0, 50_000), inLog.subarray(0, 50_000)) === undefined, 'so has the other');
+      assert(difference(readAt(data, 0, inData.length), inData) === undefined, 'the data file holds what was written to it');
+      assert(difference(readAt(log, 0, 50_000), inLog.subarray(0, 50_000)) === undefined, 'the log holds what was written to it');
     }),
 
-    check('files that were written to are listed, each once', async (subject) => {
+    check('every file that was written to is listed once', async (subject) => {
       for (const name of [DATA, LOG]) {
         const file = subject.file(name);
         file.write(0, bytes(100, 23));
@@ -33,7 +34,7 @@ export function checkStorage(context: Context): Check[] {
       equal([...subject.storage.list()].sort().join(), 'data,log', 'names afterwards');
     }),
 
-    check('a file that is opened again is as it was', async (subject) => {
+    check('a reopened file is unchanged', async (subject) => {
       const expected = bytes(300_000, 24);
       for (let round = 0; round < 4; round++) {
         const file = subject.file();
@@ -56,7 +57,7 @@ export function checkStorage(context: Context): Check[] {
   if (options.removes === false) return checks;
   return [
     ...checks,
-    check('remove removes one file, and a missing one is no error', async (subject) => {
+    check('remove removes one file, and removing a missing file is no error', async (subject) => {
       for (const name of [DATA, LOG]) {
         const file = subject.file(name);
         file.write(0, bytes(100_000, 26));
@@ -69,9 +70,9 @@ export function checkStorage(context: Context): Check[] {
       equal(subject.storage.list().join(), DATA, 'what is left');
       equal(subject.file(DATA).size(), 100_000, 'its size');
       const again = subject.file(LOG);
-      equal(again.size(), 0, 'size of a file that is made anew');
+      equal(again.size(), 0, 'size of a recreated file');
       again.truncate(100);
-      assert(readAt(again, 0, 100).every((byte) => byte === 0), 'it has nothing of what was removed');
+      assert(readAt(again, 0, 100).every((byte) => byte === 0), 'it contains nothing of the removed file');
     }),
   ];
 }

@@ -1,4 +1,4 @@
-// What the checks of a storage share.
+// Shared by the checks of a storage.
 import type { CustomStorage, Database, OpenOptions, StorageFile } from 'mangrove-kv';
 
 /** Opens a database over a storage, as `open(name, { ...options, storage })` does. */
@@ -8,20 +8,28 @@ export type OpenDatabase = (storage: CustomStorage, options: Omit<OpenOptions, '
 export interface StorageTestOptions {
   /** Registers a test, as `test` of node:test, Vitest, Bun and Deno do. */
   test?: ((name: string, run: () => Promise<void>) => unknown) | undefined;
-  /** Throws an error with the message if the value is falsy, as `assert` of node:assert and Chai do. */
+  /**
+   * Throws an error with the message if the value is falsy, as `assert` of node:assert and Chai do.
+   */
   assert?: ((value: unknown, message: string) => void) | undefined;
   /**
-   * A new object over the files of `storage`, all of which are closed, as after a restart of the program. Without it
-   * the same object is used on.
+   * Returns a new object over the files of `storage`, all of which are closed, as after a restart
+   * of the program. Without it the same object stays in use.
    */
   reopen?: ((storage: CustomStorage) => CustomStorage | Promise<CustomStorage>) | undefined;
-  /** Removes what a check made, when it is over. */
+  /** Removes what a check created, after the check. */
   dispose?: ((storage: CustomStorage) => void | Promise<void>) | undefined;
-  /** Leaves room for this many bytes more; `Infinity` ends that. Without it running out of space is not tested. */
+  /**
+   * Leaves room for this many more bytes; `Infinity` lifts the limit. Without it, running out of
+   * space is not tested.
+   */
   setRoom?: ((storage: CustomStorage, bytes: number) => void) | undefined;
-  /** Whether `remove` removes. A storage whose files are all held open cannot. Default true. */
+  /**
+   * Whether `remove` removes files. A storage that holds all of its files open cannot. Default:
+   * true.
+   */
   removes?: boolean | undefined;
-  /** How a database is opened where `open` of `mangrove-kv` does not work. */
+  /** Opens a database where `open` of `mangrove-kv` does not work. */
   open?: OpenDatabase | undefined;
 }
 
@@ -33,26 +41,26 @@ export interface Check {
 /** One storage under test. */
 export interface Subject {
   readonly storage: CustomStorage;
-  /** Opens a file and remembers to close it. */
+  /** Opens a file, which is closed automatically later. */
   file(name?: string): StorageFile;
-  /** Closes all files and gives the storage after a restart. */
+  /** Closes all files and replaces `storage` with the storage after a restart. */
   reopen(): Promise<void>;
 }
 
 export interface Context {
-  /** A check that gets an empty storage. */
+  /** Defines a check, which receives an empty storage. */
   check(name: string, run: (subject: Subject) => void | Promise<void>): Check;
   assert(value: unknown, message: string): void;
   equal(actual: unknown, expected: unknown, what: string): void;
-  /** What a call throws; it fails if it does not. */
+  /** Returns what the call throws; the check fails if it does not throw. */
   thrownBy(call: () => unknown, what: string): unknown;
   readonly options: StorageTestOptions;
   readonly open: OpenDatabase;
 }
 
-/** The engine's name for the file of the database. */
+/** The engine's name for the data file. */
 export const DATA = 'data';
-/** The engine's name for the file of commits that are not in it yet. */
+/** The engine's name for the log: commits that are not in the data file yet. */
 export const LOG = 'log';
 
 class StorageUnderTest implements Subject {

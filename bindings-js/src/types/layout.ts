@@ -1,74 +1,85 @@
-// How a database lies in its file.
+// Where the parts of a database lie in its file.
 import type { MaintenanceOptions } from './upkeep.ts';
 
 /** Options of `layout`. */
 export interface LayoutOptions extends MaintenanceOptions {
-  /** Most extents in the layout. Default 4096. */
+  /** Maximum number of extents in the layout. Default: 4096. */
   maxExtents?: number | undefined;
 }
 
 /**
- * What an extent of the file holds: `superblock` where the file begins, the `catalog` of collections, the `free-map`; `inner` nodes and leaves (`leaf`)
- * of a collection, and each `value` that has blocks of its own; collections of the engine's own (`internal`), for the feed and for what expires;
- * what is `kept` for snapshots or until the next checkpoints, or is `free`; and what commits use that are not visible yet (`pending`).
+ * What an extent of the file holds:
+ *
+ * - `superblock`: the start of the file.
+ * - `catalog`: the catalog of collections.
+ * - `free-map`: the map of free space.
+ * - `inner`, `leaf`: inner nodes and leaves of a collection.
+ * - `value`: out-of-line values, which have blocks of their own.
+ * - `internal`: the engine's own collections, for the feed and for expiry.
+ * - `kept`: space kept for snapshots or until the next checkpoints.
+ * - `free`: free space.
+ * - `pending`: space used by commits that are not visible yet.
  */
 export type ExtentKind =
   'superblock' | 'catalog' | 'free-map' | 'inner' | 'leaf' | 'value' | 'internal' | 'kept' | 'free' | 'pending';
 
 /** A part of the file. */
 export interface LayoutExtent {
-  /** Where it begins, in bytes. */
+  /** Offset in bytes. */
   readonly offset: number;
-  /** Its length in bytes. */
+  /** Length in bytes. */
   readonly length: number;
-  /** What it holds. */
+  /** What the extent holds. */
   readonly kind: ExtentKind;
   /** Name of the collection whose nodes or values it holds. */
   readonly collection?: string;
 }
 
-/** The nodes of one level of a collection's tree. Sizes are bytes. */
+/** The nodes of one level of a collection's tree. Sizes are in bytes. */
 export interface LevelLayout {
-  /** Nodes. */
+  /** Number of nodes. */
   readonly nodes: number;
-  /** In use in all of them, before compression: at most `nodes` times `Layout.nodeSize`. */
+  /** Space in use in all of them, before compression: at most `nodes` times `Layout.nodeSize`. */
   readonly usedSize: number;
-  /** What they take of the file. */
+  /** Space that they take in the file. */
   readonly fileSize: number;
 }
 
-/** How one collection lies in the file. */
+/** Where one collection lies in the file. */
 export interface CollectionLayout {
-  /** `""` for the database's own. */
+  /** The collection's name; `""` for the database's default collection. */
   readonly name: string;
-  /** Entries, with those that have expired and were not purged yet. */
+  /** Number of entries, including expired ones that are not purged yet. */
   readonly entries: number;
-  /** Id of the key codec it is stored with. */
+  /** Id of the key codec with which it is stored. */
   readonly keyCodec: string;
-  /** Id of the value codec it is stored with. */
+  /** Id of the value codec with which it is stored. */
   readonly valueCodec: string;
-  /** From the leaves up to the root; none if it is empty. */
+  /** Levels of the tree from the leaves up to the root; empty if the collection is. */
   readonly levels: readonly LevelLayout[];
-  /** Blocks of values that have blocks of their own. */
+  /** Number of blocks of out-of-line values. */
   readonly valueBlocks: number;
-  /** What those take of the file, in bytes. */
+  /** Space that these blocks take in the file, in bytes. */
   readonly valueSize: number;
 }
 
-/** How a database lies in its file. Sizes are bytes. */
+/** Where the parts of a database lie in its file. Sizes are in bytes. */
 export interface Layout {
-  /** Number of the newest commit it shows. */
+  /** Number of the newest commit shown. */
   readonly version: number;
   /** Size of the file. */
   readonly fileSize: number;
-  /** Allocation unit. */
+  /** Size of an allocation unit. */
   readonly unitSize: number;
-  /** Most that can be in use in a node. */
+  /** Maximum space that can be in use in a node. */
   readonly nodeSize: number;
-  /** False if there were more extents than `maxExtents`: each then stands for what takes most of its place. */
+  /**
+   * False if there were more extents than `maxExtents`: each extent then shows the kind that takes
+   * up most of it.
+   */
   readonly isExact: boolean;
-  /** The whole file by offset, neighbours of one kind together. */
+  /** The whole file by offset, with adjacent extents of the same kind merged. */
   readonly extents: readonly LayoutExtent[];
-  /** In the order of their names. */
+  /** Collections in the order of their names. */
   readonly collections: readonly CollectionLayout[];
 }

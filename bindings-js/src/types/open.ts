@@ -1,114 +1,149 @@
-// How a database is opened, and whether one can be.
+// Options for opening a database, and whether the environment can keep one.
 import type { Key } from '../codec/keys.ts';
 import type { CollectionOptions, Durability } from './collection.ts';
 import type { CustomStorage } from './storage.ts';
 
-// Taken from the environment, so that a program without the types of browsers compiles too. `object`, as a module has
-// no members by which to tell it from a number.
+// Derived from the environment, so that programs without the DOM types compile too. `object` is
+// needed because a module has no members that tell it from a number.
 type ModuleType = typeof globalThis extends { WebAssembly: { Module: new (...args: never[]) => infer M } } ? M & object : never;
 type ResponseType = typeof globalThis extends { Response: new (...args: never[]) => infer R } ? R : never;
 type WorkerType = typeof globalThis extends { Worker: new (...args: never[]) => infer W } ? W : never;
 
 /**
- * Where the engine's module is: a URL (a relative one begins at the page, outside browsers at the working directory),
- * the `Response` to a request for it, its bytes, or a compiled `WebAssembly.Module`.
- * `openSync` can neither fetch nor wait for a response.
+ * Where to get the engine's module: a URL (relative to the page, or to the working directory
+ * outside browsers), the `Response` to a request for it, its bytes, or a compiled
+ * `WebAssembly.Module`. `openSync` can neither fetch it nor wait for a response.
  */
 export type WasmSource = string | URL | ResponseType | ArrayBuffer | ArrayBufferView | ModuleType;
 
 /**
- * Where the worker's script is, or a function that starts a module worker with it: `worker-indexeddb.js` if its argument is "indexeddb",
- * else `worker.js`.
+ * Where to get the worker's script: its URL, or a function that starts a module worker with
+ * `worker-indexeddb.js` if its argument is "indexeddb", otherwise with `worker.js`.
  */
 export type WorkerSource = string | URL | ((storage: 'opfs' | 'indexeddb' | 'memory') => WorkerType);
 
 /** Options of `open`. */
 export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOptions<K, V, I> {
   /**
-   * Where the database is kept. `"auto"`, the default, is `"opfs"` in browsers and `"fs"` elsewhere; there is no
-   * silent change to another. `"indexeddb"` is for browsers where there is no OPFS: the whole database is in memory.
+   * Where the database is kept. `"auto"`, the default, is `"opfs"` in browsers and `"fs"`
+   * elsewhere, and never falls back to another silently. `"indexeddb"` is for browsers without
+   * OPFS: the whole database is held in memory.
    */
   storage?: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage | undefined;
-  /** Create it if it does not exist; otherwise KV_NOT_FOUND. Default true. */
+  /**
+   * Create the database if it does not exist. If false, a missing database is KV_NOT_FOUND.
+   * Default: true.
+   */
   create?: boolean | undefined;
-  /** Fail with KV_EXISTS if it exists. Default false. */
+  /** Fail with KV_EXISTS if the database exists. Default: false. */
   exclusive?: boolean | undefined;
   /**
-   * Refuse all writes with KV_READ_ONLY. In Node, Deno and Bun nothing is locked and no permission to write is needed: the database can be read
-   * while another process writes to it. It shows the state of its opening until `refresh()`; what was overwritten meanwhile is answered with
-   * KV_STALE. In a browser it is about this opening's writes: others may write meanwhile, and what they commit is seen at once. Default false.
+   * Refuse all writes with KV_READ_ONLY. Default: false.
+   *
+   * In Node, Deno and Bun nothing is locked and no write permission is needed, so the database can
+   * be read while another process writes to it. Reads see the state as of opening until
+   * `refresh()`; a read that reaches something overwritten since rejects with KV_STALE.
+   *
+   * In browsers only this handle's writes are refused: others may write meanwhile, and their
+   * commits are visible at once.
    */
   readOnly?: boolean | undefined;
   /**
-   * What becomes of an `open` for which a browser has no OPFS or no workers, as in private windows and on pages without HTTPS: KV_UNSUPPORTED,
-   * or a database in IndexedDB, or one in memory that is lost with the page. `Database.persistence` tells where it is. What is in one place is
-   * not seen in the other. It has no effect with another storage than "auto" and "opfs", nor outside browsers. Default "throw".
+   * What `open` does in a browser without OPFS or workers, as in private windows and on pages
+   * without HTTPS: fail with KV_UNSUPPORTED, use a database in IndexedDB, or use one in memory that
+   * is lost with the page. `Database.persistence` reports which. The places are separate: data in
+   * one is not seen in another. Has no effect with a `storage` other than "auto" and "opfs", nor
+   * outside browsers. Default: "throw".
    */
   onUnavailable?: 'throw' | 'indexeddb' | 'memory' | undefined;
   /**
-   * Milliseconds to wait for files that another process, tab or handle still holds, then KV_LOCKED; may be `Infinity`. Where tabs share the database also for a tab
-   * that answers, then KV_TIMEOUT. Default 10 000.
+   * Milliseconds to wait for files that another process, tab or handle still holds, before
+   * KV_LOCKED. Where tabs share the database, also the wait for a tab that answers, before
+   * KV_TIMEOUT. May be `Infinity`. Default: 10 000.
    */
   lockTimeout?: number | undefined;
   /**
-   * Milliseconds that a snapshot, an iterator or a backup may stay open without being used, or `Infinity`; then it is closed and its next use rejects with
-   * KV_TIMEOUT. One that is forgotten but still reachable keeps space in the file. A watch that waits for the next commit is in use, and a page
-   * that is frozen or a machine that sleeps does not count. Transactions have their own `timeout`. Default 3 600 000, an hour.
+   * Milliseconds without use after which a snapshot, iterator or backup is closed, or `Infinity`;
+   * its next use then rejects with KV_TIMEOUT. The limit exists because a forgotten one that is
+   * still reachable keeps space in the file. A watch that waits for the next commit counts as in
+   * use; time during which a page is frozen or the machine sleeps does not count. Transactions have
+   * their own `timeout`. Default: 3 600 000, an hour.
    */
   idleTimeout?: number | undefined;
   /**
-   * Where the engine runs: in a worker of its own, or in the thread that opens it, which the synchronous API needs. `"auto"`, the default, is
-   * the same thread in Node, Deno and Bun, where a call costs a few microseconds and flushes are made in another thread, and a worker
-   * in browsers. There `"same"` with OPFS works in dedicated workers only. A storage of your own is always used in the same thread.
+   * Where the engine runs: in its own worker, or in the thread that opens the database, which the
+   * synchronous API needs. Default: `"auto"`.
+   *
+   * - `"auto"` in Node, Deno and Bun: the same thread. A call costs a few microseconds, and another
+   *   thread flushes.
+   * - `"auto"` in browsers: a worker. There, `"same"` with OPFS works in dedicated workers only.
+   *
+   * A custom storage is always used in the same thread.
    */
   thread?: 'auto' | 'worker' | 'same' | undefined;
-  /** For all writes that do not say otherwise. Default "strict". */
+  /** Durability of all writes that do not set their own. Default: "strict". */
   durability?: Durability | undefined;
-  /** Memory for cached parts of the file in bytes. Default 32 MiB. */
+  /** Memory for cached parts of the file, in bytes. Default: 32 MiB. */
   cacheBytes?: number | undefined;
-  /** Of what is stored; fixed at creation, later ignored. Default "lz4". */
+  /** Compression of stored data. Fixed at creation and ignored later. Default: "lz4". */
   compression?: 'lz4' | 'none' | undefined;
-  /** Allocation unit in bytes, a power of two from 512 to 65 536; fixed at creation, later ignored. Default 4096. */
+  /**
+   * Size of an allocation unit in bytes, a power of two from 512 to 65 536. Fixed at creation and
+   * ignored later. Default: 4096.
+   */
   unitBytes?: number | undefined;
-  /** Size of a tree node in bytes, 256 to 65 536; fixed at creation, later ignored. Default 16 384. */
+  /**
+   * Size of a tree node in bytes, from 256 to 65 536. Fixed at creation and ignored later. Default:
+   * 16 384.
+   */
   nodeBytes?: number | undefined;
   /**
-   * Keep the newest commits in the file, for `changes({ since })`. `true` keeps 10 000, as does an object without `retainCommits`. Each
-   * commit is stored once more then. Default false, which leaves a feed that the database already keeps as it is. Following commits while
-   * the database is open takes no feed.
+   * Keep the newest commits in the file, for `changes({ since })`. `true` keeps 10 000 commits, as
+   * does an object without `retainCommits`. Each commit is then stored a second time. Default:
+   * false, which leaves a feed that the database already keeps as it is. Following commits while
+   * the database is open needs no feed.
    */
   feed?: boolean | { readonly retainCommits?: number | undefined } | undefined;
-  /** Ends the wait, for a lock too; `open` rejects with the signal's reason, and nothing stays open. */
+  /**
+   * Ends the wait, including the wait for a lock: `open` rejects with the signal's reason, and
+   * nothing stays open.
+   */
   signal?: AbortSignal | undefined;
   /**
-   * The engine's module, where the file beside the script is not it: from another place, fetched or compiled already,
-   * or where a bundler has lost it. It has to be the `mangrove_bg.wasm` of this version. Each source is compiled once.
+   * The engine's module, if it is not the file beside the script: loaded from elsewhere, already
+   * fetched or compiled, or lost by a bundler. It must be the `mangrove_bg.wasm` of this version.
+   * Each source is compiled once.
    */
   wasm?: WasmSource | undefined;
   /**
-   * The worker's script, where the file beside the script is not it, or a function that starts it: under Trusted
-   * Types, or where a bundler has its own way. The function is called once for each `open`, and its worker belongs to
-   * the database, which ends it. Without effect with a custom storage and outside browsers, where there is no worker.
+   * The worker's script, if it is not the file beside the script, or a function that starts the
+   * worker, for Trusted Types or for bundlers with their own way of starting one. The function is
+   * called once for each `open`; the worker belongs to the database, which terminates it.
+   *
+   * Has no effect where the engine runs in the caller's thread, as it does with a custom storage.
+   * In Node, Deno and Bun, where only `thread: "worker"` starts a worker, it must be the URL of
+   * `dist/node-worker.js`; a function is KV_INVALID_ARGUMENT.
    */
   worker?: WorkerSource | undefined;
 }
 
-/** Which databases `destroy` and `list` are about. */
+/** Which databases `destroy` and `list` work on. */
 export interface PlaceOptions {
-  /** Those that were opened with `storage: "indexeddb"`; otherwise those of the default storage. */
+  /** Databases opened with `storage: "indexeddb"`; if left out, those of the default storage. */
   storage?: 'indexeddb' | undefined;
 }
 
 /** Options of `destroy`. */
 export interface DestroyOptions extends PlaceOptions {
   /**
-   * Removes files with a database's names also if they do not begin like a database's: they are of another program, or their beginning is
-   * damaged. Default false: KV_CORRUPT, and nothing is removed.
+   * Also removes files that have a database's names but do not start like a database, because they
+   * belong to another program or their start is damaged. Default: false, which fails with
+   * KV_CORRUPT and removes nothing.
    */
   force?: boolean | undefined;
 }
 
-/** What `checkSupport` gives. */
+/** Result of `checkSupport`. */
 export type Support =
   | { readonly ok: true; readonly storage: 'opfs' | 'fs' }
   | { readonly ok: false; readonly reason: UnsupportedReason; readonly message: string };

@@ -1,22 +1,22 @@
-// Standard Schema (https://standardschema.dev), which Zod, Valibot, ArkType and others implement: what of it is used
-// here, so that the package's types need no other.
+// The part of Standard Schema (https://standardschema.dev; Zod, Valibot, ArkType and others
+// implement it) that is used here, declared so that the package's types depend on no other package.
 
 /** A schema whose `~standard` property follows version 1 of Standard Schema. */
 export interface StandardSchema<Input = unknown, Output = Input> {
-  /** What the standard asks for. */
+  /** What the standard requires. */
   readonly '~standard': {
-    /** Of the standard. */
+    /** Version of the standard. */
     readonly version: 1;
     /** Name of the library. */
     readonly vendor: string;
-    /** Gives what to store, or what is wrong. */
+    /** Returns the value to store, or what is wrong with the input. */
     readonly validate: (value: unknown) => SchemaResult<Output> | Promise<SchemaResult<Output>>;
-    /** For the types only. */
+    /** Exists for type inference only. */
     readonly types?: { readonly input: Input; readonly output: Output } | undefined;
   };
 }
 
-/** What a validation gives: the value to store, or what is wrong with the one that was given. */
+/** Result of a validation: the value to store, or what is wrong with the input. */
 export type SchemaResult<Output> =
   | { readonly value: Output; readonly issues?: undefined }
   | { readonly issues: readonly SchemaIssue[] };
@@ -25,6 +25,6 @@ export type SchemaResult<Output> =
 export interface SchemaIssue {
   /** What is wrong. */
   readonly message: string;
-  /** Where: keys and indices from the outside in. */
+  /** Where: keys and indices from the outermost inwards. */
   readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
 }

@@ -1,60 +1,69 @@
-// Figures of a database.
+// Statistics of a database.
 
-/** Figures of an open database. Sizes are bytes; counters begin at 0 when it is opened. */
+/**
+ * Statistics of an open database. Sizes are in bytes; counters start at 0 when the database is
+ * opened.
+ */
 export interface Stats {
   /** Number of the newest commit. */
   readonly version: number;
   /** Number of the newest commit that survives a power cut. */
   readonly durableVersion: number;
-  /** Collections, the default one included. */
+  /** Number of collections, including the default one. */
   readonly collections: number;
-  /** Entries of all collections. */
+  /** Number of entries in all collections. */
   readonly entries: number;
-  /** Size of the file. */
+  /** Size of the data file. */
   readonly fileSize: number;
-  /** Part of the file that can be used at once. */
+  /** Part of the data file that can be reused immediately. */
   readonly freeSize: number;
-  /** Part of the file that is kept for snapshots and iterators, or until the next checkpoint. */
+  /**
+   * Part of the data file that is kept for snapshots and iterators, or until the next checkpoint.
+   */
   readonly keptSize: number;
-  /** Allocation unit. */
+  /** Size of an allocation unit. */
   readonly unitSize: number;
-  /** Levels of the deepest collection. */
+  /** Number of levels of the deepest collection. */
   readonly depth: number;
   /**
-   * Longest key of an entry that does not expire, as the collection's codec writes it: the default codec writes one byte before the UTF-8 of a string
-   * and before bytes, others of `keyCodecs` may write none.
+   * Maximum key size of an entry that does not expire, as encoded by the collection's codec: the
+   * default codec writes one byte before the UTF-8 of a string and before bytes; other codecs of
+   * `keyCodecs` may write none.
    */
   readonly maxKeySize: number;
-  /** Longest key of an entry that expires: 8 less than `maxKeySize`. */
+  /** Maximum key size of an entry that expires: 8 less than `maxKeySize`. */
   readonly maxExpiringKeySize: number;
-  /** Nodes found in memory. */
+  /** Number of nodes found in memory. */
   readonly cacheHits: number;
-  /** Nodes that had to be read. */
+  /** Number of nodes that had to be read. */
   readonly cacheMisses: number;
-  /** Memory of the nodes that are cached. */
+  /** Memory of the cached nodes. */
   readonly cacheSize: number;
-  /** Memory of changes that are not merged into the trees yet. */
+  /** Memory of changes not yet merged into the trees. */
   readonly dirtySize: number;
-  /** Snapshots and iterators that are open. */
+  /** Number of open snapshots and iterators. */
   readonly openSnapshots: number;
   /** Number of the commit that the oldest of them sees. */
   readonly oldestSnapshot?: number;
-  /** Times that commits were made durable. */
+  /** Number of checkpoints made. */
   readonly checkpoints: number;
-  /** Size of the log's file. */
+  /** Size of the log file. */
   readonly logSize: number;
-  /** Handed to the log. */
+  /** Bytes appended to the log. */
   readonly logBytesWritten: number;
-  /** Records handed to the log, each of one commit or more. */
+  /** Number of records appended to the log, each of one or more commits. */
   readonly logRecords: number;
-  /** Flushes of the log, each for one commit or more. */
+  /** Number of log flushes, each for one or more commits. */
   readonly logFlushes: number;
   /** Memory of the engine's WebAssembly instance, which never shrinks. */
   readonly memorySize: number;
-  /** The newest checkpoint was damaged at opening; the one before it and the log gave the same state. The next checkpoint heals it. */
+  /**
+   * Whether the newest checkpoint was damaged when the database was opened, and the previous one
+   * plus the log gave the same state. The next checkpoint repairs it.
+   */
   readonly recoveredFromOlder: boolean;
-  /** Read from the data file. */
+  /** Bytes read from the data file. */
   readonly bytesRead: number;
-  /** Written to the data file. */
+  /** Bytes written to the data file. */
   readonly bytesWritten: number;
 }

@@ -1,35 +1,36 @@
-// What a storage of one's own has to do.
+// What a custom storage must implement.
 
-/** A user's own place for files: synchronous, and every read and write is whole or throws. */
+/** A custom place for files. Synchronous; every read and write completes in full or throws. */
 export interface CustomStorage {
-  /** Opens a file for reading and writing, creating it empty if it is missing. */
+  /** Opens a file for reading and writing, creating it empty if it does not exist. */
   open(file: string): StorageFile;
-  /** Names of all files there are. */
+  /** Returns the names of all existing files. */
   list(): string[];
-  /** Removes a file that is not open; a missing one is no error. */
+  /** Removes a file that is not open; a missing file is not an error. */
   remove(file: string): void;
   /**
-   * Bytes by which the data file is kept longer than its content, so that entries can be removed where there is no room left; at least 32
-   * nodes. For storages whose `truncate` takes the room for what it adds. Default 0: none.
+   * Bytes by which the data file is kept longer than its content, so that entries can be removed
+   * even when there is no space left; at least 32 nodes. For storages whose `truncate` allocates
+   * the space that it adds. Default: 0, no reserve.
    */
   readonly reserveBytes?: number | undefined;
 }
 
 /**
- * One open file; offsets and sizes are bytes. An exception with the `code` `"KV_QUOTA_EXCEEDED"`, `"ENOSPC"` or
- * `"EDQUOT"` says that there is no room.
+ * One open file. Offsets and sizes are in bytes. An exception with the `code`
+ * `"KV_QUOTA_EXCEEDED"`, `"ENOSPC"` or `"EDQUOT"` means that there is no space left.
  */
 export interface StorageFile {
-  /** Fills `into`, which is valid during the call only. */
+  /** Fills `into`, which is valid only during the call. */
   read(at: number, into: Uint8Array): void;
-  /** Writes all of `from`, which is valid during the call only, growing the file as needed. */
+  /** Writes all of `from`, which is valid only during the call, growing the file as needed. */
   write(at: number, from: Uint8Array): void;
-  /** Returns when everything written before survives a power cut. */
+  /** Returns once everything written before survives a power cut. */
   flush(): void;
-  /** Its size in bytes. */
+  /** Returns the file's size in bytes. */
   size(): number;
-  /** Cuts the file or extends it with zeros. */
+  /** Shortens the file, or extends it with zeros. */
   truncate(size: number): void;
-  /** Idempotent. */
+  /** Closes the file. Idempotent. */
   close(): void;
 }

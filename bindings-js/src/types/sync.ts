@@ -1,129 +1,153 @@
-// The same without promises, where the engine is in the calling thread.
+// The same API without promises, available where the engine runs in the calling thread.
 import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type { Collection, CollectionOptions, Entry, SetOptions, Updated, WriteOptions } from './collection.ts';
 import type { Bounds, Range, WithMeta } from './range.ts';
 
 /**
- * Reads of the synchronous API: as those of `Reader`, with plain values. Iterators are those of the language, with its helpers, and see the
- * state of the call.
+ * Reads of the synchronous API: like those of `Reader`, but returning plain values. Iterators are
+ * JavaScript's own, with their helpers, and see the state at the time of the call.
  */
 export interface SyncReader<K, V> {
-  /** The value, or `undefined` if and only if there is no entry. O(log n). */
+  /** Returns the value, or `undefined` if and only if there is no entry. O(log n). */
   get(key: K): V | undefined;
-  /** Values in the order of `keys`, all of one state. */
+  /** Returns the values in the order of `keys`, all from the same state. */
   getMany(keys: Iterable<K>): (V | undefined)[];
-  /** The value with what is known about its entry. O(log n). */
+  /** Returns the entry with its metadata, or `undefined` if there is none. O(log n). */
   getEntry(key: K): Entry<K, V> | undefined;
-  /** Whether there is an entry. O(log n), without reading the value. */
+  /** Whether there is an entry. O(log n); does not read the value. */
   has(key: K): boolean;
-  /** As `has`, in the order of `keys`, all of one state. */
+  /** Like `has` for several keys, in the order of `keys`, all from the same state. */
   hasMany(keys: Iterable<K>): boolean[];
-  /** Entries in key order; with `{ meta: true }` with version and expiry. */
+  /** Iterates over entries in key order; with `{ meta: true }`, including version and expiry. */
   entries(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
-  /** Entries in key order. */
+  /** Iterates over entries in key order. */
   entries(options?: Range<K>): IterableIterator<[K, V]>;
-  /** Keys in order; values are not read. */
+  /** Iterates over keys in order, without reading values. */
   keys(options?: Range<K>): IterableIterator<K>;
-  /** Values in the order of their keys. */
+  /** Iterates over values in key order. */
   values(options?: Range<K>): IterableIterator<V>;
-  /** As `entries`. */
+  /** Same as `entries`. */
   range(options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
-  /** As `entries`. */
+  /** Same as `entries`. */
   range(options: Range<K>): IterableIterator<[K, V]>;
-  /** Entries whose keys begin with `prefix`, with version and expiry. */
+  /** Iterates over entries whose keys start with `prefix`, including version and expiry. */
   prefix(prefix: KeyPrefix<K>, options: Range<K> & WithMeta): IterableIterator<Entry<K, V>>;
-  /** Entries whose keys begin with `prefix`. */
+  /** Iterates over entries whose keys start with `prefix`. */
   prefix(prefix: KeyPrefix<K>, options?: Omit<Range<K>, 'prefix'>): IterableIterator<[K, V]>;
-  /** What `entries(options)` would give first. O(log n). */
+  /** Returns the first item of `entries(options)`. O(log n). */
   first(options?: Range<K>): [K, V] | undefined;
-  /** What `entries(options)` would give last. O(log n). */
+  /** Returns the last item of `entries(options)`. O(log n). */
   last(options?: Range<K>): [K, V] | undefined;
-  /** How many entries `entries(options)` would give. O(log n). */
+  /** Returns the number of items in `entries(options)`. O(log n). */
   count(options?: Range<K>): number;
-  /** Number of entries, O(1). */
+  /** Number of entries. O(1). */
   readonly size: number;
-  /** What `entries(options)` would give at position `index`, a negative one counted from the end. O(log n). */
+  /**
+   * Returns the item of `entries(options)` at position `index`; a negative index counts from the
+   * end. O(log n).
+   */
   at(index: number, options?: Range<K>): [K, V] | undefined;
-  /** How many keys sort before `key`, whether or not it is there; with bounds, how many of those within. O(log n). */
+  /**
+   * Returns the number of keys that sort before `key`, whether or not `key` exists; with bounds,
+   * counts only keys within them. O(log n).
+   */
   rank(key: K, options?: Bounds<K>): number;
-  /** As `entries()`. */
+  /** Same as `entries()`. */
   [Symbol.iterator](): IterableIterator<[K, V]>;
 }
 
-/** As `Updater`, without waiting. */
+/** Same as `Updater`, but not asynchronous. */
 export type SyncUpdater<K, V, I = V> = (old: V | undefined, key: K, entry: Entry<K, V> | undefined) => Updated<I>;
 
-/** Writes of the synchronous API: as those of `Writer`; each returns when it has the durability that was asked for. */
+/**
+ * Writes of the synchronous API: like those of `Writer`, but each returns once it has the requested
+ * durability.
+ */
 export interface SyncWriter<K, V, I = V> {
-  /** Gives the collection itself, as `Map` does. */
+  /** Inserts or replaces an entry; returns the collection itself, as `Map` does. */
   set(key: K, value: I, options?: SetOptions): this;
-  /** Inserts or replaces all or none. */
+  /** Inserts or replaces all entries or none. */
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): void;
-  /** Removes; tells whether there was an entry. */
+  /** Deletes an entry; returns whether there was one. */
   delete(key: K, options?: WriteOptions): boolean;
-  /** Removes all or none; tells how many there were. */
+  /** Deletes all of the keys or none; returns the number of entries that existed. */
   deleteMany(keys: Iterable<K>, options?: WriteOptions): number;
-  /** Removes all that `entries(range)` would give. What is `undefined` in it is refused, as by `Writer.clear`. */
+  /**
+   * Deletes all items of `entries(range)`. Like `Writer.clear`, refuses options that are
+   * `undefined`.
+   */
   clear(): void;
-  /** As `clear()`, of a range. */
+  /** Same as `clear()`, for a range. */
   clear(range: Range<K>, options?: WriteOptions): void;
-  /** As `clear()`, with options. */
+  /** Same as `clear()`, with options. */
   clear(range: undefined, options: WriteOptions): void;
-  /** Inserts unless there is an entry; gives the value that is there then. */
+  /** Inserts unless there is an entry; returns the value that is stored afterwards. */
   getOrInsert(key: K, value: I, options?: SetOptions): V;
-  /** As `getOrInsert`; `compute` is called only if there is no entry. */
+  /** Same as `getOrInsert`, but calls `compute` only if there is no entry. */
   getOrInsertComputed(key: K, compute: (key: K) => I, options?: SetOptions): V;
   /**
-   * Changes an entry by a function of its value, which returns the new value, `DELETE` or `KEEP`; gives the value that is there then. The entry
-   * keeps its expiry unless the call or the collection has a time; `{ expireIn: Infinity }` clears it.
+   * Changes an entry by a function of its value, which returns the new value, `DELETE` or `KEEP`;
+   * returns the value that is stored afterwards. The entry keeps its expiry unless the call or the
+   * collection sets one; `{ expireIn: Infinity }` clears it.
    */
   update(key: K, fn: SyncUpdater<K, V, I>, options?: SetOptions): V | undefined;
 }
 
-/** A collection, synchronously. */
+/** A collection with synchronous calls. */
 export interface SyncCollection<K, V, I = V> extends SyncReader<K, V>, SyncWriter<K, V, I> {
-  /** `""` for the database's own. */
+  /** The collection's name; `""` for the database's default collection. */
   readonly name: string;
 }
 
 /** What the callback of a synchronous transaction reads and writes. */
 export interface SyncTransaction<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
-  /** Another collection, of a handle of the asynchronous API, or by name with the default codecs. */
+  /**
+   * Another collection, by a handle of the asynchronous API, or by name with the default codecs.
+   */
   collection<K2 = Key, V2 = unknown, I2 = V2>(collection: Collection<K2, V2, I2> | string): SyncCollection<K2, V2, I2>;
 }
 
 /** Synchronous reads of one state. */
 export interface SyncView<K = Key, V = unknown> extends SyncReader<K, V> {
-  /** Another collection in the same state. */
+  /** Another collection in the same state, by a handle of the asynchronous API. */
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncReader<K2, V2>;
-  /** A collection by name, with the default codecs. */
+  /** Another collection in the same state, by name with the default codecs. */
   collection<K2 = Key, V2 = unknown>(name: string): SyncReader<K2, V2>;
 }
 
-/** A read view: the state of the moment it was asked for. The file keeps what it can still read until it is closed or garbage collected. */
+/**
+ * A snapshot: the state at the time of the call. Until it is closed or garbage-collected, the file
+ * keeps the space that it can still read.
+ */
 export interface SyncSnapshot<K = Key, V = unknown> extends SyncView<K, V> {
-  /** Number of the commit that it sees. */
+  /** Number of the commit that the snapshot sees. */
   readonly version: number;
-  /** Idempotent. Iterators that were begun on it go on. */
+  /** Releases the snapshot. Idempotent. Iterators already started on it continue. */
   close(): void;
-  /** As `close()`. */
+  /** Same as `close()`. */
   [Symbol.dispose](): void;
 }
 
-/** A database whose engine runs in this thread, synchronously. Calls take effect in order with those of the asynchronous API. */
+/**
+ * A database whose engine runs in this thread, with synchronous calls. They take effect in order
+ * with those of the asynchronous API.
+ */
 export interface SyncDatabase<K = Key, V = unknown, I = V> extends SyncCollection<K, V, I> {
-  /** Another collection, of a handle of the asynchronous API. */
+  /** Another collection, by a handle of the asynchronous API. */
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2>): SyncCollection<K2, V2, I2>;
-  /** A collection by name, created by its first write. */
+  /** Returns the named collection, which its first write creates. */
   collection<K2 = Key, V2 = unknown, I2 = V2>(name: string, options?: CollectionOptions<K2, V2, I2>): SyncCollection<K2, V2, I2>;
-  /** Runs `fn` in a transaction and commits it; whatever it throws rolls back. It may not be asynchronous. */
+  /**
+   * Runs `fn` in a transaction and commits it; if `fn` throws, the transaction is rolled back. `fn`
+   * must not be asynchronous.
+   */
   transaction<T>(fn: (tx: SyncTransaction<K, V, I>) => T, options?: WriteOptions): T;
-  /** The state of now, to be read from until it is closed. */
+  /** Takes a snapshot of the current state, readable until it is closed. */
   snapshot(): SyncSnapshot<K, V>;
   /** Makes everything written so far survive a power cut. */
   flush(): void;
-  /** Idempotent. */
+  /** Closes the database. Idempotent. */
   close(): void;
-  /** As `close()`. */
+  /** Same as `close()`. */
   [Symbol.dispose](): void;
 }

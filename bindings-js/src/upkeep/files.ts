@@ -1,8 +1,11 @@
-// Storages with a difference.
+// Wrappers of storages.
 import { KvError } from '../errors.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
-/** The files of a storage under other names. Remembers which are open, as an engine that stopped closes none. */
+/**
+ * The files of a storage under other names. Remembers which files are open, since an engine that
+ * stopped closes none.
+ */
 export class RenamedStorage implements CustomStorage {
   readonly #storage: CustomStorage;
   readonly #rename: (file: string) => string;
@@ -38,7 +41,7 @@ function refuse(): never {
   throw new KvError('KV_READ_ONLY', 'a damaged database is not written to');
 }
 
-/** The files of a storage, which cannot be changed. */
+/** A read-only view of the files of a storage. */
 export class UnchangedStorage implements CustomStorage {
   readonly remove = refuse;
   readonly #storage: CustomStorage;

@@ -1,4 +1,5 @@
-// Restoring and recovering in IndexedDB, in a worker. The files are in memory; one transaction stores all that became of them.
+// Restores and recovers in IndexedDB, in a worker. The files are in memory; one transaction stores
+// the result.
 import { KvError } from '../errors.ts';
 import { deleteIdb } from '../storage/idb.ts';
 import { IndexedDbStorage } from '../storage/indexeddb.ts';
@@ -11,7 +12,7 @@ import { UnchangedStorage } from './files.ts';
 import { alreadyExists } from './options.ts';
 import type { Source, Target } from './run.ts';
 
-/** A worker that was ended a moment ago may still have its lock. */
+/** A worker that was terminated a moment ago may still hold its lock. */
 const LOCK_WAIT_MS = 500;
 
 export class IdbTarget implements Target {
@@ -43,7 +44,10 @@ export class IdbTarget implements Target {
     return new IdbTarget(storage, name, isNew);
   }
 
-  /** From here to `install` or `abandon` nothing may be waited for: what is changed is stored at the end of the task. */
+  /**
+   * From here to `install` or `abandon` nothing may be awaited, since changes are stored at the end
+   * of the task.
+   */
   get storage(): CustomStorage {
     for (const file of [DATA_FILE, LOG_FILE]) this.#storage.remove(file);
     return this.#storage;

@@ -1,4 +1,4 @@
-// The module for upkeep at work: synchronous, over files that are open.
+// Runs the upkeep module: synchronously, over open files.
 import { instantiate } from '../../build/wasm-upkeep/glue.js';
 import type { Instance } from '../../build/wasm-upkeep/glue.js';
 import { fromPlain } from '../plain-error.ts';
@@ -10,7 +10,10 @@ import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type Phase = 'restoring' | 'scanning' | 'copying' | 'verifying';
 
-/** Is told how far the work is: records, while scanning bytes. `false` ends it. */
+/**
+ * Receives the progress of the work, in records, or in bytes while scanning. Returning `false` ends
+ * the work.
+ */
 export type Watch = (phase: Phase, done: number, total: number) => boolean;
 
 function run<R>(module: WebAssembly.Module, watch: Watch, work: (instance: Instance, random: Uint8Array, watcher: { progress: Watch }) => unknown): R | undefined {
@@ -26,12 +29,12 @@ function run<R>(module: WebAssembly.Module, watch: Watch, work: (instance: Insta
   return report === undefined ? undefined : JSON.parse(report) as R;
 }
 
-/** Makes a database in an empty storage; undefined if it was told to end. */
+/** Builds a database in an empty storage; `undefined` if `watch` ended it. */
 export function runRestore(module: WebAssembly.Module, backup: StorageFile, target: CustomStorage, watch: Watch): RestoreReport | undefined {
   return run(module, watch, (instance, random, watcher) => instance.restore(backup, target, random, watcher));
 }
 
-/** Makes a database of what can be read in `source`; undefined if it was told to end. */
+/** Builds a database from everything readable in `source`; `undefined` if `watch` ended it. */
 export function runRecover(module: WebAssembly.Module, source: CustomStorage, target: CustomStorage, watch: Watch): FullRecoverReport | undefined {
   return run(module, watch, (instance, random, watcher) => instance.recover(source, target, random, watcher));
 }

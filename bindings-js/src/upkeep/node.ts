@@ -1,4 +1,4 @@
-// Restoring and recovering in directories.
+// Restores and recovers in directories.
 import * as fs from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { toBytes } from '../codec/key-bytes.ts';
@@ -52,15 +52,15 @@ class Directory implements Target {
     this.storage = new RenamedStorage(new NodeStorage(path), (file) => file + ASIDE);
   }
 
-  /** `canOverwrite` is whether the caller could have asked for it. */
+  /** `canOverwrite`: whether the caller could have set `overwrite`. */
   static async open(path: string, { overwrite = false, force = false }: RestoreOptions, canOverwrite: boolean): Promise<Directory> {
     const check = (): void => {
-      // A file is a database that a browser exported, or none of ours.
+      // A file is either a database exported by a browser, or not a Mangrove database.
       if (isFile(path) || (!overwrite && exists(path))) throw alreadyExists(path, canOverwrite);
-      // A log is removed even where there is no data.
+      // A log is removed even if there is no data file.
       if (!force) checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
     };
-    // Before anything is made there, and again when nobody else can write there.
+    // Checked before anything is created there, and again when nobody else can write there.
     check();
     const isNew = !fs.existsSync(path);
     prepareDirectory(path, true);
@@ -86,7 +86,8 @@ class Directory implements Target {
     try {
       this.#close();
       releaseNew = lockReplacement(join(this.#path, made));
-      // What was made is on the disk, the directory's entry of it too. This is the step from the old database to the new one.
+      // The new file and its directory entry are on disk. This is the step from the old database to
+      // the new one.
       fs.renameSync(join(this.#path, made), data);
       syncDirectory(this.#path);
     } catch (error) {
@@ -95,12 +96,13 @@ class Directory implements Target {
       throw toKvError(error, `put the new database in the place of ${data}`);
     }
     try {
-      // The new database was closed, so it needs no log; the salt of an old one is not its own, so what is in there means nothing to it.
+      // The new database was closed, so it needs no log. An old log has another salt, so its
+      // content means nothing to the new database.
       fs.rmSync(join(this.#path, LOG_FILE), { force: true });
       this.#removeMade();
       syncDirectory(this.#path);
     } catch {
-      // It is only in the way.
+      // Leftover files do no harm.
     } finally {
       this.#release();
       releaseNew();
@@ -112,7 +114,7 @@ class Directory implements Target {
       this.#close();
       this.#removeMade();
     } catch {
-      // The next restoration removes it. What counts is why this one failed.
+      // The next restore removes the files. What matters is why this one failed.
     } finally {
       this.#release();
     }
@@ -134,7 +136,10 @@ class Directory implements Target {
   }
 }
 
-/** Codes of the system where nothing can be written, so that there is nobody to be locked out. */
+/**
+ * System error codes for places where nothing can be written, so that nobody needs to be locked
+ * out.
+ */
 const READ_ONLY_PLACES = ['EACCES', 'EPERM', 'EROFS'];
 
 async function openSource(path: string): Promise<Source> {
@@ -149,7 +154,10 @@ async function openSource(path: string): Promise<Source> {
   return { storage: new UnchangedStorage(new NodeStorage(path, true)), close: release };
 }
 
-/** A data file of any name, as a browser exports it. What else there is lies beside it. */
+/**
+ * A data file of any name, as a browser exports it. Its log is `log` beside it if the file is named
+ * `data`, otherwise the file's name with the suffix `.log`.
+ */
 function singleFile(path: string): RenamedStorage {
   const at = Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\')) + 1;
   const [directory, name] = [path.slice(0, at), path.slice(at)];
@@ -157,7 +165,7 @@ function singleFile(path: string): RenamedStorage {
   return new RenamedStorage(new NodeStorage(directory, true), (file) => isOwn ? file : file === DATA_FILE ? name : `${name}.${file}`);
 }
 
-/** @internal What the command line tool shows. */
+/** @internal Returns the full report, for the command line tool. */
 export async function restoreFully(
   load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions, watcher: Watcher, watch: Watch = watcher.watch,
 ): Promise<RestoreReport> {
@@ -183,7 +191,7 @@ export async function restoreFully(
   try {
     return await restoreInto(module, target, spool, watch, watcher.reason);
   } catch (error) {
-    // It may have been ended before it was read.
+    // The work may have ended before the stream was read.
     reader?.cancel(error).catch(() => undefined);
     throw error;
   } finally {
@@ -191,7 +199,9 @@ export async function restoreFully(
   }
 }
 
-/** What can be read at any place is, anything else piece by piece. */
+/**
+ * Opens a backup. Bytes and paths are read at any offset; everything else is read piece by piece.
+ */
 function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined, PieceReader] {
   const bytes = toBytes(backup);
   if (bytes !== undefined) {
@@ -207,7 +217,7 @@ function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined
   return [undefined, readerOf(isBlob(backup) ? backup.stream() : backup)];
 }
 
-/** @internal What the command line tool shows. */
+/** @internal Returns the full report, for the command line tool. */
 export async function recoverFully(
   load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions, watcher: Watcher, watch: Watch = watcher.watch,
 ): Promise<FullRecoverReport> {

@@ -1,4 +1,4 @@
-// Restoring and recovering in the origin private file system, in a worker.
+// Restores and recovers in the origin private file system, in a worker.
 import { KvError } from '../errors.ts';
 import {
   DATA_FILE, HELD, LOG_FILE, OpfsFile, RESTORED_FILE, acquire, acquireData, directoryName, finishRestore, hasFile, nameOf, rootDirectory, toKvError,
@@ -14,11 +14,11 @@ import { ASIDE, SPOOL_FILE } from './run.ts';
 import type { Source, Target } from './run.ts';
 
 export const MADE_FILES = [`${DATA_FILE}${ASIDE}`, `${LOG_FILE}${ASIDE}`, SPOOL_FILE] as const;
-/** A worker that was ended a moment ago may still have its files. */
+/** A worker that was terminated a moment ago may still hold its files. */
 const LOCK_WAIT_MS = 500;
 const FINISH_PAUSE_MS = 10;
 
-/** Files that were opened beforehand. */
+/** Files that were opened in advance. */
 class OpenedFiles implements CustomStorage {
   readonly #files: ReadonlyMap<string, OpfsFile>;
 
@@ -32,12 +32,12 @@ class OpenedFiles implements CustomStorage {
     return file;
   }
 
-  /** What was only created to have its handle counts as missing. */
+  /** Files created only to get a handle count as missing. */
   list(): string[] {
     return [...this.#files].filter(([, file]) => file.size() > 0).map(([name]) => name);
   }
 
-  /** It is removed with the others, once nothing is open any more. */
+  /** Does nothing: the file is removed with the others, once all are closed. */
   remove(): void {}
 }
 
@@ -72,15 +72,15 @@ export class OpfsTarget implements Target {
     try {
       const root = await rootDirectory(true) as FileSystemDirectoryHandle;
       const parent = await root.getDirectoryHandle(directoryName(name), { create: true });
-      // It is removed in the end. Before anything is made there.
+      // Checked before anything is created there, since the log is removed in the end.
       if (!force) await checkOpfsFile(parent, name, LOG_FILE);
       const hadData = await hasFile(parent, DATA_FILE);
-      // Held until the new file takes its place, so that nobody opens the database meanwhile.
+      // Held until the new file replaces it, so that nobody opens the database meanwhile.
       const data = await openData(parent, name, true);
       files.set(DATA_FILE, data);
       if (!overwrite && data.size() > 0) throw alreadyExists(name, canOverwrite);
       if (!force) checkOurs(name, DATA_FILE, data);
-      // Left by a restoration that did not take place.
+      // Left by a restore that never replaced the data.
       if (data.size() > 0 && await hasFile(parent, RESTORED_FILE)) await parent.removeEntry(RESTORED_FILE);
       for (const file of MADE_FILES) {
         const opened = await openFile(parent, file, name, true);
@@ -107,14 +107,16 @@ export class OpfsTarget implements Target {
     try {
       const made = await this.#parent.getFileHandle(MADE_FILES[0]) as FileHandle;
       this.#files.get(MADE_FILES[0])?.close();
-      // From here on it takes the place of a database that is no longer there, so that a crash while the old one is removed loses nothing.
+      // From here on it replaces a database that is missing, so a crash while the old one is being
+      // removed loses nothing.
       await made.move?.(RESTORED_FILE);
       const restored = await this.#parent.getFileHandle(RESTORED_FILE) as FileHandle;
       const isEmpty = this.#isEmpty;
       this.#close();
-      // The step from the old database to the new one. It fails if somebody opened the old one just now.
+      // The step from the old database to the new one. It fails if somebody has just opened the old
+      // one.
       if (!isEmpty) await restored.move?.(DATA_FILE);
-      // Who opens what is empty finishes this too.
+      // Opening an empty database completes this step too.
       else while (!await finishRestore(this.#parent)) await new Promise((resolve) => setTimeout(resolve, FINISH_PAUSE_MS));
     } catch (error) {
       await this.abandon();
@@ -123,7 +125,8 @@ export class OpfsTarget implements Target {
       }
       throw toKvError(error, `put the new database in the place of ${this.#name}`);
     }
-    // The new database was closed, so it needs no log; the salt of an old one is not its own, so what is in there means nothing to it.
+    // The new database was closed, so it needs no log. An old log has another salt, so its content
+    // means nothing to the new database.
     await this.#remove([LOG_FILE, ...MADE_FILES]);
   }
 
@@ -131,13 +134,13 @@ export class OpfsTarget implements Target {
     const isEmpty = this.#isEmpty;
     this.#close();
     await this.#remove(MADE_FILES);
-    // What was restored stays if the old database is gone.
+    // The restored database stays if the old one is gone.
     const left = await this.#parent.getFileHandle(DATA_FILE).then((handle) => handle.getFile(), () => undefined);
     if (isEmpty || (left?.size ?? 0) > 0) await this.#remove([RESTORED_FILE]);
     if (!this.#isNew) return;
     await this.#remove([DATA_FILE]);
     const root = await rootDirectory(false).catch(() => undefined);
-    // It stays if there is something else in it.
+    // The directory stays if it contains anything else.
     await root?.removeEntry(directoryName(this.#name)).catch(() => undefined);
   }
 
@@ -150,7 +153,7 @@ export class OpfsTarget implements Target {
     for (const file of this.#files.values()) file.close();
   }
 
-  /** What cannot be removed is only in the way; the next restoration removes it. */
+  /** Removes files. A file that cannot be removed does no harm; the next restore removes it. */
   async #remove(names: readonly string[]): Promise<void> {
     for (const name of names) await this.#parent.removeEntry(name).catch(() => undefined);
   }

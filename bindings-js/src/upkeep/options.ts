@@ -1,4 +1,4 @@
-// What a caller says to `restore` and `recover`, checked, and who is told how far they are.
+// Checks the options of `restore` and `recover`, and reports progress.
 import { abortable, checkFunction, checkSignal } from '../client/async.ts';
 import { MAINTENANCE, checkNames } from '../client/names.ts';
 import { checkPlaceStorage, checkWasm, checkWorker } from '../client/options.ts';
@@ -9,7 +9,7 @@ import type { StorageFile } from '../types.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
 import type { Phase } from './job.ts';
 
-/** Tells the caller how far the work is, and remembers why it has to end. */
+/** Reports progress to the caller, and remembers why the work has to end. */
 export class Watcher {
   readonly signal: AbortSignal | undefined;
   readonly #onProgress: RecoverOptions['onProgress'];
@@ -25,7 +25,7 @@ export class Watcher {
   readonly watch = (phase: Phase, done: number, total: number): boolean => {
     if (this.signal?.aborted) return false;
     try {
-      // While the file is searched nothing is copied yet.
+      // Nothing is copied yet while the file is scanned.
       if (phase === 'scanning') this.#onProgress?.(0, 0);
       else this.#onProgress?.(done, total);
       return true;
@@ -37,7 +37,7 @@ export class Watcher {
 
   readonly reason = (): unknown => this.#thrown === undefined ? this.signal?.reason : this.#thrown.error;
 
-  /** The last word. The work is done, so it cannot be ended any more. */
+  /** The last report. The work is done, so it can no longer be ended. */
   done(entries: number): void {
     this.#onProgress?.(entries, entries);
   }
@@ -62,13 +62,13 @@ export function isBlob(backup: unknown): backup is Blob {
     && typeof (backup as Partial<Blob>).stream === 'function';
 }
 
-/** As much as is needed of a stream. */
+/** The parts of a stream reader that are used here. */
 export interface PieceReader {
   read(): Promise<{ readonly done?: boolean | undefined; readonly value?: unknown }>;
   cancel(reason: unknown): Promise<unknown>;
 }
 
-/** A reader of a backup that comes piece by piece. */
+/** Returns a reader for a backup that arrives in pieces. */
 export function readerOf(backup: unknown): PieceReader {
   const { getReader, [Symbol.asyncIterator]: iterate } = (backup ?? {}) as Partial<ReadableStream & AsyncIterable<unknown>>;
   if (typeof getReader === 'function') return (backup as ReadableStream).getReader();
@@ -78,7 +78,7 @@ export function readerOf(backup: unknown): PieceReader {
   const iterator = (backup as AsyncIterable<unknown>)[Symbol.asyncIterator]();
   return {
     read: () => iterator.next(),
-    // The iterator of a stream of Node's waits for what was asked for.
+    // Destroys a Node stream: its iterator would wait for the pending read first.
     cancel: async () => {
       const { destroy } = backup as { destroy?: unknown };
       return typeof destroy === 'function' ? void destroy.call(backup) : iterator.return?.();
@@ -86,7 +86,10 @@ export function readerOf(backup: unknown): PieceReader {
   };
 }
 
-/** Checks the options of a restore. As with a pipe, a stream that is not going to be read because the signal came first is told. */
+/**
+ * Checks the options of a restore. As in a pipe, cancels a stream that will not be read because the
+ * signal was already aborted.
+ */
 export function watchRestore(options: RestoreOptions, backup: unknown): Watcher {
   try {
     checkUpkeepOptions('restore', options);
@@ -103,7 +106,7 @@ export function watchRestore(options: RestoreOptions, backup: unknown): Watcher 
   }
 }
 
-/** Hands over a stream piece by piece; cancels it if that, or the signal, ends it. */
+/** Passes a stream to `take` piece by piece; cancels the stream if `take` or the signal ends it. */
 export async function pour(
   reader: PieceReader,
   signal: AbortSignal | undefined,
@@ -123,10 +126,10 @@ export async function pour(
 
 export function checkPiece(piece: unknown): Uint8Array {
   if (piece instanceof Uint8Array) return piece;
-  throw new KvError('KV_INVALID_ARGUMENT', 'the stream of a backup has to give Uint8Arrays');
+  throw new KvError('KV_INVALID_ARGUMENT', 'the stream of a backup has to yield Uint8Arrays');
 }
 
-/** Writes pieces one after the other. */
+/** Returns a function that appends pieces to `file`, from its beginning. */
 export function appendTo(file: StorageFile): (piece: Uint8Array) => void {
   let at = 0;
   return (piece) => {

@@ -1,4 +1,5 @@
-// A page's side of restoring and recovering: a worker for each, which is ended with it.
+// The page's side of restoring and recovering. Each run has its own worker, which is terminated
+// with it.
 import { checkSupport, startWorker } from '../browser.ts';
 import { abortable } from '../client/async.ts';
 import { toBytes } from '../codec/key-bytes.ts';
@@ -15,7 +16,7 @@ import type { UpkeepJob, UpkeepMessage, UpkeepPiece, UpkeepRequest } from './wor
 
 type NextPiece = () => Promise<UpkeepPiece>;
 
-/** A worker that was ended lets go of its files a moment later. */
+/** A terminated worker releases its files a moment later. */
 const CLEAN_ATTEMPTS = 10;
 const CLEAN_PAUSE_MS = 50;
 
@@ -60,7 +61,7 @@ function runInWorker(worker: Worker, request: UpkeepRequest, watcher: Watcher, n
   });
 }
 
-/** Removes what a worker that was ended has left. */
+/** Removes the files that a terminated worker left behind. */
 async function clean(name: string): Promise<void> {
   const root = await rootDirectory(false);
   const parent = await root?.getDirectoryHandle(directoryName(name));
@@ -77,7 +78,7 @@ async function upkeep(
   loadModule: LoadModule, name: string, job: UpkeepJob, options: RecoverOptions, watcher: Watcher, next: NextPiece,
 ): Promise<unknown> {
   const module = await abortable(prepare(name, options, loadModule), watcher.signal);
-  // What a browser gives.
+  // In a browser it is a real `Worker`.
   const worker = startWorker(
     options.storage ?? 'opfs',
     options.worker,
@@ -86,7 +87,7 @@ async function upkeep(
   try {
     return await runInWorker(worker, { module, storage: options.storage ?? 'opfs', job }, watcher, next);
   } catch (error) {
-    // Where it failed by itself it has cleaned up.
+    // A worker that failed by itself has cleaned up.
     const isEnded = watcher.signal?.aborted || error === watcher.reason();
     if (isEnded && options.storage === undefined) await clean(name).catch(() => undefined);
     throw error;
@@ -97,7 +98,7 @@ export async function restoreIn(loadModule: LoadModule, name: string | URL, back
   const watcher = watchRestore(options, backup);
   const path = String(name);
   const bytes = toBytes(backup);
-  // What comes later may change them.
+  // The caller may change the bytes after this call.
   const whole = bytes === undefined ? backup : new Blob([bytes.slice()]);
   const [blob, reader] = isBlob(whole) ? [whole, undefined] : [undefined, readerOf(whole)];
   const next = async (): Promise<UpkeepPiece> => {

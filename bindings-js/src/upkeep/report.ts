@@ -1,4 +1,4 @@
-// What came of the work, as the module says it, and as `recover` does.
+// Results of the work: as the module reports them, and as `recover` returns them.
 import type { RecoverReport } from '../types/upkeep.ts';
 import type { VerifyProblem } from '../types.ts';
 
@@ -16,7 +16,7 @@ export interface FullRecoverReport {
   readonly log: { readonly state: 'absent' | 'missing' | 'intact' | 'damaged'; readonly appliedRecords: number; readonly lostCommits: number };
   readonly entries: number;
   readonly collections: readonly { readonly name: string; readonly id: number; readonly named: boolean; readonly count: number }[];
-  /** Keys are in base64; without a collection it is the list of collections itself. */
+  /** Keys are in base64. `collection: null` stands for the list of collections itself. */
   readonly damagedRanges: readonly {
     readonly collection: string | null;
     readonly lower: string;
@@ -54,7 +54,7 @@ export function toRecoverReport(report: FullRecoverReport): RecoverReport {
   if (state === 'missing') problems.push('the log is missing, and with it the newest commits');
   if (state === 'damaged') problems.push(`the log is damaged: at least ${lostCommits} commits are missing`);
   if (report.completeness !== 'exact' && problems.length === 0) {
-    problems.push('a superblock is damaged: commits that are newer may be missing');
+    problems.push('a superblock is damaged: newer commits may be missing');
   }
   return { entries: report.entries, lost, problems };
 }

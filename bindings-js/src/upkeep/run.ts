@@ -1,23 +1,29 @@
-// The order in which a database is made beside the place that it goes to, which is the same for all storages.
+// The steps of building a database next to its destination, which are the same for all storages.
 import { runRecover, runRestore } from './job.ts';
 import type { Watch } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 import type { CustomStorage, StorageFile } from '../types.ts';
 
-/** Added to the names of files that are not yet, or no longer, of use. A database that is opened does not look at them. */
+/** Suffix of files that are not in use yet, or no longer. Opening a database ignores them. */
 export const ASIDE = '.restoring';
-/** A backup that arrives as a stream. The engine reads synchronously, so all of it has to be there. */
+/**
+ * A spooled backup that arrived as a stream. The engine reads synchronously, so all of it must be
+ * there.
+ */
 export const SPOOL_FILE = `backup${ASIDE}`;
 
-/** The place that a database goes to, locked. */
+/** The locked destination of a new database. */
 export interface Target {
-  /** Empty; what is written there is not yet the database. Asked for once, when nothing is waited for any more. */
+  /**
+   * Empty storage for the new database; its content is not the database yet. Read once, after the
+   * last wait before the work starts.
+   */
   readonly storage: CustomStorage;
-  /** An empty file beside it. */
+  /** Returns an empty file beside it. */
   spool(): Promise<StorageFile>;
-  /** Puts what was made in its place, in one step, and lets go. */
+  /** Puts the new database in its place, in one step, and releases the lock. */
   install(): Promise<void>;
-  /** Removes what was made and lets go. What was there before has not changed. */
+  /** Removes the new database and releases the lock. What was there before is unchanged. */
   abandon(): Promise<void>;
 }
 
@@ -27,7 +33,7 @@ export interface Source {
   close(): void;
 }
 
-/** What ended the work, where that was no error of its own. */
+/** Returns why the work ended, if not by an error of its own. */
 export type Reason = () => unknown;
 
 async function into<R>(target: Target, make: (target: Target) => Promise<R | undefined> | R | undefined, reason: Reason): Promise<R> {

@@ -1,10 +1,10 @@
-// What travels between a page and the worker for upkeep.
+// Messages between a page and the upkeep worker.
 import type { PlainError } from '../plain-error.ts';
 import type { Phase } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type UpkeepJob =
-  | { readonly kind: 'restore'; readonly name: string; readonly overwrite: boolean; readonly force: boolean; /** Missing: it comes in pieces. */ readonly backup: Blob | undefined }
+  | { readonly kind: 'restore'; readonly name: string; readonly overwrite: boolean; readonly force: boolean; /** Undefined if the backup arrives in pieces. */ readonly backup: Blob | undefined }
   | { readonly kind: 'recover'; readonly name: string; readonly into: string };
 
 /** The first message to the worker. */
@@ -14,10 +14,10 @@ export interface UpkeepRequest {
   readonly job: UpkeepJob;
 }
 
-/** From the page when it was asked for more: a piece of the backup, or its end. */
+/** From the page, in reply to `pull`: a piece of the backup, or its end. */
 export type UpkeepPiece = Uint8Array | 'end';
 
-/** From the worker. After `pull` it waits for a piece. */
+/** From the worker, which waits for a piece after `pull`. */
 export type UpkeepMessage =
   | { readonly type: 'pull' }
   | { readonly type: 'progress'; readonly phase: Phase; readonly done: number; readonly total: number }

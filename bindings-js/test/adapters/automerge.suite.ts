@@ -1,10 +1,13 @@
-// The test suite that automerge-repo publishes for storage adapters; vitest runs it.
+// The test suite that automerge-repo publishes for storage adapters, run by vitest.
 import type { Chunk, StorageKey } from '@automerge/automerge-repo';
 import { runStorageAdapterTests } from '@automerge/automerge-repo/helpers/tests/storage-adapter-tests.js';
 import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import { MangroveStorageAdapter } from 'mangrove-kv/automerge';
 
-/** The suite expects chunks in the order in which they were saved. The interface promises no order, ours is that of the keys. */
+/**
+ * The suite expects chunks in the order in which they were saved. The interface promises no order;
+ * the adapter returns them in the order of the keys.
+ */
 class InOrderOfSaving extends MangroveStorageAdapter {
   readonly #saved: string[] = [];
 

@@ -1,4 +1,4 @@
-// Runs the examples of docs/ADAPTERS.md as they are printed there.
+// Runs the examples of docs/ADAPTERS.md verbatim.
 import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -8,13 +8,13 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 import * as idbKeyval from 'idb-keyval';
 
 const PAGE = fileURLToPath(new URL('../../../docs/ADAPTERS.md', import.meta.url));
-/** Inside the package, so that the examples find it by its name. */
+/** Inside the package, so that the examples can import it by name. */
 const DIRECTORY = fileURLToPath(new URL('../../build/examples', import.meta.url));
 
 mkdirSync(DIRECTORY, { recursive: true });
 after(() => rmSync(DIRECTORY, { recursive: true, force: true }));
 
-// What the example of a migration finds in its page.
+// Data that the migration example finds in its page.
 await idbKeyval.setMany([['note', 'text'], ['tmp:note', 'text']], idbKeyval.createStore('localforage', 'keyvaluepairs'));
 const localStorage = { length: 1, key: () => 'settings:theme', getItem: () => '"dark"' };
 Object.defineProperty(globalThis, 'localStorage', { configurable: true, value: localStorage });

@@ -1,4 +1,4 @@
-// The test suite that Keyv publishes for storage adapters; vitest runs it.
+// The test suite that Keyv publishes for storage adapters, run by vitest.
 import keyvTestSuite, { keyvIteratorTests } from '@keyv/test-suite';
 import Keyv from 'keyv';
 import { keyCodecs, open } from 'mangrove-kv';

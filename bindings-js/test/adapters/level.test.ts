@@ -1,4 +1,5 @@
-// The test suite that abstract-level publishes for its implementations, and what it leaves out.
+// The test suite that abstract-level publishes for its implementations, and cases that it leaves
+// out.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
@@ -15,7 +16,10 @@ const suite = require('abstract-level/test') as Suite;
 
 type Storage = NonNullable<MangroveLevelOptions['storage']>;
 
-/** Its options are inherited: the suite compares those of an object's own with what hooks are given. */
+/**
+ * `storage` is an inherited option: the suite compares an object's own options with those that
+ * hooks receive.
+ */
 class TestLevel extends MangroveLevel {
   readonly #storage: Storage;
 
@@ -37,7 +41,7 @@ for (const [where, makeStorage, cases] of STORAGES) {
   test(`the suite of abstract-level, ${where}`, async () => {
     const { passed, failed, supports } = await runLevelSuite(tape, suite, (options) => new TestLevel(makeStorage(), options));
     assert.deepEqual(failed, []);
-    // A feature that a database does not claim is not tested; the number would fall.
+    // The suite skips features that a database does not claim, so the number of cases would drop.
     const { implicitSnapshots, explicitSnapshots, getSync, has, seek, createIfMissing, errorIfExists, signals } = supports;
     const { iterators } = signals as { iterators?: boolean };
     assert.equal(errorIfExists, where !== 'in memory');
@@ -47,7 +51,7 @@ for (const [where, makeStorage, cases] of STORAGES) {
   });
 }
 
-test('what is in memory is kept over close and open of one instance', async () => {
+test('an in-memory instance keeps its entries when it is closed and opened again', async () => {
   const level = new MangroveLevel('test', { storage: 'memory' });
   await level.put('a', '1');
   await level.close();
@@ -59,10 +63,10 @@ test('what is in memory is kept over close and open of one instance', async () =
   await Promise.all([level.close(), other.close()]);
 });
 
-test('a database that is open elsewhere is LEVEL_LOCKED, at once', () => withPath(async (path) => {
+test('a database that is open elsewhere fails with LEVEL_LOCKED at once', () => withPath(async (path) => {
   const level = new MangroveLevel(path);
   await level.open();
-  // Waiting would let the first one go, and succeed.
+  // If it waited, the first would be closed and this one would open.
   const second = new MangroveLevel(path);
   const opening = second.open();
   setTimeout(() => void level.close(), 500);
@@ -85,7 +89,7 @@ test('a signal ends an iterator in the middle', async () => {
   await level.close();
 });
 
-test('the engine may have a thread of its own', () => withPath(async (path) => {
+test('the engine can run in its own thread', () => withPath(async (path) => {
   const level = new MangroveLevel(path, { thread: 'worker' });
   assert.equal((level.supports as { getSync?: boolean }).getSync, false);
   await level.put('a', '1');

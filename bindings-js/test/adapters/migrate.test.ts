@@ -1,4 +1,4 @@
-// Migration from databases as the libraries make them that pages use most.
+// Migration from databases as made by the libraries that pages use most.
 import 'fake-indexeddb/auto';
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
@@ -76,7 +76,7 @@ test('localForage', async () => {
   });
 });
 
-test('goes on where it was interrupted', async () => {
+test('a migration resumes where it was interrupted', async () => {
   const store = idbKeyval.createStore('interrupted', 'entries');
   await idbKeyval.setMany(Array.from({ length: 100 }, (_, index) => [index, index]), store);
   await withMemory({}, async (db) => {
@@ -99,7 +99,7 @@ test('goes on where it was interrupted', async () => {
   });
 });
 
-test('what cannot be stored ends a migration before its batch', async () => {
+test('an entry that cannot be stored ends a migration before its batch', async () => {
   const store = idbKeyval.createStore('unfit', 'entries');
   await idbKeyval.setMany([['a', 1], ['b', 2], ['c'.repeat(5000), 3]], store);
   await withMemory({}, async (db) => {

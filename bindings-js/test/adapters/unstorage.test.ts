@@ -1,4 +1,5 @@
-// What the documentation of unstorage asks of a driver, and what it tests its own drivers for; the package publishes no tests.
+// What the documentation of unstorage requires of a driver, and what unstorage tests in its own
+// drivers; the package publishes no tests.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
@@ -42,7 +43,7 @@ withStorage('keys are normalized, listed and removed by their base', async (stor
   assert.deepEqual(await storage.getKeys('missing'), []);
   assert.deepEqual((await storage.getKeys('', { maxDepth: 0 })), ['s1x']);
   await storage.removeItem('s3:a');
-  // A storage clears whole mounts; the driver can do less.
+  // A storage clears whole mounts; the driver can also clear a part.
   await mangroveDriver({ collection }).clear('s1:');
   assert.deepEqual(await storage.getKeys(), ['s1x', 's2:a']);
   await storage.clear();
@@ -58,7 +59,7 @@ withStorage('keys are listed down to a depth', async (storage) => {
   assert.deepEqual(await storage.getKeys('a:b'), ['a:b:low', 'a:b:lower']);
 });
 
-withStorage('what is false is not missing, and objects are stored as JSON has them', async (storage) => {
+withStorage('falsy values are not missing, and objects are stored as JSON represents them', async (storage) => {
   for (const [key, value] of [['zero', 0], ['no', false], ['empty', '']] as const) {
     await storage.setItem(key, value);
     assert.equal(await storage.hasItem(key), true);

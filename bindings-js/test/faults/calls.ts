@@ -1,11 +1,11 @@
-// Calls of the package, and what each does to a model of the database.
+// Calls of the API, and the effect of each on a model of the database.
 import type { Database, Durability, WriteOptions } from '../../src/types.ts';
 import { Random } from '../tabs/random.ts';
 
 /** Entries by collection and key: `collection/key`. */
 export type State = ReadonlyMap<string, unknown>;
 
-/** What a call gives, or the code of its error, and the state after it. */
+/** The value of a call or the code of its error, and the state after it. */
 export interface Outcome {
   readonly value?: unknown;
   readonly code?: string;
@@ -18,12 +18,12 @@ export interface Call {
   readonly durability: Durability;
   issue(db: Database<string>): Promise<unknown>;
   model(state: State): Outcome;
-  /** Whether what it gave says that it committed something; by default each call that writes does. */
+  /** Whether its value shows that it committed something; by default each call that writes does. */
   hasCommitted?(value: unknown): boolean;
 }
 
 const KEYS = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l'];
-/** No node of the test's size has room for it. */
+/** Too long for any node of the test's size. */
 const LONG = 'k'.repeat(600);
 const LATER_MS = 3_600_000;
 
@@ -45,7 +45,7 @@ let counter = 0;
 function anyValue(random: Random): unknown {
   const number = counter++;
   if (random.chance(0.1)) return `${number} ${'v'.repeat(random.below(3000))}`;
-  // What does not compress fills the log.
+  // Incompressible values fill the log.
   if (random.chance(0.15)) return Array.from({ length: random.below(120) }, () => random.below(1e9));
   return number;
 }
@@ -112,7 +112,7 @@ export function orderedCall(random: Random): Call {
   }
 }
 
-/** Calls that read before they write, in several messages: made alone. */
+/** Calls that read before they write, in several messages; made alone. */
 export function lonelyCall(random: Random): Call {
   const durability: Durability = random.chance(0.35) ? 'relaxed' : 'strict';
   const [key, other, value] = [random.pick(KEYS), random.pick(KEYS), anyValue(random)];
@@ -142,12 +142,12 @@ export async function stateOf(db: Database<string>): Promise<State> {
   return state;
 }
 
-/** As `textOf`, with what is long cut short. */
+/** Like `textOf`, with long values truncated. */
 export function shortTextOf(state: State): string {
   return [...state].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, value]) => `${key}=${(JSON.stringify(value) ?? '').slice(0, 12)}`).join(' ');
 }
 
-/** The same text for the same entries. */
+/** Equal entries give equal texts. */
 export function textOf(state: State): string {
   return JSON.stringify([...state].sort(([a], [b]) => (a < b ? -1 : 1)));
 }

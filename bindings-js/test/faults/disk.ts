@@ -1,4 +1,5 @@
-// Files in memory that fail on demand, flush later, and can show what a power cut or the death of the process would leave of them.
+// In-memory files that fail on demand, flush late, and can show what a power cut or the death of
+// the process would leave of them.
 import type { FlushableFile } from '../../src/client/flushing-transport.ts';
 import type { CustomStorage } from '../../src/types.ts';
 import { Random } from '../tabs/random.ts';
@@ -7,25 +8,28 @@ const SECTOR_BYTES = 512;
 
 export type Operation = 'write' | 'flush' | 'read' | 'truncate';
 
-/** Operations of one kind that fail. */
+/** Failures of one kind of operation. */
 export interface Fault {
   readonly operation: Operation;
   readonly file: 'data' | 'log' | undefined;
   readonly code: 'ENOSPC' | 'EIO';
-  /** How many of them work before. */
+  /** How many of them succeed first. */
   after: number;
   /** How many fail. */
   times: number;
-  /** How much of a failing write reaches the file, from 0 to 1. */
+  /** Fraction of a failing write that reaches the file, from 0 to 1. */
   readonly keeps: number;
 }
 
 type Change = { readonly file: string } & ({ readonly at: number; readonly bytes: Uint8Array } | { readonly size: number });
 
-/** What is left of the files. */
+/** What a cut leaves of the files. */
 export type Image = ReadonlyMap<string, Uint8Array>;
 
-/** `all`: the process dies. The others are power cuts: nothing, the first few, or any sectors of what was not flushed is left. */
+/**
+ * `all`: the process dies. The others are power cuts, which leave nothing, the first few changes,
+ * or any sectors of what was not flushed.
+ */
 export type Cut = 'all' | 'none' | 'first' | 'any';
 
 function apply(files: Map<string, Uint8Array>, change: Change): void {
@@ -53,11 +57,11 @@ export class Disk implements CustomStorage {
   #unflushed: Change[] = [];
   readonly #random: Random;
   readonly faults: Fault[] = [];
-  /** Operations that failed. */
+  /** Number of operations that failed. */
   failed = 0;
   /** Called before each write, flush and truncation. */
   onOperation: (() => void) | undefined;
-  /** Flushes that are under way elsewhere. */
+  /** Flushes in progress elsewhere. */
   #running: (() => void)[] = [];
   readonly reserveBytes: number;
 
@@ -111,7 +115,7 @@ export class Disk implements CustomStorage {
       },
       flushLater: (done) => {
         this.onOperation?.();
-        // It covers what was written before it began.
+        // The flush covers what was written before it began.
         const count = this.#unflushed.length;
         const covered = this.#unflushed.slice(0, count);
         this.#running.push(() => {
@@ -130,7 +134,9 @@ export class Disk implements CustomStorage {
     };
   }
 
-  /** The files as they would be found. The image that this one was made of is its own from then on. */
+  /**
+   * The files as a cut would leave them. The image passed to the constructor belongs to the disk.
+   */
   cut(how: Cut): Image {
     if (how === 'all') return new Map([...this.#current].map(([name, bytes]) => [name, bytes.slice()]));
     const files = new Map([...this.#durable].map(([name, bytes]) => [name, bytes.slice()]));
@@ -169,7 +175,7 @@ export class Disk implements CustomStorage {
     });
   }
 
-  /** Flushes end in any order, some of them late. */
+  /** Ends flushes in any order, some of them late. */
   #endSome(): void {
     while (this.#running.length > 0) {
       if (this.#random.chance(0.3)) {

@@ -1,4 +1,5 @@
-// A database from its opening to its end, on a disk that fails: each answer is compared with a model, and so is what any cut would leave.
+// The life of a database, from its opening to its end, on a failing disk: each answer is compared
+// with a model, and so is what any cut would leave.
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import { Connection } from '../../src/client/connection.ts';
@@ -19,7 +20,7 @@ const OPTIONS = { unitBytes: 512, nodeBytes: 512, cacheBytes: 65_536 } as const;
 const { engine } = checkOptions(OPTIONS);
 const INFO = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
 const CUTS: readonly Cut[] = ['all', 'none', 'first', 'any'];
-/** What a failing storage may make of a call. */
+/** Errors that a failing storage may cause. */
 const REFUSALS = new Set(['KV_QUOTA_EXCEEDED', 'KV_IO']);
 
 /** A state of the model, and the last call that it contains. */
@@ -42,7 +43,7 @@ class Version {
 interface Taken {
   readonly image: Image;
   readonly how: Cut;
-  /** The last call that has to be in it. */
+  /** The last call that the image must contain. */
   readonly least: number;
 }
 
@@ -78,11 +79,11 @@ export class Life {
   readonly #trace: string[];
   #taken: Taken[] = [];
   #calls = 0;
-  /** The last call that a power cut, or the death of the process, has to leave. */
+  /** The last call that must survive a power cut or the death of the process. */
   #durable = 0;
   #handedOver = 0;
   #versions: Version[];
-  /** States that calls which were refused by a database that writes no more may have made. */
+  /** Calls refused by a database that no longer writes; they may have taken effect. */
   #doubtful: Call[] = [];
 
   constructor(module: WebAssembly.Module, random: Random, image: Image, state: State, counts: Counts, trace: string[]) {
@@ -98,7 +99,7 @@ export class Life {
     return this.#versions.at(-1) as Version;
   }
 
-  /** Lives through some rounds; gives what is left for the next life. */
+  /** Runs some rounds; returns what is left for the next life. */
   async run(rounds: number): Promise<{ image: Image; state: State }> {
     const flushesLater = this.#random.chance(0.6);
     const db = open(this.#module, this.#disk, flushesLater);
@@ -181,27 +182,30 @@ export class Life {
       if (call.writes && code === 'KV_IO') this.#doubtful.push(call);
       return;
     }
-    assert.equal(expected.code, undefined, `${call.name} is answered as done`);
+    assert.equal(expected.code, undefined, `${call.name} succeeds`);
     if (!call.writes) {
       if (!isDeepStrictEqual(result.value, expected.value)) {
         assert.fail(`${call.name} gives ${JSON.stringify(result.value)} instead of ${JSON.stringify(expected.value)}`);
       }
     } else {
       if ('value' in expected) assert.deepEqual(result.value, expected.value, call.name);
-      // From a database that writes no more only what needs no commit is answered as done.
+      // A database that no longer writes confirms only calls that need no commit.
       if (call.hasCommitted?.(result.value) !== false) this.#doubtful = [];
       this.#versions.push(new Version(number, expected.state));
     }
   }
 
-  /** What the open database says now. */
+  /** Compares the open database with the model. */
   async #compare(db: Database<string>): Promise<void> {
     const faults = this.#disk.faults.splice(0);
-    assert.equal(textOf(await stateOf(db)), this.#version.text, 'the database has other entries than its answers say');
+    assert.equal(textOf(await stateOf(db)), this.#version.text, 'the entries of the database differ from its answers');
     this.#disk.faults.push(...faults);
   }
 
-  /** Of the calls that were refused some may not have got as far as the log, and of those behind them any number may be there. */
+  /**
+   * States after refused calls: the first of these may not have reached the log, and any number of
+   * those after them may be in it.
+   */
   #doubtfulVersions(): Version[] {
     return this.#doubtful.flatMap((_, from) => {
       let { state } = this.#version;
@@ -212,7 +216,7 @@ export class Life {
     });
   }
 
-  /** Gives the state of each. */
+  /** Checks the images taken so far; returns the state of each. */
   async #checkImages(): Promise<State[]> {
     const states = [];
     for (const { image, how, least } of this.#taken.splice(0)) {
@@ -223,7 +227,7 @@ export class Life {
       allowed.push(...this.#doubtfulVersions());
       if (!allowed.some((version) => version.text === text)) {
         const states = allowed.map((version) => shortTextOf(version.state)).join('\n');
-        assert.fail(`cut ${how}:\n${shortTextOf(state)}\nis no state from call ${least} on:\n${states}`);
+        assert.fail(`cut ${how}:\n${shortTextOf(state)}\nis not a state from call  ${least} on:\n${states}`);
       }
       if (this.#random.chance(0.1)) assert.deepEqual((await db.verify()).problems, []);
       if (this.#random.chance(0.1)) await db.set('after', 1);

@@ -1,4 +1,5 @@
-// Random calls on a disk that fails, cut everywhere. MANGROVE_FAULTS_IMAGES says how many images are checked, MANGROVE_FAULTS_SEED is the first seed.
+// Runs random calls on a failing disk, cut anywhere, until MANGROVE_FAULTS_IMAGES images have been
+// checked. MANGROVE_FAULTS_SEED is the first seed.
 import { readFileSync } from 'node:fs';
 import process from 'node:process';
 import { Random } from '../tabs/random.ts';
@@ -23,13 +24,13 @@ for (; counts.images < images; seed++) {
   } catch (error) {
     console.log(trace.slice(-60).join('\n'));
     console.log(`\nseed ${seed} fails: ${error instanceof Error ? error.stack : String(error)}`);
-    console.log(`again: MANGROVE_FAULTS_SEED=${seed} MANGROVE_FAULTS_IMAGES=1 npm run test:faults`);
+    console.log(`to repeat: MANGROVE_FAULTS_SEED=${seed} MANGROVE_FAULTS_IMAGES=1 npm run test:faults`);
     process.exitCode = 1;
     break;
   }
 }
 console.log(`seeds ${firstSeed} to ${seed - 1} in ${((performance.now() - start) / 1000).toFixed(1)} s: ${counts.images} images, ${counts.calls} calls, ${counts.refused} of them refused`);
 if (process.exitCode !== 1 && counts.refused * 100 < counts.calls) {
-  console.log('too few calls were refused to say anything');
+  console.log('too few calls were refused for a conclusion');
   process.exitCode = 1;
 }

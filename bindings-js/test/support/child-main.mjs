@@ -1,4 +1,5 @@
-// A process that holds a database, tries to, leaves it open, or writes into one or restores it until it is killed.
+// A process that holds a database, tries to open one, leaves one open, or writes to or restores one
+// until it is killed.
 import { existsSync, readFileSync } from 'node:fs';
 import process from 'node:process';
 import { open, restore } from 'mangrove-kv';
@@ -28,7 +29,7 @@ async function hold() {
   setInterval(() => {}, 1000);
 }
 
-/** Goes on once there is a file that says so. */
+/** Continues once the file `<path>-go` exists. */
 async function goOn() {
   const db = await open(path);
   await db.set('held', 1);
@@ -39,14 +40,17 @@ async function goOn() {
   }
 }
 
-/** Leaves it open with nothing more to do. */
+/** Leaves the database open with nothing left to do. */
 async function leave() {
   const db = await open(path);
   await db.set('left', 1, { expireIn: 1 });
   say('open');
 }
 
-/** Says a number once it is stored; each commit holds it twice, and a value that makes the file grow. */
+/**
+ * Prints each number once it is stored. Its commit stores it twice, with a value that makes the
+ * file grow.
+ */
 async function write() {
   const db = await open(path);
   for (let next = await db.size / 2; ; next++) {
@@ -59,7 +63,7 @@ async function write() {
   }
 }
 
-/** Says how far it is, and what it does next. */
+/** Restores again and again, and prints the progress. */
 async function restoreAgain() {
   const blob = new Blob([readFileSync(backup)]);
   for (;;) await restore(path, blob, { overwrite: true, onProgress: say });

@@ -8,9 +8,9 @@ import { fileURLToPath } from 'node:url';
 const MAIN = fileURLToPath(new URL('./child-main.mjs', import.meta.url));
 
 export interface Child {
-  /** The next line it prints; undefined at its end. */
+  /** The next line it prints; undefined at the end of its output. */
   line(): Promise<string | undefined>;
-  /** Ends it at once, as the system does when memory is short. */
+  /** Kills it at once, as the system does when memory is short. */
   kill(): void;
   readonly ended: Promise<unknown>;
 }
@@ -20,7 +20,7 @@ const DENO_ARGS = ['run', '--allow-all', '--no-lock', '--node-modules-dir=manual
 /** How a process is started. */
 export interface Surroundings {
   readonly env?: Record<string, string>;
-  /** A program that starts what follows its own arguments. */
+  /** A wrapper program with its arguments, to which the command is appended. */
   readonly within?: readonly string[];
   /** The script; by default child-main.mjs. */
   readonly main?: string;
@@ -38,7 +38,7 @@ function argsOf(runtime: Runtime): readonly string[] {
   return { node: ['--expose-gc'], deno: DENO_ARGS, bun: [] }[runtime];
 }
 
-/** As `runChild`, in a runtime that need not be this one. */
+/** Like `runChild`, but in the given runtime. */
 export function runChildOf(runtime: Runtime, args: readonly string[], surroundings: Surroundings = {}): Child {
   const program = runtime === 'node' ? 'node' : fileURLToPath(new URL(`../../../node_modules/.bin/${runtime}`, import.meta.url));
   return start([program, ...argsOf(runtime), surroundings.main ?? MAIN, ...args], surroundings);

@@ -1,4 +1,5 @@
-// Runs the command line tool in another process of the same runtime, or another program with the same arguments.
+// Runs the command line tool in another process of the same runtime, or another program with the
+// same arguments.
 import { spawnSync } from 'node:child_process';
 import process from 'node:process';
 import { fileURLToPath } from 'node:url';

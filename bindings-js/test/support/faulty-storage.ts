@@ -1,4 +1,4 @@
-// A custom storage that does what it is told to do wrong.
+// A custom storage that fails as the test tells it to.
 import type { CustomStorage, StorageFile } from 'mangrove-kv';
 
 export function failure(code: string, message = `injected ${code}`): Error {
@@ -7,9 +7,9 @@ export function failure(code: string, message = `injected ${code}`): Error {
 
 export class FaultyStorage implements CustomStorage {
   readonly files = new Map<string, Uint8Array>();
-  /** Bytes that may still be written before the disk is full. */
+  /** Bytes that can still be written before the disk is full. */
   roomBytes = Infinity;
-  /** What the next calls of a method throw. */
+  /** Errors that calls of a method throw, until removed. */
   readonly broken = new Map<keyof StorageFile, unknown>();
   opened = 0;
   closed = 0;
@@ -57,7 +57,7 @@ class FaultyFile implements StorageFile {
     this.#storage.check('write');
     const grows = Math.max(at + from.length - this.#bytes.length, 0);
     if (grows > this.#storage.roomBytes) {
-      // What there is room for, as a real disk may do.
+      // Writes the part that fits, as a real disk may do.
       this.#put(at, from.subarray(0, Math.max(from.length - grows + this.#storage.roomBytes, 0)));
       this.#storage.roomBytes = 0;
       throw failure('KV_QUOTA_EXCEEDED');
@@ -93,7 +93,10 @@ class FaultyFile implements StorageFile {
   }
 }
 
-/** Its sizes are numbers that WebAssembly does not take: an exception inside the engine that ends it as a trap does. */
+/**
+ * Reports sizes of a type that WebAssembly does not accept: an exception inside the engine, which
+ * ends it as a trap does.
+ */
 export class CrashingStorage extends FaultyStorage {
   isCrashing = false;
 
@@ -101,7 +104,7 @@ export class CrashingStorage extends FaultyStorage {
     return new Proxy(super.open(name), {
       get: (target, method) => {
         if (method === 'size' && this.isCrashing) return () => 10n;
-        if (method === 'write' && this.isCrashing) return () => { throw new Error('so that the size is asked for'); };
+        if (method === 'write' && this.isCrashing) return () => { throw new Error('makes the engine ask for the size'); };
         const member: unknown = target[method as keyof StorageFile];
         return typeof member === 'function' ? member.bind(target) as unknown : member;
       },

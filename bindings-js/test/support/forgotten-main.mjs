@@ -1,15 +1,15 @@
-// A process whose collector can be called: what is opened and forgotten in it is given back.
+// A process with a callable garbage collector: whatever it opens and drops must be released.
 import assert from 'node:assert/strict';
 import process from 'node:process';
 import { open } from 'mangrove-kv';
 
 const gc = globalThis.Bun ? () => globalThis.Bun.gc(true) : globalThis.gc;
-/** A collector that takes what is on the stack for references keeps a few. */
+/** A conservative collector, which takes words on the stack for references, keeps a few objects. */
 const FEW = 8;
 
 const db = await open('test', { storage: 'memory', durability: 'none' });
 await db.setMany(Array.from({ length: 3000 }, (_, key) => [key, { text: 'x'.repeat(100), key }]));
-// Whatever hangs on it lives as long as the process.
+// Whatever is attached to this signal lives as long as the process.
 const { signal } = new AbortController();
 
 async function collect(isDone) {
@@ -24,10 +24,10 @@ async function collect(isDone) {
 const snapshots = async () => (await db.stats()).openSnapshots;
 
 async function givesBack(count, make) {
-  // Not the loop's frame: nothing there may refer to what was made.
+  // In a function of its own: nothing in this frame may refer to what was made.
   await (async () => {
     for (let left = count; left > 0; left--) {
-      // Each in a state of its own.
+      // Each of them sees a version of its own.
       await db.set(0, left);
       await make();
     }
@@ -55,7 +55,7 @@ const modes = {
     await givesBack(300, () => db.entries({ meta: true }).map((entry) => entry.key).next());
     await givesBack(300, () => db.sync.values().next());
   },
-  /** What nobody follows any more is not kept in memory. */
+  /** Changes that nobody follows any more are not kept in memory. */
   async watches() {
     const value = 'x'.repeat(1 << 20);
     const write = async () => {
@@ -71,7 +71,8 @@ const modes = {
         db.subscribe({}, () => {}).unsubscribe();
       }
     })();
-    // One that a stale word on the stack still refers to keeps everything: other calls overwrite it.
+    // A single watch that a stale word on the stack still refers to keeps everything, so other
+    // calls overwrite the stack.
     for (let round = 0; round < 20; round++) {
       await db.setMany([[round, round]]);
       await collect(async () => true);
@@ -86,7 +87,7 @@ const modes = {
       await givesBack(100, () => db.backup({ signal }).getReader().read());
       sizes.push((await db.stats()).memorySize);
     }
-    // Each takes 256 KiB, and those of a round may be there at once.
+    // Each backup takes 256 KiB, and all of a round may exist at once.
     assert.ok(sizes[3] - sizes[0] < 200 << 18, `the memory grows: ${sizes}`);
     const readers = Array.from({ length: 257 }, () => db.backup().getReader());
     const read = await Promise.allSettled(readers.map((reader) => reader.read()));
@@ -99,7 +100,7 @@ const modes = {
     await Promise.all(readers.slice(0, 1 + FEW).map((reader) => reader.cancel()));
     assert.equal((await db.backup().getReader().read()).done, false);
   },
-  /** They are done however little anybody cares, and hold nothing afterwards. */
+  /** Checks run to completion even if nobody awaits them, and hold nothing afterwards. */
   async checks() {
     const stop = new AbortController();
     for (let left = 100; left > 0; left--) {

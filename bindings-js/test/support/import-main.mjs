@@ -1,14 +1,15 @@
-// Imports the entry that its argument names and tells what that changed; then reads standard input to its end. It runs in another process.
+// Imports the entry that its argument names and reports what that changed; then reads standard
+// input to its end. Runs in a separate process.
 import * as fs from 'node:fs';
 
 const { process } = globalThis;
 
-/** Every property of the global object. */
+/** All properties of the global object. */
 function globals() {
   return new Map(Reflect.ownKeys(globalThis).map((name) => [name, Object.getOwnPropertyDescriptor(globalThis, name)]));
 }
 
-/** Node replaces a getter by its value when it is first used. */
+/** Node replaces a getter by its value on first use. */
 function isSame(before, after) {
   if (before === undefined || after === undefined) return before === after;
   if (before.get === after.get && 'get' in before) return true;
@@ -21,11 +22,11 @@ function listeners() {
 }
 
 function resources() {
-  // How much the loader of modules reads is its own matter.
+  // File reads of the module loader do not count.
   return (process.getActiveResourcesInfo?.() ?? []).filter((name) => !/^(?:FS|Close)Req/.test(name)).sort();
 }
 
-// What the package of the base class changes is not ours.
+// Changes by the package of the base class do not count.
 if (process.argv[2].endsWith('/level')) await import('abstract-level');
 
 const timers = [];

@@ -1,4 +1,5 @@
-// What the tests share: directories that vanish, expected error codes, a repeatable source of chance.
+// Helpers shared by the tests: temporary directories, expected error codes, reproducible random
+// numbers.
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,7 +7,7 @@ import { join } from 'node:path';
 import { open } from 'mangrove-kv';
 import type { Database, Key, KvErrorCode, OpenOptions } from 'mangrove-kv';
 
-/** Gives `use` a path where nothing is, and removes what it made there. */
+/** Calls `use` with a path where nothing exists, and removes whatever it creates there. */
 export async function withPath(use: (path: string) => Promise<void>): Promise<void> {
   const directory = mkdtempSync(join(tmpdir(), 'mangrove-'));
   try {
@@ -16,7 +17,7 @@ export async function withPath(use: (path: string) => Promise<void>): Promise<vo
   }
 }
 
-/** Gives `use` an empty database in memory. */
+/** Calls `use` with an empty database in memory. */
 export async function withMemory<K = Key, V = unknown>(
   options: OpenOptions<K, V>,
   use: (db: Database<K, V>) => Promise<void>,
@@ -29,7 +30,7 @@ export async function withMemory<K = Key, V = unknown>(
   }
 }
 
-/** An error of this code, with a message that says something. */
+/** Checks that an error has this code, and a message that says something. */
 export function code(expected: KvErrorCode): (error: unknown) => boolean {
   return (error) => {
     const { code, message, name } = error as { code?: unknown; message?: unknown; name?: unknown };
@@ -44,7 +45,7 @@ export async function rejects(promise: Promise<unknown>, expected: KvErrorCode):
   await assert.rejects(promise, code(expected));
 }
 
-/** Numbers from 0 up to 1 that are the same in every run of a seed. */
+/** Numbers in [0, 1), the same in every run with the same seed. */
 export function chance(seed: number): () => number {
   let state = seed >>> 0;
   return () => {

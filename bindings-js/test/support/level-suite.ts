@@ -1,8 +1,9 @@
-// Runs the test suite that abstract-level publishes for its implementations, wherever tape is.
+// Runs the test suite that abstract-level publishes for its implementations, with a `tape` from
+// anywhere.
 import { MangroveLevel } from 'mangrove-kv/level';
 import type { MangroveLevelOptions } from 'mangrove-kv/level';
 
-/** What is used of tape. */
+/** The part of tape's interface that is used. */
 export interface Tape {
   createHarness(): Tape;
   createStream(options: { objectMode: true }): {
@@ -21,7 +22,7 @@ export type Suite = (options: { test: Tape; factory: (options?: MangroveLevelOpt
 export interface Outcome {
   readonly passed: number;
   readonly failed: string[];
-  /** What the databases say they can do, which decides what the suite tests. */
+  /** Features that the databases declare, which decide what the suite tests. */
   readonly supports: Record<string, unknown>;
 }
 

@@ -1,4 +1,4 @@
-// The example of docs/STORAGE.md, as it stands there.
+// The example of docs/STORAGE.md, verbatim.
 import type { CustomStorage, StorageFile } from 'mangrove-kv';
 
 const BLOCK_BYTES = 65_536;

@@ -1,4 +1,5 @@
-// Replaces what test environments replace after the import, uses a database, and prints the events of it. It runs in another process.
+// Replaces the globals that test environments replace after the import, uses a database, and prints
+// its events. Runs in a separate process.
 import * as fs from 'node:fs';
 import { open } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';

@@ -1,4 +1,4 @@
-// The runtime that runs the tests, and programs that it runs in processes of their own.
+// The runtime that runs the tests, and scripts that it runs in separate processes.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -6,12 +6,12 @@ import { fileURLToPath } from 'node:url';
 export const isDeno = 'Deno' in globalThis;
 export const isBun = 'Bun' in globalThis;
 
-/** What stands between the runtime's program and a script. */
+/** Arguments between the runtime's executable and a script. */
 export function runtimeArgs(): string[] {
   return isDeno ? ['run', '--allow-all', '--no-lock', '--node-modules-dir=manual'] : [];
 }
 
-/** Runs a script of this directory to its end. */
+/** Runs a script from this directory until it exits. */
 export async function runScript(script: string, args: readonly string[]): Promise<{ out: string; err: string; code: number }> {
   const path = fileURLToPath(new URL(script, import.meta.url));
   const child = spawn(process.execPath, [...runtimeArgs(), path, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });

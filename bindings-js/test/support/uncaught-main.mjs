@@ -1,4 +1,5 @@
-// Fails in the way that its argument names, at the line that has that name, and does not catch it. It runs in another process.
+// Fails in the way that its argument names, on the line whose comment has that name, and does not
+// catch the error. Runs in a separate process.
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -24,18 +25,18 @@ async function readAll(db, range) {
 }
 
 const ways = {
-  'a key that cannot be': async () => {
+  'an invalid key': async () => {
     const db = await opened();
-    await db.set({ id: 1 }, 'x'); // a key that cannot be
+    await db.set({ id: 1 }, 'x'); // an invalid key
   },
-  'a key that cannot be, deep': async () => {
+  'a nested invalid key': async () => {
     const db = await opened();
-    await db.set([[[[[[[[[['a', { id: 1 }]]]]]]]]]], 'x'); // a key that cannot be, deep
+    await db.set([[[[[[[[[['a', { id: 1 }]]]]]]]]]], 'x'); // a nested invalid key
   },
-  'a value that cannot be': async () => {
+  'an invalid value': async () => {
     const db = await opened();
     const values = [1, 2, () => 3];
-    await db.setMany(values.map((value, index) => [index, value])); // a value that cannot be
+    await db.setMany(values.map((value, index) => [index, value])); // an invalid value
   },
   'not awaited': async () => {
     const db = await opened();

@@ -1,8 +1,8 @@
-// A clock that stands still while something runs, and what is to happen when it goes on.
+// Planned events of a simulated clock that stands still while an event runs.
 
 export interface Event {
   readonly at: number;
-  /** Of two at the same time the one that was planned first happens first. */
+  /** Events at the same time run in the order in which they were planned. */
   readonly order: number;
   readonly run: () => void;
   isCancelled: boolean;
@@ -28,7 +28,7 @@ export class Events {
     return event;
   }
 
-  /** The next that was not cancelled, up to a time. */
+  /** Removes and returns the next event up to a time, skipping cancelled ones. */
   take(until: number): Event | undefined {
     for (;;) {
       const first = this.#heap[0];

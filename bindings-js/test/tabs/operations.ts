@@ -1,37 +1,41 @@
-// What the pages of the simulation ask for. An operation is 8 bytes and an outcome is one number, so that both can be joined and cut.
+// Operations that simulated pages request. An operation takes 8 bytes and an outcome is one number,
+// so both can be concatenated and split.
 
 export const kinds = {
-  /** A write of its own; its outcome is its version. */
+  /** A write; its outcome is its version. */
   append: 0,
-  /** A write whose outcome depends on how often it was done: that times `VERSIONS`, and its version. */
+  /**
+   * A write whose outcome depends on how often it was executed: that count times `VERSIONS`, plus
+   * its version.
+   */
   increment: 1,
-  /** Outcome: the version that is read. */
+  /** Outcome: the version read. */
   read: 2,
-  /** Outcome: the handle times `VERSIONS`, and the version. */
+  /** Outcome: the handle times `VERSIONS`, plus the version. */
   openSnapshot: 3,
   /** Outcome: the version of the snapshot, or `LOST`, or `UNKNOWN`. */
   readSnapshot: 4,
   closeSnapshot: 5,
-  /** From now on there is news for this client. Outcome: the version from which on. */
+  /** From now on the client receives news. Outcome: the version from which on. */
   follow: 6,
-  /** What is new. Outcome: the version up to which. */
+  /** Fetches the news. Outcome: the version up to which. */
   poll: 7,
-  /** The engine does not survive it. */
+  /** Crashes the engine. */
   poison: 8,
 } as const;
 
 export type Kind = (typeof kinds)[keyof typeof kinds];
 
-/** More than there are. */
+/** Larger than any version. */
 export const VERSIONS = 1_000_000;
 export const LOST = -1;
 export const UNKNOWN = -2;
 
 export interface Operation {
   readonly kind: Kind;
-  /** Nobody else's. */
+  /** Unique. */
   readonly id: number;
-  /** A snapshot's handle. */
+  /** Handle of a snapshot. */
   readonly handle: number;
 }
 

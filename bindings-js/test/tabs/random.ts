@@ -1,15 +1,15 @@
-// Random numbers that a seed repeats.
+// Pseudorandom numbers, reproducible from a seed.
 
 export class Random {
   #state: number;
 
   constructor(seed: number) {
     this.#state = seed | 0;
-    // Seeds that follow each other begin alike.
+    // Consecutive seeds start with similar numbers.
     for (let i = 0; i < 4; i++) this.next();
   }
 
-  /** From 0 up to 1 (mulberry32). */
+  /** A number in [0, 1) (mulberry32). */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) | 0;
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
@@ -17,7 +17,7 @@ export class Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
   }
 
-  /** Whole, from 0 up to `end`. */
+  /** An integer in [0, `end`). */
   below(end: number): number {
     return Math.floor(this.next() * end);
   }

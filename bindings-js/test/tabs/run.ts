@@ -1,4 +1,5 @@
-// Runs random schedules of the protocol of many tabs. MANGROVE_TABS_SCHEDULES says how many, MANGROVE_TABS_SEED the first seed.
+// Runs random schedules of the multi-tab protocol: MANGROVE_TABS_SCHEDULES of them, with
+// consecutive seeds from MANGROVE_TABS_SEED on.
 import process from 'node:process';
 import { planOf, run } from './schedule.ts';
 import type { Plan } from './schedule.ts';
@@ -34,7 +35,7 @@ const quantile = (part: number): number => takeOvers[Math.min(takeOvers.length -
 console.log(`${done} schedules from seed ${firstSeed} in ${((performance.now() - start) / 1000).toFixed(1)} s`);
 console.log([...total].map(([name, count]) => `${name} ${count}`).join(', '));
 console.log(`take-over in virtual ms: median ${quantile(0.5)}, 90% ${quantile(0.9)}, 99% ${quantile(0.99)}, longest ${quantile(1)}`);
-console.log(`longest wait for an answer ${maxWaitMs}, longest until all was well after the last fault ${maxSettledMs}`);
+console.log(`longest wait for an answer ${maxWaitMs}, longest recovery after the last fault ${maxSettledMs}`);
 if (failed > 0) process.exitCode = 1;
 
 function tell(plan: Plan): void {
@@ -42,6 +43,6 @@ function tell(plan: Plan): void {
   const trace: string[] = [];
   const { violation } = run(least, trace);
   console.log(trace.join('\n'));
-  console.log(`\nseed ${plan.seed} fails: ${violation}\nwhat is left of it: ${JSON.stringify(least)}`);
-  console.log(`again: MANGROVE_TABS_SEED=${plan.seed} MANGROVE_TABS_SCHEDULES=1 npm run test:tabs`);
+  console.log(`\nseed ${plan.seed} fails: ${violation}\nshrunk to: ${JSON.stringify(least)}`);
+  console.log(`to repeat: MANGROVE_TABS_SEED=${plan.seed} MANGROVE_TABS_SCHEDULES=1 npm run test:tabs`);
 }

@@ -1,4 +1,5 @@
-// One random schedule: what tabs do and what goes wrong, from a seed; then peace, in which everything has to come right.
+// One random schedule, generated from a seed: actions of tabs and faults, then a phase without
+// faults in which everything must recover.
 import { kinds } from './operations.ts';
 import type { Kind } from './operations.ts';
 import { Random } from './random.ts';
@@ -12,7 +13,7 @@ type Deed =
 export interface Action {
   readonly at: number;
   readonly deed: Deed;
-  /** Decides what else there is to decide. */
+  /** Determines all further choices of the action. */
   readonly dice: number;
 }
 
@@ -27,17 +28,20 @@ export interface Outcome {
   readonly violation: string | undefined;
   readonly counts: Counts;
   readonly takeOvers: readonly number[];
-  /** From the end of the faults until some tab led, and until all messages were answered. */
+  /** Time from the end of the faults until some tab led and all messages were answered. */
   readonly settledMs: number;
   readonly maxWaitMs: number;
   readonly lostSnapshots: number;
 }
 
 const MAX_TABS = 5;
-/** Longer than what remains of each wait when nothing goes wrong any more. */
+/** Longer than the rest of any wait once the faults have ended. */
 const PEACE_MS = 30_000;
 const MAX_SETTLED_MS = 10_000;
-/** While things go wrong messages may be lost again and again, but the wait for each ends. */
+/**
+ * Allowance beyond the deadline: during faults, messages may be lost repeatedly, but each wait
+ * ends.
+ */
 const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
@@ -47,7 +51,8 @@ const WEIGHTS: readonly (readonly [Deed, number])[] = [
 
 export function planOf(seed: number): Plan {
   const random = new Random(seed);
-  // Most schedules have few kinds of trouble: what goes wrong is seen better, and they get further.
+  // Most schedules have few kinds of faults, so that failures are easier to understand and the
+  // schedules get further.
   const some = (most: number): number => (random.chance(0.5) ? 0 : most * random.next());
   const faults: Faults = {
     drop: some(0.2), duplicate: some(0.2), delay: some(0.3), delayMs: random.pick([20, 200, 3000]), underway: some(0.1), buffer: random.pick([0, 0.5, 1]),
@@ -121,7 +126,7 @@ function act(world: World, plan: Plan, { deed, dice }: Action): void {
       if (leader !== undefined) world.keep(leader);
       return;
     case 'thaw':
-      // A page in the background of its tab's history thaws when it is shown.
+      // A page in the back/forward cache thaws when it is shown.
       for (const one of alive) if (!one.isHidden && random.chance(0.5)) world.thaw(one);
       return;
     case 'visible':
@@ -175,7 +180,10 @@ function ask(tab: Tab, random: Random): void {
   if (what.length > 0) tab.push(...what);
 }
 
-/** Nothing goes wrong any more: some tab leads soon, everything is answered, and each tab is served. Gives how long that took. */
+/**
+ * Ends all faults and checks that some tab leads soon, every message is answered and each tab is
+ * served. Returns how long that took, in milliseconds.
+ */
 function makePeace(world: World): number {
   const since = world.now;
   world.say(() => 'peace');
@@ -190,12 +198,12 @@ function makePeace(world: World): number {
   if (world.violation !== undefined) return 0;
   for (const tab of rest()) {
     if (tab.pending.length > 0) world.violate(`${tab.id} waits for ever for an answer`);
-    if (tab.isLeaving) world.violate(`${tab.id} can not leave`);
+    if (tab.isLeaving) world.violate(`${tab.id} cannot leave`);
   }
   if (rest().length > 0 && world.leader === undefined) world.violate('nobody leads');
   const settledMs = world.now - since;
-  if (settledMs > MAX_SETTLED_MS) world.violate(`only ${settledMs} ms after the last fault all was well`);
-  // Those who were refused in the last moment are served by now.
+  if (settledMs > MAX_SETTLED_MS) world.violate(`recovery took ${settledMs} ms after the last fault`);
+  // Even tabs that were refused at the last moment must be served by now.
   const probes: { readonly tab: Tab; readonly pushed: Pushed }[] = [];
   world.run(PEACE_MS, () => rest().every((tab) => tab.openings > 0 && tab.peer.role !== 'opening'));
   for (const tab of rest()) probes.push({ tab, pushed: tab.push(kinds.read, kinds.append, ...[...tab.snapshots.keys()].map((handle) => ({ kind: kinds.readSnapshot, handle }))) });
@@ -203,7 +211,7 @@ function makePeace(world: World): number {
   for (const { tab, pushed } of probes) {
     if (pushed.outcomes === undefined) world.violate(`${tab.id} is not served: ${pushed.refused?.message ?? tab.failure?.message ?? 'no answer'}`);
   }
-  // Who follows hears of the last commit.
+  // Followers must hear of the last commit.
   const isBehind = (tab: Tab): boolean => tab.followed !== undefined && tab.followed < world.store.version;
   world.run(PEACE_MS, () => {
     for (const tab of rest()) {
@@ -214,10 +222,10 @@ function makePeace(world: World): number {
     return !rest().some(isBehind);
   });
   for (const tab of rest()) if (isBehind(tab)) world.violate(`${tab.id} follows and does not hear of version ${world.store.version}, only of ${tab.followed}`);
-  // Of who is gone nothing is kept.
+  // Nothing may be kept for clients that are gone.
   const gone = (): string[] => [...world.store.rows.keys()].filter((client) => !rest().some((tab) => tab.id === client));
   world.run(PEACE_MS, () => rest().length === 0 || gone().length === 0);
-  if (rest().length > 0 && gone().length > 0) world.violate(`what ${gone().join(' ')} did last is kept for ever`);
+  if (rest().length > 0 && gone().length > 0) world.violate(`the outcomes of ${gone().join(' ')} are kept for ever`);
   for (const tab of world.tabs) if (tab.maxWaitMs > tab.deadlineMs + WAR_MS) world.violate(`${tab.id} waited ${tab.maxWaitMs} ms for an answer`);
   return settledMs;
 }

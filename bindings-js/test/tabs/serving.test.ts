@@ -1,4 +1,5 @@
-// What tabs do together, one story at a time: who leads, who is served, and that each write is done once.
+// Stories of tabs that work together: who leads, who is served, and that each write is executed
+// once.
 import { strict as assert } from 'node:assert';
 import { describe, test } from 'node:test';
 import { names } from '../../src/tabs/messages.ts';
@@ -12,7 +13,7 @@ import type { World } from './world.ts';
 const { append, increment, read, openSnapshot, readSnapshot, closeSnapshot, follow, poll, poison } = kinds;
 
 describe('one tab', () => {
-  test('opens, and serves itself without a word to anybody', () => {
+  test('opens, and serves itself without sending a message', () => {
     const world = make();
     const tab = world.open();
     const asked = tab.push(append, read);
@@ -27,7 +28,7 @@ describe('one tab', () => {
     assert.equal(world.counts.messages, messages);
   });
 
-  test('is answered in the order in which it asked', () => {
+  test('receives replies in the order of its requests', () => {
     const world = make();
     const tab = world.open();
     const asked = Array.from({ length: 10 }, () => tab.push(append));
@@ -35,7 +36,7 @@ describe('one tab', () => {
     assert.deepEqual(asked.map(({ outcomes }) => outcomes), asked.map((_, i) => [i + 1]));
   });
 
-  test('leaves once all is answered, and lets go of the files', () => {
+  test('leaves once everything is answered, and releases the files', () => {
     const world = make();
     const tab = world.open();
     const asked = tab.push(append);
@@ -61,7 +62,7 @@ describe('one tab', () => {
     assert.equal(other.peer.role, 'leader');
   });
 
-  test('fails with the error of its files', () => {
+  test('fails with the error of opening the files', () => {
     const world = make({ notOpened: 1 });
     const tab = world.open();
     pass(world);
@@ -72,7 +73,7 @@ describe('one tab', () => {
     assert.equal(other.peer.role, 'leader');
   });
 
-  test('that wants the database for itself alone fails where another has it', () => {
+  test('that wants exclusive access fails if another has the database open', () => {
     const world = make();
     together(world);
     const tab = world.open({ exclusive: true });
@@ -105,7 +106,7 @@ describe('two tabs', () => {
     assert.equal(second.openings, 1);
   });
 
-  test('the second leads when the first is killed, once the files come free', () => {
+  test('the second leads when the first is killed, once the files are free', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.kill(first);
@@ -115,7 +116,7 @@ describe('two tabs', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
-  test('who hears of what others commit goes on to when another leads', () => {
+  test('a follower of commits still hears of them when another tab leads', () => {
     const world = make();
     const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
     second.push(follow);
@@ -135,7 +136,7 @@ describe('two tabs', () => {
   });
 });
 
-describe('each write is done once', () => {
+describe('each write is executed once', () => {
   test('when the leader dies between the commit and the reply', () => {
     const world = make();
     const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
@@ -188,7 +189,7 @@ describe('each write is done once', () => {
     assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
   });
 
-  test('when everything is heard twice and out of order', () => {
+  test('when every message arrives twice and out of order', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     Object.assign(world.faults, { duplicate: 1, delay: 0.5, delayMs: 2000 });
@@ -201,7 +202,7 @@ describe('each write is done once', () => {
     assert.deepEqual(asked.filter(({ outcomes }) => outcomes === undefined), []);
   });
 
-  test('when the commit was not stored yet, and is gone with the leader', () => {
+  test('when the commit was not stored yet and is lost with the leader', () => {
     const world = make({ later: 1 });
     const [first, second] = together(world, {}) as [Tab, Tab];
     const asked = second.push(increment);
@@ -213,7 +214,7 @@ describe('each write is done once', () => {
     assert.equal(world.store.version, 1);
   });
 
-  test('when the client is refused, and the leader comes back to its request', () => {
+  test('when the client is refused and the leader later comes back to its request', () => {
     const world = make();
     const [first, second] = together(world, { visible: false, deadlineMs: 5000 }) as [Tab, Tab];
     world.freeze(first);
@@ -231,10 +232,13 @@ describe('each write is done once', () => {
   });
 });
 
-describe('what a leader before said, heard late,', () => {
+describe('a late message from a former leader', () => {
   const late = (from: World['held'], type: Message['type']): void => from.find(({ message }) => message.type === type)!.hear();
 
-  /** The first has opened a snapshot for the third, before a commit. What it said of that, and that it leads, is still on its way. */
+  /**
+   * The first tab has opened a snapshot for the third, before a commit. Its reply and its
+   * announcement that it leads are still on their way.
+   */
   function openedBeforeCommit() {
     const world = make();
     const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
@@ -247,32 +251,32 @@ describe('what a leader before said, heard late,', () => {
     return { world, first, second, third, opened, before };
   }
 
-  test('is no mix with what the next one did', () => {
+  test('is not mixed with what its successor did', () => {
     const { world, first, second, third, opened, before } = openedBeforeCommit();
     world.isHeld = ({ type }, to) => to === third && type === 'reply';
     first.leave();
     pass(world, 900);
     assert.equal(second.peer.role, 'leader');
-    // It hears the next leader no more, and then the first.
+    // The third tab stops hearing the second, and then hears the first.
     world.isHeld = ({ type }, to) => to === third && ['reply', 'lead', 'ready'].includes(type);
     pass(world, 4000);
     late(before, 'lead');
     late(before, 'reply');
     assert.deepEqual(opened.outcomes, [1 * VERSIONS + 0]);
     world.isHeld = undefined;
-    // The second has a snapshot of this name as well, which it opened after the commit.
+    // The second tab also has a snapshot with this handle, which it opened after the commit.
     const read = third.push({ kind: readSnapshot, handle: 1 });
     pass(world, 10_000);
     assert.deepEqual(read.outcomes, [LOST]);
   });
 
-  test('is of no use while the next one speaks', () => {
+  test('is ignored while its successor is heard', () => {
     const { world, first, second, third, opened, before } = openedBeforeCommit();
     world.isHeld = ({ type }, to) => to === third && (type === 'reply' || type === 'opening');
     first.leave();
     pass(world, 1500);
     assert.equal(second.peer.role, 'leader');
-    // To it nobody leads.
+    // As far as the third tab knows, nobody leads.
     late(world.held, 'opening');
     late(before, 'lead');
     late(before, 'reply');
@@ -283,7 +287,7 @@ describe('what a leader before said, heard late,', () => {
   });
 
   for (const isSilent of [false, true]) {
-    test(`is not what a page has open${isSilent ? ', also if the next one is silent' : ''}`, () => {
+    test(`does not replace the state of a page${isSilent ? ', even if its successor is silent' : ''}`, () => {
       const world = make();
       const [first, second, third] = together(world, {}, { visible: false }) as [Tab, Tab, Tab];
       world.isHeld = ({ type, ...message }, to) => to === third && (type === 'state' || type === 'opening' || (type === 'lead' && 'client' in message && message.client === first.id));
@@ -299,7 +303,7 @@ describe('what a leader before said, heard late,', () => {
       assert.deepEqual(opened.outcomes, [2 * VERSIONS + 0]);
       world.isHeld = ({ type }, to) => to === third && isSilent && ['lead', 'ready'].includes(type);
       if (isSilent) pass(world, 4000);
-      // To it nobody leads.
+      // As far as the third tab knows, nobody leads.
       late(before, 'opening');
       late(before, 'lead');
       late(before, 'state');
@@ -311,7 +315,7 @@ describe('what a leader before said, heard late,', () => {
   }
 });
 
-test('a client that heard nothing of a new term but the answer to its hello goes by that', () => {
+test('a client that heard nothing of a new term but the reply to its hello follows that', () => {
   const world = make();
   const [first, second] = together(world, {}) as [Tab, Tab];
   const unheard: readonly Message['type'][] = ['crashed', 'opening', 'lead'];
@@ -338,8 +342,8 @@ test('a client that introduces itself again keeps its snapshot', () => {
   assert.deepEqual(read.outcomes, [0]);
 });
 
-describe('a worker that takes the place of another', () => {
-  test('is served as itself', () => {
+describe('a worker that replaces another', () => {
+  test('is served under its own name', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     second.push(append);
@@ -351,14 +355,14 @@ describe('a worker that takes the place of another', () => {
     assert.deepEqual(asked.outcomes, [2]);
   });
 
-  test('is not served before it has the lock of its name, or it would be forgotten', () => {
+  test('is not served before it holds the lock of its name, or it would be forgotten', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.freeze(first);
     const again = world.restart(second);
     const asked = again.push(append);
     pass(world);
-    // The leader is to learn late that the worker before is gone.
+    // Let the leader learn late that the previous worker is gone.
     const late = first.deferred.splice(0);
     world.thaw(first);
     pass(world, 100);
@@ -369,7 +373,7 @@ describe('a worker that takes the place of another', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
-  test('is not answered with what the other did last, when the leader dies too', () => {
+  test('does not receive the last replies of the other, even if the leader dies too', () => {
     for (let seed = 1; seed <= 20; seed++) {
       const world = make({}, seed);
       const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
@@ -388,8 +392,8 @@ describe('a worker that takes the place of another', () => {
   });
 });
 
-describe('what a page has open', () => {
-  test('is taken up by the next leader while nothing was committed', () => {
+describe('a snapshot that a page has open', () => {
+  test('is continued by the next leader if nothing was committed since', () => {
     const world = make();
     const [first, , third] = together(world, {}, {}) as [Tab, Tab, Tab];
     const opened = third.push(append, openSnapshot);
@@ -402,7 +406,7 @@ describe('what a page has open', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
-  test('is lost where the next leader cannot have it, and is said to be', () => {
+  test('is lost, and reported as lost, if the next leader cannot continue it', () => {
     const world = make();
     const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
     const opened = third.push(append, openSnapshot);
@@ -416,7 +420,7 @@ describe('what a page has open', () => {
     assert.deepEqual(asked.outcomes, [LOST]);
   });
 
-  test('is known to its leader though the reply was lost', () => {
+  test('is known to its leader although the reply was lost', () => {
     const world = make();
     const [first, , third] = together(world, {}, {}) as [Tab, Tab, Tab];
     loseFirst(world, 'reply', 1);
@@ -431,9 +435,9 @@ describe('what a page has open', () => {
   });
 });
 
-describe('words that get lost', () => {
+describe('lost messages', () => {
   for (const type of ['who', 'lead', 'hello', 'ready', 'request', 'reply', 'opening', 'resign', 'visible'] as const) {
-    test(`${type}: everybody is served all the same`, () => {
+    test(`${type}: every tab is served all the same`, () => {
       const world = make();
       loseFirst(world, type, 2);
       const [first, second] = [world.open(), world.open()];
@@ -456,13 +460,13 @@ describe('words that get lost', () => {
     assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
   });
 
-  test('a clock that was put back does not keep a new leader from being heard', () => {
+  test('a clock that was set back does not keep a new leader from being heard', () => {
     const world = make();
     const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
     world.stepClock(3_600_000);
     world.kill(first);
     pass(world, 3000);
-    // It never heard the others.
+    // The fourth tab never heard the others.
     const fourth = world.open();
     pass(world);
     world.kill(second);
@@ -476,7 +480,7 @@ describe('words that get lost', () => {
     const world = make();
     world.stopClock();
     const [first] = together(world) as [Tab];
-    // It never hears the first, and so begins with the same term.
+    // The second tab never hears the first, and so begins with the same term.
     world.isLost = (_, to) => to.id === 't2';
     const second = world.open();
     pass(world, 100);
@@ -498,7 +502,7 @@ describe('words that get lost', () => {
 describe('tabs of other versions', () => {
   const other = 999;
 
-  test('are told who leads, and the leader\'s page hears that they wait', () => {
+  test('learn who leads, and the leader\'s page learns that they wait', () => {
     const world = make();
     const [first] = together(world) as [Tab];
     const heard: Message[] = [];
@@ -512,7 +516,7 @@ describe('tabs of other versions', () => {
     assert.ok(!heard.some((message) => message.type === 'ready'));
   });
 
-  test('that lead are not followed: to open fails in time', () => {
+  test('that lead are not followed, and opening fails in time', () => {
     const world = make();
     const stranger = world.open();
     pass(world);

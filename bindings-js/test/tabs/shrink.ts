@@ -1,4 +1,4 @@
-// Makes a schedule that fails smaller, as long as it fails.
+// Shrinks a failing schedule for as long as it still fails.
 import { run } from './schedule.ts';
 import type { Plan } from './schedule.ts';
 import { noFaults } from './world.ts';
@@ -19,7 +19,8 @@ export function shrink(plan: Plan): Plan {
 }
 
 function smaller(plan: Plan, other: Plan): Plan {
-  // Where less goes wrong other things do: what follows depends on all that went before. Some other seed may show it.
+  // Removing a fault or an action changes everything after it, so the failure may show only under
+  // another seed.
   for (let i = 0; i < 8; i++) {
     const tried = i === 0 ? other : { ...other, seed: plan.seed + i * 1_000_003 };
     if (run(tried).violation !== undefined) return tried;

@@ -1,10 +1,11 @@
-// The files, and an engine that does with them what the protocol expects of the real one: a commit and the outcome that is kept for its
-// client are one step, and a crash can be between any two.
+// Simulated files, and an engine that does with them what the protocol expects of the real one: a
+// commit and the outcome stored for its client are one atomic step, and a crash can occur between
+// any two steps.
 import type { LeaderEngine } from '../../src/tabs/environment.ts';
 import { LOST, UNKNOWN, VERSIONS, decode, encodeOutcomes, isWrite, kinds } from './operations.ts';
 import type { Operation } from './operations.ts';
 
-/** What is kept for a client: the outcomes of the writes of its last message. */
+/** What is stored for a client: the outcomes of the writes of its last message. */
 interface Row {
   readonly seq: number;
   readonly outcomes: readonly number[];
@@ -14,16 +15,16 @@ interface Commit {
   readonly id: number;
   readonly outcome: number;
   readonly client: string;
-  /** What was kept for the client before. */
+  /** What was stored for the client before. */
   readonly before: Row | undefined;
 }
 
-/** Who checks what happens to the files. */
+/** Checks what happens to the files. */
 export interface Observer {
   committed(id: number): void;
-  /** A commit is gone with the machine. */
+  /** A crash lost a commit. */
   undone(id: number, outcome: number): void;
-  /** Nothing is kept for a client any more. */
+  /** What was stored for a client was deleted. */
   forgot(client: string): void;
   violate(what: string): void;
 }
@@ -33,7 +34,7 @@ export class Store {
   readonly #done = new Map<number, number>();
   readonly rows = new Map<string, Row>();
   counter = 0;
-  /** So many commits outlive a crash. */
+  /** Number of commits that survive a crash. */
   stored = 0;
   readonly #observer: Observer;
 
@@ -62,7 +63,7 @@ export class Store {
     return outcome;
   }
 
-  /** The last commits are gone. */
+  /** Drops the last `count` commits. */
   lose(count: number): void {
     for (let i = 0; i < count; i++) {
       const { id, outcome, client, before } = this.commits.pop()!;
@@ -78,7 +79,7 @@ export class Store {
 interface Snapshot {
   readonly handle: number;
   readonly version: number;
-  /** What makes the version this one and not another of the same number. */
+  /** Id of the last commit, which tells this version from another of the same number. */
   readonly last: number | undefined;
   isLost: boolean;
 }
@@ -88,21 +89,24 @@ interface Session {
   readonly readOnly: boolean;
   nextHandle: number;
   snapshots: Snapshot[];
-  /** Up to where it knows what is new, if it follows. */
+  /** The version up to which it knows the news, if it follows. */
   followed: number | undefined;
   isTold: boolean;
   isDirty: boolean;
-  /** Its state was taken for the last time. */
+  /** Whether its state was taken for the last time. */
   isOver: boolean;
 }
 
-/** How an engine fails. */
+/** Decides how an engine fails. */
 export interface Fate {
-  /** Before or after a commit, or another operation. Throws. */
+  /** Called before and after each operation, such as a commit. Throws to crash the engine. */
   step(): void;
-  /** Of the commits that are not stored yet so many are lost in a crash. */
+  /** How many of the `count` commits not yet stored a crash loses. */
   losesOf(count: number): number;
-  /** Whether commits are stored later; then `stored` is to be called. Undefined: at once. */
+  /**
+   * Whether commits are stored later, which is when `stored` must be called. Otherwise they are
+   * stored at once.
+   */
   later(stored: () => void): boolean;
   /** Whether closing fails. */
   failsToClose(): boolean;
@@ -150,10 +154,10 @@ export class ModelEngine implements LeaderEngine {
   }
 
   #restore(session: Session, state: Uint8Array): void {
-    // There was something, and it is gone with who knew of it.
+    // An empty state means that something was open, but the worker that knew of it is gone.
     if (state.length === 0) return;
     const saved = JSON.parse(new TextDecoder().decode(state)) as Pick<Session, 'nextHandle' | 'snapshots' | 'followed'> & { client: string };
-    if (saved.client !== session.client) this.#observer.violate(`${session.client} comes with what ${saved.client} has open`);
+    if (saved.client !== session.client) this.#observer.violate(`${session.client} presents the state of ${saved.client}`);
     session.nextHandle = saved.nextHandle;
     session.followed = saved.followed;
     for (const snapshot of saved.snapshots) {
@@ -240,7 +244,7 @@ export class ModelEngine implements LeaderEngine {
 
   settled(): Promise<void> | undefined {
     if (this.#store.stored === this.#store.version) return undefined;
-    // Nothing of the simulation may happen outside of its events.
+    // The simulation must run entirely in its events, so this is not a real promise.
     const then = (done: () => void, failed: (error: unknown) => void): void => {
       this.#settling.push({ done, failed });
     };
@@ -304,7 +308,7 @@ export class ModelEngine implements LeaderEngine {
     this.#letGoOfFiles();
   }
 
-  /** With the tab that it is in. */
+  /** The engine ends with its tab. */
   die(): void {
     if (!this.#isClosed) this.#loseUnstored();
     this.#isDead = this.#isGone = this.#isClosed = true;

@@ -1,4 +1,4 @@
-// What the stories have in common. Times are those of the simulation.
+// Helpers shared by the stories. Times are simulated.
 import { strict as assert } from 'node:assert';
 import type { Message } from '../../src/tabs/messages.ts';
 import { Random } from './random.ts';
@@ -12,13 +12,13 @@ export function make(faults: Partial<Faults> = {}, seed = 1): World {
   return world;
 }
 
-/** Lets time go on; nothing may be wrong. */
+/** Advances time; fails on a violation. */
 export function pass(world: World, ms = 1000): void {
   world.run(ms);
   assert.equal(world.violation, undefined, world.trace?.join('\n'));
 }
 
-/** A tab that leads, and others that it serves. */
+/** Opens a leader and one follower for each of `others`. */
 export function together(world: World, ...others: { visible?: boolean; deadlineMs?: number }[]): Tab[] {
   const tabs = [world.open()];
   pass(world);

@@ -1,4 +1,4 @@
-// A tab of the simulation: its page, and what it may expect of the protocol.
+// A simulated tab: its page, and what the page may expect of the protocol.
 import type { KvError } from '../../src/errors.ts';
 import type { PageEvents } from '../../src/tabs/environment.ts';
 import type { Message } from '../../src/tabs/messages.ts';
@@ -12,7 +12,7 @@ import type { World } from './world.ts';
 export interface Pushed {
   readonly operations: readonly Operation[];
   readonly at: number;
-  /** The newest commit that anybody was told of when this was pushed. */
+  /** The newest commit acknowledged to any tab when this was pushed. */
   readonly acknowledged: number;
   outcomes?: readonly number[];
   refused?: KvError;
@@ -25,39 +25,42 @@ export class Tab {
   readonly deadlineMs: number;
   isAlive = true;
   isFrozen = false;
-  /** It was frozen at work, as its page went into the background of its tab's history. */
+  /** It was frozen at work, as its page entered the back/forward cache. */
   isKept = false;
   isVisible: boolean;
-  /** It was told to leave. */
+  /** `leave` was called. */
   isLeaving = false;
-  /** It is in the background of its tab's history, or on the way there. */
+  /** It is in the back/forward cache, or on the way there. */
   isHidden = false;
-  /** Why it cannot go on. */
+  /** The error that ended it. */
   failure: KvError | undefined;
   hasLeft = false;
   openings = 0;
   readonly blocked: string[] = [];
   readonly troubles: KvError[] = [];
-  /** What happened to it while it was frozen. */
+  /** Events that were due while it was frozen. */
   readonly deferred: Event[] = [];
   ranSince = 0;
   frozenAt = 0;
-  /** It was frozen for so long that it cannot know who was silent. */
+  /** End of its last freeze of such length that it cannot know who was silent. */
   sleptUntil = -Infinity;
-  /** By what the world delivered; who opens the files or lets go of them counts. */
+  /**
+   * When the world last delivered a message from a leader, or from a tab that opens the files or
+   * releases them.
+   */
   heardLeaderAt = -Infinity;
   #newestTerm = 0;
   heardItselfAt = -Infinity;
   stoleAt = -Infinity;
   steals = 0;
-  /** Not answered, in the order in which they were pushed. */
+  /** Unanswered messages, in the order in which they were pushed. */
   readonly pending: Pushed[] = [];
-  /** Versions of open snapshots by their handles. */
+  /** Versions of open snapshots by handle. */
   readonly snapshots = new Map<number, number>();
   lostSnapshots = 0;
-  /** Up to where it knows what is new; undefined if it does not follow. */
+  /** The version up to which it knows the news; undefined if it does not follow. */
   followed: number | undefined;
-  /** There was news since it last asked what. */
+  /** News was announced since it last asked for it. */
   hasNews = false;
   maxWaitMs = 0;
 
@@ -72,7 +75,7 @@ export class Tab {
     this.peer.setVisible(this.isVisible);
   }
 
-  /** It can be asked. */
+  /** Whether requests can be pushed. */
   get isOpen(): boolean {
     return this.isAlive && !this.isLeaving && this.failure === undefined && !this.isHidden && !this.isFrozen;
   }
@@ -92,7 +95,7 @@ export class Tab {
   }
 
   setVisible(isVisible: boolean): void {
-    this.world.say(() => `${this.id} can ${isVisible ? '' : 'not '}be seen`);
+    this.world.say(() => `${this.id} becomes ${isVisible ? '' : 'in'}visible`);
     this.isVisible = isVisible;
     this.peer.setVisible(isVisible);
   }
@@ -122,14 +125,14 @@ export class Tab {
       this.heardItselfAt = this.world.now;
     } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
       const term = 'term' in message ? message.term : this.#newestTerm;
-      // One that another has followed, even this one itself, may be heard of late.
+      // A message of a leader may arrive after another one, possibly this tab, has succeeded it.
       if (term < this.#newestTerm) return;
       this.#newestTerm = term;
       this.heardLeaderAt = this.world.now;
     }
   }
 
-  /** What has to hold at each step. */
+  /** Checks what must hold at each step. */
   check(): void {
     if (!this.isAlive) return;
     const { role } = this.peer;
@@ -146,7 +149,7 @@ export class Tab {
     const { world } = this;
     const ifAlive = <A extends unknown[]>(run: (...parameters: A) => void) => (...parameters: A): void => {
       if (!this.isAlive) return;
-      if (this.hasLeft || this.failure !== undefined) world.violate(`${this.id} is told something after its end`);
+      if (this.hasLeft || this.failure !== undefined) world.violate(`${this.id} receives an event after its end`);
       run(...parameters);
     };
     return {
@@ -175,19 +178,19 @@ export class Tab {
         world.say(() => `${this.id} left`);
         this.hasLeft = true;
         if (!this.isLeaving) world.violate(`${this.id} left without being told to`);
-        if (this.pending.length > 0) world.violate(`${this.id} left with ${this.pending.length} messages not answered`);
+        if (this.pending.length > 0) world.violate(`${this.id} left with ${this.pending.length} unanswered messages`);
       }),
     };
   }
 
   #replied(bytes: Uint8Array, count: number): void {
-    if (this.openings === 0) this.world.violate(`${this.id} has a reply before it is open`);
-    if (count > this.pending.length) return this.world.violate(`${this.id} has ${count} replies to ${this.pending.length} messages`);
+    if (this.openings === 0) this.world.violate(`${this.id} receives a reply before it is open`);
+    if (count > this.pending.length) return this.world.violate(`${this.id} receives ${count} replies to ${this.pending.length} messages`);
     const outcomes = decodeOutcomes(bytes);
     const answered = this.pending.splice(0, count);
     const asked = answered.flatMap(({ operations }) => operations);
-    this.world.say(() => `${this.id} has the answer to ${asked.map(({ id }) => id).join(' ')}: ${outcomes.join(' ')}`);
-    if (outcomes.length !== asked.length) return this.world.violate(`${this.id} has ${outcomes.length} outcomes of ${asked.length} operations`);
+    this.world.say(() => `${this.id} receives the reply to ${asked.map(({ id }) => id).join(' ')}: ${outcomes.join(' ')}`);
+    if (outcomes.length !== asked.length) return this.world.violate(`${this.id} receives ${outcomes.length} outcomes of ${asked.length} operations`);
     let at = 0;
     for (const pushed of answered) {
       this.world.counts.acknowledged++;
@@ -220,7 +223,7 @@ export class Tab {
   }
 
   #readSnapshot(handle: number, outcome: number): void {
-    // It may have been closed meanwhile.
+    // The page may have closed it in the meantime.
     if (!this.snapshots.has(handle)) return;
     if (outcome === LOST) {
       this.lostSnapshots++;
@@ -228,7 +231,7 @@ export class Tab {
       return;
     }
     const known = this.snapshots.get(handle);
-    if (known !== outcome) this.world.violate(`${this.id} reads ${outcome} in snapshot ${handle}, which is of ${known}`);
+    if (known !== outcome) this.world.violate(`${this.id} reads ${outcome} in snapshot ${handle}, whose version is ${known}`);
   }
 
   #refused(error: KvError, count: number): void {

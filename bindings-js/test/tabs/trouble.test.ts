@@ -1,4 +1,4 @@
-// Leaders that are frozen, files that are not to be had, engines that crash, as stories.
+// Stories of frozen leaders, unavailable files and crashing engines.
 import { strict as assert } from 'node:assert';
 import { describe, test } from 'node:test';
 import { VERSIONS, kinds } from './operations.ts';
@@ -7,8 +7,8 @@ import type { Tab } from './tab.ts';
 
 const { append, increment, read, poison } = kinds;
 
-describe('a leader that is frozen', () => {
-  test('loses the lock to one that heard it, and follows when it thaws', () => {
+describe('a frozen leader', () => {
+  test('loses the lock to a tab that heard it, and follows after it thaws', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     pass(world, 3000);
@@ -21,13 +21,13 @@ describe('a leader that is frozen', () => {
     pass(world, 2000);
     assert.equal(first.peer.role, 'follower');
     assert.equal(second.peer.role, 'leader');
-    // It waited too long, and the first may have had the request.
+    // The second tab waited too long, and the first may have received the request.
     assert.equal(asked.refused?.code, 'KV_TIMEOUT');
     assert.ok(world.store.version <= 1);
     assert.equal(world.counts.steals, 1);
   });
 
-  test('that keeps the files has the others refused, not stopped', () => {
+  test('that keeps the files makes the others refuse requests, but not stop', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.freeze(first);
@@ -45,7 +45,7 @@ describe('a leader that is frozen', () => {
     assert.notEqual(again.outcomes, undefined);
   });
 
-  test('is not robbed by a page that cannot be seen, nor by one that hears nobody', () => {
+  test('is not robbed by a page that is not visible, nor by one that hears nobody', () => {
     const world = make();
     const [first, second] = together(world, { visible: false }) as [Tab, Tab];
     world.freeze(first);
@@ -57,7 +57,7 @@ describe('a leader that is frozen', () => {
     assert.equal(world.counts.steals, 0);
   });
 
-  test('does not have a new tab wait for ever', () => {
+  test('does not make a new tab wait for ever', () => {
     const world = make();
     const [first] = together(world) as [Tab];
     world.freeze(first);
@@ -67,7 +67,7 @@ describe('a leader that is frozen', () => {
     assert.equal(tab.failure?.retryable, true);
   });
 
-  test('is not robbed by one that slept too, and did not listen long enough since', () => {
+  test('is not robbed by a tab that slept too and has not listened long enough since', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.freeze(first);
@@ -80,7 +80,7 @@ describe('a leader that is frozen', () => {
     assert.equal(world.counts.steals, 1);
   });
 
-  test('is not robbed by the same tab again and again', () => {
+  test('is not robbed by the same tab in quick succession', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.freeze(first);
@@ -98,7 +98,7 @@ describe('a leader that is frozen', () => {
     assert.equal(world.counts.steals, 2);
   });
 
-  test('has a client that came back while it slept, and does not forget it', () => {
+  test('does not forget a client that came back while the leader slept', () => {
     for (let seed = 1; seed <= 20; seed++) {
       const world = make({}, seed);
       const [first, second] = together(world, {}) as [Tab, Tab];
@@ -115,7 +115,7 @@ describe('a leader that is frozen', () => {
     }
   });
 
-  test('refuses nothing when it thaws only because it was frozen', () => {
+  test('causes no refusal in a client that was frozen as well', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     const asked = second.push(append);
@@ -130,7 +130,7 @@ describe('a leader that is frozen', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
-  test('does not keep one that hides and is shown from coming back', () => {
+  test('does not keep a tab that hides and is shown from coming back', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.freeze(first);
@@ -149,7 +149,7 @@ describe('a leader that is frozen', () => {
     assert.deepEqual([...world.store.rows.keys()], []);
   });
 
-  test('once had the lock without knowing, was robbed, and still leads when it is alone', () => {
+  test('that had the lock without knowing and was robbed leads when it is alone', () => {
     const world = make();
     const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
     world.freeze(second);
@@ -165,8 +165,8 @@ describe('a leader that is frozen', () => {
   });
 });
 
-describe('a leader that the browser keeps in the background, stopped at work,', () => {
-  test('is dropped as soon as it does not answer, also where nobody may steal', () => {
+describe('a leader stopped at work in the back/forward cache', () => {
+  test('is dropped as soon as it does not answer, even where nobody may steal', () => {
     for (const visible of [true, false]) {
       const world = make();
       const [first, second] = together(world, { visible }) as [Tab, Tab];
@@ -189,7 +189,7 @@ describe('a leader that the browser keeps in the background, stopped at work,', 
     assert.equal(world.counts.steals, 0);
   });
 
-  test('is dropped also if the lock came to it only then', () => {
+  test('is dropped even if it got the lock only there', () => {
     const world = make();
     const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
     world.keep(second);
@@ -200,7 +200,7 @@ describe('a leader that the browser keeps in the background, stopped at work,', 
     assert.notEqual(asked.outcomes, undefined);
   });
 
-  test('stays where nobody asks it anything, and goes on when it is back', () => {
+  test('stays if nobody asks it anything, and continues when it is back', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.keep(first);
@@ -214,8 +214,8 @@ describe('a leader that the browser keeps in the background, stopped at work,', 
 });
 
 describe('a tab that is frozen while it waits to lead', () => {
-  test('gets the lock of a leader that leaves, and loses it to one that heard that', () => {
-    // Whether that is the last word heard is a matter of chance.
+  test('gets the lock of a leader that leaves, and loses it to a tab that heard it leave', () => {
+    // Whether the resignation is the last message heard is a matter of chance.
     for (let seed = 1; seed <= 8; seed++) {
       const world = make({}, seed);
       const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
@@ -232,7 +232,7 @@ describe('a tab that is frozen while it waits to lead', () => {
 });
 
 describe('a tab that is frozen while it opens the files', () => {
-  test('loses the lock to one that heard it', () => {
+  test('loses the lock to a tab that heard it', () => {
     const world = make();
     const [first, second, third] = together(world, { visible: false }, {}) as [Tab, Tab, Tab];
     world.kill(first);
@@ -249,7 +249,7 @@ describe('a tab that is frozen while it opens the files', () => {
 });
 
 describe('a thief that does not get the files', () => {
-  test('says so, and leaves if it was to', () => {
+  test('reports that, and leaves if it was asked to', () => {
     const world = make();
     const [first, second] = together(world, { deadlineMs: 60_000 }) as [Tab, Tab];
     world.freeze(first);
@@ -264,7 +264,7 @@ describe('a thief that does not get the files', () => {
 });
 
 describe('a tab that has no room for the engine', () => {
-  test('stays if it was served before, says so, and leads once there is room', () => {
+  test('stays if it was served before, reports the error, and leads once there is room', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.faults.noRoom = 1;
@@ -301,10 +301,10 @@ describe('a tab that has no room for the engine', () => {
     assert.equal(tab.failure?.retryable, true);
   });
 
-  test('waits for who may lead now as long as for anybody', () => {
+  test('waits for the next in line as long as for any leader', () => {
     const world = make();
     const [first, second, third] = together(world, {}, {}) as [Tab, Tab, Tab];
-    // It has heard of a tab that opens, long ago.
+    // The second tab heard long ago that a tab opens the files.
     first.leave();
     pass(world, 5900);
     assert.equal(second.peer.role, 'leader');
@@ -313,13 +313,13 @@ describe('a tab that has no room for the engine', () => {
     const asked = second.push(increment);
     world.run(2000, () => asked.refused !== undefined);
     world.faults.crash = world.faults.noRoom = 0;
-    // The world sees to it that nobody steals too early.
+    // The world checks that nobody steals too early.
     world.run(15_000, () => second.peer.role === 'leader');
     assert.equal(second.peer.role, 'leader');
     assert.equal(world.counts.steals, 1);
   });
 
-  test('stays also if its engine has crashed', () => {
+  test('stays even if its engine has crashed', () => {
     const world = make();
     const [first] = together(world) as [Tab];
     world.faults.crash = 1;
@@ -337,7 +337,7 @@ describe('a tab that has no room for the engine', () => {
 });
 
 describe('an engine that crashes', () => {
-  test('is opened again, and the request is executed once more', () => {
+  test('is reopened, and the request is executed once more', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     world.faults.crash = 1;
@@ -350,7 +350,7 @@ describe('an engine that crashes', () => {
     assert.equal(first.troubles.length, 1);
   });
 
-  test('twice by the same request has it refused, and others are served', () => {
+  test('twice on the same request causes its refusal, and others are served', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     const bad = second.push(append, poison, append);
@@ -365,7 +365,7 @@ describe('an engine that crashes', () => {
     assert.equal(first.troubles.length, 2);
   });
 
-  test('by the leader that is about to leave lets it leave, and the files with it', () => {
+  test('in a leader that is about to leave lets it leave and release the files', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     const bad = first.push(poison);

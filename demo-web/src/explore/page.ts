@@ -1,4 +1,4 @@
-// The page on which the cities are browsed, searched and changed.
+// The page for browsing, searching and changing the cities.
 import { persist } from 'mangrove-kv';
 import type { Commit } from 'mangrove-kv';
 import type { City, CityKey, CityStore, Entry, Filter } from '../cities.ts';
@@ -13,10 +13,10 @@ import markup from './page.html?raw';
 import { setRawBytes, setTime, showStats, timed } from './stats.ts';
 import { UndoList } from './undo.ts';
 
-/** How long a city that was changed stands out. */
+/** How long a changed city is highlighted. */
 const FRESH_MS = 2500;
 
-/** Runs what a visitor starts; errors are shown, not lost. */
+/** Runs an action of the visitor and shows its error, if any. */
 export type Guard = (run: () => Promise<void>) => Promise<void>;
 
 const idOf = (key: CityKey): string => JSON.stringify(key);
@@ -33,7 +33,7 @@ export class ExplorePage implements Page {
   #undo: UndoList | undefined;
   #opened: CityStore | undefined;
   #filter: Filter = { text: '', country: '' };
-  /** Commits that this tab has made and not heard of yet. */
+  /** Number of this tab's commits whose notifications have not arrived yet. */
   #own = 0;
 
   constructor(open: () => Promise<CityStore>, guard: Guard) {
@@ -68,7 +68,7 @@ export class ExplorePage implements Page {
     });
     store.follow((commit) => this.#onCommit(commit));
     store.onImported(() => {
-      // Of another tab: this one goes on by itself.
+      // Handles imports of other tabs; this tab's own import continues by itself.
       if (element('browser').hidden && element('importing').hidden) void this.#guard(() => this.#browse());
     });
     const total = await store.count({ text: '', country: '' });
@@ -77,7 +77,7 @@ export class ExplorePage implements Page {
     if (total > 0) element('welcome-title').textContent = `An import stopped after ${formatCount(total)} cities`;
   }
 
-  /** What a key does on this page, if it does something. */
+  /** Returns the action of a key on this page, if any. */
   actionOf(key: string): (() => void) | undefined {
     if (element('browser').hidden) return undefined;
     const actions: Readonly<Record<string, () => void>> = {
@@ -118,7 +118,7 @@ export class ExplorePage implements Page {
   }
 
   async #browse(): Promise<void> {
-    // Counted before it is shown: a list of no cities would look like a loss.
+    // Counts before showing the list: an empty list would look like data loss.
     await this.#showList();
     this.#display('browser', 'side');
   }
@@ -138,7 +138,7 @@ export class ExplorePage implements Page {
     this.#refreshStats();
   }
 
-  /** Of this tab and of others. */
+  /** Handles commits of this tab and of others. */
   #onCommit({ changes }: Commit<CityKey, City>): void {
     if (element('browser').hidden) return;
     if (this.#own > 0) this.#own--;
@@ -175,11 +175,11 @@ export class ExplorePage implements Page {
       const rate = (result.done / result.elapsed) * 1000;
       element('importing').dataset['rate'] = String(Math.round(rate));
       say(`${formatCount(result.done)} cities in ${formatTime(result.elapsed)}, ${formatCount(rate)} per second`);
-      // Asked for once there is something to lose.
+      // Requests persistence once there is something to lose.
       void persist();
     } catch (error) {
       if (!abort.signal.aborted) throw error;
-      // What was written so far is shown, and kept.
+      // Keeps and shows what has been written so far.
       await this.#store.database.flush();
     }
     await this.#browse();
@@ -205,7 +205,7 @@ export class ExplorePage implements Page {
     } catch (error) {
       this.#own--;
       if ((error as { code?: unknown }).code !== 'KV_SNAPSHOT_LOST') throw error;
-      say('It can no longer be undone: the tab that kept the state before is closed.');
+      say('This can no longer be undone: the tab that kept the earlier state is closed.');
       return;
     }
     if (undone === undefined) {

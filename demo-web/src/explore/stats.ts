@@ -5,7 +5,7 @@ import { element, formatBytes, formatCount, formatTime } from '../dom.ts';
 const times = new Map<string, number>();
 let rawBytes = Number(localStorage.getItem('mangrove-demo:raw-bytes') ?? 0);
 
-/** Runs an operation and keeps its time for the panel. */
+/** Runs an operation and records its time for the panel. */
 export async function timed<T>(name: string, run: () => Promise<T>): Promise<T> {
   const start = performance.now();
   try {

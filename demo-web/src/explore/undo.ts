@@ -1,7 +1,9 @@
-// Undoing by snapshots: before each change the state is kept, and undoing reads from it what was there.
+// Undo by snapshots: each change takes a snapshot first, from which undo reads the old values.
 import type { City, CityKey, CityStore } from '../cities.ts';
 
-/** A snapshot keeps the space of what was replaced since, so only so many are kept. */
+/**
+ * Limits the number of snapshots, since each one retains the space of everything replaced since.
+ */
 const MOST = 20;
 
 interface Step {
@@ -20,12 +22,12 @@ export class UndoList {
     this.#onChange = onChange;
   }
 
-  /** What would be undone next. */
+  /** Label of the change that would be undone next. */
   get next(): string | undefined {
     return this.#steps.at(-1)?.label;
   }
 
-  /** Makes a change that touches these cities, with those that it gives. */
+  /** Runs a change that affects the cities `keys` and those whose keys it returns. */
   async run(label: string, keys: readonly CityKey[], change: () => Promise<readonly CityKey[]>): Promise<void> {
     const before = this.#store.keep();
     try {
@@ -39,7 +41,9 @@ export class UndoList {
     this.#onChange();
   }
 
-  /** Gives the cities of the last change the values that they had before it; tells what was undone. */
+  /**
+   * Restores the values that the last change's cities had before it; returns the change's label.
+   */
   async undo(): Promise<string | undefined> {
     const step = this.#steps.pop();
     if (step === undefined) return undefined;

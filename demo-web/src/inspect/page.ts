@@ -1,4 +1,4 @@
-// The page on which the database shows its insides: the inspector of the package.
+// The page that shows the database's internals, with the package's inspector.
 import type { CityStore } from '../cities.ts';
 import { element } from '../dom.ts';
 import type { Page } from '../router.ts';

@@ -1,4 +1,5 @@
-// The page as an app: installation, work offline, and new versions, which wait until the visitor agrees or the last tab is closed.
+// The page as an app: installation, offline use, and new versions, which wait until the visitor
+// agrees or the last tab is closed.
 import { element } from '../dom.ts';
 
 interface InstallPrompt extends Event {
@@ -32,7 +33,8 @@ function offerUpdate(worker: ServiceWorker): void {
   const bar = element('update');
   bar.hidden = false;
   (bar.querySelector('[data-testid="update-now"]') as HTMLElement).onclick = () => {
-    // Only this tab reloads: the others keep what they have, which the new worker still serves.
+    // Only this tab reloads. The others keep their version, whose files the new worker still
+    // serves.
     navigator.serviceWorker.addEventListener('controllerchange', () => location.reload(), { once: true });
     worker.postMessage('activate');
   };

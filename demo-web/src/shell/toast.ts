@@ -1,4 +1,4 @@
-// A short message at the bottom, with a way to undo.
+// Shows a short message at the bottom, with an optional undo button.
 import { element } from '../dom.ts';
 
 const SHOWN_MS = 8000;

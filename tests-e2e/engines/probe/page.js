@@ -1,4 +1,4 @@
-// What the probes do in a page: workers by name, and what the page hears.
+// The page's part of the probes: named workers, and the events and messages the page receives.
 const workers = new Map();
 let calls = 0;
 
@@ -30,14 +30,14 @@ window.end = (name) => {
   return Date.now();
 };
 
-/** Two workers of this page with a port between them. */
+/** Measures round trips between two workers of this page over a MessagePort. */
 window.ports = async (rounds) => {
   const { port1, port2 } = new MessageChannel();
   await window.call('echo', 'echoPort', { port: port2 }, [port2]);
   return window.call('ping', 'pingPort', { port: port1, rounds }, [port1]);
 };
 
-/** How many workers say something, until none has for some seconds. */
+/** Starts workers one by one, up to `most`, until one fails or stays silent for some seconds. */
 window.countWorkers = (most) => new Promise((resolve) => {
   const source = URL.createObjectURL(new Blob(['postMessage(0)'], { type: 'text/javascript' }));
   const made = [];

@@ -1,4 +1,4 @@
-// What the probes do in a dedicated worker, called by number from page.js.
+// The dedicated worker's part of the probes: commands, called from page.js.
 const handles = new Map();
 const channels = new Map();
 const heard = [];
@@ -31,7 +31,7 @@ const commands = {
     };
   },
 
-  /** Takes a handle, a lock and a channel, as far as wanted. */
+  /** Takes a handle, a lock and a channel, each if requested. */
   async hold({ file, lock, channel, beat }) {
     if (lock) {
       await new Promise((resolve, reject) => {
@@ -57,7 +57,7 @@ const commands = {
     return 'held';
   },
 
-  /** When the lock and the handle could be had, on the clock of the machine. */
+  /** When the lock and the handle became available, by the system clock. */
   async watch({ file, lock, timeout = 20_000 }) {
     const found = { errors: [], attempts: 0 };
     const got = lock && new Promise((resolve) => {
@@ -107,7 +107,7 @@ const commands = {
   say({ channel, words }) {
     const opened = new BroadcastChannel(channel);
     for (const say of words) opened.postMessage({ say });
-    // Closing at once would be another probe.
+    // Closing at once would be a different probe.
     setTimeout(() => opened.close(), 1000);
   },
 
@@ -115,7 +115,7 @@ const commands = {
 
   write: ({ file }) => attempt(() => handles.get(file).write(new Uint8Array(4096), { at: 0 })),
 
-  /** Is busy for a while, and then does one thing: by then its page may be gone. */
+  /** Blocks for a while and then makes one call: by then its page may be gone. */
   busy({ file, ms, then }) {
     for (const end = performance.now() + ms; performance.now() < end;);
     const handle = handles.get(file);
@@ -128,7 +128,7 @@ const commands = {
     }[then]);
   },
 
-  /** What the calls give when there is no room. */
+  /** What the calls return when there is no room. */
   async full({ file }) {
     const handle = await (await fileOf(file)).createSyncAccessHandle();
     const chunk = new Uint8Array(65_536).fill(7);
@@ -218,7 +218,7 @@ const commands = {
     };
   },
 
-  /** Round trips over a channel, in microseconds. */
+  /** Round-trip times over a channel, in microseconds. */
   async pingChannel({ channel, rounds }) {
     const opened = new BroadcastChannel(channel);
     const times = await roundTrips(rounds, (ping) => opened.postMessage({ ping }), (answered) => {
@@ -237,7 +237,7 @@ const commands = {
   },
 };
 
-/** Clocks in pages are coarse: times are those of a hundred round trips. */
+/** Clocks in pages are coarse, so each measurement covers a hundred round trips. */
 async function roundTrips(rounds, send, onAnswer) {
   const BATCH = 100;
   const times = [];

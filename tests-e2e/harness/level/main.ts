@@ -1,4 +1,4 @@
-// Runs the suite that abstract-level publishes over databases of this browser.
+// Runs abstract-level's published test suite on databases in this browser.
 import './node.ts';
 import suite from 'abstract-level/test';
 import { MangroveLevel } from 'mangrove-kv/level';
@@ -8,7 +8,7 @@ import { FaultyStorage } from '../../../bindings-js/test/support/faulty-storage.
 import { runLevelSuite } from '../../../bindings-js/test/support/level-suite.ts';
 import type { Outcome } from '../../../bindings-js/test/support/level-suite.ts';
 
-/** What the suite made, until it is closed. */
+/** Databases that the suite created, until they are closed. */
 class Databases {
   readonly #open = new Set<MangroveLevel>();
   readonly #unused = new Set<MangroveLevel>();
@@ -22,8 +22,9 @@ class Databases {
   }
 
   /**
-   * The suite never closes what is below its sublevels: hundreds of databases, where a tab has room for about a hundred. They are closed when
-   * the sublevel was closed for a whole test, in the middle of which it may be opened again.
+   * The suite never closes the databases below its sublevels: hundreds, where a tab has room for
+   * about a hundred. A database is closed once its sublevel was closed for a whole test, as a test
+   * may reopen a sublevel halfway through.
    */
   testEnded(): void {
     for (const level of this.#open) {
@@ -37,7 +38,7 @@ class Databases {
   }
 }
 
-/** The sublevel that the suite tests instead of a database. */
+/** For each database, the sublevel that the suite tests in its place. */
 const sublevelOf = new WeakMap<object, { readonly status: string }>();
 const { sublevel } = MangroveLevel.prototype;
 MangroveLevel.prototype.sublevel = function (this: MangroveLevel, name: string | string[], options?: object) {
@@ -46,12 +47,12 @@ MangroveLevel.prototype.sublevel = function (this: MangroveLevel, name: string |
   return made;
 } as typeof sublevel;
 
-/** In this thread, as a storage object cannot go to a worker. */
+/** Runs in this thread, since a storage object cannot be sent to a worker. */
 class LevelHere extends MangroveLevel {
   readonly #storage = new FaultyStorage();
 
   constructor(location: string, options: MangroveLevelOptions = {}) {
-    // Inherited, as tests compare the options that hooks are given, and those are of an object's own.
+    // `storage` is inherited: hooks receive only own properties, and tests compare those.
     super(location, Object.assign(Object.create({ storage: new FaultyStorage() }) as object, options));
   }
 

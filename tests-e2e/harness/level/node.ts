@@ -1,4 +1,4 @@
-// The little of Node that tape takes for granted.
+// The few Node globals and modules that tape requires.
 import { EventEmitter } from 'events';
 
 Object.assign(globalThis, {

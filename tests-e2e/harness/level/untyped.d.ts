@@ -1,4 +1,4 @@
-// What has no types of its own.
+// Types for modules that ship none.
 declare module 'abstract-level/test' {
   const suite: import('../../../bindings-js/test/support/level-suite.ts').Suite;
   export default suite;

@@ -1,4 +1,4 @@
-// A small React page over live queries, that counts what it draws and what it has open.
+// A small React page on live queries that counts its renders, torn renders and open watches.
 import type { Collection } from 'mangrove-kv';
 import { open } from 'mangrove-kv';
 import { liveQuery } from 'mangrove-kv/live';
@@ -9,7 +9,7 @@ import { createRoot } from 'react-dom/client';
 
 type Query = LiveQuery<string, number>;
 
-/** What the page has open: watches that were begun and not ended. */
+/** Number of open watches: begun and not yet ended. */
 let watches = 0;
 
 function counted(source: Collection<string, number>): LiveSource<string, number> {
@@ -29,7 +29,7 @@ function List({ name, live }: { name: string; live: Query }): ReactNode {
   return createElement('p', { id: name }, `${status}: ${text}`);
 }
 
-/** Takes long, so that a transition is interrupted by what is stored meanwhile. */
+/** Renders slowly, so that writes interrupt a transition. */
 function Slow({ round }: { round: number }): ReactNode {
   const until = performance.now() + 3;
   while (performance.now() < until);
@@ -60,7 +60,7 @@ export async function mountReact(isStrict: boolean): Promise<typeof window.react
   const root = createRoot(document.body.appendChild(document.createElement('main')));
   const page = createElement(Page);
   root.render(isStrict ? createElement(StrictMode, null, page) : page);
-  // After each change of the page, whoever made it.
+  // Checks after each change of the page, whatever caused it.
   new MutationObserver(() => {
     if (text('first') !== text('second')) torn++;
   }).observe(document.body, { subtree: true, childList: true, characterData: true });
@@ -68,7 +68,7 @@ export async function mountReact(isStrict: boolean): Promise<typeof window.react
     set: async (key, value) => void await numbers.set(key, value),
     transition: (round) => startTransition(() => setRound(round)),
     counts: () => ({ renders, torn, watches, text: text('first') ?? null }),
-    // A collection of the name whose codecs nobody here has.
+    // Replaces the collection with one of the same name whose codecs do not match the query's.
     fail: async () => {
       await db.dropCollection('numbers');
       const { valueCodecs } = await import('mangrove-kv');

@@ -1,4 +1,4 @@
-// esbuild leaves the addresses of the workers and the modules as they are, so they go beside the bundle.
+// esbuild does not rewrite the URLs of workers and modules, so their files go beside the bundle.
 import { copyFileSync, cpSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';

@@ -3,7 +3,7 @@ import { open } from 'mangrove-kv';
 const opening = open('hmr');
 if (import.meta.hot) {
   import.meta.hot.accept();
-  // Vite waits for it before it runs the new version of this file.
+  // Vite awaits this before it runs the new version of this file.
   import.meta.hot.dispose(async () => (await opening).close());
 }
 

@@ -1,4 +1,4 @@
-// No bundler: the package's files are served as they are.
+// No bundler: the package's files are served unchanged.
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 
 cpSync('../node_modules/mangrove-kv/dist', 'out/kv', { recursive: true });

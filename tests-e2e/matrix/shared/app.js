@@ -1,8 +1,11 @@
-// What every bundler has to build and a browser to run: opens a database, counts its own runs in it, reads back,
-// restores a backup.
+// The app that every bundler builds and a browser runs: it opens a database, counts its own runs in
+// it, reads back and restores a backup.
 import { open, restore } from 'mangrove-kv';
 
-/** Its script is loaded only where the engine runs in the page's thread: one more file a bundler has to find. */
+/**
+ * Runs the engine in the page's thread, whose script is loaded only then: one more file that a
+ * bundler has to find.
+ */
 async function runsInPage() {
   const refuse = () => {
     throw new Error('refused');
@@ -15,7 +18,7 @@ async function runsInPage() {
   }
 }
 
-/** Its script, worker and module are three more. */
+/** Restores a backup, which loads three more files: a script, a worker and a module. */
 async function restores(kv) {
   const db = await kv.open('source', { storage: 'memory' });
   await db.set('copied', 1n);

@@ -1,5 +1,6 @@
-// The installed package, built by each bundler and run: open, write, read back, and again after a reload. Next and
-// SvelteKit render the page on the server too, which imports the package.
+// Each bundler builds the installed package, and a browser runs it: open, write, read back, and
+// again after a reload. Next and SvelteKit also render the page on the server, which imports the
+// package.
 import { expect, test } from '@playwright/test';
 import type { Page } from '@playwright/test';
 import { STRICT_CSP, serve } from '../../http.ts';
@@ -7,7 +8,7 @@ import { build } from '../builder.ts';
 import type { Report } from '../builder.ts';
 
 const STRICT = { 'content-security-policy': STRICT_CSP };
-/** Their pages have scripts and styles in the HTML. */
+/** Pages of frameworks have inline scripts and styles. */
 const FRAMEWORK = {
   'content-security-policy': `${STRICT_CSP.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'")}; style-src 'self' 'unsafe-inline'`,
 };

@@ -1,4 +1,4 @@
-// What a policy allows, and what a page can do about what it does not.
+// Content security policies: what works under each, and what a page can do about the rest.
 import { expect, test } from '@playwright/test';
 import type { Page } from '@playwright/test';
 import { STRICT_CSP, serve } from '../../http.ts';
@@ -12,7 +12,7 @@ async function withPolicy(page: Page, policy: string, use: () => Promise<void>):
   await use();
 }
 
-/** Opens and closes a database; gives its kind or the error's code. */
+/** Opens and closes a database; returns its persistence, or the error's code and message. */
 function tryToOpen(page: Page, options: { worker?: string; wasm?: string } = {}): Promise<string> {
   return page.evaluate(async (options) => {
     const { open } = window.kv;
@@ -28,7 +28,7 @@ function tryToOpen(page: Page, options: { worker?: string; wasm?: string } = {})
   }, options);
 }
 
-test('a strict policy is enough, also for the inlined module, and no blob: URL is used', ({ page }) => withPolicy(page, STRICT_CSP, async () => {
+test('the package and its inlined module work under a strict policy, without blob: URLs', ({ page }) => withPolicy(page, STRICT_CSP, async () => {
   expect(await tryToOpen(page)).toBe('opfs');
   const inline = await page.evaluate(async () => {
     const { open } = window.kvInline;
@@ -41,15 +41,15 @@ test('a strict policy is enough, also for the inlined module, and no blob: URL i
   expect(loaded.filter((url) => !url.startsWith('http'))).toEqual([]);
 }));
 
-test("without 'wasm-unsafe-eval' the failure is typed", ({ page }) => withPolicy(page, STRICT_CSP.replace(" 'wasm-unsafe-eval'", ''), async () => {
+test("without 'wasm-unsafe-eval' open rejects with KV_UNSUPPORTED", ({ page }) => withPolicy(page, STRICT_CSP.replace(" 'wasm-unsafe-eval'", ''), async () => {
   expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*compiled/);
 }));
 
-test('without workers the failure is typed', ({ page }) => withPolicy(page, STRICT_CSP.replace("worker-src 'self'", "worker-src 'none'"), async () => {
+test('without workers open rejects with KV_UNSUPPORTED', ({ page }) => withPolicy(page, STRICT_CSP.replace("worker-src 'self'", "worker-src 'none'"), async () => {
   expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*no-worker/);
 }));
 
-test('under Trusted Types the page starts the worker', ({ page }) => withPolicy(page, TRUSTED_TYPES, async () => {
+test('under Trusted Types the page can start the worker itself', ({ page }) => withPolicy(page, TRUSTED_TYPES, async () => {
   expect(await tryToOpen(page)).toMatch(/^KV_UNSUPPORTED: .*no-worker/);
   const persistence = await page.evaluate(async () => {
     interface Factory {

@@ -1,4 +1,5 @@
-// Vite's development server: a module that closes its database when it is replaced leaves no worker and no lock.
+// Vite's development server: a module that closes its database when it is replaced leaves no worker
+// and no lock behind.
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from '@playwright/test';
@@ -6,7 +7,7 @@ import { createServer } from 'vite';
 import { stage } from '../build.mjs';
 
 const FIRST_PORT = 4186;
-const VARIANTS = [{ what: 'pre-bundled', exclude: [] }, { what: 'as it is', exclude: ['mangrove-kv'] }];
+const VARIANTS = [{ what: 'pre-bundled', exclude: [] }, { what: 'not pre-bundled', exclude: ['mangrove-kv'] }];
 
 for (const [index, { what, exclude }] of VARIANTS.entries()) test(`a replaced module leaves no worker behind, with the package ${what}`, async ({ page }) => {
   const port = FIRST_PORT + index;
@@ -27,7 +28,7 @@ for (const [index, { what, exclude }] of VARIANTS.entries()) test(`a replaced mo
       const start = performance.now();
       await writeFile(main, (await readFile(main, 'utf8')).replace(/version: \d/, `version: ${version}`));
       expect(await report(version)).toEqual({ version, runs: version });
-      // The time it waits for a lock is ten seconds.
+      // If a lock were left, `open` would wait ten seconds for it.
       expect(performance.now() - start).toBeLessThan(5000);
       expect(page.workers()).toHaveLength(1);
     }

@@ -1,4 +1,4 @@
-// The first sample of the README, as it is printed, in a page without a bundler.
+// The first sample of the README, verbatim, in a page without a bundler.
 import { readFileSync } from 'node:fs';
 import { expect, test } from '@playwright/test';
 import { serve } from '../../http.ts';
@@ -7,7 +7,7 @@ const SERVED = new URL('../build/served', import.meta.url).pathname;
 const README = readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
 const SAMPLE = /^```js\n([^]*?)^```$/m.exec(README)?.[1] as string;
 
-test('the sample of the README', async ({ page }) => {
+test('the README sample runs without a bundler', async ({ page }) => {
   await using server = await serve(SERVED);
   const lines: string[] = [];
   page.on('console', (message) => lines.push(message.text()));

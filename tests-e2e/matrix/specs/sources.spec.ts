@@ -1,10 +1,10 @@
-// The module and the worker from where the page says.
+// The page chooses where the WebAssembly module and the worker come from.
 import { expect, test } from '@playwright/test';
 import { serve } from '../../http.ts';
 
 const SERVED = new URL('../build/served', import.meta.url).pathname;
 
-test('the module comes from wherever the page has it', async ({ page }) => {
+test('the module loads from every kind of source that a page can pass', async ({ page }) => {
   await using server = await serve(SERVED);
   const requests: string[] = [];
   page.on('request', (request) => requests.push(new URL(request.url()).pathname + new URL(request.url()).search));
@@ -28,7 +28,7 @@ test('the module comes from wherever the page has it', async ({ page }) => {
   expect(modules).toEqual(['bytes', 'response', 'text', 'url']);
 });
 
-test('the worker is the one that the page names or starts, and ends with the database', async ({ page }) => {
+test('a database uses the worker that the page names or starts, and ends it on close', async ({ page }) => {
   await using server = await serve(SERVED);
   await page.goto(server.url);
   const kinds = await page.evaluate(async () => {
@@ -48,7 +48,7 @@ test('the worker is the one that the page names or starts, and ends with the dat
   await expect.poll(() => page.workers().length).toBe(0);
 });
 
-test('a worker or module that does not work is a typed error, and no worker stays', async ({ page }) => {
+test('a broken worker or module gives a typed error and leaves no worker behind', async ({ page }) => {
   await using server = await serve(SERVED);
   await page.goto(server.url);
   const codes = await page.evaluate(async () => {
