@@ -17,6 +17,8 @@ impl Bench<'_> {
         let seed = self.seed;
         let sets = |generation| all.changed(generation).sample(records / 5, seed + generation);
         self.set_each("unsynced sets", &sets(1), |record| engine.insert(record, false));
+        // Otherwise the first logged set would make all the unsynced ones durable.
+        engine.insert(&all.changed(2).sample(1, seed), true);
         self.set_each("logged sets", &sets(2), |record| engine.set_logged(record));
         self.set_each("durable sets", &sets(3), |record| engine.insert(record, true));
         self.end();
