@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! BlockRef, 16 bytes, little endian
-//!  0  u64  bits 0..48 first unit, bits 48..64 length in units
-//!  8  u32  CRC32 of the block, as in its header
+//!  0  u64  bits 0..48 first unit, bits 48..63 length in units
+//!  8  u32  checksum of the block, as in its header: the low half of its XXH64
 //! 12  u32  length of the payload before compression, in bytes
 //! ```
 //! Unit 0 holds the superblock, so a first unit of 0 marks a null reference.
