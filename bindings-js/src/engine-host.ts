@@ -5,7 +5,8 @@ import type { EngineOptions } from './client/options.ts';
 import { Lookup } from './client/lookup.ts';
 import type { LookupEngine } from './client/lookup.ts';
 import type { TransportEvents } from './client/transport.ts';
-import { Op, ReplyReader } from './client/protocol.ts';
+import { Op } from './client/opcodes.ts';
+import { ReplyReader } from './client/protocol.ts';
 import { KvError } from './errors.ts';
 import { IdleMerge } from './idle-merge.ts';
 import type { Merged } from './idle-merge.ts';
@@ -23,11 +24,13 @@ function isPlain(thrown: unknown): thrown is PlainError {
 interface LockedStorage extends CustomStorage {
   /** 1: the engine looks for others when it begins to write and after each flush; 2: before each write too. */
   readonly watch?: number;
+  /** There where writes are stored later: resolves when those made so far are. */
+  settled?(): Promise<void> | undefined;
 }
 
 /** Remembers open files, as an engine that crashed closes none. */
 class TrackedStorage implements CustomStorage {
-  readonly #storage: CustomStorage;
+  readonly #storage: LockedStorage;
   readonly files = new Map<string, StorageFile>();
   /** The engine asks for it. */
   readonly reserveBytes: number;
@@ -53,6 +56,10 @@ class TrackedStorage implements CustomStorage {
     this.#storage.remove(file);
   }
 
+  settled(): Promise<void> | undefined {
+    return this.#storage.settled?.();
+  }
+
   closeAll(): void {
     for (const file of this.files.values()) {
       try {
@@ -68,8 +75,18 @@ class TrackedStorage implements CustomStorage {
 /** Bound within which relaxed commits are flushed. */
 const FLUSH_WITHIN_MS = 100;
 
-/** Told of what happens without a message: as the events of a transport. */
-export type Background = Pick<TransportEvents, 'news' | 'trouble' | 'fail'>;
+/** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes. */
+const Part = { request: 0, reply: 2, state: 4, news: 6 } as const;
+const FRAME_WORDS = 8;
+/** Flags of an executed message. */
+const AWAITS_FLUSH = 1;
+const NEEDS_FLUSH = 2;
+
+/** Callbacks for what happens without a message. */
+export interface Background extends Pick<TransportEvents, 'trouble' | 'fail'> {
+  /** These clients have commits to read. */
+  news(clients: number[]): void;
+}
 
 export class EngineHost implements LookupEngine, Swept, Merged {
   readonly keyBytes: number;
@@ -77,9 +94,12 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   /** Let go of at the end: a browser has room for about a hundred, and a closed database may be kept for long. */
   #instance: Instance | undefined;
   readonly #storage: TrackedStorage;
+  #onDisposed: (() => void) | undefined;
   #engine: Engine | undefined;
   #failure: KvError | undefined;
   #view = new Uint8Array(0);
+  #words = new Uint32Array(0);
+  readonly #frameAt: number;
   #flushTimer: ReturnType<typeof setTimeout> | undefined;
   /** Length of the message that waits for a flush. */
   #waiting = 0;
@@ -91,7 +111,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #isWaiting = false;
   #isFlushing = false;
 
-  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions) {
+  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions, onDisposed?: () => void) {
+    this.#onDisposed = onDisposed;
     this.#instance = instance;
     this.#storage = storage;
     this.#engine = engine;
@@ -101,13 +122,15 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
     this.keyBytes = engine.key_bytes();
     this.keyAt = engine.key_ptr();
+    this.#frameAt = engine.frame_ptr();
   }
 
-  static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions): EngineHost {
+  /** `onDisposed` is called once, after the files were closed. */
+  static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, onDisposed?: () => void): EngineHost {
     const tracked = new TrackedStorage(storage);
     const instance = toInstance(module);
     try {
-      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options);
+      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options, onDisposed);
     } catch (error) {
       tracked.closeAll();
       throw isPlain(error) ? fromPlain(inJavaScript(error)) : crashed(instance, error);
@@ -119,43 +142,61 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#instance?.memory.buffer.byteLength ?? 0;
   }
 
+  /** As `execute`, but the reply is a view that holds until the next call; undefined if the engine is gone. */
   read(message: Uint8Array): Uint8Array | undefined {
     const engine = this.#engine;
     if (engine === undefined) return undefined;
     try {
       this.#give(engine, message);
-      const length = engine.execute(message.length);
-      const reply = engine.reply_ptr();
-      return this.#bytes().subarray(reply, reply + length);
+      engine.execute(0, 0, message.length, false);
+      // Commits whose flush nobody waited for may have become visible before.
+      const { news } = this;
+      if (news.length > 0) queueMicrotask(() => this.background?.news(news));
+      return this.#part(Part.reply);
     } catch (error) {
       this.#fail(error);
       return undefined;
     }
   }
 
-  /** Executes a message. What it throws means that the engine is gone. */
-  execute(message: Uint8Array): Uint8Array<ArrayBuffer> {
+  /**
+   * Executes a message: of a client, if several are served, under a number that the same message has when it comes again. Throws if the
+   * engine is gone.
+   */
+  execute(message: Uint8Array, client = 0, sequence = 0): Uint8Array<ArrayBuffer> {
     return this.#call((engine) => {
       this.#give(engine, message);
-      return this.#reply(engine, engine.execute(message.length));
+      return this.#reply(engine.execute(client, sequence, message.length, false));
     });
   }
 
   /**
-   * As `execute`, but undefined where that would wait for a flush: then the caller makes it and calls `resume`, and
-   * nothing else before.
+   * As `execute`, but returns undefined where that would wait for a flush. Then the caller makes the flush and calls `resume`, before
+   * anything else is executed.
    */
   start(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
     return this.#call((engine) => {
       this.#give(engine, message);
       this.#waiting = message.length;
-      return this.#replyIfAny(engine, engine.start(message.length));
+      return this.#replyIfAny(engine.execute(0, 0, message.length, true));
     });
   }
 
-  /** Goes on with the message that waits, as `start`. Flushes, if nobody has. */
+  /** Continues the message that waits, as `start`. Flushes, unless the caller has. */
   resume(): Uint8Array<ArrayBuffer> | undefined {
-    return this.#call((engine) => this.#replyIfAny(engine, engine.resume(this.#waiting)));
+    return this.#call((engine) => this.#replyIfAny(engine.resume(this.#waiting)));
+  }
+
+  /** What the client of the last message has open, if that message changed it. */
+  get state(): Uint8Array<ArrayBuffer> | undefined {
+    const state = this.#part(Part.state);
+    return state.length === 0 ? undefined : state.slice();
+  }
+
+  /** Clients that have commits to read since the last message. Each is named once. */
+  get news(): number[] {
+    const { byteOffset, byteLength } = this.#part(Part.news);
+    return byteLength === 0 ? [] : [...new Uint32Array(this.#bytes().buffer, byteOffset, byteLength / 4)];
   }
 
   /** Begins a flush that the caller makes: of the files named, one after the other. */
@@ -194,21 +235,32 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   }
 
   #give(engine: Engine, message: Uint8Array): void {
-    const at = engine.request_buffer(message.length);
-    this.#bytes().set(message, at);
+    if (this.#word(Part.request + 1) < message.length) engine.reserve(message.length);
+    this.#bytes().set(message, this.#word(Part.request));
   }
 
-  /** A negative length says that there is none yet. */
-  #replyIfAny(engine: Engine, length: number): Uint8Array<ArrayBuffer> | undefined {
-    this.#isWaiting = length < 0;
-    return length < 0 ? undefined : this.#reply(engine, length);
+  #replyIfAny(flags: number): Uint8Array<ArrayBuffer> | undefined {
+    this.#isWaiting = (flags & AWAITS_FLUSH) !== 0;
+    return this.#isWaiting ? undefined : this.#reply(flags);
   }
 
-  #reply(engine: Engine, length: number): Uint8Array<ArrayBuffer> {
-    if (this.#flushTimer === undefined && engine.needs_flush()) this.#flushLater();
+  #reply(flags: number): Uint8Array<ArrayBuffer> {
+    if (this.#flushTimer === undefined && (flags & NEEDS_FLUSH) !== 0) this.#flushLater();
     this.#merge?.touched();
-    const reply = engine.reply_ptr();
-    return this.#bytes().slice(reply, reply + length);
+    return this.#part(Part.reply).slice();
+  }
+
+  /** A word of the frame. */
+  #word(index: number): number {
+    const bytes = this.#bytes();
+    if (this.#words.buffer !== bytes.buffer) this.#words = new Uint32Array(bytes.buffer, this.#frameAt, FRAME_WORDS);
+    return this.#words[index]!;
+  }
+
+  /** A view of what the frame has a place of. */
+  #part(part: number): Uint8Array<ArrayBuffer> {
+    const at = this.#word(part);
+    return this.#bytes().subarray(at, at + this.#word(part + 1));
   }
 
   get memory(): Uint8Array<ArrayBuffer> {
@@ -258,18 +310,13 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#view;
   }
 
-  /** Whether there are commits that those who follow them were not told of; true once for each. */
-  hasNews(): boolean {
-    return this.#engine?.has_news() ?? false;
-  }
-
   sweep(message: Uint8Array): Uint8Array | undefined {
     if (this.#engine === undefined) return undefined;
     try {
-      // It is nobody's message.
-      this.select(0, 0);
+      // The message is no client's.
       const reply = this.execute(message);
-      if (this.hasNews()) this.background?.news();
+      const { news } = this;
+      if (news.length > 0) this.background?.news(news);
       return reply;
     } catch (error) {
       this.background?.fail(error as KvError);
@@ -296,8 +343,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#engine?.end_inheritance();
   }
 
-  /** Serves a client of this name; gives its number. `state` is what `takeState` gave elsewhere. */
-  attach(name: string, readOnly: boolean, state: Uint8Array | undefined): number {
+  /** Serves a client of this name; gives its number. `state` is what the client had open elsewhere. */
+  attach(name: string, state: Uint8Array | undefined, readOnly: boolean): number {
     return this.#call((engine) => engine.attach(name, readOnly, state));
   }
 
@@ -305,23 +352,14 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#call((engine) => engine.detach(client));
   }
 
-  /** What is executed next is this client's message of this number. */
-  select(client: number, seq: number): void {
-    this.#call((engine) => engine.select(client, seq));
+  /** What a client has open; nothing is executed afterwards. */
+  lastState(client: number): Uint8Array<ArrayBuffer> | undefined {
+    return this.#call((engine) => engine.last_state(client) as Uint8Array<ArrayBuffer> | undefined);
   }
 
-  /** What a client has open. See `LeaderEngine.takeState`. */
-  takeState(client: number, last: boolean): Uint8Array<ArrayBuffer> | undefined {
-    return this.#call((engine) => {
-      engine.choose(client);
-      return engine.take_state(last) as Uint8Array<ArrayBuffer> | undefined;
-    });
-  }
-
-  /** Number of a client that is to be told of commits; each is given once. */
-  takeNews(): number | undefined {
-    const client = this.#engine?.next_news() ?? -1;
-    return client < 0 ? undefined : client;
+  /** Resolves when everything executed so far is stored; undefined if it is. */
+  settled(): Promise<void> | undefined {
+    return this.#storage.settled();
   }
 
   /** Names of the clients whose last outcome is kept. */
@@ -340,7 +378,6 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   /** Closes the database, for all its clients; the files are closed also if that fails. */
   close(): void {
     try {
-      this.select(0, 0);
       const reader = new ReplyReader(this.execute(Uint8Array.of(Op.close)));
       if (reader.u8() !== 0) throw reader.error();
     } finally {
@@ -371,17 +408,21 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     clearTimeout(this.#flushTimer);
     this.#sweep?.stop();
     this.#merge?.stop();
+    const onDisposed = this.#onDisposed;
+    this.#onDisposed = undefined;
     try {
       engine?.free();
     } finally {
       this.#storage.closeAll();
       this.#forget();
+      onDisposed?.();
     }
   }
 
   #forget(): void {
     this.#instance = undefined;
     this.#view = new Uint8Array(0);
+    this.#words = new Uint32Array(0);
   }
 }
 

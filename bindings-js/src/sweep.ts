@@ -1,5 +1,6 @@
 // Gives the space of expired entries back in the background, in slices between which other work gets its turn.
-import { Op, ReplyReader } from './client/protocol.ts';
+import { Op } from './client/opcodes.ts';
+import { ReplyReader } from './client/protocol.ts';
 import type { KvError } from './errors.ts';
 
 /** From one round to the next. */

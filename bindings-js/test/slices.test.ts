@@ -6,7 +6,7 @@ import { open } from 'mangrove-kv';
 import type { Database, ValueCodec } from 'mangrove-kv';
 import { turn } from '../src/client/async.ts';
 import { Connection } from '../src/client/connection.ts';
-import { Op } from '../src/client/protocol.ts';
+import { Op } from '../src/client/opcodes.ts';
 import type { Transport } from '../src/client/transport.ts';
 import { KvError } from '../src/errors.ts';
 import { rejects, withPath } from './support/kit.ts';

@@ -11,6 +11,7 @@ mod followers;
 pub mod protocol;
 mod range;
 mod report;
+pub mod request;
 mod scan;
 pub mod session;
 mod state;
@@ -65,15 +66,34 @@ extern "C" {
     fn database_id(this: &EngineOptions) -> Option<Vec<u8>>;
 }
 
+/// The message waits for a flush.
+const AWAITS_FLUSH: u32 = 1;
+/// Relaxed commits wait for [`Engine::flush`].
+const NEEDS_FLUSH: u32 = 2;
+
+/// Words of the frame: address and length of the room for a request, of a reply, of the client's
+/// state, and of the numbers of clients that have news.
+#[derive(Clone, Copy)]
+enum Part {
+    Request = 0,
+    Reply = 2,
+    State = 4,
+    News = 6,
+}
+
 /// An open database.
 ///
-/// A caller copies a message to `request_buffer(len)`, calls `execute(len)` and finds the reply of the returned
-/// length at `reply_ptr()`. Each call may grow the memory, so views of it are to be taken anew.
+/// A caller copies a message to the room for requests, calls [`execute`](Engine::execute) and finds
+/// everything that came of it by the frame. Each call may grow the memory, which invalidates views.
 #[wasm_bindgen]
 pub struct Engine {
     session: Session,
+    frame: Box<[u32; 8]>,
     request: Vec<u8>,
     reply: Writer,
+    state: Vec<u8>,
+    news: Vec<u32>,
+    client: u64,
     /// Key of a lookup without a message.
     key: Box<[u8; KEY_BYTES]>,
     value: Vec<u8>,
@@ -98,47 +118,59 @@ impl Engine {
             .map_err(|error| to_js(&error))?;
         Ok(Self {
             session: Session::new(database),
+            frame: Box::default(),
             request: Vec::new(),
             reply: Writer::default(),
+            state: Vec::new(),
+            news: Vec::new(),
+            client: 0,
             key: Box::new([0; KEY_BYTES]),
             value: Vec::new(),
         })
     }
 
-    /// Makes room for a message of `len` bytes and tells where.
-    pub fn request_buffer(&mut self, len: usize) -> usize {
+    /// Address of the frame: eight 32-bit words, in pairs of an address and a length in bytes. They
+    /// are the room for requests, and, of the last message, its reply, the client's state if that
+    /// changed, and the 32-bit numbers of clients that have news.
+    pub fn frame_ptr(&self) -> usize {
+        self.frame.as_ptr() as usize
+    }
+
+    /// Makes room for a message of `len` bytes.
+    pub fn reserve(&mut self, len: usize) {
         if self.request.len() < len {
             self.request.resize(len, 0);
         }
-        self.request.as_mut_ptr() as usize
+        self.locate(Part::Request, self.request.as_ptr() as usize, self.request.len());
     }
 
-    /// Executes the message of `len` bytes; gives the length of the reply.
-    pub fn execute(&mut self, len: usize) -> usize {
+    /// Executes the message of `len` bytes, number `sequence` of a client; the same number says that
+    /// it is the same message. With `may_wait` it may have to wait for a flush: then the result has
+    /// `AWAITS_FLUSH`, and the host does what `begin_flush` says and calls `resume`. Until then no
+    /// other message is executed, and the request stays where it is.
+    ///
+    /// Returns `AWAITS_FLUSH` and `NEEDS_FLUSH`, or 0.
+    pub fn execute(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u32 {
+        self.client = to_id(client);
+        self.session.select(self.client);
+        self.session.begin_message(to_id(sequence));
         self.reply.reset(KEPT_BYTES);
         let message = self.request.get(..len).unwrap_or_default();
-        self.session.execute(message, &mut self.reply);
-        self.end_message()
+        let progress = if may_wait {
+            self.session.start(message, &mut self.reply)
+        } else {
+            self.session.execute(message, &mut self.reply);
+            Progress::Done
+        };
+        self.report(progress)
     }
 
-    /// As `execute`, but where that would wait for a flush this gives -1: the host does what `begin_flush` says and calls
-    /// `resume` with the same length. The request's buffer stays as it is until then.
-    pub fn start(&mut self, len: usize) -> isize {
-        self.reply.reset(KEPT_BYTES);
+    /// Continues the message of `len` bytes that waits for a flush, as `execute`. Flushes, if the
+    /// host has not.
+    pub fn resume(&mut self, len: usize) -> u32 {
         let message = self.request.get(..len).unwrap_or_default();
-        match self.session.start(message, &mut self.reply) {
-            Progress::Done => self.end_message().cast_signed(),
-            Progress::AwaitsFlush => -1,
-        }
-    }
-
-    /// Goes on with the message of `len` bytes that waits for a flush, as `start`. Flushes, where the host has not.
-    pub fn resume(&mut self, len: usize) -> isize {
-        let message = self.request.get(..len).unwrap_or_default();
-        match self.session.resume(message, &mut self.reply) {
-            Progress::Done => self.end_message().cast_signed(),
-            Progress::AwaitsFlush => -1,
-        }
+        let progress = self.session.resume(message, &mut self.reply);
+        self.report(progress)
     }
 
     /// Begins a flush: of the log if 1, of the data file and then of the log if 2. 0: there is none to do.
@@ -165,11 +197,40 @@ impl Engine {
         self.session.release_flush();
     }
 
-    fn end_message(&mut self) -> usize {
+    fn report(&mut self, progress: Progress) -> u32 {
+        if progress == Progress::AwaitsFlush {
+            return AWAITS_FLUSH;
+        }
         if self.request.len() > KEPT_BYTES {
             self.request = Vec::new();
+            self.reserve(0);
         }
-        self.reply.position()
+        let reply = self.reply.as_slice();
+        self.locate(Part::Reply, reply.as_ptr() as usize, reply.len());
+        self.state.clear();
+        // Client 0 is served nowhere else.
+        if self.client != 0
+            && let Some(state) = self.session.take_state(false)
+        {
+            self.state = state;
+        }
+        self.locate(Part::State, self.state.as_ptr() as usize, self.state.len());
+        self.collect_news();
+        if self.session.needs_flush() { NEEDS_FLUSH } else { 0 }
+    }
+
+    fn collect_news(&mut self) {
+        self.news.clear();
+        while let Some(client) = self.session.next_news() {
+            self.news.push(u32::try_from(client).unwrap_or(0));
+        }
+        self.locate(Part::News, self.news.as_ptr() as usize, self.news.len() * 4);
+    }
+
+    #[allow(clippy::cast_possible_truncation, reason = "addresses of WebAssembly have 32 bits")]
+    fn locate(&mut self, part: Part, address: usize, len: usize) {
+        self.frame[part as usize] = address as u32;
+        self.frame[part as usize + 1] = len as u32;
     }
 
     /// Where the key of `get` and `has` belongs, for as long as the engine lives; there is room for `key_bytes`.
@@ -213,16 +274,6 @@ impl Engine {
         self.value.as_ptr() as usize
     }
 
-    /// Whether relaxed commits wait for `flush`.
-    pub fn needs_flush(&self) -> bool {
-        self.session.needs_flush()
-    }
-
-    /// Whether there are commits that those who follow the commits were not told of; asked once for each.
-    pub fn has_news(&mut self) -> bool {
-        self.session.has_news()
-    }
-
     /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
     pub fn flush(&mut self) {
         self.session.flush();
@@ -257,26 +308,10 @@ impl Engine {
         self.session.detach(to_id(client));
     }
 
-    /// The next message is this client's, of this number; the same number says that it is the same message.
-    pub fn select(&mut self, client: f64, seq: f64) {
-        self.choose(client);
-        self.session.begin_message(to_id(seq));
-    }
-
-    /// Makes a client the one at hand.
-    pub fn choose(&mut self, client: f64) {
+    /// What a client has open, for `attach` elsewhere. Nothing is committed here afterwards.
+    pub fn last_state(&mut self, client: f64) -> Option<Vec<u8>> {
         self.session.select(to_id(client));
-    }
-
-    /// What the client at hand has open, for `attach` elsewhere: if that changed since it was last asked for, or, with `last`, for the last
-    /// time, after which nothing is committed here.
-    pub fn take_state(&mut self, last: bool) -> Option<Vec<u8>> {
-        self.session.take_state(last)
-    }
-
-    /// Number of a client that is to be told of commits, -1 if there is none; each is given once.
-    pub fn next_news(&mut self) -> f64 {
-        self.session.next_news().map_or(-1.0, |id| id as f64)
+        self.session.take_state(true)
     }
 
     /// Names of the clients whose last outcomes are remembered, each with a line end. Throws `{ code, message, retryable }`.
@@ -294,11 +329,6 @@ impl Engine {
     /// Version of the last commit.
     pub fn version(&self) -> f64 {
         self.session.version() as f64
-    }
-
-    /// Where the reply is, until the next message.
-    pub fn reply_ptr(&self) -> usize {
-        self.reply.as_slice().as_ptr() as usize
     }
 }
 

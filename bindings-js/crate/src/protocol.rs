@@ -8,61 +8,53 @@ use std::ops::Bound;
 
 use mangrove_engine::{Durability, Error, KeyRange, Result};
 
-/// First byte of each request.
-pub mod op {
-    #![allow(missing_docs, reason = "the names are those of the protocol's table")]
-    pub const USE: u8 = 0x01;
-    pub const GET: u8 = 0x10;
-    pub const GET_MANY: u8 = 0x11;
-    pub const HAS_MANY: u8 = 0x12;
-    pub const COUNT: u8 = 0x13;
-    pub const AT: u8 = 0x14;
-    pub const RANK: u8 = 0x15;
-    pub const EDGE: u8 = 0x16;
-    pub const ENTRY: u8 = 0x17;
-    pub const SCAN_OPEN: u8 = 0x18;
-    pub const SCAN_NEXT: u8 = 0x19;
-    pub const SCAN_SEEK: u8 = 0x1a;
-    pub const SCAN_CLOSE: u8 = 0x1b;
-    pub const SNAPSHOT_OPEN: u8 = 0x20;
-    pub const SNAPSHOT_CLOSE: u8 = 0x21;
-    pub const TRANSACTION_OPEN: u8 = 0x22;
-    pub const TRANSACTION_COMMIT: u8 = 0x23;
-    pub const TRANSACTION_CLOSE: u8 = 0x24;
-    pub const SAVEPOINT: u8 = 0x25;
-    pub const ROLLBACK_TO: u8 = 0x26;
-    /// The number of a transaction and a write that goes to it.
-    pub const WITHIN: u8 = 0x27;
-    pub const CHANGES_OPEN: u8 = 0x28;
-    pub const CHANGES_NEXT: u8 = 0x29;
-    pub const CHANGES_CLOSE: u8 = 0x2a;
-    pub const CHANGES_READY: u8 = 0x2b;
-    pub const SET: u8 = 0x30;
-    pub const DELETE: u8 = 0x31;
-    pub const CLEAR: u8 = 0x32;
-    pub const BATCH: u8 = 0x33;
-    pub const DROP: u8 = 0x34;
-    pub const COLLECTIONS: u8 = 0x35;
-    pub const GET_OR_INSERT: u8 = 0x36;
-    pub const RENAME: u8 = 0x37;
-    pub const FLUSH: u8 = 0x40;
-    pub const STATS: u8 = 0x41;
-    pub const VERIFY: u8 = 0x42;
-    pub const PURGE: u8 = 0x43;
-    pub const REFRESH: u8 = 0x44;
-    pub const BACKUP_OPEN: u8 = 0x45;
-    pub const BACKUP_NEXT: u8 = 0x46;
-    pub const BACKUP_CLOSE: u8 = 0x47;
-    pub const COMPACT: u8 = 0x48;
-    pub const VERIFY_CLOSE: u8 = 0x49;
-    pub const LAYOUT: u8 = 0x4a;
-    pub const CLOSE: u8 = 0x4f;
+/// Declares flags, as constants and as a table for [`typescript`](crate::request::typescript).
+macro_rules! flags {
+    ($(#[$about:meta])* $table:ident { $($flag:ident $name:literal = $value:literal),* $(,)? }) => {
+        $(const $flag: u8 = $value;)*
+        $(#[$about])*
+        pub(crate) const $table: &[(&str, u8)] = &[$(($name, $flag)),*];
+    };
 }
 
-const HAS_LOWER: u8 = 1;
-const LOWER_EXCLUSIVE: u8 = 2;
-const HAS_UPPER: u8 = 4;
-const UPPER_EXCLUSIVE: u8 = 8;
+flags! {
+    /// Ends of a range.
+    RANGE_FLAGS {
+        HAS_LOWER "hasLower" = 1,
+        LOWER_EXCLUSIVE "lowerExclusive" = 2,
+        HAS_UPPER "hasUpper" = 4,
+        UPPER_EXCLUSIVE "upperExclusive" = 8,
+    }
+}
+
+flags! {
+    /// Direction, content and end of a scan.
+    SCAN_FLAGS {
+        REVERSE "reverse" = 1,
+        KEYS "keys" = 2,
+        VALUES "values" = 4,
+        KEEP "keep" = 8,
+        META "meta" = 16,
+    }
+}
+
+flags! {
+    /// Kinds of changes in a batch.
+    BATCH_FLAGS {
+        BATCH_SET "set" = 0,
+        BATCH_DELETE "delete" = 1,
+        BATCH_SET_EXPIRING "setExpiring" = 2,
+        BATCH_CHECK "check" = 3,
+    }
+}
+
+flags! {
+    /// What follows the message of an error.
+    ERROR_FLAGS {
+        RETRYABLE "retryable" = 1,
+        HAS_KEY "hasKey" = 2,
+    }
+}
 
 /// Which state of the database a read sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,27 +94,27 @@ impl ScanFlags {
 
     /// From the last key to the first.
     pub fn reverse(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & REVERSE != 0
     }
 
     /// Keys are wanted.
     pub fn keys(self) -> bool {
-        self.0 & 2 != 0
+        self.0 & KEYS != 0
     }
 
     /// Values are wanted.
     pub fn values(self) -> bool {
-        self.0 & 4 != 0
+        self.0 & VALUES != 0
     }
 
     /// The scan stays open at its end until it is closed, so that a seek can go back.
     pub fn keep(self) -> bool {
-        self.0 & 8 != 0
+        self.0 & KEEP != 0
     }
 
     /// Versions and expiries are wanted.
     pub fn meta(self) -> bool {
-        self.0 & 16 != 0
+        self.0 & META != 0
     }
 }
 
@@ -170,11 +162,6 @@ pub enum BatchOp<'a> {
         version: Option<u64>,
     },
 }
-
-const BATCH_SET: u8 = 0;
-const BATCH_DELETE: u8 = 1;
-const BATCH_SET_EXPIRING: u8 = 2;
-const BATCH_CHECK: u8 = 3;
 
 /// Reads a message. What follows a malformed request cannot be understood: the error leaves nothing to read.
 #[derive(Clone, Copy, Debug)]
@@ -342,7 +329,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A most number of items, of which 0 means none.
+    /// A number, of which 0 means none.
     pub fn limit(&mut self) -> Result<Option<u64>> {
         Ok(Some(self.uv()?).filter(|&limit| limit != 0))
     }
@@ -398,11 +385,6 @@ impl<'a> Reader<'a> {
             _ => return Err(self.malformed()),
         })
     }
-
-    /// A time in milliseconds since 1970, of which 0 means none.
-    pub fn expiry(&mut self) -> Result<Option<u64>> {
-        Ok(Some(self.uv()?).filter(|&at| at != 0))
-    }
 }
 
 /// Appends replies to a buffer.
@@ -442,16 +424,16 @@ impl Writer {
         self.bytes.truncate(start);
     }
 
-    /// Takes what was written from `start` on.
-    pub fn split_off(&mut self, start: usize) -> Vec<u8> {
-        self.bytes.split_off(start)
-    }
-
     /// Begins a reply, as a success.
     pub fn begin(&mut self) -> ReplyStart {
         let start = ReplyStart(self.bytes.len());
         self.bytes.push(0);
         start
+    }
+
+    /// Takes back a reply that was begun.
+    pub fn undo(&mut self, start: &ReplyStart) {
+        self.bytes.truncate(start.0);
     }
 
     /// Turns the reply that began at `start` into an error.
@@ -473,7 +455,7 @@ impl Writer {
             None => self.bytes(error.to_string().as_bytes()),
         }
         self.bytes
-            .push(u8::from(error.is_retryable()) | if conflict.is_some() { HAS_KEY } else { 0 });
+            .push(if error.is_retryable() { RETRYABLE } else { 0 } | if conflict.is_some() { HAS_KEY } else { 0 });
         if let Some((conflict, key)) = conflict {
             self.bytes(conflict.collection.as_deref().unwrap_or_default().as_bytes());
             self.bytes(key);
@@ -576,8 +558,6 @@ impl Writer {
 
 /// Stands in a message for the key that the client shows as it was written.
 const KEY_PLACE: &str = "\0";
-const HAS_KEY: u8 = 2;
-
 const COUNT_BYTES: usize = 5;
 /// Most items that fit the room kept for their number.
 pub const MAX_CHUNK_ITEMS: u64 = (1 << (7 * COUNT_BYTES)) - 1;

@@ -1,11 +1,15 @@
 //! One client's use of one database: the order in which requests run and what a failed commit means for the rest.
 //!
-//! Consecutive writes of one message are separate atomic commits that become durable together, by one transaction of
-//! the engine. They are seen by the lookups among them; any other read of the newest state makes them durable first.
-//! If that fails the engine undoes them all: each is answered with the error, and what only read is executed again.
+//! Consecutive writes of a message form a group: separate atomic commits that become durable
+//! together, in one transaction of the engine. Lookups among them see them; any other read of the
+//! newest state makes them durable first. If that fails, the engine undoes the whole group, and its
+//! writes and the lookups that saw them are answered with the error.
 //!
-//! A host that flushes files without waiting executes messages by [`Session::start`]: where commits wait for a flush, so
-//! does the message, until [`Session::resume`]. No other is executed meanwhile.
+//! A host that flushes files without blocking executes messages by [`Session::start`]. Where commits
+//! wait for a flush, so does the message, until [`Session::resume`]; no other message is executed
+//! meanwhile.
+
+use std::ops::Range;
 
 use mangrove_engine::{
     CommitInfo, Database, Durability, Error, OpenFlush, Result, Submission, Transaction, WriteTransaction,
@@ -13,10 +17,9 @@ use mangrove_engine::{
 
 use crate::client::{Client, Outcome};
 use crate::clients::{Clients, Kept};
-use crate::protocol::{Reader, View, Writer, op};
-use crate::report;
+use crate::protocol::{Reader, View, Writer};
+use crate::request::Request;
 use crate::state::{Source, State};
-use crate::upkeep;
 
 /// An open database and what its client has open in it.
 pub struct Session {
@@ -87,15 +90,7 @@ impl Session {
             && let Err(error) = flushed.and_then(|()| database.flush())
         {
             self.state.undo();
-            answer_again(
-                &mut self.state,
-                &mut self.client,
-                database,
-                message,
-                &executed,
-                &error,
-                out,
-            );
+            fail(&executed, &error, out);
         }
         self.proceed(message, next, true, out)
     }
@@ -130,36 +125,30 @@ impl Session {
         let mut reader = Reader::from(message, from);
         self.state.forget_if_timed();
         while !reader.is_empty() {
-            let Some(database) = &self.database else {
+            let database = self.database.as_ref().filter(|_| !self.client.is_closed);
+            let Some(database) = database else {
                 out.error(&Error::Closed);
-                return Progress::Done;
+                break;
             };
-            if self.client.is_closed {
-                out.error(&Error::Closed);
-                return Progress::Done;
-            }
             let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
-            let group = Group::new(message, writes);
-            if let Some(executed) = group.run(&mut self.state, &mut reader, out) {
-                let next = message.len() - reader.left();
-                self.waiting = Some(Waiting { next, executed });
-                return Progress::AwaitsFlush;
-            }
-            if reader.peek() == Some(op::REFRESH) {
-                let start = out.begin();
-                let _ = reader.u8();
-                match self.refresh() {
-                    Ok(is_newer) => out.flag(is_newer),
-                    Err(error) => out.fail(&start, &error),
+            let end = Group::new(message, writes).run(&mut self.state, &mut reader, out);
+            let start = out.begin();
+            let result = match end {
+                End::Message => {
+                    out.undo(&start);
+                    break;
                 }
-            }
-            if reader.peek() == Some(op::CLOSE) {
-                let start = out.begin();
-                // Only this request.
-                let _ = reader.u8();
-                if let Err(error) = self.close() {
-                    out.fail(&start, &error);
+                End::AwaitsFlush(executed) => {
+                    out.undo(&start);
+                    let next = message.len() - reader.left();
+                    self.waiting = Some(Waiting { next, executed });
+                    return Progress::AwaitsFlush;
                 }
+                End::Refresh => self.refresh().map(|is_newer| out.flag(is_newer)),
+                End::Close => self.close(),
+            };
+            if let Err(error) = result {
+                out.fail(&start, &error);
             }
         }
         Progress::Done
@@ -198,13 +187,6 @@ impl Session {
         database.is_some_and(|database| database.merge_slice().unwrap_or(false))
     }
 
-    /// Whether there are commits for those who follow the commits and had taken all before; true once for each.
-    pub fn has_news(&mut self) -> bool {
-        self.database
-            .as_ref()
-            .is_some_and(|database| self.state.has_news(database))
-    }
-
     /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
     pub fn flush(&mut self) {
         if let Some(database) = &self.database {
@@ -236,68 +218,36 @@ impl Session {
     }
 }
 
-fn is_write(code: u8) -> bool {
-    matches!(
-        code,
-        op::SET | op::DELETE | op::CLEAR | op::BATCH | op::DROP | op::GET_OR_INSERT | op::RENAME
-    )
-}
-
-/// Whether a request leaves the writes before it as they are: it writes too, can read what is not committed yet, or
-/// does not read the newest state.
-fn joins_group(code: u8) -> bool {
-    is_write(code)
-        || matches!(
-            code,
-            op::USE
-                | op::GET
-                | op::GET_MANY
-                | op::HAS_MANY
-                | op::ENTRY
-                | op::SCAN_NEXT
-                | op::SCAN_SEEK
-                | op::SCAN_CLOSE
-                | op::SNAPSHOT_CLOSE
-                | op::TRANSACTION_CLOSE
-                | op::SAVEPOINT
-                | op::ROLLBACK_TO
-                | op::WITHIN
-                | op::CHANGES_NEXT
-                | op::CHANGES_CLOSE
-                | op::CHANGES_READY
-                | op::BACKUP_NEXT
-                | op::BACKUP_CLOSE
-                | op::VERIFY_CLOSE
-        )
-}
-
-/// How a reply relates to commits that may yet be undone.
-#[derive(Clone, Copy)]
-enum Effect {
-    /// It holds either way.
-    Stays,
-    /// It is to be read again.
-    SawGroup,
-    Wrote,
-}
-
-/// A request by where it begins in its message, and its reply by where it begins among the replies.
+/// A request of a group by its place in the message, and its reply by its place among the replies.
 struct Executed {
-    request_at: usize,
-    request_end: usize,
+    request: Range<usize>,
     reply_at: usize,
-    effect: Effect,
+    is_write: bool,
+    /// It saw what others of the group wrote.
+    saw_group: bool,
+}
+
+/// Why a group ended.
+enum End {
+    /// The message is at its end.
+    Message,
+    /// Its commits wait for a flush.
+    AwaitsFlush(Vec<Executed>),
+    /// The next request opens the database anew.
+    Refresh,
+    /// The next request closes the database.
+    Close,
 }
 
 /// Writes that become durable together, and the requests since the first of them.
-struct Group<'a> {
-    message: &'a [u8],
-    writes: Writes<'a>,
+struct Group<'m, 'd> {
+    message: &'m [u8],
+    writes: Writes<'d>,
     executed: Vec<Executed>,
 }
 
-impl<'a> Group<'a> {
-    fn new(message: &'a [u8], writes: Writes<'a>) -> Self {
+impl<'m, 'd> Group<'m, 'd> {
+    fn new(message: &'m [u8], writes: Writes<'d>) -> Self {
         Self {
             message,
             writes,
@@ -305,65 +255,86 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Executes requests up to one that closes the database or opens it again, or to commits that wait for a flush, which are given.
-    fn run(mut self, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) -> Option<Vec<Executed>> {
-        while !self.writes.awaits_flush {
-            let code = reader.peek();
-            if !code.is_some_and(joins_group) {
-                self.finish(state, out);
-            }
+    fn run(mut self, state: &mut State, reader: &mut Reader<'m>, out: &mut Writer) -> End {
+        loop {
             if self.writes.awaits_flush {
-                break;
+                return End::AwaitsFlush(self.executed);
             }
-            if matches!(code, None | Some(op::CLOSE | op::REFRESH)) {
-                return None;
+            let before = *reader;
+            let at = self.message.len() - before.left();
+            if reader.is_empty() {
+                self.finish(state, out);
+                if !self.writes.awaits_flush {
+                    return End::Message;
+                }
+                continue;
             }
-            self.execute(state, reader, out);
+            let reply_at = out.position();
+            if let Some(outcome) = self.writes.client.outcome_at(at) {
+                // The request was executed before, and its reply was lost.
+                reader.skip(outcome.len);
+                out.raw(&outcome.reply);
+                self.note(at..at + outcome.len, reply_at, false, false);
+                continue;
+            }
+            let request = Request::read(reader);
+            if !request.as_ref().is_ok_and(Request::joins_group) {
+                self.finish(state, out);
+                if self.writes.awaits_flush {
+                    *reader = before;
+                    continue;
+                }
+            }
+            match request {
+                Ok(Request::Refresh {}) => return End::Refresh,
+                Ok(Request::Close {}) => return End::Close,
+                _ => self.execute(state, request, at..self.message.len() - reader.left(), out),
+            }
         }
-        Some(self.executed)
     }
 
-    fn execute(&mut self, state: &mut State, reader: &mut Reader<'_>, out: &mut Writer) {
-        let request_at = self.message.len() - reader.left();
+    fn execute(&mut self, state: &mut State, request: Result<Request<'_>>, place: Range<usize>, out: &mut Writer) {
         let reply_at = out.position();
-        let effect = if let Some(outcome) = self.writes.client.outcome_at(request_at) {
-            // It was done before, and the answer was lost.
-            reader.skip(outcome.len);
-            out.raw(&outcome.reply);
-            Effect::Stays
-        } else {
-            self.writes.request_at = request_at;
-            self.writes.message_len = self.message.len();
-            execute(state, &mut self.writes, reader, out)
-        };
+        let start = out.begin();
+        let is_write = matches!(request, Ok(Request::Write(_)));
+        self.writes.place = place.clone();
+        self.writes.were_seen = false;
+        let result = request.and_then(|request| state.execute(&request, &mut self.writes, out));
+        if let Err(error) = result {
+            out.fail(&start, &error);
+        }
+        let (wrote, saw_group) = (is_write || self.writes.awaits_flush, self.writes.were_seen);
+        self.note(place, reply_at, wrote, saw_group);
+    }
+
+    fn note(&mut self, request: Range<usize>, reply_at: usize, is_write: bool, saw_group: bool) {
         if self.writes.is_open() || self.writes.awaits_flush {
             self.executed.push(Executed {
-                request_at,
-                request_end: self.message.len() - reader.left(),
+                request,
                 reply_at,
-                effect,
+                is_write,
+                saw_group,
             });
         }
     }
 
-    /// Takes note of what the requests that committed are answered.
+    /// Remembers the replies to the writes of the group, to be stored with it.
     fn remember(&mut self, out: &Writer) {
         if !self.writes.client.is_remembered() {
             return;
         }
-        let replies = out.as_slice();
-        for (index, done) in self.executed.iter().enumerate() {
-            let end = self.executed.get(index + 1).map_or(replies.len(), |next| next.reply_at);
-            if matches!(done.effect, Effect::Wrote) {
+        for (done, reply) in replies(&self.executed, out.as_slice()) {
+            if done.is_write && succeeded(reply) {
                 self.writes.client.push(Outcome {
-                    at: done.request_at,
-                    len: done.request_end - done.request_at,
-                    reply: replies[done.reply_at..end].to_vec(),
+                    at: done.request.start,
+                    len: done.request.len(),
+                    reply: reply.to_vec(),
                 });
             }
         }
     }
 
+    /// Commits the group, or fails all of it.
     fn finish(&mut self, state: &mut State, out: &mut Writer) {
         if !self.writes.is_open() {
             return;
@@ -373,15 +344,12 @@ impl<'a> Group<'a> {
         self.remember(out);
         if let Err(error) = self.writes.finish() {
             state.undo();
-            let Writes {
-                database, client, kept, ..
-            } = &mut self.writes;
-            client.undo_to(mark);
+            self.writes.client.undo_to(mark);
             if matches!(error, Error::StorageFull { .. }) {
-                // The next try finds what it keeps.
-                kept.inherited = None;
+                // The next try finds the space that it kept.
+                self.writes.end_inheritance();
             }
-            answer_again(state, client, database, self.message, &self.executed, &error, out);
+            fail(&self.executed, &error, out);
         }
         if !self.writes.awaits_flush {
             self.executed.clear();
@@ -389,102 +357,33 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Gives other replies to requests whose commits were undone.
-fn answer_again(
-    state: &mut State,
-    client: &mut Client,
-    database: &Database,
-    message: &[u8],
-    executed: &[Executed],
-    error: &Error,
-    out: &mut Writer,
-) {
+/// Requests with their replies among `replies`, which end with the last one's.
+fn replies<'r>(executed: &'r [Executed], replies: &'r [u8]) -> impl Iterator<Item = (&'r Executed, &'r [u8])> {
+    executed.iter().enumerate().map(move |(index, done)| {
+        let end = executed.get(index + 1).map_or(replies.len(), |next| next.reply_at);
+        (done, &replies[done.reply_at..end])
+    })
+}
+
+fn succeeded(reply: &[u8]) -> bool {
+    reply.first() == Some(&0)
+}
+
+/// Replaces the replies of requests whose commits were undone.
+fn fail(executed: &[Executed], error: &Error, out: &mut Writer) {
     let Some(first) = executed.first() else {
         return;
     };
-    let base = first.reply_at;
-    let replies = out.split_off(base);
-    let mut kept = Kept::default();
-    let mut writes = Writes::new(database, client, &mut kept, false);
-    for (index, done) in executed.iter().enumerate() {
-        let end = executed
-            .get(index + 1)
-            .map_or(replies.len(), |next| next.reply_at - base);
-        match done.effect {
-            Effect::Wrote => out.error(error),
-            Effect::Stays => out.raw(&replies[done.reply_at - base..end]),
-            Effect::SawGroup => {
-                execute(state, &mut writes, &mut Reader::from(message, done.request_at), out);
-            }
+    let mut failed = Writer::default();
+    for (done, reply) in replies(executed, out.as_slice()) {
+        if done.saw_group || done.is_write && succeeded(reply) {
+            failed.error(error);
+        } else {
+            failed.raw(reply);
         }
     }
-}
-
-fn execute(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Effect {
-    let start = out.begin();
-    let code = reader.peek().unwrap_or_default();
-    writes.were_seen = false;
-    match request(state, writes, reader, out) {
-        Ok(()) if is_write(code) || writes.awaits_flush => Effect::Wrote,
-        result => {
-            if let Err(error) = result {
-                out.fail(&start, &error);
-            }
-            if writes.were_seen && is_write(code) {
-                // Executed again it would write, outside of any group.
-                Effect::Wrote
-            } else if writes.were_seen {
-                Effect::SawGroup
-            } else {
-                Effect::Stays
-            }
-        }
-    }
-}
-
-fn request(state: &mut State, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-    let code = reader.u8()?;
-    match code {
-        op::FLUSH => writes.database.flush(),
-        op::STATS => {
-            // What is kept from read to read is no snapshot of the client's.
-            state.forget_current();
-            out.bytes(report::stats(writes.database).as_bytes());
-            Ok(())
-        }
-        op::VERIFY => {
-            state.forget_current();
-            state.verify(writes.database, reader, out)
-        }
-        op::LAYOUT => {
-            state.forget_current();
-            state.layout(writes.database, reader, out)
-        }
-        op::PURGE => {
-            let limit = reader.uv()?;
-            writes.client.check_writable()?;
-            state.forget_current();
-            let purged = writes
-                .database
-                .purge_expired(usize::try_from(limit).unwrap_or(usize::MAX))?;
-            out.uv(purged as u64);
-            Ok(())
-        }
-        op::COMPACT => {
-            let (slices, threshold_bytes) = (reader.uv()?, reader.uv()?);
-            writes.client.check_writable()?;
-            state.forget_current();
-            // What it frees could not be given back.
-            writes.kept.inherited = None;
-            upkeep::compact(writes.database, slices, threshold_bytes, out)
-        }
-        op::COLLECTIONS => {
-            report::collections(&writes.database.collections(), out);
-            Ok(())
-        }
-        _ if is_write(code) => state.write(code, writes, reader, out),
-        _ => state.read(code, writes, reader, out),
-    }
+    out.truncate(first.reply_at);
+    out.raw(failed.as_slice());
 }
 
 /// The engine's transaction behind a group, begun by its first write.
@@ -501,9 +400,8 @@ pub(crate) struct Writes<'d> {
     /// Who writes, and what was answered.
     pub(crate) client: &'d mut Client,
     kept: &'d mut Kept,
-    /// Where the request under way begins, and how long its message is.
-    request_at: usize,
-    message_len: usize,
+    /// Place of the current request in the message.
+    place: Range<usize>,
 }
 
 impl<'d> Writes<'d> {
@@ -511,8 +409,7 @@ impl<'d> Writes<'d> {
         Self {
             client,
             kept,
-            request_at: 0,
-            message_len: 0,
+            place: 0..0,
             database,
             transaction: None,
             durability: Durability::None,
@@ -549,6 +446,12 @@ impl<'d> Writes<'d> {
         Ok((transaction.seal(), result))
     }
 
+    /// Clients cannot resume any more from the state in which the database was opened: the space
+    /// that this state keeps is needed.
+    pub(crate) fn end_inheritance(&mut self) {
+        self.kept.inherited = None;
+    }
+
     /// Makes the commits visible to all and durable, or undoes them.
     fn finish(&mut self) -> Result<()> {
         let durability = std::mem::replace(&mut self.durability, Durability::None);
@@ -561,16 +464,10 @@ impl<'d> Writes<'d> {
         Ok(())
     }
 
-    /// Commits a transaction that is no part of the group; `left` bytes of the message follow its request.
-    pub(crate) fn commit_other(
-        &mut self,
-        durability: Durability,
-        transaction: Transaction,
-        left: usize,
-    ) -> Result<CommitInfo> {
+    /// Commits a transaction that is not part of the group.
+    pub(crate) fn commit_other(&mut self, durability: Durability, transaction: Transaction) -> Result<CommitInfo> {
         let mark = self.client.mark();
-        let (at, may_wait) = (self.request_at, self.may_wait);
-        let len = self.message_len.saturating_sub(left + at);
+        let (at, len, may_wait) = (self.place.start, self.place.len(), self.may_wait);
         let (client, kept) = (&mut *self.client, &mut *self.kept);
         let submission = transaction.commit_by(|mut transaction| {
             let mut reply = Writer::default();

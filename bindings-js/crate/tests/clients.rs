@@ -5,8 +5,8 @@ pub(crate) mod common;
 
 use std::sync::Arc;
 
-use common::{Reply, Request, keys, message, set};
-use mangrove_bindings::protocol::{Writer, op};
+use common::{Reply, Request, keys, message, op, set};
+use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::Session;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Options};
@@ -38,26 +38,26 @@ fn ask(session: &mut Session, client: u64, seq: u64, requests: &[Request]) -> Re
 }
 
 fn name_it() -> Request {
-    Request::new(op::USE).uv(0).str("").str("any").str("json")
+    Request::new(op("Use")).uv(0).str("").str("any").str("json")
 }
 
 fn get(view: u64, key: &str) -> Request {
-    Request::new(op::GET).uv(view).uv(0).str(key)
+    Request::new(op("Get")).uv(view).uv(0).str(key)
 }
 
 fn count() -> Request {
-    Request::new(op::COUNT).uv(0).uv(0).u8(0)
+    Request::new(op("Count")).uv(0).uv(0).u8(0)
 }
 
 fn snapshot(id: u64) -> Request {
-    Request::new(op::SNAPSHOT_OPEN).uv(id)
+    Request::new(op("SnapshotOpen")).uv(id)
 }
 
 const KEYS: u8 = 2;
 const META: u8 = 16;
 
 fn scan_open(id: u64, view: u64, items: u64) -> Request {
-    Request::new(op::SCAN_OPEN)
+    Request::new(op("ScanOpen"))
         .uv(id)
         .uv(view)
         .uv(0)
@@ -70,11 +70,11 @@ fn scan_open(id: u64, view: u64, items: u64) -> Request {
 }
 
 fn scan_next(id: u64, items: u64) -> Request {
-    Request::new(op::SCAN_NEXT).uv(id).uv(items).uv(0)
+    Request::new(op("ScanNext")).uv(id).uv(items).uv(0)
 }
 
 fn get_or_insert(key: &str, value: &str) -> Request {
-    Request::new(op::GET_OR_INSERT).u8(0).uv(0).str(key).str(value).uv(0)
+    Request::new(op("GetOrInsert")).u8(0).uv(0).str(key).str(value).uv(0)
 }
 
 fn fill(session: &mut Session, client: u64, seq: u64, count: u64) {
@@ -88,15 +88,15 @@ fn work() -> Vec<Request> {
         name_it(),
         set("a", "1"),
         get(0, "a"),
-        Request::new(op::DELETE).u8(0).uv(0).str("old"),
+        Request::new(op("Delete")).u8(0).uv(0).str("old"),
         count(),
         get_or_insert("b", "first"),
         set("large", &"x".repeat(5000)),
         count(),
-        Request::new(op::TRANSACTION_OPEN).uv(7).u8(0),
+        Request::new(op("TransactionOpen")).uv(7).u8(0),
         set("t", "2").within(7),
-        Request::new(op::TRANSACTION_COMMIT).uv(7).u8(0),
-        Request::new(op::DELETE).u8(0).uv(0).str("old"),
+        Request::new(op("TransactionCommit")).uv(7).u8(0),
+        Request::new(op("Delete")).u8(0).uv(0).str("old"),
         set("c", "3"),
     ]
 }
@@ -226,9 +226,9 @@ fn clients_do_not_see_what_others_have_open_but_what_they_commit() {
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
     assert_eq!(reply.status(), Err("KV_READ_ONLY".to_owned()));
     for request in [
-        Request::new(op::TRANSACTION_OPEN).uv(9).u8(0),
-        Request::new(op::PURGE).uv(1),
-        Request::new(op::COMPACT).uv(1).uv(1),
+        Request::new(op("TransactionOpen")).uv(9).u8(0),
+        Request::new(op("Purge")).uv(1),
+        Request::new(op("Compact")).uv(1).uv(1),
     ] {
         assert_eq!(
             ask(&mut session, two, 2, &[request]).status(),
@@ -236,7 +236,7 @@ fn clients_do_not_see_what_others_have_open_but_what_they_commit() {
         );
     }
     // One closes, the other goes on.
-    assert_eq!(ask(&mut session, two, 3, &[Request::new(op::CLOSE)]).status(), Ok(()));
+    assert_eq!(ask(&mut session, two, 3, &[Request::new(op("Close"))]).status(), Ok(()));
     assert_eq!(
         ask(&mut session, two, 4, &[get(0, "a")]).status(),
         Err("KV_CLOSED".to_owned())
@@ -258,7 +258,7 @@ fn a_collection_that_another_client_made_keeps_its_codecs() {
     let two = session.attach("two", false, None).expect("readable");
     // Both know that there is none yet.
     ask(&mut session, one, 1, &[name_it(), get(0, "a")]);
-    let other = Request::new(op::USE).uv(0).str("").str("bytes").str("json");
+    let other = Request::new(op("Use")).uv(0).str("").str("bytes").str("json");
     ask(&mut session, two, 1, &[other, get(0, "a")]);
     let mut reply = ask(&mut session, one, 2, &[set("a", "1")]);
     assert_eq!(reply.status(), Ok(()));
@@ -284,7 +284,7 @@ fn what_is_open_goes_on_in_the_next_session_if_nothing_was_committed() {
                 snapshot(5),
                 scan_open(6, 5, 3),
                 scan_open(7, 0, 4),
-                Request::new(op::TRANSACTION_OPEN).uv(8).u8(0),
+                Request::new(op("TransactionOpen")).uv(8).u8(0),
                 get(8, "001"),
             ],
         );
@@ -357,7 +357,7 @@ fn a_scan_with_versions_and_expiries_goes_on_with_them() {
     let one = session.attach("one", false, None).expect("readable");
     ask(&mut session, one, 1, &[name_it()]);
     fill(&mut session, one, 2, 5);
-    let open_it = Request::new(op::SCAN_OPEN).uv(6).uv(0).uv(0).u8(0);
+    let open_it = Request::new(op("ScanOpen")).uv(6).uv(0).uv(0).u8(0);
     let open_it = open_it.u8(KEYS | META).uv(0).uv(0).uv(2).uv(0);
     let entries = |reply: &mut Reply| {
         reply.status().expect("it is open");
@@ -381,8 +381,8 @@ fn a_scan_with_versions_and_expiries_goes_on_with_them() {
 
 #[test]
 fn those_who_follow_get_every_commit_once_over_a_planned_change() {
-    let follow = |id: u64| Request::new(op::CHANGES_OPEN).uv(id).uv(0).u8(1).uv(0).u8(0);
-    let next = |id: u64| Request::new(op::CHANGES_NEXT).uv(id).uv(1000);
+    let follow = |id: u64| Request::new(op("ChangesOpen")).uv(id).uv(0).u8(1).uv(0).u8(0);
+    let next = |id: u64| Request::new(op("ChangesNext")).uv(id).uv(1000);
     let storage = SimStorage::new();
     let mut session = open(&storage);
     let one = session.attach("one", false, None).expect("readable");
@@ -424,8 +424,8 @@ fn those_who_follow_get_every_commit_once_over_a_planned_change() {
 fn a_client_whose_state_nobody_knows_is_told_so() {
     let mut session = open(&SimStorage::new());
     let one = session.attach("one", false, Some(&[])).expect("that is a state");
-    let next = Request::new(op::CHANGES_NEXT).uv(3).uv(1000);
-    let commit = Request::new(op::TRANSACTION_COMMIT).uv(8).u8(0);
+    let next = Request::new(op("ChangesNext")).uv(3).uv(1000);
+    let commit = Request::new(op("TransactionCommit")).uv(8).u8(0);
     let mut reply = ask(
         &mut session,
         one,
@@ -457,7 +457,7 @@ fn no_bytes_are_a_state_that_ends_the_session() {
         &[
             snapshot(5),
             scan_open(6, 5, 3),
-            Request::new(op::CHANGES_OPEN).uv(3).uv(0).u8(0),
+            Request::new(op("ChangesOpen")).uv(3).uv(0).u8(0),
         ],
     );
     let state = session.take_state(false).expect("much was opened");

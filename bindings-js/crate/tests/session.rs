@@ -7,20 +7,20 @@ mod followers;
 #[path = "session/transactions.rs"]
 mod transactions;
 
-use common::{FaultyStorage, Request, execute, keys, message, open, set};
-use mangrove_bindings::protocol::{View, op};
+use common::{FaultyStorage, Request, execute, keys, message, op, open, set};
+use mangrove_bindings::protocol::View;
 use mangrove_bindings::session::Session;
 
 fn use_default() -> Request {
-    Request::new(op::USE).uv(0).str("").str("any").str("json")
+    Request::new(op("Use")).uv(0).str("").str("any").str("json")
 }
 
 fn get(key: &str) -> Request {
-    Request::new(op::GET).uv(0).uv(0).str(key)
+    Request::new(op("Get")).uv(0).uv(0).str(key)
 }
 
 fn scan_open(id: u64, flags: u8, offset: u64, limit: u64, items: u64) -> Request {
-    Request::new(op::SCAN_OPEN)
+    Request::new(op("ScanOpen"))
         .uv(id)
         .uv(0)
         .uv(0)
@@ -33,7 +33,7 @@ fn scan_open(id: u64, flags: u8, offset: u64, limit: u64, items: u64) -> Request
 }
 
 fn begin(id: u64) -> Request {
-    Request::new(op::TRANSACTION_OPEN).uv(id).u8(0)
+    Request::new(op("TransactionOpen")).uv(id).u8(0)
 }
 
 fn within(id: u64, request: Request) -> Request {
@@ -41,11 +41,11 @@ fn within(id: u64, request: Request) -> Request {
 }
 
 fn commit(id: u64) -> Request {
-    Request::new(op::TRANSACTION_COMMIT).uv(id).u8(0)
+    Request::new(op("TransactionCommit")).uv(id).u8(0)
 }
 
 fn get_in(view: u64, key: &str) -> Request {
-    Request::new(op::GET).uv(view).uv(0).str(key)
+    Request::new(op("Get")).uv(view).uv(0).str(key)
 }
 
 const KEYS: u8 = 2;
@@ -62,8 +62,8 @@ fn writes_are_seen_by_later_requests_of_the_same_message() {
             use_default(),
             set("a", "1"),
             get("a"),
-            Request::new(op::COUNT).uv(0).uv(0).u8(0),
-            Request::new(op::DELETE).u8(0).uv(0).str("a"),
+            Request::new(op("Count")).uv(0).uv(0).u8(0),
+            Request::new(op("Delete")).u8(0).uv(0).str("a"),
             get("a"),
             get("b"),
         ],
@@ -97,7 +97,7 @@ fn a_failing_write_leaves_the_others_of_its_message() {
 fn a_batch_with_a_bad_key_changes_nothing() {
     let mut session = open(FaultyStorage::new());
     let long = "k".repeat(100_000);
-    let batch = Request::new(op::BATCH)
+    let batch = Request::new(op("Batch"))
         .u8(0)
         .uv(2)
         .u8(0)
@@ -110,7 +110,7 @@ fn a_batch_with_a_bad_key_changes_nothing() {
         .str("2");
     let mut reply = execute(
         &mut session,
-        &[use_default(), batch, get("a"), Request::new(op::COLLECTIONS)],
+        &[use_default(), batch, get("a"), Request::new(op("Collections"))],
     );
     assert_eq!(reply.status(), Ok(()));
     assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
@@ -119,7 +119,7 @@ fn a_batch_with_a_bad_key_changes_nothing() {
 }
 
 #[test]
-fn writes_that_cannot_be_made_durable_are_all_undone_and_reads_tell_so() {
+fn writes_that_cannot_be_made_durable_fail_with_the_lookups_that_saw_them() {
     let storage = FaultyStorage::new();
     let mut session = open(storage.clone());
     execute(&mut session, &[use_default(), set("a", "old")]);
@@ -131,16 +131,15 @@ fn writes_that_cannot_be_made_durable_are_all_undone_and_reads_tell_so() {
             set("a", "new"),
             get("a"),
             set("b", "new"),
-            Request::new(op::HAS_MANY).uv(0).uv(0).uv(2).str("a").str("b"),
-            Request::new(op::COUNT).uv(0).uv(0).u8(0),
+            Request::new(op("HasMany")).uv(0).uv(0).uv(2).str("a").str("b"),
+            Request::new(op("Count")).uv(0).uv(0).u8(0),
             get("b"),
         ],
     );
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"old".to_vec())));
-    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"old".to_vec())));
-    assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
-    assert_eq!((reply.status(), reply.u8(), reply.u8()), (Ok(()), 1, 0));
+    for _ in 0..4 {
+        assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+    }
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
     assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
     assert!(reply.is_at_end());
@@ -154,8 +153,8 @@ fn writes_that_cannot_be_made_durable_are_all_undone_and_reads_tell_so() {
 #[test]
 fn a_collection_is_not_read_with_other_codecs_than_it_was_written_with() {
     let mut session = open(FaultyStorage::new());
-    let other = || Request::new(op::USE).uv(1).str("").str("bytes").str("json");
-    let get_other = || Request::new(op::GET).uv(0).uv(1).str("a");
+    let other = || Request::new(op("Use")).uv(1).str("").str("bytes").str("json");
+    let get_other = || Request::new(op("Get")).uv(0).uv(1).str("a");
     let mut reply = execute(
         &mut session,
         &[
@@ -174,8 +173,8 @@ fn a_collection_is_not_read_with_other_codecs_than_it_was_written_with() {
     assert_eq!(reply.status(), Err("KV_CODEC_MISMATCH".to_owned()));
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
 
-    let drop = Request::new(op::DROP).u8(0).str("");
-    let set_other = Request::new(op::SET).u8(0).uv(1).str("a").str("2");
+    let drop = Request::new(op("Drop")).u8(0).str("");
+    let set_other = Request::new(op("Set")).u8(0).uv(1).str("a").str("2");
     let mut reply = execute(&mut session, &[drop, set_other, get_other(), get("a")]);
     assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 2, 1));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
@@ -186,9 +185,10 @@ fn a_collection_is_not_read_with_other_codecs_than_it_was_written_with() {
 #[test]
 fn a_collection_has_its_new_name_for_the_rest_of_the_message() {
     let mut session = open(FaultyStorage::new());
-    let named = |slot, name: &str, key_codec: &str| Request::new(op::USE).uv(slot).str(name).str(key_codec).str("json");
-    let rename = || Request::new(op::RENAME).u8(0).str("a").str("b");
-    let get_from = |slot| Request::new(op::GET).uv(0).uv(slot).str("k");
+    let named =
+        |slot, name: &str, key_codec: &str| Request::new(op("Use")).uv(slot).str(name).str(key_codec).str("json");
+    let rename = || Request::new(op("Rename")).u8(0).str("a").str("b");
+    let get_from = |slot| Request::new(op("Get")).uv(0).uv(slot).str("k");
     let mut reply = execute(
         &mut session,
         &[
@@ -231,7 +231,7 @@ fn scans_go_on_from_chunk_to_chunk_and_see_the_state_they_were_opened_on() {
         keys(&mut reply),
         (false, vec!["k0".into(), "k1".into(), "k2".into(), "k3".into()])
     );
-    let next = || Request::new(op::SCAN_NEXT).uv(1).uv(5).uv(0);
+    let next = || Request::new(op("ScanNext")).uv(1).uv(5).uv(0);
     let mut reply = execute(&mut session, &[set("k45", "v"), next(), next(), next()]);
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 11));
     assert_eq!(keys(&mut reply).1, ["k4", "k5", "k6", "k7", "k8"]);
@@ -245,9 +245,9 @@ fn scans_go_on_from_chunk_to_chunk_and_see_the_state_they_were_opened_on() {
     let mut reply = execute(&mut session, &[scan_open(2, KEYS | REVERSE, 2, 3, 0)]);
     assert_eq!(keys(&mut reply), (true, vec!["k7".into(), "k6".into(), "k5".into()]));
 
-    let seek = Request::new(op::SCAN_SEEK).uv(3).str("k45").uv(2);
-    let next = Request::new(op::SCAN_NEXT).uv(3).uv(0).uv(0);
-    let close = || Request::new(op::SCAN_CLOSE).uv(3);
+    let seek = Request::new(op("ScanSeek")).uv(3).str("k45").uv(2);
+    let next = Request::new(op("ScanNext")).uv(3).uv(0).uv(0);
+    let close = || Request::new(op("ScanClose")).uv(3);
     let mut reply = execute(
         &mut session,
         &[
@@ -274,7 +274,7 @@ fn a_chunk_ends_at_its_bytes_but_has_an_item() {
         &mut session,
         &[use_default(), set("a", &value), set("b", &value), set("c", &value)],
     );
-    let open = Request::new(op::SCAN_OPEN)
+    let open = Request::new(op("ScanOpen"))
         .uv(1)
         .uv(0)
         .uv(0)
@@ -284,7 +284,7 @@ fn a_chunk_ends_at_its_bytes_but_has_an_item() {
         .uv(0)
         .uv(0)
         .uv(1);
-    let mut reply = execute(&mut session, &[open, Request::new(op::SCAN_NEXT).uv(1).uv(0).uv(1500)]);
+    let mut reply = execute(&mut session, &[open, Request::new(op("ScanNext")).uv(1).uv(0).uv(1500)]);
     // Key and value with their lengths.
     let item_bytes = 1 + 1 + 2 + 1000;
     assert_eq!((reply.status(), reply.u8()), (Ok(()), 0));
@@ -305,19 +305,19 @@ fn positions_and_ranks_within_a_range() {
     let mut reply = execute(
         &mut session,
         &[
-            range(op::COUNT),
-            range(op::AT).u8(0).uv(1),
-            range(op::AT).u8(1).uv(0),
-            range(op::AT).u8(0).uv(5),
-            range(op::RANK).str("k5"),
-            range(op::RANK).str("k9"),
-            range(op::RANK).str("k1"),
-            range(op::EDGE).u8(0),
-            range(op::EDGE).u8(1),
-            inverted(op::COUNT),
-            inverted(op::AT).u8(0).uv(0),
-            inverted(op::RANK).str("k5"),
-            inverted(op::EDGE).u8(1),
+            range(op("Count")),
+            range(op("At")).u8(0).uv(1),
+            range(op("At")).u8(1).uv(0),
+            range(op("At")).u8(0).uv(5),
+            range(op("Rank")).str("k5"),
+            range(op("Rank")).str("k9"),
+            range(op("Rank")).str("k1"),
+            range(op("Edge")).u8(0),
+            range(op("Edge")).u8(1),
+            inverted(op("Count")),
+            inverted(op("At")).u8(0).uv(0),
+            inverted(op("Rank")).str("k5"),
+            inverted(op("Edge")).u8(1),
         ],
     );
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 5));
@@ -340,17 +340,17 @@ fn positions_and_ranks_within_a_range() {
 #[test]
 fn snapshots_stay_as_they_are() {
     let mut session = open(FaultyStorage::new());
-    let get_in = |view: u64| Request::new(op::GET).uv(view).uv(0).str("a");
+    let get_in = |view: u64| Request::new(op("Get")).uv(view).uv(0).str("a");
     let mut reply = execute(
         &mut session,
         &[
             use_default(),
             set("a", "1"),
-            Request::new(op::SNAPSHOT_OPEN).uv(7),
+            Request::new(op("SnapshotOpen")).uv(7),
             set("a", "2"),
             get_in(7),
             get_in(0),
-            Request::new(op::SNAPSHOT_CLOSE).uv(7),
+            Request::new(op("SnapshotClose")).uv(7),
             get_in(7),
         ],
     );
@@ -367,14 +367,14 @@ fn snapshots_stay_as_they_are() {
 #[test]
 fn a_layout_comes_in_slices_and_keeps_no_snapshot_once_it_is_ended() {
     let mut session = open(FaultyStorage::new());
-    let layout = |visits, begins| Request::new(op::LAYOUT).uv(7).uv(visits).u8(begins);
+    let layout = |visits, begins| Request::new(op("Layout")).uv(7).uv(visits).u8(begins);
     // A leaf has no place before a checkpoint, which a durable commit makes after one that is not.
-    let undurable = Request::new(op::SET).u8(2).uv(0).str("a").str("0");
+    let undurable = Request::new(op("Set")).u8(2).uv(0).str("a").str("0");
     execute(&mut session, &[use_default(), undurable]);
     execute(&mut session, &[set("a", "1")]);
     let mut reply = execute(
         &mut session,
-        &[layout(1, 1), layout(0, 0), Request::new(op::STATS), layout(1, 0)],
+        &[layout(1, 1), layout(0, 0), Request::new(op("Stats")), layout(1, 0)],
     );
     assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 1));
     // A superblock, the catalog and a leaf: three parts and one.
@@ -393,7 +393,7 @@ fn a_layout_comes_in_slices_and_keeps_no_snapshot_once_it_is_ended() {
     assert!(reply.status().is_err_and(|error| error.contains("KV_SNAPSHOT_LOST")));
     assert!(reply.is_at_end());
 
-    let mut reply = execute(&mut session, &[layout(9, 1), layout(9, 0), Request::new(op::STATS)]);
+    let mut reply = execute(&mut session, &[layout(9, 1), layout(9, 0), Request::new(op("Stats"))]);
     assert_eq!((reply.status(), reply.uv(), reply.uv(), reply.uv()), (Ok(()), 1, 1, 4));
     for _ in 0..11 {
         reply.uv();
@@ -418,9 +418,9 @@ fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
         &[
             use_default(),
             set("a", "1"),
-            Request::new(op::STATS),
+            Request::new(op("Stats")),
             set("b", "1"),
-            Request::new(op::VERIFY).uv(1).uv(1000),
+            Request::new(op("Verify")).uv(1).uv(1000),
         ],
     );
     assert_eq!(reply.status(), Ok(()));
@@ -445,10 +445,10 @@ fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
 fn after_closing_one_error_stands_for_the_rest() {
     let storage = FaultyStorage::new();
     let mut session = open(storage.clone());
-    let relaxed = Request::new(op::SET).u8(2).uv(0).str("a").str("1");
+    let relaxed = Request::new(op("Set")).u8(2).uv(0).str("a").str("1");
     let mut reply = execute(
         &mut session,
-        &[use_default(), relaxed, Request::new(op::CLOSE), get("a"), get("a")],
+        &[use_default(), relaxed, Request::new(op("Close")), get("a"), get("a")],
     );
     assert_eq!(reply.status(), Ok(()));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
@@ -475,8 +475,8 @@ fn mutilated_messages_end_in_errors() {
     let requests = [
         use_default(),
         set("a", "1"),
-        Request::new(op::GET_MANY).uv(0).uv(0).uv(2).str("a").str("b"),
-        Request::new(op::BATCH)
+        Request::new(op("GetMany")).uv(0).uv(0).uv(2).str("a").str("b"),
+        Request::new(op("Batch"))
             .u8(1)
             .uv(2)
             .u8(0)
@@ -486,13 +486,13 @@ fn mutilated_messages_end_in_errors() {
             .u8(1)
             .uv(0)
             .str("a"),
-        Request::new(op::CLEAR).u8(2).uv(0).u8(5).str("a").str("c"),
-        Request::new(op::SNAPSHOT_OPEN).uv(1),
+        Request::new(op("Clear")).u8(2).uv(0).u8(5).str("a").str("c"),
+        Request::new(op("SnapshotOpen")).uv(1),
         scan_open(1, KEYS | VALUES, 0, 0, 1),
-        Request::new(op::SCAN_NEXT).uv(1).uv(1).uv(1),
-        Request::new(op::SCAN_SEEK).uv(1).str("q").uv(0),
-        Request::new(op::AT).uv(0).uv(0).u8(0).u8(1).uv(3),
-        Request::new(op::DROP).u8(0).str("none"),
+        Request::new(op("ScanNext")).uv(1).uv(1).uv(1),
+        Request::new(op("ScanSeek")).uv(1).str("q").uv(0),
+        Request::new(op("At")).uv(0).uv(0).u8(0).u8(1).uv(3),
+        Request::new(op("Drop")).u8(0).str("none"),
     ];
     let bytes = message(&requests);
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -537,7 +537,7 @@ fn lookups_without_a_message_give_what_messages_do() {
     get(&mut session, View::Opened(4), 0, "a").unwrap_err();
     execute(
         &mut session,
-        &[Request::new(op::SNAPSHOT_OPEN).uv(4), set("a", "2"), begin(5)],
+        &[Request::new(op("SnapshotOpen")).uv(4), set("a", "2"), begin(5)],
     );
     execute(&mut session, &[set("a", "3").within(5)]);
     assert_eq!(
@@ -549,17 +549,18 @@ fn lookups_without_a_message_give_what_messages_do() {
         Some("3".to_owned())
     );
     assert_eq!(get(&mut session, View::Current, 0, "a").unwrap(), Some("2".to_owned()));
-    execute(&mut session, &[Request::new(op::CLOSE)]);
+    execute(&mut session, &[Request::new(op("Close"))]);
     get(&mut session, View::Current, 0, "a").unwrap_err();
 }
 
-/// Regression: what had looked something up was executed again after its group had failed, outside of any group: answered as done, and never done.
+/// Regression: a write that depended on the others of its group was answered as done after the group
+/// had failed, and never done.
 #[test]
 fn what_looks_something_up_and_writes_fails_with_its_group() {
-    let get_or_insert = Request::new(op::GET_OR_INSERT).u8(0).uv(0).str("mine").str("new").uv(0);
+    let get_or_insert = Request::new(op("GetOrInsert")).u8(0).uv(0).str("mine").str("new").uv(0);
     // Sets "mine" if there is no "old", and then if there is no "a"; both were there or not because of the group.
     let batch = |key: &str| {
-        Request::new(op::BATCH)
+        Request::new(op("Batch"))
             .u8(0)
             .uv(2)
             .u8(3)
@@ -577,9 +578,9 @@ fn what_looks_something_up_and_writes_fails_with_its_group() {
         execute(&mut session, &[use_default(), set("there", "1")]);
         storage.fail_writes(true);
         let mut reply = execute(&mut session, &[set("a", "1"), write.clone(), get("mine")]);
-        assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
-        assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
-        assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
+        for _ in 0..3 {
+            assert_eq!(reply.status(), Err("KV_QUOTA_EXCEEDED".to_owned()));
+        }
         assert!(reply.is_at_end());
         storage.fail_writes(false);
         let mut reply = execute(&mut session, &[get("mine"), set("a", "1"), write, get("mine")]);
@@ -611,7 +612,7 @@ fn a_batch_with_a_key_that_is_too_long_with_its_expiry_changes_nothing() {
     };
     let mut reply = execute(
         &mut session,
-        &[use_default(), batch(Request::new(op::BATCH)), get("a"), set("b", "1")],
+        &[use_default(), batch(Request::new(op("Batch"))), get("a"), set("b", "1")],
     );
     assert_eq!(reply.status(), Ok(()));
     assert_eq!(reply.status(), Err("KV_KEY_TOO_LARGE".to_owned()));
@@ -621,7 +622,7 @@ fn a_batch_with_a_key_that_is_too_long_with_its_expiry_changes_nothing() {
     let mut reply = execute(
         &mut session,
         &[
-            within(7, batch(Request::new(op::BATCH))),
+            within(7, batch(Request::new(op("Batch")))),
             get_in(7, "a"),
             commit(7),
             get("a"),

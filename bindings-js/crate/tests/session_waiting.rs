@@ -3,18 +3,18 @@
 #[path = "session.rs"]
 mod same;
 
-use mangrove_bindings::protocol::{Writer, op};
+use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::Progress;
 use mangrove_engine::Error;
-use same::common::{FaultyStorage, Reply, Request, execute, message, open, set};
+use same::common::{FaultyStorage, Reply, Request, execute, message, op, open, set};
 
 fn get(key: &str) -> Request {
-    Request::new(op::GET).uv(0).uv(0).str(key)
+    Request::new(op("Get")).uv(0).uv(0).str(key)
 }
 
 fn prepared() -> mangrove_bindings::session::Session {
     let mut session = open(FaultyStorage::new());
-    let name_it = Request::new(op::USE).uv(0).str("").str("any").str("json");
+    let name_it = Request::new(op("Use")).uv(0).str("").str("any").str("json");
     execute(&mut session, &[name_it, set("a", "0")]);
     session
 }
@@ -29,7 +29,7 @@ fn failure() -> Error {
 #[test]
 fn a_message_waits_at_each_read_that_needs_its_writes() {
     let mut session = prepared();
-    let count = || Request::new(op::COUNT).uv(0).uv(0).u8(0);
+    let count = || Request::new(op("Count")).uv(0).uv(0).u8(0);
     let sent = message(&[set("b", "1"), count(), set("c", "2"), count(), get("c")]);
     let mut out = Writer::default();
     let mut progress = session.start(&sent, &mut out);
@@ -61,10 +61,9 @@ fn a_failed_flush_of_the_host_undoes_the_writes_that_waited_and_no_read_shows_th
     assert_eq!(session.resume(&sent, &mut out), Progress::Done);
     let mut reply = Reply::new(&out);
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"0".to_vec())));
-    assert_eq!(reply.status(), Err("KV_IO".to_owned()));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"0".to_vec())));
-    assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
-    assert_eq!(reply.status(), Err("KV_IO".to_owned()));
+    for _ in 0..4 {
+        assert_eq!(reply.status(), Err("KV_IO".to_owned()));
+    }
     assert!(reply.is_at_end());
     let mut reply = execute(&mut session, &[get("a"), set("a", "2")]);
     assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"0".to_vec())));
@@ -92,8 +91,8 @@ fn a_failed_flush_that_was_not_waited_for_ends_writing() {
 fn the_commit_of_a_transaction_waits_and_fails_alike() {
     for fails in [false, true] {
         let mut session = prepared();
-        let begin = Request::new(op::TRANSACTION_OPEN).uv(1).u8(0);
-        let commit = Request::new(op::TRANSACTION_COMMIT).uv(1).u8(0);
+        let begin = Request::new(op("TransactionOpen")).uv(1).u8(0);
+        let commit = Request::new(op("TransactionCommit")).uv(1).u8(0);
         let sent = message(&[begin, set("a", "1").within(1), commit, get("a")]);
         let mut out = Writer::default();
         assert_eq!(session.start(&sent, &mut out), Progress::AwaitsFlush);

@@ -1,6 +1,6 @@
 // `bench`: a self-test that prints figures.
 import * as fs from 'node:fs';
-import { Op } from '../client/protocol.ts';
+import { Op } from '../client/opcodes.ts';
 import { ChangeList } from '../client/changes.ts';
 import { newTarget } from '../client/target.ts';
 import { DatabaseScope } from '../client/scope.ts';

@@ -1,7 +1,7 @@
 // `dump` and `load`.
 import type { KvCollection } from '../client/collection.ts';
 import { ChangeList } from '../client/changes.ts';
-import { Op } from '../client/protocol.ts';
+import { Op } from '../client/opcodes.ts';
 import { newTarget } from '../client/target.ts';
 import { DatabaseScope } from '../client/scope.ts';
 import type { Durability } from '../types.ts';

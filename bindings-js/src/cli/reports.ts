@@ -1,6 +1,6 @@
 // `stat`, `verify` and `compact`.
 import { verify as verifyDatabase } from '../client/upkeep.ts';
-import { Op } from '../client/protocol.ts';
+import { Op } from '../client/opcodes.ts';
 import { KvError } from '../errors.ts';
 import type { Stats, VerifyProblem } from '../types.ts';
 import type { Parsed } from './arguments.ts';

@@ -5,7 +5,7 @@ import { Connection } from '../client/connection.ts';
 import { KvCollection } from '../client/collection.ts';
 import { LocalTransport } from '../client/local-transport.ts';
 import { checkOptions } from '../client/options.ts';
-import { Op } from '../client/protocol.ts';
+import { Op } from '../client/opcodes.ts';
 import { newTarget } from '../client/target.ts';
 import type { Target } from '../client/target.ts';
 import { DatabaseScope } from '../client/scope.ts';

@@ -8,7 +8,7 @@ import type { ChangeList } from './changes.ts';
 import { decodeKey, decodePart, decodeValue, encodeKey, encodeValue } from './codecs.ts';
 import type { Lookups } from './lookup.ts';
 import { BOUNDS, checkIterable } from './names.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 import { toWindow } from './range.ts';
 import type { Window } from './range.ts';

@@ -1,14 +1,10 @@
 // The changes of one batch, encoded when they are added.
 import { checkCount, ignore } from './async.ts';
 import { encodeKey, encodeValue } from './codecs.ts';
+import { BatchKind } from './opcodes.ts';
 import { RequestWriter } from './protocol.ts';
 import { isPromise } from './schema.ts';
 import type { Target } from './target.ts';
-
-const SET = 0;
-const DELETE = 1;
-const SET_EXPIRING = 2;
-const CHECK = 3;
 
 export class ChangeList {
   readonly #writer = new RequestWriter();
@@ -51,7 +47,7 @@ export class ChangeList {
   put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
     const writer = this.#writer;
     const start = writer.length;
-    writer.u8(expiresAt === 0 ? SET : SET_EXPIRING).uv(target.index);
+    writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index);
     if (writer.encoded(target.fastKey, key) && writer.encoded(target.fastValue, value)) {
       if (expiresAt !== 0) writer.uv(expiresAt);
     } else {
@@ -65,13 +61,13 @@ export class ChangeList {
   /** Lets the batch through only if the entry is of this version, or, with `null`, if there is none. */
   check<K, V>(target: Target<K, V>, key: K, version: number | null | undefined): void {
     const keyBytes = encodeKey(target, key);
-    this.#writer.u8(CHECK).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
+    this.#writer.u8(BatchKind.check).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
     this.#length++;
   }
 
   delete<K, V>(target: Target<K, V>, key: K): void {
     const keyBytes = encodeKey(target, key);
-    this.#writer.u8(DELETE).uv(target.index).bytes(keyBytes);
+    this.#writer.u8(BatchKind.delete).uv(target.index).bytes(keyBytes);
     this.#length++;
   }
 
@@ -94,6 +90,6 @@ function putSet<K, V>(
   expiresAt: number,
 ): void {
   const valueBytes = encodeValue(target, value);
-  writer.u8(expiresAt === 0 ? SET : SET_EXPIRING).uv(target.index).bytes(keyBytes).bytes(valueBytes);
+  writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index).bytes(keyBytes).bytes(valueBytes);
   if (expiresAt !== 0) writer.uv(expiresAt);
 }

@@ -1,11 +1,17 @@
 // A part of a scan: the items of one reply.
+import { ScanFlag } from './opcodes.ts';
 import type { ReplyReader } from './protocol.ts';
 
 /** Takes an item's fields and makes the item. */
 export type DecodeItem<T> = (reader: ReplyReader) => T;
 
 /** What a scan gives, beside its other flags; as the engine knows them. */
-export const Content = { keys: 2, values: 4, entries: 6, meta: 22 } as const;
+export const Content = {
+  keys: ScanFlag.keys,
+  values: ScanFlag.values,
+  entries: ScanFlag.keys | ScanFlag.values,
+  meta: ScanFlag.keys | ScanFlag.values | ScanFlag.meta,
+} as const;
 
 /** Items of a chunk that is decoded at once. */
 const FIRST_ITEMS = 32;

@@ -14,7 +14,7 @@ import { encodeKey, encodeValue } from './codecs.ts';
 import { toExpiry, toNewExpiry } from './expiry.ts';
 import { CLEAR, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { subscribe, watch } from './feed/follow.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { CollectionReader } from './reader.ts';
 import { validated } from './schema.ts';

@@ -9,7 +9,8 @@ import { ASK } from './target.ts';
 import { IdleHandles } from './idle.ts';
 import { Line } from './line.ts';
 import type { Lookups } from './lookup.ts';
-import { Op, ReplyReader, RequestWriter } from './protocol.ts';
+import { Op } from './opcodes.ts';
+import { ReplyReader, RequestWriter } from './protocol.ts';
 import type { Transport } from './transport.ts';
 
 interface Pending {

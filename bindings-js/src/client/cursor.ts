@@ -8,12 +8,9 @@ import { Handle } from './handle.ts';
 import { BaseIterator, DONE } from './iterator.ts';
 import type { Step } from './iterator.ts';
 import { ASK } from './target.ts';
-import { Op } from './protocol.ts';
+import { Op, ScanFlag } from './opcodes.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 import type { Window } from './range.ts';
-
-const REVERSE = 1;
-const KEEP_AT_END = 8;
 
 const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
 const CHUNK_GROWTH = 4;
@@ -208,7 +205,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   /** Now, not at the first `next`: an iterator reads the state of the moment it was asked for. */
   #open({ range, reverse, offset, limit }: Window): void {
     const { connection, writeSource, content, signal, isFast } = this.#request;
-    const flags = (reverse ? REVERSE : 0) | content | KEEP_AT_END;
+    const flags = (reverse ? ScanFlag.reverse : 0) | content | ScanFlag.keep;
     const write = (writer: RequestWriter): void => {
       writer.u8(Op.scanOpen).uv(this.#held.id);
       writeSource(writer);

@@ -22,7 +22,7 @@ import { changes } from './feed/follow.ts';
 import { rememberCodecs } from './known-codecs.ts';
 import { COLLECTION, SIGNAL, WRITE, checkIterable, checkNames, checkOp } from './names.ts';
 import { checkStrict } from './options.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import { toValidate } from './schema.ts';
 import { DEFAULT_COLLECTION, checkName, newTarget } from './target.ts';
 import type { Target } from './target.ts';

@@ -35,8 +35,10 @@ export class HeldTransport implements Transport {
 
   send(message: Uint8Array): void {
     try {
-      this.#queue.push(this.#host.execute(message));
-      if (this.#host.hasNews()) this.events?.news();
+      const reply = this.#host.execute(message);
+      const hasNews = this.#host.news.length > 0;
+      this.#queue.push(reply);
+      if (hasNews) this.events?.news();
     } catch (error) {
       this.#queue.end(error);
     }

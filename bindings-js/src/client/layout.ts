@@ -3,7 +3,7 @@ import type { CollectionLayout, ExtentKind, Layout, LayoutExtent, LayoutOptions,
 import type { Names } from '../names.ts';
 import { abortable, checkCount, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import type { ReplyReader } from './protocol.ts';
 import { MAINTENANCE } from './names.ts';
 import { check } from './upkeep.ts';

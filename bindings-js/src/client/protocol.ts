@@ -7,19 +7,7 @@ import { fromPlain } from '../plain-error.ts';
 import type { PlainError } from '../plain-error.ts';
 import { decodePart } from './codecs.ts';
 import type { Decoder } from './codecs.ts';
-
-/** First byte of each request. */
-export const Op = {
-  use: 0x01,
-  get: 0x10, getMany: 0x11, hasMany: 0x12, count: 0x13, at: 0x14, rank: 0x15, edge: 0x16, entry: 0x17,
-  scanOpen: 0x18, scanNext: 0x19, scanSeek: 0x1a, scanClose: 0x1b,
-  snapshotOpen: 0x20, snapshotClose: 0x21,
-  transactionOpen: 0x22, transactionCommit: 0x23, transactionClose: 0x24, savepoint: 0x25, rollbackTo: 0x26, within: 0x27,
-  changesOpen: 0x28, changesNext: 0x29, changesClose: 0x2a, changesReady: 0x2b,
-  set: 0x30, delete: 0x31, clear: 0x32, batch: 0x33, drop: 0x34, collections: 0x35, getOrInsert: 0x36, rename: 0x37,
-  flush: 0x40, stats: 0x41, verify: 0x42, purge: 0x43, refresh: 0x44,
-  backupOpen: 0x45, backupNext: 0x46, backupClose: 0x47, compact: 0x48, verifyClose: 0x49, layout: 0x4a, close: 0x4f,
-} as const;
+import { ErrorFlag, RangeFlag } from './opcodes.ts';
 
 /** A range of encoded keys. */
 export interface ByteRange {
@@ -29,8 +17,6 @@ export interface ByteRange {
   readonly upperExclusive?: boolean;
 }
 
-const RETRYABLE = 1;
-const HAS_KEY = 2;
 /** Stands in a message for the key that follows it. */
 const KEY_PLACE = '\0';
 
@@ -124,8 +110,10 @@ export class RequestWriter {
   range(range: ByteRange): this {
     const { lower, upper } = range;
     this.u8(
-      (lower ? (range.lowerExclusive ? 3 : 1) : 0)
-      | (upper ? (range.upperExclusive ? 12 : 4) : 0),
+      (lower ? RangeFlag.hasLower : 0)
+      | (lower && range.lowerExclusive ? RangeFlag.lowerExclusive : 0)
+      | (upper ? RangeFlag.hasUpper : 0)
+      | (upper && range.upperExclusive ? RangeFlag.upperExclusive : 0),
     );
     if (lower) this.bytes(lower);
     if (upper) this.bytes(upper);
@@ -218,8 +206,8 @@ export class ReplyReader {
     const code = this.str() as KvErrorCode;
     const message = this.str();
     const flags = this.u8();
-    const retryable = (flags & RETRYABLE) !== 0;
-    if ((flags & HAS_KEY) === 0) return { code, message, retryable };
+    const retryable = (flags & ErrorFlag.retryable) !== 0;
+    if ((flags & ErrorFlag.hasKey) === 0) return { code, message, retryable };
     const [collection, key] = [this.str(), this.bytes()];
     return { code, message: message.replace(KEY_PLACE, () => keyText(collection, key)), retryable };
   }

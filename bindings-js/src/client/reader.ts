@@ -10,7 +10,7 @@ import type { Call, Items, Pair } from './calls.ts';
 import { Content } from './chunk.ts';
 import type { DecodeItem } from './chunk.ts';
 import { CursorIterator } from './cursor.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import { ASK } from './target.ts';
 import type { Target, View } from './target.ts';
 import { encodeSeek, toWindow } from './range.ts';

@@ -2,7 +2,7 @@
 import { KvError } from '../errors.ts';
 import type { Durability, WriteOptions } from '../types.ts';
 import type { Connection } from './connection.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 
 const DURABILITIES: readonly Durability[] = ['strict', 'relaxed', 'none'];

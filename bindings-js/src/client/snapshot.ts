@@ -3,7 +3,7 @@ import type { Collection, Reader, Snapshot, SyncView } from '../types.ts';
 import { LazyPromise, dispose, ignore } from './async.ts';
 import type { Connection } from './connection.ts';
 import { Handle } from './handle.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import { CollectionReader } from './reader.ts';
 import type { Target, View } from './target.ts';
 

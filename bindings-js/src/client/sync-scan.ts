@@ -4,7 +4,7 @@ import type { DecodeItem } from './chunk.ts';
 import type { Connection } from './connection.ts';
 import { Handle } from './handle.ts';
 import { ASK } from './target.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import type { ReplyReader, RequestWriter } from './protocol.ts';
 
 export interface ScanRequest<T> {

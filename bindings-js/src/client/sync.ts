@@ -17,7 +17,7 @@ import { encodeKey } from './codecs.ts';
 import { toExpiry, toNewExpiry } from './expiry.ts';
 import type { Connection } from './connection.ts';
 import { Handle } from './handle.ts';
-import { Op } from './protocol.ts';
+import { Op, ScanFlag } from './opcodes.ts';
 import type { RequestWriter } from './protocol.ts';
 import { BOUNDS, CLEAR, META, PREFIXED, RANGE, SET, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
@@ -27,7 +27,6 @@ import type { Target, View } from './target.ts';
 import { durabilityCode } from './scope.ts';
 import { SyncScan } from './sync-scan.ts';
 
-const REVERSE = 1;
 const ENTRIES: Names<Range<unknown> & WithMeta> = { ...RANGE, ...META };
 
 class KvSyncReader<K, V> implements SyncReader<K, V> {
@@ -165,7 +164,7 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   ): IterableIterator<Items<K, V>[N]> {
     const { range, reverse, offset, limit } = toWindow(this.target, call, options, names);
     const { connection, index } = this.target;
-    const flags = (reverse ? REVERSE : 0) | content;
+    const flags = (reverse ? ScanFlag.reverse : 0) | content;
     const decoders = itemDecoders(this.target);
     checkOpen(this.view);
     const scan = new SyncScan({

@@ -7,7 +7,7 @@ import { LazyPromise, attempt, checkFunction, checkLimit, checkSignal, dispose, 
 import { CollectionWriter } from './collection.ts';
 import type { Connection } from './connection.ts';
 import { Handle, weakly } from './handle.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 import { TRANSACTION, WRITE, checkNames } from './names.ts';
 import { checkName } from './target.ts';
 import type { Target, View } from './target.ts';

@@ -6,7 +6,7 @@ import type { Names } from '../names.ts';
 import type { Connection } from './connection.ts';
 import { Handle } from './handle.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
-import { Op } from './protocol.ts';
+import { Op } from './opcodes.ts';
 
 /** Slices of 1 MiB that are moved by one message. */
 const COMPACT_SLICES = 4;

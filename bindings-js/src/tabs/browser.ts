@@ -82,7 +82,7 @@ export class BrowserEnvironment implements Environment {
     const controller = new AbortController();
     const { signal } = controller;
     this.#open(signal).then((engine) => {
-      if (signal.aborted) engine.abandon();
+      if (signal.aborted) engine.dispose();
       else opened(engine);
     }, (error: unknown) => {
       if (!signal.aborted) failed(toKvError(error, 'open the database'));

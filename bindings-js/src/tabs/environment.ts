@@ -28,15 +28,17 @@ export interface LeaderEngine {
    * Executes the requests of a message. Writes that a leader before committed under the same number are not done again, but answered as
    * they were then.
    */
-  execute(session: number, seq: number, message: Uint8Array): Uint8Array<ArrayBuffer>;
-  /** What the client has open, if that changed since it was last asked for; with `last` in any case, and nothing is executed after it. */
-  takeState(session: number, last: boolean): Uint8Array<ArrayBuffer> | undefined;
+  execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer>;
+  /** What the client has open, if the last message changed it. */
+  readonly state: Uint8Array<ArrayBuffer> | undefined;
+  /** Sessions whose clients have commits to read since the last message. */
+  readonly news: readonly number[];
+  /** What the client has open; nothing is executed afterwards. */
+  lastState(session: number): Uint8Array<ArrayBuffer> | undefined;
   /** When all that was executed is stored; undefined if it is. */
   settled(): Promise<void> | undefined;
-  /** A session whose client is to be told of commits; undefined if there is none. Each is given once. */
-  takeNews(): number | undefined;
   /** Clients whose last outcome is kept. */
-  clients(): string[];
+  remembered(): string[];
   /** Forgets what is kept for a client that will never ask again. */
   forget(client: string): void;
   /** From now on no state of before the opening can be taken up. */
@@ -44,7 +46,7 @@ export interface LeaderEngine {
   /** Finishes and closes the files, also when it throws. */
   close(): void;
   /** Closes the files of an engine that is gone. */
-  abandon(): void;
+  dispose(): void;
 }
 
 export interface Environment {

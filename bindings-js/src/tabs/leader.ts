@@ -75,7 +75,7 @@ export class Leader implements OwnLeader {
     // The state of the beginning keeps what is freed from being used again.
     if (!inherits) engine.endInheritance();
     this.#cancelInheritance = inherits ? env.after(INHERITANCE_MS, () => engine.endInheritance()) : () => {};
-    for (const client of engine.clients()) if (client !== own) this.#watch(client);
+    for (const client of engine.remembered()) if (client !== own) this.#watch(client);
   }
 
   /** A client whose page can be seen. */
@@ -111,10 +111,10 @@ export class Leader implements OwnLeader {
     this.#execute(this.#own, request);
   }
 
-  /** Tells those who follow the commits of what is new to them. */
-  tellNews(): void {
+  /** Tells the clients of these sessions that they have commits to read. */
+  tellNews(sessions: readonly number[]): void {
     if (this.#isOver) return;
-    for (let session = this.#engine.takeNews(); session !== undefined; session = this.#engine.takeNews()) {
+    for (const session of sessions) {
       const served = this.#sessions.get(session);
       if (served !== undefined) this.#post(served, { type: 'news', term: this.term });
     }
@@ -129,7 +129,7 @@ export class Leader implements OwnLeader {
   abandon(): void {
     if (this.#isOver) return;
     this.#end();
-    this.#engine.abandon();
+    this.#engine.dispose();
   }
 
   /** Serves nobody any more and closes the files. */
@@ -147,7 +147,7 @@ export class Leader implements OwnLeader {
   /** Says for the last time what everybody has open. */
   #handOver(): void {
     for (const [session, served] of this.#sessions) {
-      const state = this.#engine.takeState(session, true);
+      const state = this.#engine.lastState(session);
       if (state !== undefined) this.#post(served, { type: 'state', term: this.term, seq: served.seq, state });
     }
   }
@@ -254,11 +254,13 @@ export class Leader implements OwnLeader {
       return;
     }
     let settled: Promise<void> | undefined;
+    let news;
     const { seq } = request;
     try {
       const session = this.#sessionOf(served, request);
-      const bytes = this.#engine.execute(session, seq, request.message);
-      const state = this.#engine.takeState(session, false);
+      const bytes = this.#engine.execute(request.message, session, seq);
+      const { state } = this.#engine;
+      ({ news } = this.#engine);
       served.seq = seq;
       served.state = state ?? served.state;
       served.reply = undefined;
@@ -270,7 +272,7 @@ export class Leader implements OwnLeader {
       this.#crash(error, served, seq);
       return;
     }
-    this.tellNews();
+    this.tellNews(news);
   }
 
   /** With what the client says that it has open: it may have taken the answer of a leader before to what was executed here as well. */
@@ -308,7 +310,7 @@ export class Leader implements OwnLeader {
     const reason = error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error });
     // Who hears of it may let go of everything at once.
     this.#isOver = true;
-    this.#engine.abandon();
+    this.#engine.dispose();
     if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, code: reason.code, reason: reason.message });
     this.#end();
     this.#events.crashed(reason);

@@ -126,8 +126,8 @@ export class Peer {
   }
 
   /** There are commits that no request made. */
-  tellNews(): void {
-    this.#leader?.tellNews();
+  tellNews(sessions: readonly number[]): void {
+    this.#leader?.tellNews(sessions);
   }
 
   /** The engine is gone, without a request. */
@@ -326,7 +326,7 @@ export class Peer {
         visibility: () => this.#considerResigning(),
       });
     } catch (error) {
-      engine.abandon();
+      engine.dispose();
       return this.#notOpened(error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error }));
     }
     this.#leader.announce();
@@ -337,7 +337,7 @@ export class Peer {
     try {
       engine.close();
     } catch {
-      engine.abandon();
+      engine.dispose();
     }
   }
 

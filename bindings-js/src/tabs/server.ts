@@ -6,7 +6,6 @@ import { KvError } from '../errors.ts';
 import { toPlain } from '../plain-error.ts';
 import type { Scope, WorkerStorage } from '../worker-server.ts';
 import { BrowserEnvironment, isSupported } from './browser.ts';
-import { TabsEngine } from './engine.ts';
 import type { LeaderEngine, PageEvents } from './environment.ts';
 import { names } from './messages.ts';
 import { Peer } from './peer.ts';
@@ -71,13 +70,14 @@ export function serveTabs(
     };
     try {
       signal.throwIfAborted();
-      const host = EngineHost.open(request.module, opened, options);
+      const host = EngineHost.open(request.module, opened, options, () => void opened.close?.());
       host.background = {
-        news: () => peer.tellNews(),
+        news: (sessions) => peer.tellNews(sessions),
         trouble: (error) => page.trouble(error),
         fail: (error) => peer.engineFailed(error),
       };
-      return new TabsEngine(host, opened);
+      host.beginInheritance();
+      return host;
     } catch (error) {
       await opened.close?.();
       throw error;

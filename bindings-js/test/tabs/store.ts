@@ -130,6 +130,8 @@ export class ModelEngine implements LeaderEngine {
   #isGone = false;
   #isClosed = false;
   #isDead = false;
+  state: Uint8Array<ArrayBuffer> | undefined;
+  news: readonly number[] = [];
   #settling: Settling[] = [];
 
   constructor(store: Store, observer: Observer, fate: Fate, letGoOfFiles: () => void) {
@@ -172,7 +174,7 @@ export class ModelEngine implements LeaderEngine {
     if (!this.#sessions.delete(session)) this.#observer.violate(`session ${session} is not open`);
   }
 
-  execute(number: number, seq: number, message: Uint8Array): Uint8Array<ArrayBuffer> {
+  execute(message: Uint8Array, number: number, seq: number): Uint8Array<ArrayBuffer> {
     this.#live();
     const session = this.#sessions.get(number);
     if (session === undefined) throw new Error(`session ${number} is not open`);
@@ -197,6 +199,8 @@ export class ModelEngine implements LeaderEngine {
       throw error;
     }
     this.#settle();
+    this.state = this.#takeState(session);
+    this.news = this.#takeNews();
     return encodeOutcomes(outcomes);
   }
 
@@ -232,12 +236,18 @@ export class ModelEngine implements LeaderEngine {
     }
   }
 
-  takeState(number: number, last: boolean): Uint8Array<ArrayBuffer> | undefined {
+  lastState(number: number): Uint8Array<ArrayBuffer> | undefined {
     this.#live();
     const session = this.#sessions.get(number);
-    if (session === undefined || !(session.isDirty || last)) return undefined;
+    if (session === undefined) return undefined;
+    session.isDirty = true;
+    session.isOver = true;
+    return this.#takeState(session);
+  }
+
+  #takeState(session: Session): Uint8Array<ArrayBuffer> | undefined {
+    if (!session.isDirty) return undefined;
     session.isDirty = false;
-    session.isOver = last;
     const { client, nextHandle, snapshots, followed } = session;
     return new TextEncoder().encode(JSON.stringify({ client, nextHandle, snapshots, followed }));
   }
@@ -262,17 +272,18 @@ export class ModelEngine implements LeaderEngine {
     if (!isLater) this.#store.stored = version;
   }
 
-  takeNews(): number | undefined {
+  #takeNews(): number[] {
+    const news = [];
     for (const [number, session] of this.#sessions) {
       if (session.followed !== undefined && !session.isTold && session.followed < this.#store.version) {
         session.isTold = true;
-        return number;
+        news.push(number);
       }
     }
-    return undefined;
+    return news;
   }
 
-  clients(): string[] {
+  remembered(): string[] {
     this.#live();
     return [...this.#store.rows.keys()];
   }
@@ -301,7 +312,7 @@ export class ModelEngine implements LeaderEngine {
     throw new Error('the engine could not finish');
   }
 
-  abandon(): void {
+  dispose(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     this.#loseUnstored();

@@ -6,7 +6,8 @@ use mangrove_engine::{Database, Error, Result, Snapshot};
 
 use super::State;
 use crate::feed::Filter;
-use crate::protocol::{Reader, View, Writer};
+use crate::protocol::{View, Writer};
+use crate::request::Part;
 
 impl State {
     /// Whether there are commits for followers that had taken everything; true once.
@@ -21,13 +22,13 @@ impl State {
 
     pub(super) fn changes_open(
         &mut self,
+        id: u64,
+        since: Option<u64>,
+        part: Option<Part<'_>>,
         database: &Database,
-        reader: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<()> {
-        let (id, since) = (reader.uv()?, reader.uv()?.checked_sub(1));
-        let filter = if reader.flag()? {
-            let (collection, range) = (reader.uv()?, reader.range()?);
+        let filter = if let Some(Part { collection, range }) = part {
             // What is stored with other codecs cannot be followed.
             self.tree(database, View::Current, collection)?;
             let slot = &self.slots[self.slot_index(collection)?];
@@ -49,11 +50,11 @@ impl State {
 
     pub(super) fn changes_next(
         &mut self,
+        id: u64,
+        max_bytes: u64,
         database: &Database,
-        reader: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<()> {
-        let (id, max_bytes) = (reader.uv()?, reader.uv()?);
         if self.lost.is_all && !self.followers.has(id) {
             return Err(Error::TruncatedFeed {
                 horizon: database.version(),
@@ -62,10 +63,8 @@ impl State {
         self.followers.next(database, id, max_bytes.max(1), out)
     }
 
-    pub(super) fn changes_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        let id = reader.uv()?;
+    pub(super) fn changes_close(&mut self, id: u64) {
         self.followers.close(id);
-        Ok(())
     }
 
     pub(super) fn changes_ready(&mut self, database: &Database, out: &mut Writer) {

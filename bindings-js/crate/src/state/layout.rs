@@ -3,15 +3,21 @@
 use mangrove_engine::{Database, Error, ExtentKind, LayoutPart, LayoutScan, Result};
 
 use super::State;
-use crate::protocol::{Reader, Writer};
+use crate::protocol::Writer;
 use crate::report;
 use crate::table::MAX_OPEN_LARGE;
 
 impl State {
     /// Visits some nodes more; the first request with an id says that it begins, one for no nodes ends it early. Writes how many records were
     /// reached, of how many, and the parts of the file that were found, or none and what they are parts of.
-    pub(crate) fn layout(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (id, visits, begins) = (reader.uv()?, reader.uv()?, reader.flag()?);
+    pub(crate) fn layout(
+        &mut self,
+        id: u64,
+        visits: u64,
+        begins: bool,
+        database: &Database,
+        out: &mut Writer,
+    ) -> Result<()> {
         let Some(visits) = usize::try_from(visits).ok().filter(|&visits| visits > 0) else {
             self.layouts.remove(id);
             return Ok(());

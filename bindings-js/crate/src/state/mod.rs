@@ -3,10 +3,12 @@
 use mangrove_engine::{BackupPieces, Database, Error, LayoutScan, Result, Snapshot, Tree, Verification};
 
 use crate::followers::Followers;
-use crate::protocol::{Reader, View, Writer, op};
+use crate::protocol::{View, Writer};
+use crate::request::Request;
 use crate::scan::Scan;
 use crate::session::Writes;
 use crate::table::{MAX_OPEN, Table};
+use crate::{range, report, upkeep};
 
 mod backup;
 mod changes;
@@ -133,77 +135,120 @@ impl State {
         }
     }
 
-    /// Executes a request that changes nothing in the database and appends what follows the status of its reply.
-    pub(crate) fn read(
-        &mut self,
-        code: u8,
-        writes: &mut Writes<'_>,
-        reader: &mut Reader<'_>,
-        out: &mut Writer,
-    ) -> Result<()> {
+    /// Executes a request and appends what follows the status of its reply.
+    pub(crate) fn execute(&mut self, request: &Request<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
         let database = writes.database;
-        self.has_changed |= opens(code);
-        match code {
-            op::USE => self.use_collection(database, reader),
-            op::GET => self.get(writes, reader, out),
-            op::GET_MANY => self.get_many(writes, reader, out),
-            op::HAS_MANY => self.has_many(writes, reader, out),
-            op::COUNT => self.count(database, reader, out),
-            op::AT => self.at(database, reader, out),
-            op::RANK => self.rank(database, reader, out),
-            op::EDGE => self.edge(database, reader, out),
-            op::ENTRY => self.entry(writes, reader, out),
-            op::SCAN_OPEN => self.scan_open(database, reader, out),
-            op::SCAN_NEXT => self.scan_next(reader, out),
-            op::SCAN_SEEK => self.scan_seek(reader),
-            op::SCAN_CLOSE => self.scan_close(reader),
-            op::SNAPSHOT_OPEN => self.snapshot_open(database, reader, out),
-            op::SNAPSHOT_CLOSE => self.snapshot_close(reader),
-            op::CHANGES_OPEN => self.changes_open(database, reader, out),
-            op::CHANGES_NEXT => self.changes_next(database, reader, out),
-            op::CHANGES_CLOSE => self.changes_close(reader),
-            op::CHANGES_READY => {
-                self.changes_ready(database, out);
-                Ok(())
+        self.has_changed |= request.opens();
+        match *request {
+            Request::Use {
+                index,
+                name,
+                key_codec,
+                value_codec,
+            } => self.use_collection(database, index, name, key_codec, value_codec)?,
+            Request::Get { view, collection, key } => self.get(view, collection, key, writes, out)?,
+            Request::GetMany { view, collection, keys } => self.get_many(view, collection, keys, writes, out)?,
+            Request::HasMany { view, collection, keys } => self.has_many(view, collection, keys, writes, out)?,
+            Request::Count {
+                view,
+                collection,
+                range,
+            } => self.count(view, collection, range, database, out)?,
+            Request::At {
+                view,
+                collection,
+                range,
+                from_end,
+                index,
+            } => self.at((view, collection, range), from_end, index, database, out)?,
+            Request::Rank {
+                view,
+                collection,
+                range,
+                key,
+            } => self.count(view, collection, range::before(range, key), database, out)?,
+            Request::Edge {
+                view,
+                collection,
+                range,
+                from_end,
+            } => self.at((view, collection, range), from_end, 0, database, out)?,
+            Request::Entry { view, collection, key } => self.entry(view, collection, key, writes, out)?,
+            Request::ScanOpen {
+                id,
+                view,
+                collection,
+                range,
+                options,
+            } => self.scan_open(id, (view, collection, range), options, database, out)?,
+            Request::ScanNext { id, chunk } => self.scan_next(id, chunk, out)?,
+            Request::ScanSeek { id, key, limit } => self.scan_seek(id, key, limit)?,
+            Request::ScanClose { id } => self.scan_close(id),
+            Request::SnapshotOpen { id } => self.snapshot_open(id, database, out)?,
+            Request::SnapshotClose { id } => self.snapshot_close(id),
+            Request::TransactionOpen { id, is_snapshot } => self.transaction_open(id, is_snapshot, writes, out)?,
+            Request::TransactionCommit { id, durability } => self.transaction_commit(id, durability, writes, out)?,
+            Request::TransactionClose { id } => self.transaction_close(id),
+            Request::Savepoint { transaction } => self.savepoint(transaction, out)?,
+            Request::RollbackTo { transaction, savepoint } => self.rollback_to(transaction, savepoint)?,
+            Request::Within { transaction, ref write } => self.write_within(transaction, write, writes, out)?,
+            Request::Write(ref write) => self.write(write, writes, out)?,
+            Request::ChangesOpen { id, since, part } => self.changes_open(id, since.0, part, database, out)?,
+            Request::ChangesNext { id, max_bytes } => self.changes_next(id, max_bytes, database, out)?,
+            Request::ChangesClose { id } => self.changes_close(id),
+            Request::ChangesReady {} => self.changes_ready(database, out),
+            Request::Collections {} => report::collections(&database.collections(), out),
+            Request::Flush {} => database.flush()?,
+            Request::Stats {} => {
+                // The state kept from read to read is no snapshot of the client's.
+                self.forget_current();
+                out.bytes(report::stats(database).as_bytes());
             }
-            op::BACKUP_OPEN => self.backup_open(database, reader, out),
-            op::BACKUP_NEXT => self.backup_next(reader, out),
-            op::BACKUP_CLOSE => self.backup_close(reader),
-            op::VERIFY_CLOSE => self.verify_close(reader),
-            op::TRANSACTION_OPEN => self.transaction_open(writes, reader, out),
-            op::TRANSACTION_COMMIT => self.transaction_commit(writes, reader, out),
-            op::TRANSACTION_CLOSE => self.transaction_close(reader),
-            op::SAVEPOINT => self.savepoint(reader, out),
-            op::ROLLBACK_TO => self.rollback_to(reader),
-            op::WITHIN => self.write_within(reader, out),
-            _ => Err(reader.malformed()),
+            Request::Verify { id, bytes } => {
+                self.forget_current();
+                self.verify(id, bytes, database, out)?;
+            }
+            Request::VerifyClose { id } => self.verify_close(id),
+            Request::Purge { limit } => {
+                writes.client.check_writable()?;
+                self.forget_current();
+                let purged = database.purge_expired(usize::try_from(limit).unwrap_or(usize::MAX))?;
+                out.uv(purged as u64);
+            }
+            Request::BackupOpen { id } => self.backup_open(id, database, out)?,
+            Request::BackupNext { id, bytes } => self.backup_next(id, bytes, out)?,
+            Request::BackupClose { id } => self.backup_close(id),
+            Request::Compact {
+                slices,
+                threshold_bytes,
+            } => {
+                writes.client.check_writable()?;
+                self.forget_current();
+                writes.end_inheritance();
+                upkeep::compact(database, slices, threshold_bytes, out)?;
+            }
+            Request::Layout { id, visits, begins } => {
+                self.forget_current();
+                self.layout(id, visits, begins, database, out)?;
+            }
+            // The session handles these: they change what it serves.
+            Request::Refresh {} | Request::Close {} => return Err(Error::Closed),
         }
+        Ok(())
     }
 
-    /// Executes a request that writes and appends what follows the status of its reply.
-    pub(crate) fn write(
+    fn use_collection(
         &mut self,
-        code: u8,
-        writes: &mut Writes<'_>,
-        reader: &mut Reader<'_>,
-        out: &mut Writer,
+        database: &Database,
+        index: usize,
+        name: &str,
+        key_codec: &str,
+        value_codec: &str,
     ) -> Result<()> {
-        match code {
-            op::SET => self.set(writes, reader, out),
-            op::DELETE => self.delete(writes, reader, out),
-            op::CLEAR => self.clear(writes, reader, out),
-            op::BATCH => self.batch(writes, reader, out),
-            op::GET_OR_INSERT => self.get_or_insert(writes, reader, out),
-            _ => self.move_collection(code == op::RENAME, writes, reader, out),
-        }
-    }
-
-    fn use_collection(&mut self, database: &Database, reader: &mut Reader<'_>) -> Result<()> {
-        let index = reader.size()?;
         let slot = Slot {
-            name: reader.str()?.to_owned(),
-            key_codec: reader.str()?.to_owned(),
-            value_codec: reader.str()?.to_owned(),
+            name: name.to_owned(),
+            key_codec: key_codec.to_owned(),
+            value_codec: value_codec.to_owned(),
             codecs: Codecs::Unknown,
         };
         // Another slot of the name may know of a write that is not committed yet.
@@ -221,8 +266,8 @@ impl State {
         if known.is_none() && index == self.slots.len() {
             self.slots.push(slot);
         } else if !known.is_some_and(|known| known.is_same(&slot)) {
-            // The client may say it again, but not something else.
-            return Err(reader.malformed());
+            // The client may repeat a declaration, but not change it.
+            return Err(unacceptable("the number of a collection is used for another one"));
         }
         self.check(database, index)
     }
@@ -231,9 +276,7 @@ impl State {
         usize::try_from(index)
             .ok()
             .filter(|&index| index < self.slots.len())
-            .ok_or_else(|| Error::InvalidArgument {
-                what: "unknown collection".to_owned(),
-            })
+            .ok_or_else(|| unacceptable("unknown collection"))
     }
 
     /// Fails where the collection holds other codecs than the slot's.
@@ -316,11 +359,8 @@ impl State {
         view.map(|view| view.snapshot.version())
     }
 
-    fn snapshot_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let id = reader.uv()?;
-        if id == 0 {
-            return Err(reader.malformed());
-        }
+    fn snapshot_open(&mut self, id: u64, database: &Database, out: &mut Writer) -> Result<()> {
+        check_id(id)?;
         self.snapshots
             .check_room(MAX_OPEN, "open snapshots; close() those that are done with")?;
         let view = ReadView::new(database);
@@ -329,33 +369,22 @@ impl State {
         Ok(())
     }
 
-    fn snapshot_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        let id = reader.uv()?;
+    fn snapshot_close(&mut self, id: u64) {
         self.snapshots.remove(id);
         self.lost.table.remove(id);
-        Ok(())
     }
 }
 
-/// Whether a request changes what is open.
-fn opens(code: u8) -> bool {
-    matches!(
-        code,
-        op::USE
-            | op::SCAN_NEXT
-            | op::SCAN_SEEK
-            | op::SCAN_CLOSE
-            | op::SNAPSHOT_OPEN
-            | op::SNAPSHOT_CLOSE
-            | op::CHANGES_OPEN
-            | op::CHANGES_NEXT
-            | op::CHANGES_CLOSE
-            | op::BACKUP_OPEN
-            | op::BACKUP_CLOSE
-            | op::TRANSACTION_OPEN
-            | op::TRANSACTION_COMMIT
-            | op::TRANSACTION_CLOSE
-    )
+/// 0 is the number of the newest state.
+fn check_id(id: u64) -> Result<()> {
+    if id == 0 {
+        return Err(unacceptable("0 is no number of a snapshot or transaction"));
+    }
+    Ok(())
+}
+
+fn unacceptable(what: &str) -> Error {
+    Error::InvalidArgument { what: what.to_owned() }
 }
 
 fn compare_in(snapshot: &Snapshot, slot: &Slot) -> Codecs {

@@ -1,32 +1,38 @@
 //! Lookups, counts and positions, and scans.
 
-use mangrove_engine::{Database, Result};
+use mangrove_engine::{Database, KeyRange, Result};
 
 use super::{Lost, State, missing};
-use crate::protocol::{Reader, View, Writer};
-use crate::range;
+use crate::protocol::{ChunkLimit, ScanOptions, View, Writer};
+use crate::request::Keys;
 use crate::scan::{Origin, Scan};
 use crate::session::Writes;
 use crate::table::MAX_OPEN;
 
 impl State {
-    pub(super) fn get(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (view, collection, key) = (reader.view()?, reader.uv()?, reader.bytes()?);
+    pub(super) fn get(
+        &mut self,
+        view: View,
+        collection: u64,
+        key: &[u8],
+        writes: &mut Writes<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
         let source = self.newest_source(writes, view, collection)?;
         out.optional_with(|into| source.get_into(key, into))
     }
 
     pub(super) fn get_many(
         &mut self,
+        view: View,
+        collection: u64,
+        keys: Keys<'_>,
         writes: &mut Writes<'_>,
-        reader: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<()> {
-        let (view, collection) = (reader.view()?, reader.uv()?);
-        let (count, mut keys) = reader.list()?;
         let source = self.newest_source(writes, view, collection)?;
-        for _ in 0..count {
-            let key = keys.bytes()?;
+        for key in keys.iter() {
+            let key = key?;
             out.optional_with(|into| source.get_into(key, into))?;
         }
         Ok(())
@@ -34,48 +40,51 @@ impl State {
 
     pub(super) fn has_many(
         &mut self,
+        view: View,
+        collection: u64,
+        keys: Keys<'_>,
         writes: &mut Writes<'_>,
-        reader: &mut Reader<'_>,
         out: &mut Writer,
     ) -> Result<()> {
-        let (view, collection) = (reader.view()?, reader.uv()?);
-        let (count, mut keys) = reader.list()?;
         let source = self.newest_source(writes, view, collection)?;
-        for _ in 0..count {
-            out.flag(source.contains(keys.bytes()?)?);
+        for key in keys.iter() {
+            out.flag(source.contains(key?)?);
         }
         Ok(())
     }
 
-    pub(super) fn count(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (view, collection, range) = (reader.view()?, reader.uv()?, reader.range()?);
+    pub(super) fn count(
+        &mut self,
+        view: View,
+        collection: u64,
+        range: KeyRange<'_>,
+        database: &Database,
+        out: &mut Writer,
+    ) -> Result<()> {
         out.uv(self.source(database, view, collection)?.count(range)?);
         Ok(())
     }
 
-    pub(super) fn rank(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (view, collection, range, key) = (reader.view()?, reader.uv()?, reader.range()?, reader.bytes()?);
-        let source = self.source(database, view, collection)?;
-        out.uv(source.count(range::before(range, key))?);
-        Ok(())
-    }
-
-    pub(super) fn at(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (view, collection, range) = (reader.view()?, reader.uv()?, reader.range()?);
-        let (from_end, index) = (reader.flag()?, reader.uv()?);
+    pub(super) fn at(
+        &mut self,
+        (view, collection, range): (View, u64, KeyRange<'_>),
+        from_end: bool,
+        index: u64,
+        database: &Database,
+        out: &mut Writer,
+    ) -> Result<()> {
         let source = self.source(database, view, collection)?;
         source.at(range, from_end, index, out)
     }
 
-    pub(super) fn edge(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (view, collection, range) = (reader.view()?, reader.uv()?, reader.range()?);
-        let from_end = reader.flag()?;
-        let source = self.source(database, view, collection)?;
-        source.at(range, from_end, 0, out)
-    }
-
-    pub(super) fn entry(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (view, collection, key) = (reader.view()?, reader.uv()?, reader.bytes()?);
+    pub(super) fn entry(
+        &mut self,
+        view: View,
+        collection: u64,
+        key: &[u8],
+        writes: &mut Writes<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
         let entry = self.newest_source(writes, view, collection)?.entry(key)?;
         out.flag(entry.is_some());
         if let Some(entry) = entry {
@@ -86,9 +95,14 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn scan_open(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (id, view, collection) = (reader.uv()?, reader.view()?, reader.uv()?);
-        let (range, options) = (reader.range()?, reader.scan_options()?);
+    pub(super) fn scan_open(
+        &mut self,
+        id: u64,
+        (view, collection, range): (View, u64, KeyRange<'_>),
+        options: ScanOptions,
+        database: &Database,
+        out: &mut Writer,
+    ) -> Result<()> {
         let transaction = match view {
             View::Opened(transaction) => transaction,
             View::Current => 0,
@@ -109,8 +123,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn scan_next(&mut self, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (id, chunk) = (reader.uv()?, reader.chunk()?);
+    pub(super) fn scan_next(&mut self, id: u64, chunk: ChunkLimit, out: &mut Writer) -> Result<()> {
         let lost = &self.lost;
         let scan = self.scans.get_mut(id).ok_or_else(|| missing(lost, id, Lost::View))?;
         let open = self.transactions.get_mut(scan.transaction);
@@ -121,18 +134,15 @@ impl State {
         result.map(|_| ())
     }
 
-    pub(super) fn scan_seek(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        let (id, key, limit) = (reader.uv()?, reader.bytes()?, reader.limit()?);
+    pub(super) fn scan_seek(&mut self, id: u64, key: &[u8], limit: Option<u64>) -> Result<()> {
         let lost = &self.lost;
         let scan = self.scans.get_mut(id).ok_or_else(|| missing(lost, id, Lost::View))?;
         let open = self.transactions.get_mut(scan.transaction);
         scan.seek(key, limit, open.map(|open| &open.transaction))
     }
 
-    pub(super) fn scan_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        let id = reader.uv()?;
+    pub(super) fn scan_close(&mut self, id: u64) {
         self.scans.remove(id);
         self.lost.table.remove(id);
-        Ok(())
     }
 }

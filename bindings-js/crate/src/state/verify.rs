@@ -3,15 +3,14 @@
 use mangrove_engine::{Database, Error, Result};
 
 use super::State;
-use crate::protocol::{Reader, Writer};
+use crate::protocol::Writer;
 use crate::report;
 use crate::table::MAX_OPEN_LARGE;
 
 impl State {
     /// Checks some bytes more; the first request with an id begins. Writes whether that was all, how many records were checked, of how many,
     /// and at the end the report.
-    pub(crate) fn verify(&mut self, database: &Database, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (id, bytes) = (reader.uv()?, reader.uv()?);
+    pub(crate) fn verify(&mut self, id: u64, bytes: u64, database: &Database, out: &mut Writer) -> Result<()> {
         if self.verifications.get_mut(id).is_none() {
             self.verifications
                 .check_room(MAX_OPEN_LARGE, "verifications at once; wait for one to end")?;
@@ -37,9 +36,7 @@ impl State {
         Ok(())
     }
 
-    pub(super) fn verify_close(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        let id = reader.uv()?;
+    pub(super) fn verify_close(&mut self, id: u64) {
         self.verifications.remove(id);
-        Ok(())
     }
 }

@@ -1,207 +1,145 @@
-//! Commits of the database itself.
+//! Writes, to the newest state or into a transaction of the client.
 
-use mangrove_engine::{ConflictReason, Durability, Entry, Error, Result, WriteTransaction};
+use mangrove_engine::{ConflictReason, Durability, Entry, Error, KeyRange, Result, Transaction, WriteTransaction};
 
-use super::{Codecs, Slot, State, compare};
-use crate::protocol::{BatchOp, Reader, View, Writer};
+use super::{Codecs, Lost, Slot, State, compare, missing};
+use crate::protocol::{BatchOp, View, Writer};
 use crate::range;
+use crate::request::Write;
 use crate::session::Writes;
 
-impl State {
-    /// Makes ready for a write; tells whether the collection's codecs have to be stored with it.
-    pub(super) fn prepare(&mut self, writes: &Writes<'_>, index: u64) -> Result<(usize, bool)> {
-        let index = self.slot_index(index)?;
-        self.check(writes.database, index)?;
-        Ok((index, !matches!(self.slots[index].codecs, Codecs::Stored)))
+/// What can be written to.
+trait Target {
+    fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()>;
+    fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool>;
+    /// Returns how many records were removed, as far as that is known.
+    fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64>;
+    fn drop_collection(&mut self, name: &str) -> Result<bool>;
+    fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool>;
+}
+
+impl Target for WriteTransaction<'_> {
+    fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
+        self.put_until(name, key, value, expires_at)
     }
 
-    /// As [`prepare`](Self::prepare), for a record that is stored: once it is checked, only the storage can fail.
-    fn prepare_record(
-        &mut self,
-        writes: &Writes<'_>,
-        index: u64,
-        key: &[u8],
-        value: &[u8],
-        expires_at: Option<u64>,
-    ) -> Result<(usize, bool)> {
-        let (index, is_fresh) = self.prepare(writes, index)?;
-        let name = &self.slots[index].name;
-        writes.database.check_record(name, key, value.len(), expires_at)?;
-        Ok((index, is_fresh))
+    fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
+        Self::delete(self, name, key)
     }
 
-    /// Runs one atomic commit and appends its version. `fresh` are the slots whose codecs it stores. Gives what `work` counted.
-    pub(super) fn commit(
-        &mut self,
-        writes: &mut Writes<'_>,
-        durability: Durability,
-        fresh: &[usize],
-        out: &mut Writer,
-        // Not generic: there would be one copy of this for each kind of write.
-        work: &mut dyn FnMut(&[Slot], &mut WriteTransaction<'_>) -> Result<u64>,
-    ) -> Result<u64> {
-        let slots = &self.slots;
-        let (info, result) = writes.commit(durability, |transaction| {
-            for &index in fresh {
-                let slot = &slots[index];
-                transaction.set_codecs(&slot.name, &slot.key_codec, &slot.value_codec)?;
-            }
-            work(slots, transaction)
-        })?;
-        for &index in fresh {
-            let Slot {
-                name,
-                key_codec,
-                value_codec,
-                ..
-            } = &self.slots[index];
-            let (name, key_codec, value_codec) = (name.clone(), key_codec.clone(), value_codec.clone());
-            for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
-                slot.codecs = compare(slot, &key_codec, &value_codec);
-            }
+    fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64> {
+        Self::clear(self, name, range)
+    }
+
+    fn drop_collection(&mut self, name: &str) -> Result<bool> {
+        Self::drop_collection(self, name)
+    }
+
+    fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool> {
+        Self::rename_collection(self, name, to)
+    }
+}
+
+impl Target for Transaction {
+    fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
+        self.put_until(name, key, value, expires_at)
+    }
+
+    fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
+        Self::delete(self, name, key)
+    }
+
+    fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64> {
+        Self::clear(self, name, range).map(|()| 0)
+    }
+
+    fn drop_collection(&mut self, name: &str) -> Result<bool> {
+        Self::drop_collection(self, name)
+    }
+
+    fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool> {
+        Self::rename_collection(self, name, to)
+    }
+}
+
+/// Makes the changes of a checked write. Returns what follows the version in its reply, a number or
+/// a flag; nothing follows a `Set`.
+fn apply(write: &Write<'_>, slots: &[Slot], target: &mut dyn Target) -> Result<u64> {
+    let name = |collection: u64| slots[to_index(collection)].name.as_str();
+    Ok(match *write {
+        Write::Set {
+            collection, key, value, ..
+        } => {
+            target.put(name(collection), key, value, None)?;
+            0
         }
-        out.uv(info.version);
-        Ok(result)
-    }
-
-    pub(super) fn set(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (durability, collection) = (reader.durability()?, reader.uv()?);
-        let (key, value) = (reader.bytes()?, reader.bytes()?);
-        let (index, is_fresh) = self.prepare_record(writes, collection, key, value, None)?;
-        let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
-        self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
-            transaction.put(&slots[index].name, key, value).map(|()| 0)
-        })?;
-        Ok(())
-    }
-
-    pub(super) fn delete(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (durability, collection, key) = (reader.durability()?, reader.uv()?, reader.bytes()?);
-        let (index, _) = self.prepare(writes, collection)?;
-        let existed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
-            transaction.delete(&slots[index].name, key).map(u64::from)
-        })?;
-        out.flag(existed > 0);
-        Ok(())
-    }
-
-    pub(super) fn clear(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let (durability, collection, range) = (reader.durability()?, reader.uv()?, reader.range()?);
-        let (index, _) = self.prepare(writes, collection)?;
-        let removed = self.commit(writes, durability, &[], out, &mut |slots, transaction| {
-            if range::is_empty(&range) {
-                return Ok(0);
-            }
-            transaction.clear(&slots[index].name, range)
-        })?;
-        out.uv(removed);
-        Ok(())
-    }
-
-    pub(super) fn batch(&mut self, writes: &mut Writes<'_>, reader: &mut Reader<'_>, out: &mut Writer) -> Result<()> {
-        let durability = reader.durability()?;
-        let (count, mut changes) = reader.batch()?;
-        let mut fresh = Vec::new();
-        let mut ahead = changes;
-        for _ in 0..count {
-            match ahead.batch_op()? {
-                BatchOp::Set {
-                    collection,
-                    key,
-                    value,
-                    expires_at,
-                } => {
-                    let (index, is_fresh) = self.prepare_record(writes, collection, key, value, expires_at)?;
-                    if is_fresh && !fresh.contains(&index) {
-                        fresh.push(index);
-                    }
-                }
-                BatchOp::Delete { collection, .. } => {
-                    self.prepare(writes, collection)?;
-                }
-                BatchOp::Check {
-                    collection,
-                    key,
-                    version,
-                } => {
-                    // Before anything is changed, the order within the batch does not matter.
-                    let source = self.newest_source(writes, View::Current, collection)?;
-                    let entry = source.entry(key)?;
-                    let name = &self.slots[to_index(collection)].name;
-                    check(version, entry, name, key)?;
-                }
-            }
+        Write::GetOrInsert {
+            collection,
+            key,
+            value,
+            expires_at,
+            ..
+        } => {
+            target.put(name(collection), key, value, expires_at)?;
+            0
         }
-        let existed = self.commit(writes, durability, &fresh, out, &mut |slots, transaction| {
+        Write::Delete { collection, key, .. } => u64::from(target.delete(name(collection), key)?),
+        Write::Clear { collection, range, .. } if !range::is_empty(&range) => target.clear(name(collection), range)?,
+        Write::Clear { .. } => 0,
+        Write::Batch { changes, .. } => {
             let mut existed = 0;
-            for _ in 0..count {
-                match changes.batch_op()? {
+            for change in changes.iter() {
+                match change? {
                     BatchOp::Set {
                         collection,
                         key,
                         value,
                         expires_at,
-                    } => {
-                        transaction.put_until(&slots[to_index(collection)].name, key, value, expires_at)?;
-                    }
+                    } => target.put(name(collection), key, value, expires_at)?,
                     BatchOp::Delete { collection, key } => {
-                        existed += u64::from(transaction.delete(&slots[to_index(collection)].name, key)?);
+                        existed += u64::from(target.delete(name(collection), key)?);
                     }
                     BatchOp::Check { .. } => {}
                 }
             }
-            Ok(existed)
-        })?;
-        out.uv(existed);
-        Ok(())
-    }
+            existed
+        }
+        Write::Drop { name, .. } => u64::from(target.drop_collection(name)?),
+        Write::Rename { name, to, .. } => u64::from(target.rename_collection(name, to)?),
+    })
+}
 
-    pub(super) fn get_or_insert(
-        &mut self,
-        writes: &mut Writes<'_>,
-        reader: &mut Reader<'_>,
-        out: &mut Writer,
-    ) -> Result<()> {
-        let (durability, collection) = (reader.durability()?, reader.uv()?);
-        let (key, value, expires_at) = (reader.bytes()?, reader.bytes()?, reader.expiry()?);
-        let (index, is_fresh) = self.prepare_record(writes, collection, key, value, expires_at)?;
-        let found = self.newest_source(writes, View::Current, collection)?.entry(key)?;
-        if let Some(found) = found {
-            out.uv(found.version);
-            out.flag(true);
-            out.bytes(&found.value);
+impl State {
+    /// Commits a write of its own. Consecutive ones become durable together.
+    pub(super) fn write(&mut self, write: &Write<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
+        let mut fresh = Vec::new();
+        if self.prepare(None, write, writes, &mut fresh, out)? {
             return Ok(());
         }
-        let fresh: &[usize] = if is_fresh { &[index] } else { &[] };
-        self.commit(writes, durability, fresh, out, &mut |slots, transaction| {
-            let name = &slots[index].name;
-            transaction.put_until(name, key, value, expires_at).map(|()| 0)
-        })?;
-        out.flag(false);
-        Ok(())
-    }
-
-    /// Drops a collection, or gives it another name.
-    pub(super) fn move_collection(
-        &mut self,
-        renames: bool,
-        writes: &mut Writes<'_>,
-        reader: &mut Reader<'_>,
-        out: &mut Writer,
-    ) -> Result<()> {
-        let (durability, name) = (reader.durability()?, reader.str()?);
-        let to = if renames { reader.str()? } else { name };
+        let slots = &self.slots;
         let mut moved = None;
-        let existed = self.commit(writes, durability, &[], out, &mut |_, transaction| {
-            let existed = if renames {
-                transaction.rename_collection(name, to)?
-            } else {
-                transaction.drop_collection(name)?
-            };
-            moved = transaction.codecs(to).filter(|_| existed);
-            Ok(u64::from(existed))
+        let (info, result) = writes.commit(durability(write), |transaction| {
+            for &index in &fresh {
+                let slot: &Slot = &slots[index];
+                transaction.set_codecs(&slot.name, &slot.key_codec, &slot.value_codec)?;
+            }
+            let result = apply(write, slots, transaction)?;
+            if let Write::Drop { name: to, .. } | Write::Rename { to, .. } = write {
+                moved = transaction.codecs(to).filter(|_| result > 0);
+            }
+            Ok(result)
         })?;
-        if existed > 0 {
+        for index in fresh {
+            self.now_has_codecs_of(index);
+        }
+        if result > 0
+            && let Write::Drop { name, .. } | Write::Rename { name, .. } = *write
+        {
+            let to = if let Write::Rename { to, .. } = *write {
+                to
+            } else {
+                name
+            };
             for slot in &mut self.slots {
                 slot.codecs = match &moved {
                     Some((key_codec, value_codec)) if slot.name == to => compare(slot, key_codec, value_codec),
@@ -210,8 +148,211 @@ impl State {
                 };
             }
         }
-        out.flag(existed > 0);
+        reply(write, info.version, result, out);
         Ok(())
+    }
+
+    /// Writes into a transaction. The reply is that of a write of its own, with 0 for the version.
+    pub(super) fn write_within(
+        &mut self,
+        id: u64,
+        write: &Write<'_>,
+        writes: &mut Writes<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
+        let open = self.open_transaction(id)?;
+        // Nothing else changes a part before it fails.
+        let before = matches!(write, Write::Batch { .. }).then(|| open.transaction.savepoint());
+        let written = self
+            .prepare(Some(id), write, writes, &mut Vec::new(), out)
+            .and_then(|is_answered| {
+                if !is_answered {
+                    let slots = std::mem::take(&mut self.slots);
+                    let result = self
+                        .open_transaction(id)
+                        .and_then(|open| apply(write, &slots, &mut open.transaction));
+                    self.slots = slots;
+                    reply(write, 0, result?, out);
+                }
+                Ok(())
+            });
+        let is_structural = matches!(write, Write::Drop { .. } | Write::Rename { .. });
+        if written.is_err() || is_structural {
+            let open = self.open_transaction(id)?;
+            open.forget_codecs();
+            if let Some(before) = before.filter(|_| written.is_err()) {
+                open.transaction.rollback_to(&before);
+            }
+        }
+        written
+    }
+
+    /// Checks everything that can be wrong with a write, so that once it begins only the storage
+    /// can fail. Collects the slots whose codecs it stores. Returns whether it is answered already.
+    fn prepare(
+        &mut self,
+        transaction: Option<u64>,
+        write: &Write<'_>,
+        writes: &mut Writes<'_>,
+        fresh: &mut Vec<usize>,
+        out: &mut Writer,
+    ) -> Result<bool> {
+        match *write {
+            Write::Set {
+                collection, key, value, ..
+            } => {
+                let fresh_slot = self.prepare_record(transaction, collection, writes)?;
+                self.check_record(collection, key, value, None, writes)?;
+                fresh.extend(fresh_slot);
+            }
+            Write::Delete { collection, .. } | Write::Clear { collection, .. } => {
+                self.prepare_slot(transaction, collection, false, writes)?;
+            }
+            Write::Batch { changes, .. } => {
+                for change in changes.iter() {
+                    match change? {
+                        BatchOp::Set {
+                            collection,
+                            key,
+                            value,
+                            expires_at,
+                        } => {
+                            let fresh_slot = self.prepare_record(transaction, collection, writes)?;
+                            self.check_record(collection, key, value, expires_at, writes)?;
+                            if !fresh_slot.is_some_and(|index| fresh.contains(&index)) {
+                                fresh.extend(fresh_slot);
+                            }
+                        }
+                        BatchOp::Delete { collection, .. } => {
+                            self.prepare_slot(transaction, collection, false, writes)?;
+                        }
+                        BatchOp::Check {
+                            collection,
+                            key,
+                            version,
+                        } => {
+                            let found = self.find(transaction, collection, key, writes)?;
+                            check(version, found, &self.slots[to_index(collection)].name, key)?;
+                        }
+                    }
+                }
+            }
+            Write::GetOrInsert {
+                collection,
+                key,
+                value,
+                expires_at,
+                ..
+            } => {
+                let fresh_slot = self.prepare_record(transaction, collection, writes)?;
+                self.check_record(collection, key, value, expires_at, writes)?;
+                fresh.extend(fresh_slot);
+                if let Some(found) = self.find(transaction, collection, key, writes)? {
+                    out.uv(if transaction.is_some() { 0 } else { found.version });
+                    out.flag(true);
+                    out.bytes(&found.value);
+                    return Ok(true);
+                }
+            }
+            Write::Drop { .. } | Write::Rename { .. } => {}
+        }
+        Ok(false)
+    }
+
+    /// Checks a collection's codecs; returns its slot and whether a write that stores records has to
+    /// store them too.
+    fn prepare_slot(
+        &mut self,
+        transaction: Option<u64>,
+        collection: u64,
+        stores: bool,
+        writes: &Writes<'_>,
+    ) -> Result<(usize, bool)> {
+        let index = self.slot_index(collection)?;
+        if let Some(id) = transaction {
+            let open = self
+                .transactions
+                .get_mut(id)
+                .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
+            open.prepare(index, &self.slots[index], stores)?;
+            return Ok((index, false));
+        }
+        self.check(writes.database, index)?;
+        Ok((index, !matches!(self.slots[index].codecs, Codecs::Stored)))
+    }
+
+    /// As [`prepare_slot`](Self::prepare_slot), for a write that stores records; returns the slot if
+    /// the write has to store its codecs.
+    fn prepare_record(
+        &mut self,
+        transaction: Option<u64>,
+        collection: u64,
+        writes: &Writes<'_>,
+    ) -> Result<Option<usize>> {
+        let (index, is_fresh) = self.prepare_slot(transaction, collection, true, writes)?;
+        Ok(is_fresh.then_some(index))
+    }
+
+    fn check_record(
+        &self,
+        collection: u64,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+        writes: &Writes<'_>,
+    ) -> Result<()> {
+        let name = &self.slots[to_index(collection)].name;
+        writes.database.check_record(name, key, value.len(), expires_at)
+    }
+
+    /// Looks a record up where the write goes.
+    fn find(
+        &mut self,
+        transaction: Option<u64>,
+        collection: u64,
+        key: &[u8],
+        writes: &mut Writes<'_>,
+    ) -> Result<Option<Entry>> {
+        let view = transaction.map_or(View::Current, View::Opened);
+        self.newest_source(writes, view, collection)?.entry(key)
+    }
+
+    /// The codecs of this slot were stored with the last write.
+    fn now_has_codecs_of(&mut self, index: usize) {
+        let Slot {
+            name,
+            key_codec,
+            value_codec,
+            ..
+        } = &self.slots[index];
+        let (name, key_codec, value_codec) = (name.clone(), key_codec.clone(), value_codec.clone());
+        for slot in self.slots.iter_mut().filter(|slot| slot.name == name) {
+            slot.codecs = compare(slot, &key_codec, &value_codec);
+        }
+    }
+}
+
+fn durability(write: &Write<'_>) -> Durability {
+    match *write {
+        Write::Set { durability, .. }
+        | Write::Delete { durability, .. }
+        | Write::Clear { durability, .. }
+        | Write::Batch { durability, .. }
+        | Write::Drop { durability, .. }
+        | Write::GetOrInsert { durability, .. }
+        | Write::Rename { durability, .. } => durability,
+    }
+}
+
+/// Appends what follows the status of a write's reply.
+fn reply(write: &Write<'_>, version: u64, result: u64, out: &mut Writer) {
+    out.uv(version);
+    match write {
+        Write::Set { .. } => {}
+        Write::Clear { .. } | Write::Batch { .. } => out.uv(result),
+        Write::Delete { .. } | Write::Drop { .. } | Write::Rename { .. } | Write::GetOrInsert { .. } => {
+            out.flag(result > 0);
+        }
     }
 }
 
@@ -225,7 +366,7 @@ fn to_index(collection: u64) -> usize {
 }
 
 /// Fails unless the record is of this version, or, with `None`, absent.
-pub(super) fn check(version: Option<u64>, found: Option<Entry>, collection: &str, key: &[u8]) -> Result<()> {
+fn check(version: Option<u64>, found: Option<Entry>, collection: &str, key: &[u8]) -> Result<()> {
     let found = found.map(|entry| entry.version);
     if found == version {
         return Ok(());

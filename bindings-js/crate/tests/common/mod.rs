@@ -10,13 +10,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use mangrove_bindings::protocol::{Writer, op};
+use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options, Result};
 
 /// In the flags of an error: a collection and a key follow.
 const HAS_KEY: u8 = 2;
+
+/// Opcode of a request by its name.
+pub fn op(name: &str) -> u8 {
+    let mut codes = mangrove_bindings::request::Request::CODES
+        .iter()
+        .chain(mangrove_bindings::request::Write::CODES);
+    codes.find(|(found, _)| *found == name).expect("a request's name").1
+}
 
 #[derive(Clone)]
 pub struct Request(Vec<u8>);
@@ -28,7 +36,7 @@ impl Request {
 
     /// The same write in a transaction.
     pub fn within(self, transaction: u64) -> Self {
-        let mut request = Self::new(op::WITHIN).uv(transaction);
+        let mut request = Self::new(op("Within")).uv(transaction);
         request.0.extend(self.0);
         request
     }
@@ -55,7 +63,7 @@ impl Request {
 
 /// A strict write to the first collection.
 pub fn set(key: &str, value: &str) -> Request {
-    Request::new(op::SET).u8(0).uv(0).str(key).str(value)
+    Request::new(op("Set")).u8(0).uv(0).str(key).str(value)
 }
 
 pub fn message(requests: &[Request]) -> Vec<u8> {

@@ -1,13 +1,12 @@
 //! Followers of the commits within a session.
 
-use super::common::{FaultyStorage, Request, execute, open, set};
+use super::common::{FaultyStorage, Request, execute, op, open, set};
 use super::use_default;
-use mangrove_bindings::protocol::op;
 use mangrove_bindings::session::Session;
 
 /// Follows all commits, or a range of the first collection from `lower` on.
 fn follow(id: u64, since: u64, lower: Option<&str>) -> Request {
-    let request = Request::new(op::CHANGES_OPEN).uv(id).uv(since);
+    let request = Request::new(op("ChangesOpen")).uv(id).uv(since);
     match lower {
         None => request.u8(0),
         Some(lower) => request.u8(1).uv(0).u8(1).str(lower),
@@ -15,12 +14,12 @@ fn follow(id: u64, since: u64, lower: Option<&str>) -> Request {
 }
 
 fn next_changes(id: u64) -> Request {
-    Request::new(op::CHANGES_NEXT).uv(id).uv(0)
+    Request::new(op("ChangesNext")).uv(id).uv(0)
 }
 
 /// The followers that may have something.
 fn ready(session: &mut Session) -> Vec<u64> {
-    let mut reply = execute(session, &[Request::new(op::CHANGES_READY)]);
+    let mut reply = execute(session, &[Request::new(op("ChangesReady"))]);
     assert_eq!(reply.status(), Ok(()));
     (0..reply.uv()).map(|_| reply.uv()).collect()
 }
@@ -30,7 +29,7 @@ fn commits_wake_only_those_they_are_of_interest_to() {
     let mut session = open(FaultyStorage::new());
     execute(&mut session, &[use_default(), set("a", "1")]);
     let range = |id, from: &str, to: &str| {
-        let request = Request::new(op::CHANGES_OPEN).uv(id).uv(0).u8(1).uv(0);
+        let request = Request::new(op("ChangesOpen")).uv(id).uv(0).u8(1).uv(0);
         // Including the lower, without the upper bound.
         request.u8(1 | 4 | 8).str(from).str(to)
     };
@@ -45,22 +44,22 @@ fn commits_wake_only_those_they_are_of_interest_to() {
         while !ready(session).is_empty() {
             execute(session, &all);
         }
-        session.has_news();
+        let _ = session.next_news();
     };
     drain(&mut session);
-    execute(&mut session, &[Request::new(op::CHANGES_CLOSE).uv(9)]);
+    execute(&mut session, &[Request::new(op("ChangesClose")).uv(9)]);
 
     execute(&mut session, &[set("9", ""), set("a", "2")]);
-    assert!(!session.has_news(), "nobody follows these");
+    assert!(session.next_news().is_none(), "nobody follows these");
     assert_eq!(ready(&mut session), []);
     execute(&mut session, &[set("3x", "1"), set("9", "2"), set("7", "3")]);
-    assert!(session.has_news() && !session.has_news());
+    assert!(session.next_news().is_some() && session.next_news().is_none());
     assert_eq!(ready(&mut session), [3, 7, 8]);
     // Those that were told already are not told again; another is.
     execute(&mut session, &[set("3x", "2")]);
-    assert!(!session.has_news());
+    assert!(session.next_news().is_none());
     execute(&mut session, &[set("5", "1")]);
-    assert!(session.has_news());
+    assert!(session.next_news().is_some());
     assert_eq!(ready(&mut session), [3, 5, 7, 8]);
     let mut reply = execute(&mut session, &[next_changes(3), next_changes(3), next_changes(3)]);
     let mut versions = Vec::new();
@@ -72,19 +71,19 @@ fn commits_wake_only_those_they_are_of_interest_to() {
     assert_eq!(versions, [4, 7, 8]);
     drain(&mut session);
 
-    let clear = Request::new(op::CLEAR).u8(0).uv(0).u8(1 | 2 | 4).str("4").str("6");
+    let clear = Request::new(op("Clear")).u8(0).uv(0).u8(1 | 2 | 4).str("4").str("6");
     execute(&mut session, &[clear]);
-    assert!(session.has_news());
+    assert!(session.next_news().is_some());
     assert_eq!(ready(&mut session), [4, 5, 6, 8]);
     drain(&mut session);
-    execute(&mut session, &[Request::new(op::DROP).u8(0).str("")]);
+    execute(&mut session, &[Request::new(op("Drop")).u8(0).str("")]);
     assert_eq!(ready(&mut session), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
 #[test]
 fn followers_are_told_once_of_new_commits_and_get_theirs() {
     let mut session = open(FaultyStorage::new());
-    assert!(!session.has_news());
+    assert!(session.next_news().is_none());
     let mut reply = execute(
         &mut session,
         &[
@@ -99,10 +98,10 @@ fn followers_are_told_once_of_new_commits_and_get_theirs() {
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
     // Who has not asked whether there is something does not wait for it.
     execute(&mut session, &[set("0", "0")]);
-    assert!(!session.has_news());
+    assert!(session.next_news().is_none());
     execute(&mut session, &[next_changes(1), next_changes(1), next_changes(2)]);
     execute(&mut session, &[set("a", "2"), set("b", "3")]);
-    assert!(session.has_news() && !session.has_news());
+    assert!(session.next_news().is_some() && session.next_news().is_none());
     assert_eq!(ready(&mut session), [1, 2]);
 
     let mut reply = execute(&mut session, &[next_changes(1), next_changes(2), next_changes(2)]);
@@ -116,7 +115,7 @@ fn followers_are_told_once_of_new_commits_and_get_theirs() {
     assert_eq!((reply.status(), reply.u8(), reply.uv()), (Ok(()), 1, 4));
     assert_eq!(reply.bytes(), b"");
 
-    let close = |id| Request::new(op::CHANGES_CLOSE).uv(id);
+    let close = |id| Request::new(op("ChangesClose")).uv(id);
     let mut reply = execute(
         &mut session,
         &[close(1), close(2), close(3), next_changes(1), set("c", "4")],
@@ -125,7 +124,7 @@ fn followers_are_told_once_of_new_commits_and_get_theirs() {
         assert_eq!(reply.status(), Ok(()));
     }
     assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-    assert!(!session.has_news());
+    assert!(session.next_news().is_none());
 }
 
 #[test]
@@ -155,5 +154,5 @@ fn commits_that_are_undone_are_not_followed() {
         (reply.status(), reply.u8(), reply.uv(), reply.bytes()),
         (Ok(()), 1, 1, Vec::new())
     );
-    assert!(!session.has_news());
+    assert!(session.next_news().is_none());
 }

@@ -1,8 +1,7 @@
 //! Transactions, batches and checks within a session.
 
-use super::common::{FaultyStorage, Request, execute, keys, open, set};
+use super::common::{FaultyStorage, Request, execute, keys, op, open, set};
 use super::{KEEP, KEYS, begin, commit, get, get_in, use_default, within};
-use mangrove_bindings::protocol::op;
 
 #[test]
 fn transactions_see_their_writes_alone_until_they_commit_or_conflict() {
@@ -12,11 +11,11 @@ fn transactions_see_their_writes_alone_until_they_commit_or_conflict() {
         &mut session,
         &[
             within(7, set("b", "2")),
-            within(7, Request::new(op::DELETE).u8(0).uv(0).str("a")),
+            within(7, Request::new(op("Delete")).u8(0).uv(0).str("a")),
             get_in(7, "a"),
             get_in(7, "b"),
             get("b"),
-            Request::new(op::COUNT).uv(7).uv(0).u8(0),
+            Request::new(op("Count")).uv(7).uv(0).u8(0),
             get_in(8, "a"),
             within(8, set("c", "3")),
             commit(7),
@@ -46,7 +45,7 @@ fn a_batch_in_a_transaction_is_all_or_nothing_and_savepoints_bring_back() {
     let mut session = open(FaultyStorage::new());
     let long = "k".repeat(100_000);
     let batch = |second: &str| {
-        let request = Request::new(op::BATCH).u8(0).uv(2).u8(0).uv(0).str("a").str("1");
+        let request = Request::new(op("Batch")).u8(0).uv(2).u8(0).uv(0).str("a").str("1");
         within(7, request.u8(2).uv(0).str(second).str("2").uv(1 << 50))
     };
     let mut reply = execute(
@@ -56,13 +55,13 @@ fn a_batch_in_a_transaction_is_all_or_nothing_and_savepoints_bring_back() {
             begin(7),
             batch(&long),
             get_in(7, "a"),
-            Request::new(op::SAVEPOINT).uv(7),
+            Request::new(op("Savepoint")).uv(7),
             batch("b"),
-            Request::new(op::ENTRY).uv(7).uv(0).str("b"),
-            Request::new(op::ROLLBACK_TO).uv(7).uv(0),
+            Request::new(op("Entry")).uv(7).uv(0).str("b"),
+            Request::new(op("RollbackTo")).uv(7).uv(0),
             get_in(7, "b"),
-            Request::new(op::ROLLBACK_TO).uv(7).uv(5),
-            Request::new(op::TRANSACTION_CLOSE).uv(7),
+            Request::new(op("RollbackTo")).uv(7).uv(5),
+            Request::new(op("TransactionClose")).uv(7),
             get_in(7, "b"),
         ],
     );
@@ -85,7 +84,7 @@ fn a_batch_in_a_transaction_is_all_or_nothing_and_savepoints_bring_back() {
 fn checks_compare_versions_before_anything_is_changed() {
     let mut session = open(FaultyStorage::new());
     let batch = |version: u64, key: &str| {
-        Request::new(op::BATCH)
+        Request::new(op("Batch"))
             .u8(0)
             .uv(2)
             .u8(0)
@@ -97,7 +96,7 @@ fn checks_compare_versions_before_anything_is_changed() {
             .str(key)
             .uv(version)
     };
-    let insert = |value: &str| Request::new(op::GET_OR_INSERT).u8(0).uv(0).str("g").str(value).uv(0);
+    let insert = |value: &str| Request::new(op("GetOrInsert")).u8(0).uv(0).str("g").str(value).uv(0);
     let mut reply = execute(
         &mut session,
         &[
@@ -129,7 +128,7 @@ fn scans_of_transactions_go_on_from_message_to_message() {
     let mut session = open(FaultyStorage::new());
     execute(&mut session, &[use_default(), set("a", "1"), set("c", "3"), begin(7)]);
     let scan = |view: u64| {
-        Request::new(op::SCAN_OPEN)
+        Request::new(op("ScanOpen"))
             .uv(9)
             .uv(view)
             .uv(0)
@@ -140,7 +139,7 @@ fn scans_of_transactions_go_on_from_message_to_message() {
             .uv(1)
             .uv(0)
     };
-    let next = Request::new(op::SCAN_NEXT).uv(9).uv(5).uv(0);
+    let next = Request::new(op("ScanNext")).uv(9).uv(5).uv(0);
     let mut reply = execute(
         &mut session,
         &[within(7, set("b", "2")), scan(7), within(7, set("d", "4"))],
@@ -151,15 +150,15 @@ fn scans_of_transactions_go_on_from_message_to_message() {
         &mut session,
         &[
             next.clone(),
-            Request::new(op::SCAN_SEEK).uv(9).str("b").uv(0),
+            Request::new(op("ScanSeek")).uv(9).str("b").uv(0),
             next.clone(),
         ],
     );
     assert_eq!(keys(&mut reply), (true, vec!["b".to_owned(), "c".to_owned()]));
     assert_eq!(reply.status(), Ok(()));
     assert_eq!(keys(&mut reply), (true, vec!["b".to_owned(), "c".to_owned()]));
-    let seek = Request::new(op::SCAN_SEEK).uv(9).str("a").uv(0);
-    let mut reply = execute(&mut session, &[Request::new(op::TRANSACTION_CLOSE).uv(7), seek]);
+    let seek = Request::new(op("ScanSeek")).uv(9).str("a").uv(0);
+    let mut reply = execute(&mut session, &[Request::new(op("TransactionClose")).uv(7), seek]);
     assert_eq!(reply.status(), Ok(()));
     assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
 }

@@ -6,7 +6,7 @@ import type { Bounds, SignalOptions } from '../../types.ts';
 import { checkCount, checkFunction, dispose, ignore, isAborted, onAbort } from '../async.ts';
 import type { CodecPair } from '../known-codecs.ts';
 import type { Connection } from '../connection.ts';
-import { Op } from '../protocol.ts';
+import { Op } from '../opcodes.ts';
 import { CHANGES, FOLLOW, WATCH, checkNames, onlyBounds } from '../names.ts';
 import { toWindow } from '../range.ts';
 import { CollectionReader } from '../reader.ts';

@@ -5,7 +5,7 @@ import type { Connection } from '../connection.ts';
 import { Handle } from '../handle.ts';
 import { DONE } from '../iterator.ts';
 import type { Step } from '../iterator.ts';
-import { Op } from '../protocol.ts';
+import { Op } from '../opcodes.ts';
 import type { RequestWriter } from '../protocol.ts';
 import { CommitReader } from './decode.ts';
 import type { Decoders } from './decode.ts';

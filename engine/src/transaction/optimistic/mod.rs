@@ -249,6 +249,15 @@ impl Transaction {
         self.write(collection, key, value, None)
     }
 
+    /// As [`put`](Self::put), for a record that expires at `expires_at` milliseconds since 1970, or
+    /// never.
+    ///
+    /// # Errors
+    /// As [`ReadWrite::set_until`].
+    pub fn put_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
+        self.write(collection, key, value, expires_at)
+    }
+
     fn write(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
         self.shared.check_record(collection, key, value.len(), expires)?;
         let overlay = self.overlay(collection);

@@ -1,0 +1,385 @@
+//! The requests of the protocol: what each carries, decoded once.
+//!
+//! The tables of the TypeScript side ([`typescript`]) are generated from this file. Requests are
+//! matched exhaustively wherever they are handled, so a request that nothing handles does not
+//! compile.
+
+use std::fmt::Write as _;
+
+use mangrove_engine::{Durability, KeyRange, Result};
+
+use crate::protocol::{
+    BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, RANGE_FLAGS, Reader, SCAN_FLAGS, ScanOptions, View,
+};
+
+/// A part of a request.
+trait Field<'a>: Sized {
+    fn read(reader: &mut Reader<'a>) -> Result<Self>;
+}
+
+macro_rules! fields {
+    ($($type:ty: $read:expr;)*) => {
+        $(impl<'a> Field<'a> for $type {
+            fn read(reader: &mut Reader<'a>) -> Result<Self> {
+                let read: fn(&mut Reader<'a>) -> Result<Self> = $read;
+                read(reader)
+            }
+        })*
+    };
+}
+
+fields! {
+    u64: Reader::uv;
+    usize: Reader::size;
+    bool: Reader::flag;
+    &'a [u8]: Reader::bytes;
+    &'a str: Reader::str;
+    // 0 stands for none.
+    Option<u64>: Reader::limit;
+    View: Reader::view;
+    Durability: Reader::durability;
+    KeyRange<'a>: Reader::range;
+    ChunkLimit: Reader::chunk;
+    ScanOptions: Reader::scan_options;
+    Keys<'a>: |reader| reader.list().map(|(count, keys)| Keys { count, keys });
+    Batch<'a>: |reader| reader.batch().map(|(count, changes)| Batch { count, changes });
+    Since: |reader| Ok(Since(reader.uv()?.checked_sub(1)));
+    Option<Part<'a>>: |reader| {
+        Ok(if reader.flag()? {
+            Some(Part { collection: reader.uv()?, range: reader.range()? })
+        } else {
+            None
+        })
+    };
+    Write<'a>: |reader| {
+        let code = reader.u8()?;
+        Write::decode(code, reader)
+    };
+}
+
+/// Keys to look up, checked to be complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys<'a> {
+    count: usize,
+    keys: Reader<'a>,
+}
+
+impl<'a> Keys<'a> {
+    /// The keys in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Result<&'a [u8]>> + use<'a> {
+        let mut keys = self.keys;
+        (0..self.count).map(move |_| keys.bytes())
+    }
+}
+
+/// Changes of a batch, checked to be complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    count: usize,
+    changes: Reader<'a>,
+}
+
+impl<'a> Batch<'a> {
+    /// The changes in their order.
+    pub fn iter(&self) -> impl Iterator<Item = Result<BatchOp<'a>>> + use<'a> {
+        let mut changes = self.changes;
+        (0..self.count).map(move |_| changes.batch_op())
+    }
+}
+
+/// The last commit that a follower knows; `None`: the newest.
+#[derive(Clone, Copy, Debug)]
+pub struct Since(pub Option<u64>);
+
+/// A range of a collection.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// Index of the collection.
+    pub collection: u64,
+    /// Keys in it.
+    pub range: KeyRange<'a>,
+}
+
+/// Declares requests with their opcodes, and how they are decoded.
+macro_rules! requests {
+    (
+        $(#[$about:meta])*
+        $name:ident, otherwise $otherwise:expr, $(also $(#[$also_about:meta])* $also:ident($inner:ty),)?
+        $($(#[$doc:meta])* $code:literal $variant:ident { $($field:ident: $type:ty),* })*
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug)]
+        #[allow(missing_docs, reason = "fields are named after what they are")]
+        pub enum $name<'a> {
+            $($(#[$doc])* $variant { $($field: $type),* },)*
+            $($(#[$also_about])* $also($inner),)?
+        }
+
+        impl<'a> $name<'a> {
+            /// Names and opcodes.
+            pub const CODES: &'static [(&'static str, u8)] = &[$((stringify!($variant), $code)),*];
+
+            fn decode(code: u8, reader: &mut Reader<'a>) -> Result<Self> {
+                Ok(match code {
+                    $($code => Self::$variant { $($field: Field::read(reader)?),* },)*
+                    code => {
+                        let otherwise: fn(u8, &mut Reader<'a>) -> Result<Self> = $otherwise;
+                        return otherwise(code, reader);
+                    }
+                })
+            }
+
+            /// First byte of the request on the wire.
+            #[cfg(test)]
+            #[must_use]
+            pub fn code(&self) -> u8 {
+                match self {
+                    $(Self::$variant { .. } => $code,)*
+                    $(Self::$also(inner) => <$inner>::code(inner),)?
+                }
+            }
+        }
+    };
+}
+
+requests! {
+    /// A change of the database. It goes to the newest state, or into a transaction.
+    Write, otherwise |_, reader| Err(reader.malformed()),
+    /// Stores a record.
+    0x30 Set { durability: Durability, collection: u64, key: &'a [u8], value: &'a [u8] }
+    /// Removes a record.
+    0x31 Delete { durability: Durability, collection: u64, key: &'a [u8] }
+    /// Removes the records of a range.
+    0x32 Clear { durability: Durability, collection: u64, range: KeyRange<'a> }
+    /// Applies several changes, all or none.
+    0x33 Batch { durability: Durability, changes: Batch<'a> }
+    /// Drops a collection.
+    0x34 Drop { durability: Durability, name: &'a str }
+    /// Stores a record unless there is one, which is returned.
+    0x36 GetOrInsert { durability: Durability, collection: u64, key: &'a [u8], value: &'a [u8], expires_at: Option<u64> }
+    /// Renames a collection.
+    0x37 Rename { durability: Durability, name: &'a str, to: &'a str }
+}
+
+requests! {
+    /// One request of a message.
+    Request,
+    otherwise |code, reader| Write::decode(code, reader).map(Self::Write),
+    also
+    /// A change of the newest state.
+    Write(Write<'a>),
+    /// Names a collection and the codecs that the client uses for it.
+    0x01 Use { index: usize, name: &'a str, key_codec: &'a str, value_codec: &'a str }
+    0x10 Get { view: View, collection: u64, key: &'a [u8] }
+    0x11 GetMany { view: View, collection: u64, keys: Keys<'a> }
+    0x12 HasMany { view: View, collection: u64, keys: Keys<'a> }
+    0x13 Count { view: View, collection: u64, range: KeyRange<'a> }
+    /// The record at a position of a range, counted from its first or last.
+    0x14 At { view: View, collection: u64, range: KeyRange<'a>, from_end: bool, index: u64 }
+    /// Number of keys of a range below a key.
+    0x15 Rank { view: View, collection: u64, range: KeyRange<'a>, key: &'a [u8] }
+    /// The first or last record of a range.
+    0x16 Edge { view: View, collection: u64, range: KeyRange<'a>, from_end: bool }
+    /// A record with version and expiry.
+    0x17 Entry { view: View, collection: u64, key: &'a [u8] }
+    0x18 ScanOpen { id: u64, view: View, collection: u64, range: KeyRange<'a>, options: ScanOptions }
+    0x19 ScanNext { id: u64, chunk: ChunkLimit }
+    0x1a ScanSeek { id: u64, key: &'a [u8], limit: Option<u64> }
+    0x1b ScanClose { id: u64 }
+    0x20 SnapshotOpen { id: u64 }
+    0x21 SnapshotClose { id: u64 }
+    0x22 TransactionOpen { id: u64, is_snapshot: bool }
+    0x23 TransactionCommit { id: u64, durability: Durability }
+    0x24 TransactionClose { id: u64 }
+    0x25 Savepoint { transaction: u64 }
+    0x26 RollbackTo { transaction: u64, savepoint: u64 }
+    /// A change inside a transaction; its durability means nothing.
+    0x27 Within { transaction: u64, write: Write<'a> }
+    0x28 ChangesOpen { id: u64, since: Since, part: Option<Part<'a>> }
+    0x29 ChangesNext { id: u64, max_bytes: u64 }
+    0x2a ChangesClose { id: u64 }
+    /// Which followers have commits to read.
+    0x2b ChangesReady {}
+    0x35 Collections {}
+    0x40 Flush {}
+    0x41 Stats {}
+    /// Verifies some bytes more.
+    0x42 Verify { id: u64, bytes: u64 }
+    /// Removes expired records.
+    0x43 Purge { limit: u64 }
+    /// Moves a reader beside a writer to what that has committed.
+    0x44 Refresh {}
+    0x45 BackupOpen { id: u64 }
+    0x46 BackupNext { id: u64, bytes: u64 }
+    0x47 BackupClose { id: u64 }
+    0x48 Compact { slices: u64, threshold_bytes: u64 }
+    0x49 VerifyClose { id: u64 }
+    /// Visits some nodes more; none ends it.
+    0x4a Layout { id: u64, visits: u64, begins: bool }
+    0x4f Close {}
+}
+
+impl<'a> Request<'a> {
+    /// Decodes the next request of a message.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`](mangrove_engine::Error::InvalidArgument) if it is malformed; the
+    /// reader is at its end then.
+    pub fn read(reader: &mut Reader<'a>) -> Result<Self> {
+        let code = reader.u8()?;
+        Self::decode(code, reader)
+    }
+}
+
+impl Request<'_> {
+    /// Whether it may join the writes before it in a message: it writes too, can read what is not
+    /// committed yet, or does not read the newest state. The other requests end the group, which
+    /// makes its writes durable.
+    pub(crate) fn joins_group(&self) -> bool {
+        match self {
+            Self::Write(_)
+            | Self::Use { .. }
+            | Self::Get { .. }
+            | Self::GetMany { .. }
+            | Self::HasMany { .. }
+            | Self::Entry { .. }
+            | Self::ScanNext { .. }
+            | Self::ScanSeek { .. }
+            | Self::ScanClose { .. }
+            | Self::SnapshotClose { .. }
+            | Self::TransactionClose { .. }
+            | Self::Savepoint { .. }
+            | Self::RollbackTo { .. }
+            | Self::Within { .. }
+            | Self::ChangesNext { .. }
+            | Self::ChangesClose { .. }
+            | Self::ChangesReady { .. }
+            | Self::BackupNext { .. }
+            | Self::BackupClose { .. }
+            | Self::VerifyClose { .. } => true,
+            Self::Count { .. }
+            | Self::At { .. }
+            | Self::Rank { .. }
+            | Self::Edge { .. }
+            | Self::ScanOpen { .. }
+            | Self::SnapshotOpen { .. }
+            | Self::TransactionOpen { .. }
+            | Self::TransactionCommit { .. }
+            | Self::ChangesOpen { .. }
+            | Self::Collections { .. }
+            | Self::Flush { .. }
+            | Self::Stats { .. }
+            | Self::Verify { .. }
+            | Self::Purge { .. }
+            | Self::Refresh { .. }
+            | Self::BackupOpen { .. }
+            | Self::Compact { .. }
+            | Self::Layout { .. }
+            | Self::Close { .. } => false,
+        }
+    }
+
+    /// Whether it changes what the client has open, apart from scans that end at once.
+    pub(crate) fn opens(&self) -> bool {
+        match self {
+            Self::Use { .. }
+            | Self::ScanNext { .. }
+            | Self::ScanSeek { .. }
+            | Self::ScanClose { .. }
+            | Self::SnapshotOpen { .. }
+            | Self::SnapshotClose { .. }
+            | Self::TransactionOpen { .. }
+            | Self::TransactionCommit { .. }
+            | Self::TransactionClose { .. }
+            | Self::ChangesOpen { .. }
+            | Self::ChangesNext { .. }
+            | Self::ChangesClose { .. }
+            | Self::BackupOpen { .. }
+            | Self::BackupClose { .. } => true,
+            Self::Write(_)
+            | Self::Get { .. }
+            | Self::GetMany { .. }
+            | Self::HasMany { .. }
+            | Self::Count { .. }
+            | Self::At { .. }
+            | Self::Rank { .. }
+            | Self::Edge { .. }
+            | Self::Entry { .. }
+            | Self::ScanOpen { .. }
+            | Self::Savepoint { .. }
+            | Self::RollbackTo { .. }
+            | Self::Within { .. }
+            | Self::ChangesReady { .. }
+            | Self::Collections { .. }
+            | Self::Flush { .. }
+            | Self::Stats { .. }
+            | Self::Verify { .. }
+            | Self::VerifyClose { .. }
+            | Self::Purge { .. }
+            | Self::Refresh { .. }
+            | Self::BackupNext { .. }
+            | Self::Compact { .. }
+            | Self::Layout { .. }
+            | Self::Close { .. } => false,
+        }
+    }
+}
+
+/// Opcodes and flags as a TypeScript module.
+#[must_use]
+pub fn typescript() -> String {
+    let mut text = String::from("// Generated from crate/src/request.rs and crate/src/protocol.rs. Do not edit.\n");
+    let mut table = |about: &str, name: &str, rows: &[(&str, u8)]| {
+        let _ = write!(text, "\n/** {about} */\nexport const {name} = {{\n");
+        for (row, value) in rows {
+            let mut row = (*row).to_owned();
+            row[..1].make_ascii_lowercase();
+            let _ = writeln!(text, "  {row}: {value:#04x},");
+        }
+        text.push_str("} as const;\n");
+    };
+    let codes = [Request::CODES, Write::CODES].concat();
+    table("First byte of each request.", "Op", &codes);
+    table("Ends of a range.", "RangeFlag", RANGE_FLAGS);
+    table("Direction, content and end of a scan.", "ScanFlag", SCAN_FLAGS);
+    table("Changes of a batch.", "BatchKind", BATCH_FLAGS);
+    table("What follows an error's message.", "ErrorFlag", ERROR_FLAGS);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    #[test]
+    fn opcodes_are_distinct() {
+        let codes: Vec<u8> = [Request::CODES, Write::CODES]
+            .concat()
+            .iter()
+            .map(|(_, code)| *code)
+            .collect();
+        assert_eq!(codes.iter().collect::<BTreeSet<_>>().len(), codes.len());
+    }
+
+    fn path() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/client/opcodes.ts")
+    }
+
+    #[test]
+    fn typescript_has_the_same_tables() {
+        let found = std::fs::read_to_string(path()).unwrap_or_default();
+        assert!(
+            found == typescript(),
+            "opcodes.ts is out of date; run: cargo test -p mangrove-bindings --lib opcodes -- --ignored"
+        );
+    }
+
+    #[test]
+    #[ignore = "writes opcodes.ts"]
+    fn write_opcodes() {
+        std::fs::write(path(), typescript()).expect("the sources can be written");
+    }
+}

@@ -1,0 +1,81 @@
+// Generated from crate/src/request.rs and crate/src/protocol.rs. Do not edit.
+
+/** First byte of each request. */
+export const Op = {
+  use: 0x01,
+  get: 0x10,
+  getMany: 0x11,
+  hasMany: 0x12,
+  count: 0x13,
+  at: 0x14,
+  rank: 0x15,
+  edge: 0x16,
+  entry: 0x17,
+  scanOpen: 0x18,
+  scanNext: 0x19,
+  scanSeek: 0x1a,
+  scanClose: 0x1b,
+  snapshotOpen: 0x20,
+  snapshotClose: 0x21,
+  transactionOpen: 0x22,
+  transactionCommit: 0x23,
+  transactionClose: 0x24,
+  savepoint: 0x25,
+  rollbackTo: 0x26,
+  within: 0x27,
+  changesOpen: 0x28,
+  changesNext: 0x29,
+  changesClose: 0x2a,
+  changesReady: 0x2b,
+  collections: 0x35,
+  flush: 0x40,
+  stats: 0x41,
+  verify: 0x42,
+  purge: 0x43,
+  refresh: 0x44,
+  backupOpen: 0x45,
+  backupNext: 0x46,
+  backupClose: 0x47,
+  compact: 0x48,
+  verifyClose: 0x49,
+  layout: 0x4a,
+  close: 0x4f,
+  set: 0x30,
+  delete: 0x31,
+  clear: 0x32,
+  batch: 0x33,
+  drop: 0x34,
+  getOrInsert: 0x36,
+  rename: 0x37,
+} as const;
+
+/** Ends of a range. */
+export const RangeFlag = {
+  hasLower: 0x01,
+  lowerExclusive: 0x02,
+  hasUpper: 0x04,
+  upperExclusive: 0x08,
+} as const;
+
+/** Direction, content and end of a scan. */
+export const ScanFlag = {
+  reverse: 0x01,
+  keys: 0x02,
+  values: 0x04,
+  keep: 0x08,
+  meta: 0x10,
+} as const;
+
+/** Changes of a batch. */
+export const BatchKind = {
+  set: 0x00,
+  delete: 0x01,
+  setExpiring: 0x02,
+  check: 0x03,
+} as const;
+
+/** What follows an error's message. */
+export const ErrorFlag = {
+  retryable: 0x01,
+  hasKey: 0x02,
+} as const;
