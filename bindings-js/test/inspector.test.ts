@@ -47,6 +47,7 @@ test('the typed text determines the range that is read', async () => {
   assert.equal((await read('cities', { prefix: 'Qui' })).length, 3);
   assert.equal((await read('cities', { prefix: '["Quito"]' })).length, 2);
   assert.equal((await read('cities', { prefix: 'Qui', from: 'Quito' })).length, 2);
+  assert.equal((await read('cities', { prefix: 'Qui', from: 'A' })).length, 3);
   assert.equal((await read('cities', { to: 'Quilmes' })).length, 1);
   assert.deepEqual(await read('names', { prefix: 'a' }), ['a', 'ab']);
   assert.deepEqual(await read('names', { from: 'ab', to: 'b' }), ['ab', 'b']);

@@ -1,5 +1,5 @@
 // Converts keys to text and text to keys, as typed into the fields of a range.
-import { MAX_KEY } from 'mangrove-kv';
+import { MAX_KEY, compareKeys } from 'mangrove-kv';
 import type { Bounds, Key } from 'mangrove-kv';
 import { keyText as quotedText } from '../codec/key-text.ts';
 
@@ -87,10 +87,8 @@ export function parseRange(codec: string, { prefix, from, to }: RangeTexts): Any
   return { ...range, gte: key };
 }
 
-/**
- * Narrows a range to a prefix. The later of two lower bounds is not known here, so an existing one
- * is kept. The upper bounds apply together.
- */
+/** Narrows a range to a prefix: the later lower bound applies, and both upper bounds. */
 function narrow(range: AnyBounds, gte: Key, lt: Key): AnyBounds {
-  return range.gte === undefined ? { ...range, gte, lt } : { ...range, lt };
+  const isLater = range.gte === undefined || compareKeys(range.gte, gte) < 0;
+  return isLater ? { ...range, gte, lt } : { ...range, lt };
 }
