@@ -89,6 +89,7 @@ export function parseRange(codec: string, { prefix, from, to }: RangeTexts): Any
 
 /** Narrows a range to a prefix: the later lower bound applies, and both upper bounds. */
 function narrow(range: AnyBounds, gte: Key, lt: Key): AnyBounds {
-  const isLater = range.gte === undefined || compareKeys(range.gte, gte) < 0;
+  const { gte: typed } = range;
+  const isLater = typed === undefined || (typed !== MAX_KEY && compareKeys(typed as Key, gte) < 0);
   return isLater ? { ...range, gte, lt } : { ...range, lt };
 }
