@@ -20,9 +20,6 @@ pub(crate) const WRITE_BYTES: usize = 1 << 20;
 /// The file is truncated if at least this many bytes, and an eighth of it, are free at its end.
 const CUT_BYTES: u64 = 1 << 20;
 
-/// Why a checkpoint failed while it was sealed: the state on disk is unknown.
-pub(crate) struct Failure(pub Error);
-
 /// Writer of a checkpoint's free map.
 pub(crate) struct FreeMapWriter<'a> {
     pub pager: &'a Pager,
@@ -101,16 +98,12 @@ fn sorted(extents: Vec<Extent>) -> Vec<Extent> {
 }
 
 /// Makes everything written so far durable, then the superblock as the newest one.
-pub(crate) fn seal(
-    file: &dyn StorageFile,
-    flush: &GroupFlush,
-    superblock: &Superblock,
-) -> std::result::Result<(), Failure> {
+pub(crate) fn seal(file: &dyn StorageFile, flush: &GroupFlush, superblock: &Superblock) -> Result<()> {
     // After a failed flush the system may have dropped the written pages, so nothing later can be
     // trusted (I10).
-    flush.flush_alone(file).map_err(Failure)?;
-    superblock.write(file).map_err(Failure)?;
-    flush.flush_alone(file).map_err(Failure)
+    flush.flush_alone(file)?;
+    superblock.write(file)?;
+    flush.flush_alone(file)
 }
 
 /// Returns the file's free tail, from byte `end` on, to the file system if it is long. A failure is harmless: the tail

@@ -13,9 +13,7 @@ mod superblock;
 
 pub(crate) use buffer::BlockBuffer;
 pub(crate) use cache::{Access, Expected, Pager};
-pub(crate) use checkpoint::{
-    Failure, FreeMapWriter, WRITE_BYTES, by_address, cut_tail, cut_whole_tail, probe_root, seal,
-};
+pub(crate) use checkpoint::{FreeMapWriter, WRITE_BYTES, by_address, cut_tail, cut_whole_tail, probe_root, seal};
 pub(crate) use copies::{Copies, read_copies};
 pub(crate) use draft::Draft;
 pub(crate) use extents::{Extent, FreeExtents, is_limit_error};

@@ -10,16 +10,18 @@
 //! trees and the frozen memtables.
 
 use super::lending::{Loan, Returned};
-use super::writer::{Checkpoint, Prepared};
 use super::{Shared, Version, Writer};
-use crate::block::PageId;
 use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::node::LeafCell;
-use crate::pages::{Draft, Extent, Failure, FreeSpace, Superblock};
+use crate::pages::{Draft, Extent, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
+
+mod sealing;
+
+use sealing::Sealing;
 
 /// In WebAssembly only the writer merges.
 const HAS_THREADS: bool = !cfg!(target_family = "wasm");
@@ -113,14 +115,6 @@ pub(crate) struct Merging {
     paused: Option<Pause>,
     /// The checkpoint being made.
     sealing: Option<Sealing>,
-}
-
-/// A checkpoint of a merge.
-struct Sealing {
-    state: Version,
-    prepared: Prepared,
-    /// Whether the superblock is durable, once it was written.
-    outcome: Option<std::result::Result<(), Failure>>,
 }
 
 /// What the writer has to know about the frozen version, no matter who has its merge.
@@ -258,20 +252,6 @@ impl Merging {
         self.order.extend(whole);
     }
 
-    /// Makes the prepared checkpoint durable. A partial one needs all of the frozen version's changes
-    /// in the log.
-    fn seal(&mut self, shared: &Shared) {
-        let Some(sealing) = &mut self.sealing else {
-            return;
-        };
-        let appended = if sealing.prepared.checkpoint.is_partial {
-            shared.flush.flush_appended(shared.pager.blocks.file())
-        } else {
-            Ok(())
-        };
-        sealing.outcome = Some(appended.map_err(Failure).and_then(|()| sealing.prepared.seal(shared)));
-    }
-
     /// Extents that are allocated but belong to no version yet.
     pub(crate) fn taken(&self) -> impl Iterator<Item = Extent> + '_ {
         self.draft.unpublished()
@@ -348,25 +328,14 @@ impl Writer {
     /// Helps the merging thread, which has fallen behind, in proportion to the commit and up to the
     /// next checkpoint. The thread makes the checkpoint, so that no commit waits for its flushes.
     fn help(&mut self, shared: &Shared, part: usize, committed: usize) -> Result<()> {
-        let generation = self.superblock.generation + 1;
-        let Some(merging) = self.merging.as_mut().filter(|merging| merging.paused.is_none()) else {
-            return Ok(());
-        };
         for _ in 0..=committed.saturating_mul(HELP_AMPLIFICATION) / SLICE_BYTES {
-            if merging.part() >= part {
+            let lags = |merging: &Merging| merging.paused.is_none() && merging.part() < part;
+            if !self.merging.as_ref().is_some_and(lags) {
                 break;
             }
-            match merging.advance(shared, &self.space.free, generation, Goal::Slice) {
-                Ok(Pause::Slice) => {}
-                Ok(pause) => {
-                    merging.paused = Some(pause);
-                    break;
-                }
-                Err(error) => {
-                    let taken = merging.reset();
-                    self.give_back(shared, taken);
-                    return Err(error);
-                }
+            let pause = self.advance_once(shared, Goal::Slice)?;
+            if let Some(merging) = self.merging.as_mut().filter(|_| !matches!(pause, Pause::Slice)) {
+                merging.paused = Some(pause);
             }
         }
         // The thread goes on with the merge or makes its checkpoint.
@@ -614,19 +583,14 @@ impl Writer {
     fn advance(&mut self, shared: &Shared, goal: Goal) -> Result<bool> {
         self.recall(shared)?;
         loop {
-            let Some(mut merging) = self.merging.take() else {
+            let Some(merging) = &mut self.merging else {
                 return Ok(true);
             };
-            let generation = self.superblock.generation + 1;
-            let result = match merging.paused.take() {
-                Some(pause) => Ok(pause),
-                None => merging.advance(shared, &self.space.free, generation, goal),
+            let pause = match merging.paused.take() {
+                Some(pause) => pause,
+                None => self.advance_once(shared, goal)?,
             };
-            if result.is_err() {
-                self.give_back(shared, merging.reset());
-            }
-            self.merging = Some(merging);
-            match result? {
+            match pause {
                 Pause::Slice => return Ok(false),
                 Pause::End => return Ok(true),
                 Pause::Round => {
@@ -637,6 +601,21 @@ impl Writer {
                 }
             }
         }
+    }
+
+    /// Advances the merge to its next pause. A failure undoes what was merged since the last
+    /// checkpoint.
+    fn advance_once(&mut self, shared: &Shared, goal: Goal) -> Result<Pause> {
+        let generation = self.superblock.generation + 1;
+        let Some(merging) = &mut self.merging else {
+            return Ok(Pause::End);
+        };
+        let advanced = merging.advance(shared, &self.space.free, generation, goal);
+        if advanced.is_err() {
+            let taken = merging.reset();
+            self.give_back(shared, taken);
+        }
+        advanced
     }
 
     /// Bytes to write between two partial checkpoints. The file keeps as many bytes of replaced
@@ -650,118 +629,6 @@ impl Writer {
             _ => bytes.min(self.room_bytes(shared) / 4),
         };
         (bytes as usize).max(MIN_ROUND_NODES * shared.config.limits.node_capacity)
-    }
-
-    /// Makes the checkpoint of a paused merge: of the part that is merged, or, at its end, of the
-    /// frozen version.
-    fn seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<()> {
-        let Some(mut merging) = self.begin_seal(shared, is_end, closing)? else {
-            return Ok(());
-        };
-        merging.seal(shared);
-        self.end_seal(shared, merging)
-    }
-
-    /// Writes everything of that checkpoint but its superblock, and takes the merge out of the
-    /// writer. On failure the merge goes back to the last checkpoint.
-    #[inline(never)]
-    fn begin_seal(&mut self, shared: &Shared, is_end: bool, closing: bool) -> Result<Option<Merging>> {
-        let Some(mut merging) = self.merging.take() else {
-            return Ok(None);
-        };
-        let is_partial = !is_end;
-        let (mut state, log) = if is_partial {
-            (self.partial_state(&merging), self.superblock.log)
-        } else {
-            (merging.working.clone(), merging.log)
-        };
-        // Nodes that were replaced before the merge was over.
-        for extent in std::mem::take(&mut merging.draft.released) {
-            shared.pager.remove(PageId::disk(extent.start));
-            if let Err(error) = self.space.free.free(extent) {
-                self.merging = Some(merging);
-                return Err(error);
-            }
-        }
-        state.moves = shared.newest().moves + 1;
-        let checkpoint = Checkpoint {
-            log,
-            closing,
-            is_partial,
-        };
-        match self.prepare(shared, &mut state, &merging.draft, &checkpoint) {
-            Ok(prepared) => {
-                merging.sealing = Some(Sealing {
-                    state,
-                    prepared,
-                    outcome: None,
-                });
-                Ok(Some(merging))
-            }
-            Err(error) => {
-                let taken = merging.reset();
-                self.give_back(shared, taken);
-                self.merging = Some(merging);
-                Err(error)
-            }
-        }
-    }
-
-    /// The version of the newest checkpoint with the trees as far as they are merged. They hold some
-    /// of the frozen version's changes and the log all of them: replay applies those once more, with
-    /// the same outcome.
-    fn partial_state(&self, merging: &Merging) -> Version {
-        let mut state = (*self.durable).clone();
-        for collection in state.collections.values_mut() {
-            let mut merged = merging.working.collections.values();
-            if let Some(merged) = merged.find(|merged| merged.id == collection.id)
-                && merging.partial.contains(&merged.id)
-            {
-                collection.root = merged.root;
-            }
-        }
-        state
-    }
-
-    /// Adopts the checkpoint whose superblock was written. A merge that is not over returns to the
-    /// writer.
-    #[inline(never)]
-    fn end_seal(&mut self, shared: &Shared, mut merging: Merging) -> Result<()> {
-        let Some(sealing) = merging.sealing.take() else {
-            self.merging = Some(merging);
-            return Ok(());
-        };
-        let is_partial = sealing.prepared.checkpoint.is_partial;
-        let mut draft = std::mem::take(&mut merging.draft);
-        let install = |version: &mut Version| merging.install(version);
-        let outcome = sealing.outcome.unwrap_or_else(|| sealing.prepared.seal(shared));
-        let completed = self.complete(
-            shared,
-            &sealing.state,
-            &mut draft,
-            sealing.prepared,
-            outcome,
-            Some((merging.target.version, &install)),
-        );
-        merging.draft = draft;
-        if let Err(error) = completed {
-            let taken = merging.reset();
-            self.give_back(shared, taken);
-            self.merging = Some(merging);
-            return Err(error);
-        }
-        if !is_partial {
-            self.continue_log(shared, merging.frozen.unlogged);
-            return Ok(());
-        }
-        merging.target = merging.working.clone();
-        merging.written = 0;
-        merging.round_bytes = self.round_bytes(shared);
-        self.merging = Some(merging);
-        if self.is_tight(shared) {
-            self.write_twin(shared)?;
-        }
-        Ok(())
     }
 
     /// Merges everything frozen and makes its checkpoint.

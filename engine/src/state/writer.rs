@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::log::{Log, Position, refusal};
 use crate::memtable::Layers;
 use crate::node::Child;
-use crate::pages::{Age, Draft, Extent, Failure, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, seal};
+use crate::pages::{Age, Draft, Extent, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, seal};
 use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
 
@@ -53,7 +53,7 @@ pub(super) struct Prepared {
 impl Prepared {
     /// Makes the checkpoint durable. Needs no lock, as long as no other superblock is written and
     /// nothing that this one reaches is freed.
-    pub(super) fn seal(&self, shared: &Shared) -> std::result::Result<(), Failure> {
+    pub(super) fn seal(&self, shared: &Shared) -> Result<()> {
         seal(shared.pager.blocks.file(), &shared.flush, &self.superblock)
     }
 }
@@ -200,19 +200,12 @@ impl Writer {
         state: &Version,
         draft: &mut Draft,
         prepared: Prepared,
-        sealed: std::result::Result<(), Failure>,
+        sealed: Result<()>,
         install: Option<Install<'_>>,
     ) -> Result<()> {
-        match sealed {
-            Ok(()) => {
-                self.adopt(shared, state, draft, prepared, install);
-                Ok(())
-            }
-            Err(Failure(error)) => {
-                shared.flush.fail(&error.to_string());
-                Err(error)
-            }
-        }
+        sealed.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
+        self.adopt(shared, state, draft, prepared, install);
+        Ok(())
     }
 
     fn write_checkpoint(

@@ -205,7 +205,7 @@ impl WriteTransaction<'_> {
 
     /// Advances the merge in step with this commit; returns whether the commit is visible. A failed
     /// merge fails the commit only if that is not visible and nothing can become durable any more.
-    /// Otherwise the error reaches whoever has to wait for the merge.
+    /// Otherwise the next commit or checkpoint that must finish the merge reports the error.
     #[inline(never)]
     fn pace(&mut self, is_visible: bool, version: u64) -> Result<bool> {
         let shared = self.shared;

@@ -142,14 +142,18 @@ impl Overlay {
 
 /// Value and expiry of a written record; `None` if it was removed.
 pub(super) fn record(entry: Entry<'_>) -> Option<(&[u8], Option<u64>)> {
-    let cell = LeafCell::decode(entry.payload?);
-    let ValuePlace::Inline(value) = cell.place else {
-        return None;
-    };
-    Some((value, (cell.expires != 0).then_some(cell.expires)))
+    parts(&LeafCell::decode(entry.payload?))
 }
 
 /// As [`record`], for readers: `None` also if the record has expired.
 pub(super) fn visible(entry: Entry<'_>, now: u64) -> Option<(&[u8], Option<u64>)> {
-    record(entry).filter(|(_, expires_at)| expires_at.is_none_or(|expires_at| expires_at > now))
+    let cell = LeafCell::decode(entry.payload?);
+    parts(&cell).filter(|_| !cell.is_expired(now))
+}
+
+fn parts<'a>(cell: &LeafCell<'a>) -> Option<(&'a [u8], Option<u64>)> {
+    let ValuePlace::Inline(value) = cell.place else {
+        return None;
+    };
+    Some((value, (cell.expires != 0).then_some(cell.expires)))
 }
