@@ -5,7 +5,7 @@ import type { EngineOptions } from './client/options.ts';
 import { Lookup } from './client/lookup.ts';
 import type { LookupEngine } from './client/lookup.ts';
 import type { TransportEvents } from './client/transport.ts';
-import { Op } from './client/opcodes.ts';
+import { ExecuteFlag, FramePart, Op } from './client/opcodes.ts';
 import { ReplyReader } from './client/protocol.ts';
 import { KvError } from './errors.ts';
 import { IdleMerge } from './idle-merge.ts';
@@ -75,13 +75,6 @@ class TrackedStorage implements CustomStorage {
 /** Bound within which relaxed commits are flushed. */
 const FLUSH_WITHIN_MS = 100;
 
-/** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes. */
-const Part = { request: 0, reply: 2, state: 4, news: 6 } as const;
-const FRAME_WORDS = 8;
-/** Flags of an executed message. */
-const AWAITS_FLUSH = 1;
-const NEEDS_FLUSH = 2;
-
 /** Callbacks for what happens without a message. */
 export interface Background extends Pick<TransportEvents, 'trouble' | 'fail'> {
   /** These clients have commits to read. */
@@ -150,9 +143,11 @@ export class EngineHost implements LookupEngine, Swept, Merged {
       this.#give(engine, message);
       engine.execute(0, 0, message.length, false);
       // Commits whose flush nobody waited for may have become visible before.
-      const { news } = this;
-      if (news.length > 0) queueMicrotask(() => this.background?.news(news));
-      return this.#part(Part.reply);
+      if (this.hasNews) {
+        const { news } = this;
+        queueMicrotask(() => this.background?.news(news));
+      }
+      return this.#part(FramePart.reply);
     } catch (error) {
       this.#fail(error);
       return undefined;
@@ -189,13 +184,18 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   /** What the client of the last message has open, if that message changed it. */
   get state(): Uint8Array<ArrayBuffer> | undefined {
-    const state = this.#part(Part.state);
+    const state = this.#part(FramePart.state);
     return state.length === 0 ? undefined : state.slice();
+  }
+
+  /** Whether `news` names anybody. */
+  get hasNews(): boolean {
+    return this.#word(FramePart.news + 1) > 0;
   }
 
   /** Clients that have commits to read since the last message. Each is named once. */
   get news(): number[] {
-    const { byteOffset, byteLength } = this.#part(Part.news);
+    const { byteOffset, byteLength } = this.#part(FramePart.news);
     return byteLength === 0 ? [] : [...new Uint32Array(this.#bytes().buffer, byteOffset, byteLength / 4)];
   }
 
@@ -235,25 +235,25 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   }
 
   #give(engine: Engine, message: Uint8Array): void {
-    if (this.#word(Part.request + 1) < message.length) engine.reserve(message.length);
-    this.#bytes().set(message, this.#word(Part.request));
+    if (this.#word(FramePart.request + 1) < message.length) engine.reserve(message.length);
+    this.#bytes().set(message, this.#word(FramePart.request));
   }
 
   #replyIfAny(flags: number): Uint8Array<ArrayBuffer> | undefined {
-    this.#isWaiting = (flags & AWAITS_FLUSH) !== 0;
+    this.#isWaiting = (flags & ExecuteFlag.awaitsFlush) !== 0;
     return this.#isWaiting ? undefined : this.#reply(flags);
   }
 
   #reply(flags: number): Uint8Array<ArrayBuffer> {
-    if (this.#flushTimer === undefined && (flags & NEEDS_FLUSH) !== 0) this.#flushLater();
+    if (this.#flushTimer === undefined && (flags & ExecuteFlag.needsFlush) !== 0) this.#flushLater();
     this.#merge?.touched();
-    return this.#part(Part.reply).slice();
+    return this.#part(FramePart.reply).slice();
   }
 
   /** A word of the frame. */
   #word(index: number): number {
     const bytes = this.#bytes();
-    if (this.#words.buffer !== bytes.buffer) this.#words = new Uint32Array(bytes.buffer, this.#frameAt, FRAME_WORDS);
+    if (this.#words.buffer !== bytes.buffer) this.#words = new Uint32Array(bytes.buffer, this.#frameAt, 2 * Object.keys(FramePart).length);
     return this.#words[index]!;
   }
 
@@ -315,8 +315,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     try {
       // The message is no client's.
       const reply = this.execute(message);
-      const { news } = this;
-      if (news.length > 0) this.background?.news(news);
+      if (this.hasNews) this.background?.news(this.news);
       return reply;
     } catch (error) {
       this.background?.fail(error as KvError);

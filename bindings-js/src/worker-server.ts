@@ -80,7 +80,7 @@ export function serve<S extends WorkerStorage>(
     if (host === undefined || replies === undefined) return;
     try {
       replies.push(host.execute(message));
-      if (host.news.length > 0) scope.postMessage({ type: 'news' });
+      if (host.hasNews) scope.postMessage({ type: 'news' });
     } catch (error) {
       fail(error);
     }

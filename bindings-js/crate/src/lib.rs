@@ -24,7 +24,9 @@ use mangrove_engine::{Compression, Database, Error, Options};
 use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js};
 use wasm_bindgen::prelude::*;
 
-use crate::protocol::{View, Writer};
+use crate::protocol::{
+    AWAITS_FLUSH, FRAME_NEWS, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, NEEDS_FLUSH, View, Writer,
+};
 use crate::session::{Progress, Session};
 
 /// Buffers are kept between messages up to this size.
@@ -66,20 +68,8 @@ extern "C" {
     fn database_id(this: &EngineOptions) -> Option<Vec<u8>>;
 }
 
-/// The message waits for a flush.
-const AWAITS_FLUSH: u32 = 1;
-/// Relaxed commits wait for [`Engine::flush`].
-const NEEDS_FLUSH: u32 = 2;
-
-/// Words of the frame: address and length of the room for a request, of a reply, of the client's
-/// state, and of the numbers of clients that have news.
-#[derive(Clone, Copy)]
-enum Part {
-    Request = 0,
-    Reply = 2,
-    State = 4,
-    News = 6,
-}
+/// Words of the frame.
+const FRAME_WORDS: usize = 2 * FRAME_PARTS.len();
 
 /// An open database.
 ///
@@ -88,7 +78,7 @@ enum Part {
 #[wasm_bindgen]
 pub struct Engine {
     session: Session,
-    frame: Box<[u32; 8]>,
+    frame: Box<[u32; FRAME_WORDS]>,
     request: Vec<u8>,
     reply: Writer,
     state: Vec<u8>,
@@ -141,7 +131,7 @@ impl Engine {
         if self.request.len() < len {
             self.request.resize(len, 0);
         }
-        self.locate(Part::Request, self.request.as_ptr() as usize, self.request.len());
+        self.locate(FRAME_REQUEST, self.request.as_ptr() as usize, self.request.len());
     }
 
     /// Executes the message of `len` bytes, number `sequence` of a client; the same number says that
@@ -150,7 +140,7 @@ impl Engine {
     /// other message is executed, and the request stays where it is.
     ///
     /// Returns `AWAITS_FLUSH` and `NEEDS_FLUSH`, or 0.
-    pub fn execute(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u32 {
+    pub fn execute(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
         self.client = to_id(client);
         self.session.select(self.client);
         self.session.begin_message(to_id(sequence));
@@ -167,7 +157,7 @@ impl Engine {
 
     /// Continues the message of `len` bytes that waits for a flush, as `execute`. Flushes, if the
     /// host has not.
-    pub fn resume(&mut self, len: usize) -> u32 {
+    pub fn resume(&mut self, len: usize) -> u8 {
         let message = self.request.get(..len).unwrap_or_default();
         let progress = self.session.resume(message, &mut self.reply);
         self.report(progress)
@@ -197,7 +187,7 @@ impl Engine {
         self.session.release_flush();
     }
 
-    fn report(&mut self, progress: Progress) -> u32 {
+    fn report(&mut self, progress: Progress) -> u8 {
         if progress == Progress::AwaitsFlush {
             return AWAITS_FLUSH;
         }
@@ -206,7 +196,7 @@ impl Engine {
             self.reserve(0);
         }
         let reply = self.reply.as_slice();
-        self.locate(Part::Reply, reply.as_ptr() as usize, reply.len());
+        self.locate(FRAME_REPLY, reply.as_ptr() as usize, reply.len());
         self.state.clear();
         // Client 0 is served nowhere else.
         if self.client != 0
@@ -214,7 +204,7 @@ impl Engine {
         {
             self.state = state;
         }
-        self.locate(Part::State, self.state.as_ptr() as usize, self.state.len());
+        self.locate(FRAME_STATE, self.state.as_ptr() as usize, self.state.len());
         self.collect_news();
         if self.session.needs_flush() { NEEDS_FLUSH } else { 0 }
     }
@@ -224,13 +214,14 @@ impl Engine {
         while let Some(client) = self.session.next_news() {
             self.news.push(u32::try_from(client).unwrap_or(0));
         }
-        self.locate(Part::News, self.news.as_ptr() as usize, self.news.len() * 4);
+        self.locate(FRAME_NEWS, self.news.as_ptr() as usize, self.news.len() * 4);
     }
 
     #[allow(clippy::cast_possible_truncation, reason = "addresses of WebAssembly have 32 bits")]
-    fn locate(&mut self, part: Part, address: usize, len: usize) {
-        self.frame[part as usize] = address as u32;
-        self.frame[part as usize + 1] = len as u32;
+    fn locate(&mut self, part: u8, address: usize, len: usize) {
+        let part = usize::from(part);
+        self.frame[part] = address as u32;
+        self.frame[part + 1] = len as u32;
     }
 
     /// Where the key of `get` and `has` belongs, for as long as the engine lives; there is room for `key_bytes`.

@@ -11,7 +11,7 @@ use mangrove_engine::{Durability, Error, KeyRange, Result};
 /// Declares flags, as constants and as a table for [`typescript`](crate::request::typescript).
 macro_rules! flags {
     ($(#[$about:meta])* $table:ident { $($flag:ident $name:literal = $value:literal),* $(,)? }) => {
-        $(const $flag: u8 = $value;)*
+        $(pub(crate) const $flag: u8 = $value;)*
         $(#[$about])*
         pub(crate) const $table: &[(&str, u8)] = &[$(($name, $flag)),*];
     };
@@ -45,6 +45,24 @@ flags! {
         BATCH_DELETE "delete" = 1,
         BATCH_SET_EXPIRING "setExpiring" = 2,
         BATCH_CHECK "check" = 3,
+    }
+}
+
+flags! {
+    /// What is left to do after a message.
+    EXECUTE_FLAGS {
+        AWAITS_FLUSH "awaitsFlush" = 1,
+        NEEDS_FLUSH "needsFlush" = 2,
+    }
+}
+
+flags! {
+    /// Places in the engine's frame of 32-bit words: each part has an address and a length in bytes.
+    FRAME_PARTS {
+        FRAME_REQUEST "request" = 0,
+        FRAME_REPLY "reply" = 2,
+        FRAME_STATE "state" = 4,
+        FRAME_NEWS "news" = 6,
     }
 }
 
@@ -429,11 +447,6 @@ impl Writer {
         let start = ReplyStart(self.bytes.len());
         self.bytes.push(0);
         start
-    }
-
-    /// Takes back a reply that was begun.
-    pub fn undo(&mut self, start: &ReplyStart) {
-        self.bytes.truncate(start.0);
     }
 
     /// Turns the reply that began at `start` into an error.

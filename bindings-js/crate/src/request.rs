@@ -9,7 +9,8 @@ use std::fmt::Write as _;
 use mangrove_engine::{Durability, KeyRange, Result};
 
 use crate::protocol::{
-    BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, RANGE_FLAGS, Reader, SCAN_FLAGS, ScanOptions, View,
+    BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, EXECUTE_FLAGS, FRAME_PARTS, RANGE_FLAGS, Reader, SCAN_FLAGS,
+    ScanOptions, View,
 };
 
 /// A part of a request.
@@ -344,6 +345,12 @@ pub fn typescript() -> String {
     table("Direction, content and end of a scan.", "ScanFlag", SCAN_FLAGS);
     table("Changes of a batch.", "BatchKind", BATCH_FLAGS);
     table("What follows an error's message.", "ErrorFlag", ERROR_FLAGS);
+    table("What is left to do after a message.", "ExecuteFlag", EXECUTE_FLAGS);
+    table(
+        "Places in the engine's frame of 32-bit words: each part has an address and a length in bytes.",
+        "FramePart",
+        FRAME_PARTS,
+    );
     text
 }
 

@@ -132,23 +132,26 @@ impl Session {
             };
             let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
             let end = Group::new(message, writes).run(&mut self.state, &mut reader, out);
-            let start = out.begin();
-            let result = match end {
-                End::Message => {
-                    out.undo(&start);
-                    break;
-                }
+            match end {
+                End::Message => break,
                 End::AwaitsFlush(executed) => {
-                    out.undo(&start);
                     let next = message.len() - reader.left();
                     self.waiting = Some(Waiting { next, executed });
                     return Progress::AwaitsFlush;
                 }
-                End::Refresh => self.refresh().map(|is_newer| out.flag(is_newer)),
-                End::Close => self.close(),
-            };
-            if let Err(error) = result {
-                out.fail(&start, &error);
+                End::Refresh => match self.refresh() {
+                    Ok(is_newer) => {
+                        out.begin();
+                        out.flag(is_newer);
+                    }
+                    Err(error) => out.error(&error),
+                },
+                End::Close => match self.close() {
+                    Ok(()) => {
+                        out.begin();
+                    }
+                    Err(error) => out.error(&error),
+                },
             }
         }
         Progress::Done

@@ -36,7 +36,7 @@ export class HeldTransport implements Transport {
   send(message: Uint8Array): void {
     try {
       const reply = this.#host.execute(message);
-      const hasNews = this.#host.news.length > 0;
+      const { hasNews } = this.#host;
       this.#queue.push(reply);
       if (hasNews) this.events?.news();
     } catch (error) {

@@ -60,7 +60,7 @@ export class LocalTransport implements Transport {
       throw error;
     }
     // The caller has its reply first.
-    if (this.host.news.length > 0) queueMicrotask(() => this.events?.news());
+    if (this.host.hasNews) queueMicrotask(() => this.events?.news());
     return reply;
   }
 
@@ -76,7 +76,7 @@ export class LocalTransport implements Transport {
 
   protected deliver(reply: Uint8Array): void {
     // The reply's receivers may send the next message at once.
-    const hasNews = this.host.news.length > 0;
+    const { hasNews } = this.host;
     this.events?.reply(reply, 1);
     if (hasNews) this.events?.news();
   }

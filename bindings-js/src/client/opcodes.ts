@@ -79,3 +79,17 @@ export const ErrorFlag = {
   retryable: 0x01,
   hasKey: 0x02,
 } as const;
+
+/** What is left to do after a message. */
+export const ExecuteFlag = {
+  awaitsFlush: 0x01,
+  needsFlush: 0x02,
+} as const;
+
+/** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes. */
+export const FramePart = {
+  request: 0x00,
+  reply: 0x02,
+  state: 0x04,
+  news: 0x06,
+} as const;

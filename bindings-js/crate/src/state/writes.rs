@@ -8,6 +8,15 @@ use crate::range;
 use crate::request::Write;
 use crate::session::Writes;
 
+/// A record to store.
+#[derive(Clone, Copy)]
+struct Record<'a> {
+    collection: u64,
+    key: &'a [u8],
+    value: &'a [u8],
+    expires_at: Option<u64>,
+}
+
 /// What can be written to.
 trait Target {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()>;
@@ -201,9 +210,13 @@ impl State {
             Write::Set {
                 collection, key, value, ..
             } => {
-                let fresh_slot = self.prepare_record(transaction, collection, writes)?;
-                self.check_record(collection, key, value, None, writes)?;
-                fresh.extend(fresh_slot);
+                let record = Record {
+                    collection,
+                    key,
+                    value,
+                    expires_at: None,
+                };
+                self.prepare_record(transaction, record, writes, fresh)?;
             }
             Write::Delete { collection, .. } | Write::Clear { collection, .. } => {
                 self.prepare_slot(transaction, collection, false, writes)?;
@@ -217,11 +230,13 @@ impl State {
                             value,
                             expires_at,
                         } => {
-                            let fresh_slot = self.prepare_record(transaction, collection, writes)?;
-                            self.check_record(collection, key, value, expires_at, writes)?;
-                            if !fresh_slot.is_some_and(|index| fresh.contains(&index)) {
-                                fresh.extend(fresh_slot);
-                            }
+                            let record = Record {
+                                collection,
+                                key,
+                                value,
+                                expires_at,
+                            };
+                            self.prepare_record(transaction, record, writes, fresh)?;
                         }
                         BatchOp::Delete { collection, .. } => {
                             self.prepare_slot(transaction, collection, false, writes)?;
@@ -244,9 +259,13 @@ impl State {
                 expires_at,
                 ..
             } => {
-                let fresh_slot = self.prepare_record(transaction, collection, writes)?;
-                self.check_record(collection, key, value, expires_at, writes)?;
-                fresh.extend(fresh_slot);
+                let record = Record {
+                    collection,
+                    key,
+                    value,
+                    expires_at,
+                };
+                self.prepare_record(transaction, record, writes, fresh)?;
                 if let Some(found) = self.find(transaction, collection, key, writes)? {
                     out.uv(if transaction.is_some() { 0 } else { found.version });
                     out.flag(true);
@@ -281,28 +300,23 @@ impl State {
         Ok((index, !matches!(self.slots[index].codecs, Codecs::Stored)))
     }
 
-    /// As [`prepare_slot`](Self::prepare_slot), for a write that stores records; returns the slot if
-    /// the write has to store its codecs.
+    /// Checks a record; adds its slot to `fresh` if the write has to store the slot's codecs.
     fn prepare_record(
         &mut self,
         transaction: Option<u64>,
-        collection: u64,
+        record: Record<'_>,
         writes: &Writes<'_>,
-    ) -> Result<Option<usize>> {
-        let (index, is_fresh) = self.prepare_slot(transaction, collection, true, writes)?;
-        Ok(is_fresh.then_some(index))
-    }
-
-    fn check_record(
-        &self,
-        collection: u64,
-        key: &[u8],
-        value: &[u8],
-        expires_at: Option<u64>,
-        writes: &Writes<'_>,
+        fresh: &mut Vec<usize>,
     ) -> Result<()> {
-        let name = &self.slots[to_index(collection)].name;
-        writes.database.check_record(name, key, value.len(), expires_at)
+        let (index, is_fresh) = self.prepare_slot(transaction, record.collection, true, writes)?;
+        let name = &self.slots[index].name;
+        writes
+            .database
+            .check_record(name, record.key, record.value.len(), record.expires_at)?;
+        if is_fresh && !fresh.contains(&index) {
+            fresh.push(index);
+        }
+        Ok(())
     }
 
     /// Looks a record up where the write goes.
