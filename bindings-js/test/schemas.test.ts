@@ -1,5 +1,5 @@
-// Collections with a schema: every write is validated, whoever makes it, and the output of the
-// schema is stored.
+// Collections with a schema validate every write from every interface and store the schema's
+// output.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as v from 'valibot';

@@ -22,7 +22,7 @@ const STRENGTHS: readonly Durability[] = ['strict', 'relaxed'];
 
 class Wrong extends Error {}
 
-/** Unanswered reports, with their age and who waits for the answer. */
+/** Unanswered reports, with their age and the callback that takes the answer. */
 const unanswered = new Map<Report, { ticks: number; readonly resolve: (floors: Floors) => void }>();
 
 /**

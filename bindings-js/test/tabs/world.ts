@@ -392,7 +392,7 @@ export class World implements Observer {
     }
     this.say(() => `${from.tab.id} says ${describe(message)}`);
     if (!this.random.chance(this.faults.underway)) return this.#route(from, name, message);
-    // Whoever listens when it is routed receives it.
+    // Delivery goes to the listeners at the time of routing.
     this.counts.delays++;
     this.later(this.random.below(this.faults.delayMs), undefined, () => this.#route(from, name, message));
   }
