@@ -57,12 +57,12 @@ export const STEPS = [
   { name: 'tabs mutations', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
   { name: 'deno', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
-  // The tests of the native tool, on the one of the package; then both on the same command lines. The test that is left out runs it a thousand times.
+  // The tests of the native tool, on the one of the package; then the locks between the two. The test that is left out runs it a thousand times.
   {
     name: 'cli', suite: 'rest', env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
     command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
   },
-  { name: 'cli both', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+  { name: 'cli locks', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
   { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', suite: 'rest', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
   { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },

@@ -1,10 +1,10 @@
-// Collects the licences of the crates that are compiled into the module: MIT asks that its text goes along.
+// Collects the licences of the crates that are compiled into the modules: MIT asks that its text goes along.
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { output, toolEnv } from '../.ci/tools.mjs';
 
-const ROOT_CRATE = 'mangrove-bindings';
-const PERMISSIVE = /^(MIT|Apache-2\.0|BSD-[23]-Clause|ISC|Zlib|0BSD|Unlicense|Unicode-3\.0)$/;
+const ROOT_CRATES = ['mangrove-bindings', 'mangrove-upkeep', 'mangrove-cli-module'];
+const PERMISSIVE = /^(MIT|Apache-2\.0|BSD-[23]-Clause|ISC|Zlib|0BSD|Unlicense|Unicode-3\.0|BlueOak-1\.0\.0)$/;
 
 function readMetadata() {
   const json = output('cargo', ['metadata', '--format-version', '1', '--filter-platform', 'wasm32-unknown-unknown', '--locked'], toolEnv());
@@ -21,7 +21,7 @@ function linkedCrates({ packages, resolve }) {
   const crates = new Map(packages.map((crate) => [crate.id, crate]));
   const nodes = new Map(resolve.nodes.map((node) => [node.id, node]));
   const seen = new Set();
-  const pending = [packages.find((crate) => crate.name === ROOT_CRATE).id];
+  const pending = ROOT_CRATES.map((name) => packages.find((crate) => crate.name === name).id);
   while (pending.length > 0) {
     const id = pending.pop();
     if (seen.has(id) || isProcMacro(crates.get(id))) continue;
@@ -54,6 +54,6 @@ function notice(crate) {
 
 export function writeNotices(path) {
   const crates = linkedCrates(readMetadata());
-  const head = 'mangrove_bg.wasm contains the following crates, and parts of the Rust standard library (MIT OR Apache-2.0).\n';
+  const head = 'The WebAssembly modules contain the following crates, and parts of the Rust standard library (MIT OR Apache-2.0).\n';
   writeFileSync(path, [head, ...crates.map(notice)].join(`\n${'-'.repeat(80)}\n\n`));
 }

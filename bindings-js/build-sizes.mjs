@@ -5,7 +5,7 @@ import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 const FILES = [
   'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'destroy.js', 'layout.js', 'live.js', 'mangrove_bg.wasm', 'node.js',
-  'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js', 'inspector.js',
+  'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js', 'mangrove_cli_bg.wasm', 'inspector.js',
 ];
 
 /** Bytes after gzip. A page loads the entry, the worker and the module; Node loads its own entry instead. */

@@ -4,12 +4,12 @@ import { createHash } from 'node:crypto';
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
 import { bundleAdapters } from './build-adapters.mjs';
 import { wasmEnv } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
+import { inlineModules, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { checkSizes } from './build-sizes.mjs';
 
@@ -17,8 +17,9 @@ const HERE = fileURLToPath(new URL('.', import.meta.url));
 const DIST = join(HERE, 'dist');
 /** The modules: the crate of each, and where wasm-pack writes it; the TypeScript imports `glue.js` from there. */
 const MODULES = [
-  { crate: 'crate', directory: join(HERE, 'build', 'wasm'), name: 'mangrove' },
-  { crate: 'upkeep', directory: join(HERE, 'build', 'wasm-upkeep'), name: 'mangrove_upkeep' },
+  { crate: 'crate', directory: join(HERE, 'build', 'wasm'), name: 'mangrove', isInlined: true },
+  { crate: 'upkeep', directory: join(HERE, 'build', 'wasm-upkeep'), name: 'mangrove_upkeep', isInlined: true },
+  { crate: 'cli', directory: join(HERE, 'build', 'wasm-cli'), name: 'mangrove_cli', isInlined: false },
 ];
 const WASM_STAMP = join(HERE, 'build', 'wasm.sha256');
 const DIST_STAMP = join(HERE, 'build', 'dist.sha256');
@@ -29,6 +30,11 @@ const WASM_INPUTS = [
   'rust-toolchain.toml',
   'engine/Cargo.toml',
   'engine/src',
+  'engine/cli/Cargo.toml',
+  'engine/cli/src',
+  'bindings-js/cli/Cargo.toml',
+  'bindings-js/cli/build.rs',
+  'bindings-js/cli/src',
   'bindings-js/host/Cargo.toml',
   'bindings-js/host/src',
   'bindings-js/crate/Cargo.toml',
@@ -38,6 +44,7 @@ const WASM_INPUTS = [
   'bindings-js/build.mjs',
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
+  'bindings-js/build-inline.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
@@ -56,26 +63,26 @@ const DIST_INPUTS = [
   'bindings-js/dist',
 ];
 
-/** Node prints the line that an uncaught error comes from, so those for Node, Deno and Bun have lines; `source` is another name in src. */
+/** Node prints the line that an uncaught error comes from, so those for Node, Deno and Bun have lines; `source` is another name in src/entries, or a path in src. */
 const ENTRIES = [
   { name: 'index', platform: 'browser' },
-  { name: 'inline', platform: 'browser' },
+  { name: 'inline', source: 'index', platform: 'browser', isInlined: true },
   { name: 'worker', platform: 'browser' },
   { name: 'worker-indexeddb', platform: 'browser' },
   { name: 'worker-upkeep', platform: 'browser' },
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
   { name: 'destroy', platform: 'browser' },
-  { name: 'layout', platform: 'neutral' },
+  { name: 'layout', source: 'api/layout', platform: 'neutral' },
   { name: 'upkeep', platform: 'browser' },
-  { name: 'upkeep-inline', platform: 'browser' },
+  { name: 'upkeep-inline', source: 'upkeep', platform: 'browser', isInlined: true },
   { name: 'live', platform: 'neutral' },
   { name: 'node', platform: 'node' },
-  { name: 'node-inline', platform: 'node' },
+  { name: 'node-inline', source: 'node', platform: 'node', isInlined: true },
   { name: 'node-worker', platform: 'node' },
   { name: 'node-upkeep', platform: 'node' },
-  { name: 'node-upkeep-inline', platform: 'node' },
-  { name: 'node-layout', source: 'layout', platform: 'node' },
+  { name: 'node-upkeep-inline', source: 'node-upkeep', platform: 'node', isInlined: true },
+  { name: 'node-layout', source: 'api/layout', platform: 'node' },
   { name: 'cli', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
@@ -109,7 +116,7 @@ function buildWasm() {
     && MODULES.every(({ directory, name }) => existsSync(join(directory, `${name}_bg.wasm`)));
   if (isCurrent) return;
   rmSync(WASM_STAMP, { force: true });
-  for (const { crate, directory, name } of MODULES) {
+  for (const { crate, directory, name, isInlined } of MODULES) {
     rmSync(directory, { recursive: true, force: true });
     // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
     run('wasm-pack', [
@@ -117,32 +124,28 @@ function buildWasm() {
       '--no-pack', '--out-dir', directory, '--out-name', name,
     ], { env: wasmEnv() });
     writeGlue(directory, name);
-    writeInline(directory, name);
+    if (isInlined) writePacked(directory, name);
   }
   writeFileSync(WASM_STAMP, hash);
 }
 
-/** The module as text, packed: so it takes no more after the server's compression than the file does. */
-function writeInline(directory, name) {
-  const packed = gzipSync(readFileSync(join(directory, `${name}_bg.wasm`)), { level: 9 }).toString('base64');
-  writeFileSync(join(directory, 'inline.js'), `export default '${packed}';\n`);
-  writeFileSync(join(directory, 'inline.d.ts'), 'declare const packed: string;\nexport default packed;\n');
-}
-
 /** The engine in the page's own thread, IndexedDB, layouts, and destroying, restoring and recovering are files of their own, as few load them. */
-const rareStaysApart = {
+const rareStaysApart = (isInlined) => ({
   name: 'rare-stays-apart',
   setup({ onResolve, initialOptions }) {
     const layout = initialOptions.platform === 'node' ? './node-layout.js' : './layout.js';
-    onResolve({ filter: /^\.\.\/layout\.ts$/ }, () => ({ path: layout, external: true }));
-    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|(?:node-)?upkeep(?:-inline)?)\.ts$/ }, ({ path, kind }) =>
-      kind === 'dynamic-import' ? { path: path.replace(/ts$/, 'js'), external: true } : undefined);
+    onResolve({ filter: /^\.\/layout\.ts$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: layout, external: true } : undefined);
+    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
+      if (kind !== 'dynamic-import') return undefined;
+      const suffix = isInlined && path.endsWith('upkeep.ts') ? '-inline.js' : '.js';
+      return { path: path.replace(/\.ts$/, suffix), external: true };
+    });
   },
-};
+});
 
 async function bundle() {
-  const results = await Promise.all(ENTRIES.map(({ name, source = name, platform, external = [] }) => build({
-    entryPoints: [join(HERE, 'src', `${source}.ts`)],
+  const results = await Promise.all(ENTRIES.map(({ name, source = name, platform, external = [], isInlined = false }) => build({
+    entryPoints: [join(HERE, 'src', source.includes('/') ? `${source}.ts` : `entries/${source}.ts`)],
     outfile: join(DIST, `${name}.js`),
     absWorkingDir: HERE,
     bundle: true,
@@ -156,12 +159,15 @@ async function bundle() {
     legalComments: 'none',
     // The glue of wasm-bindgen warns on the console; a library has no business there.
     drop: ['console'],
-    plugins: ['index', 'inline', 'node', 'node-inline'].includes(name) ? [rareStaysApart] : [],
+    plugins: [
+      ...(['index', 'node'].includes(source) ? [rareStaysApart(isInlined)] : []),
+      ...(isInlined ? [inlineModules(join(HERE, 'src'), join(HERE, 'build'), platform)] : []),
+    ],
     logLevel: 'warning',
   })));
   for (const [at, name] of ['index', 'inline'].entries()) {
     if ('build/wasm/glue.js' in results[at].metafile.inputs) {
-      throw new Error(`dist/${name}.js contains the WebAssembly glue: something in src/${name}.ts imports it`);
+      throw new Error(`dist/${name}.js contains the WebAssembly glue: something in src/entries/${name}.ts imports it`);
     }
   }
 }

@@ -6,7 +6,7 @@ import fc from 'fast-check';
 import { fastOf } from '../src/codec/fast.ts';
 import { MAX_KEY, compareKeys, encodeBound, keyCodecs, prefixRange, successor } from '../src/codec/keys.ts';
 import type { Key, KeyCodec } from '../src/codec/keys.ts';
-import type { KvErrorCode } from '../src/errors.ts';
+import type { KvErrorCode } from '../src/base/errors.ts';
 
 const { any } = keyCodecs;
 const hex = (bytes: Uint8Array): string => [...bytes].map((byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { decodeStructured, encodeStructured } from '../src/cli/structured.ts';
-import type { KvError } from '../src/errors.ts';
+import type { KvError } from '../src/base/errors.ts';
 import { valueCodecs } from '../src/codec/values.ts';
 
 const codec = valueCodecs.structured();
@@ -309,21 +308,4 @@ test('strict values exclude instances of classes', () => {
     new DataView(new ArrayBuffer(1)), new BigInt64Array(1), 'ab'.match(/b/), JSON.parse('{"constructor": 1}'),
   ];
   for (const value of fine) assert.deepEqual(strict.encode(value), codec.encode(value));
-});
-
-test('the command line tool shows and writes shared buffers and the structure of arrays', () => {
-  const buffer = Uint8Array.of(1, 2, 3, 4, 5, 6, 7, 8).buffer;
-  const sparse: unknown[] = [];
-  sparse[4_000_000_000] = 1;
-  const values = [
-    'xaby'.match(/(?<l>a)b/), named([1, , 3], { a: [named([], { b: 1 })] }), sparse, named([1], { '\ud800': 1 }), named([], { $bytes: 1 }),
-    [new Uint16Array(buffer, 2, 1), buffer, new DataView(buffer, 1), { kept: new Uint8Array(8) }], [new Uint8Array(buffer, 1, 4), new Uint8Array(buffer, 3)], [new Uint8Array(buffer), buffer],
-  ];
-  for (const value of values) {
-    const bytes = codec.encode(value);
-    assert.equal(hex(encodeStructured(decodeStructured(bytes))), hex(bytes));
-  }
-  assert.deepEqual(decodeStructured(codec.encode(named([1, , 3], { index: 2 }))), new Map([['$array', [[1, new Map([['$hole', true]]), 3], new Map([['index', 2]])]]]));
-  const shown = decodeStructured(codec.encode([new Uint8Array(buffer, 0, 2), new Uint8Array(buffer, 1, 2)]));
-  assert.deepEqual(shown, [new Map([['$buffer', ['Uint8Array', 'AQID', 0, 2]]]), new Map([['$buffer', ['Uint8Array', 1, 1, 2]]])]);
 });

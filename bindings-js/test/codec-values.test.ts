@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import type { KvErrorCode } from '../src/errors.ts';
+import type { KvErrorCode } from '../src/base/errors.ts';
 import { valueCodecs } from '../src/codec/values.ts';
 
 const codec = valueCodecs.structured();

@@ -5,8 +5,8 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, truncateSync,
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { destroy, open, recover, restore } from 'mangrove-kv';
-import { destroy as destroyOpfs } from '../src/destroy.ts';
-import { destroy as destroyIdb, list as listIdb } from '../src/indexeddb.ts';
+import { destroy as destroyOpfs } from '../src/entries/destroy.ts';
+import { destroy as destroyIdb, list as listIdb } from '../src/entries/indexeddb.ts';
 import { rejects, withPath } from './support/kit.ts';
 
 const FOREIGN = 'columns,of,another,program\n'.repeat(1000);

@@ -3,13 +3,14 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { Connection } from '../src/client/connection.ts';
-import { KvDatabase } from '../src/client/database.ts';
-import { LocalTransport } from '../src/client/local-transport.ts';
-import { checkOptions } from '../src/client/options.ts';
-import type { Transport, TransportEvents } from '../src/client/transport.ts';
-import { EngineHost } from '../src/engine-host.ts';
-import { KvError } from '../src/errors.ts';
+import { Connection } from '../src/wire/connection.ts';
+import { KvDatabase } from '../src/api/database.ts';
+import { InThreadTransport } from '../src/engine/in-thread-transport.ts';
+import { syncFaces } from '../src/api/sync.ts';
+import { checkOptions } from '../src/api/options.ts';
+import type { Transport, TransportEvents } from '../src/wire/transport.ts';
+import { EngineHost } from '../src/engine/engine-host.ts';
+import { KvError } from '../src/base/errors.ts';
 import { CrashingStorage, FaultyStorage } from './support/faulty-storage.ts';
 import { code, rejects } from './support/kit.ts';
 
@@ -20,7 +21,7 @@ const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const
 test('a crash rejects waiting and later calls, and closes the files', async () => {
   const storage = new CrashingStorage();
   let releases = 0;
-  const db = new KvDatabase(new Connection(new LocalTransport(module, storage, engine, () => releases++)), info, {});
+  const db = new KvDatabase(new Connection(new InThreadTransport(module, storage, engine, { release: () => releases++, syncFaces })), info, {});
   await db.set('a', 1);
   const iterator = db.entries();
   const snapshot = db.snapshot();
@@ -36,7 +37,7 @@ test('a crash rejects waiting and later calls, and closes the files', async () =
   assert.equal(releases, 1);
 
   storage.isCrashing = false;
-  const again = new KvDatabase(new Connection(new LocalTransport(module, storage, engine, () => undefined)), info, {});
+  const again = new KvDatabase(new Connection(new InThreadTransport(module, storage, engine, { release: () => undefined, syncFaces })), info, {});
   assert.deepEqual(await again.entries().toArray(), [['a', 1]]);
   await again.close();
 });
@@ -45,7 +46,7 @@ test('a crash in a lookup that sends no message is handled like any other', asyn
   const { now } = Date;
   const crash = async (call: (db: KvDatabase<unknown, unknown>) => Promise<unknown>): Promise<void> => {
     const storage = new CrashingStorage();
-    const db = new KvDatabase<unknown, unknown>(new Connection(new LocalTransport(module, storage, engine, () => undefined)), info, {});
+    const db = new KvDatabase<unknown, unknown>(new Connection(new InThreadTransport(module, storage, engine, { release: () => undefined, syncFaces })), info, {});
     await db.set('a', 1);
     let waiting;
     // The engine asks for the time on the first read after a commit.

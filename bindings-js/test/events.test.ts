@@ -5,12 +5,12 @@ import { readFileSync } from 'node:fs';
 import { mock, test } from 'node:test';
 import { open, openSync } from 'mangrove-kv';
 import type { CustomStorage, Database, Key, KvError } from 'mangrove-kv';
-import { Connection } from '../src/client/connection.ts';
-import { KvDatabase } from '../src/client/database.ts';
-import { report } from '../src/client/events.ts';
-import { LocalTransport } from '../src/client/local-transport.ts';
-import { checkOptions } from '../src/client/options.ts';
-import { SWEEP_ENTRIES, SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/sweep.ts';
+import { Connection } from '../src/wire/connection.ts';
+import { KvDatabase } from '../src/api/database.ts';
+import { report } from '../src/api/events.ts';
+import { InThreadTransport } from '../src/engine/in-thread-transport.ts';
+import { checkOptions } from '../src/api/options.ts';
+import { SWEEP_ENTRIES, SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/engine/sweep.ts';
 import { runChild } from './support/child.ts';
 import { CrashingStorage, FaultyStorage, failure } from './support/faulty-storage.ts';
 import { code, rejects, withMemory, withPath } from './support/kit.ts';
@@ -20,7 +20,7 @@ const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.
 
 /** Opens a database past the checks of `open`. */
 function openUnwatched<K = Key>(storage: CustomStorage): Database<K> {
-  const transport = new LocalTransport(module, storage, checkOptions({}).engine, () => undefined);
+  const transport = new InThreadTransport(module, storage, checkOptions({}).engine, { release: () => undefined });
   const info = { path: 'x', persistence: 'custom', durability: 'strict' } as const;
   return new KvDatabase(new Connection(transport), info, {}) as unknown as Database<K>;
 }

@@ -3,21 +3,23 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { mock, test } from 'node:test';
-import { Connection } from '../src/client/connection.ts';
-import { KvDatabase } from '../src/client/database.ts';
-import { FlushingTransport } from '../src/client/flushing-transport.ts';
-import type { FlushableFile } from '../src/client/flushing-transport.ts';
-import { checkOptions } from '../src/client/options.ts';
+import { Connection } from '../src/wire/connection.ts';
+import { KvDatabase } from '../src/api/database.ts';
+import { InThreadTransport } from '../src/engine/in-thread-transport.ts';
+import type { FlushableFile } from '../src/storage/flushable.ts';
+import { checkOptions } from '../src/api/options.ts';
+import { syncFaces } from '../src/api/sync.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
-import { SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/sweep.ts';
-import { KvError } from '../src/errors.ts';
-import type { Database, StorageFile } from '../src/types.ts';
+import { SWEEP_EVERY_MS, SWEEP_PAUSE_MS } from '../src/engine/sweep.ts';
+import { KvError } from '../src/base/errors.ts';
+import type { Database, StorageFile } from '../src/types/index.ts';
 import { chance, code, rejects } from './support/kit.ts';
 
 const module = new WebAssembly.Module(readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url)));
 
 /** In-memory files whose flushes end when the test says so. */
 class GatedStorage extends MemoryStorage {
+  readonly flushesLater = true;
   /** Files with a flush in progress, and the function that ends it. */
   readonly running: { file: string; end: (error?: unknown) => void }[] = [];
   flushes = 0;
@@ -53,7 +55,7 @@ class GatedStorage extends MemoryStorage {
 
 function open(storage = new GatedStorage()) {
   let releases = 0;
-  const transport = new FlushingTransport(module, storage, checkOptions({}).engine, () => releases++);
+  const transport = new InThreadTransport(module, storage, checkOptions({}).engine, { release: () => releases++, syncFaces });
   const info = { path: 'x', persistence: 'fs', durability: 'strict' } as const;
   const db: Database<string, number> = new KvDatabase<string, number>(new Connection(transport), info, {});
   return { storage, db, releases: () => releases };

@@ -1,7 +1,7 @@
 // Turning the parts of a file into a layout.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { coarsen, fillGaps } from '../src/client/layout.ts';
+import { coarsen, fillGaps } from '../src/api/layout.ts';
 
 type Part = Parameters<typeof fillGaps>[0][number];
 

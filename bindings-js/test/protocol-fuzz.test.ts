@@ -3,10 +3,10 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { checkOptions } from '../src/client/options.ts';
-import { Op } from '../src/client/opcodes.ts';
-import { ReplyReader, RequestWriter } from '../src/client/protocol.ts';
-import { EngineHost } from '../src/engine-host.ts';
+import { checkOptions } from '../src/api/options.ts';
+import { Op } from '../src/wire/opcodes.ts';
+import { ReplyReader, RequestWriter } from '../src/wire/protocol.ts';
+import { EngineHost } from '../src/engine/engine-host.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
 import { chance } from './support/kit.ts';
 

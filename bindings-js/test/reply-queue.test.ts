@@ -1,7 +1,7 @@
 // Replies that wait for the storage: in order, never early, and before a later end of the engine.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ReplyQueue } from '../src/reply-queue.ts';
+import { ReplyQueue } from '../src/engine/reply-queue.ts';
 
 interface Gate {
   readonly promise: Promise<void>;

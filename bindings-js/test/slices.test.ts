@@ -4,11 +4,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { open } from 'mangrove-kv';
 import type { Database, ValueCodec } from 'mangrove-kv';
-import { turn } from '../src/client/async.ts';
-import { Connection } from '../src/client/connection.ts';
-import { Op } from '../src/client/opcodes.ts';
-import type { Transport } from '../src/client/transport.ts';
-import { KvError } from '../src/errors.ts';
+import { turn } from '../src/base/async.ts';
+import { Connection } from '../src/wire/connection.ts';
+import { Op } from '../src/wire/opcodes.ts';
+import type { Transport } from '../src/wire/transport.ts';
+import { KvError } from '../src/base/errors.ts';
 import { rejects, withPath } from './support/kit.ts';
 
 const COUNT = 200;

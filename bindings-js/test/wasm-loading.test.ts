@@ -6,7 +6,7 @@ import { createServer } from 'node:http';
 import type { ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import { fetchModule, loadOnce } from '../src/wasm.ts';
+import { fetchModule, loadOnce } from '../src/engine/wasm.ts';
 import { code } from './support/kit.ts';
 
 const bytes = readFileSync(new URL('../dist/mangrove_bg.wasm', import.meta.url));

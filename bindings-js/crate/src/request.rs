@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn path() -> PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/client/opcodes.ts")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/wire/opcodes.ts")
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub fn to_js(error: &Error) -> JsValue {
 #[inline(never)]
 #[must_use]
 pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
-    let code = text(thrown, "code").unwrap_or_default();
+    let code = property(thrown, "code").unwrap_or_default();
     match code.as_str() {
         "KV_QUOTA_EXCEEDED" | "ENOSPC" | "EDQUOT" => return Error::StorageFull { context },
         "KV_LOCKED" => return Error::Locked { file: file.to_owned() },
@@ -43,17 +43,19 @@ pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
         "KV_READ_ONLY" => return Error::ReadOnly,
         _ => {}
     }
-    if text(thrown, "name").is_some_and(|name| name == "QuotaExceededError") {
+    if property(thrown, "name").is_some_and(|name| name == "QuotaExceededError") {
         return Error::StorageFull { context };
     }
-    let source = text(thrown, "message").or_else(|| thrown.as_string());
+    let source = property(thrown, "message").or_else(|| thrown.as_string());
     Error::Io {
         context,
         source: source.unwrap_or_else(|| "the storage threw something that is no error".to_owned()),
     }
 }
 
-/// Returns a property of anything that can be thrown, including `null` and proxies.
-fn text(thrown: &JsValue, property: &str) -> Option<String> {
-    property_of(thrown, property).ok()?.as_string()
+/// Returns a string that anything that can be thrown has as a property, including `null` and
+/// proxies.
+#[must_use]
+pub fn property(thrown: &JsValue, name: &str) -> Option<String> {
+    property_of(thrown, name).ok()?.as_string()
 }

@@ -6,7 +6,7 @@
 import type { Chunk, StorageAdapterInterface, StorageKey } from '@automerge/automerge-repo';
 import { KvError } from 'mangrove-kv';
 import type { Collection } from 'mangrove-kv';
-import { isCollection } from '../names.ts';
+import { isCollection } from '../base/names.ts';
 
 /**
  * Storage adapter of a Repo. Its collection has keys of the codec `tuple` (or the default codec)

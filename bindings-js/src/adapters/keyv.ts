@@ -5,7 +5,7 @@
  */
 import { KvError } from 'mangrove-kv';
 import type { Collection, SetOptions } from 'mangrove-kv';
-import { isCollection } from '../names.ts';
+import { isCollection } from '../base/names.ts';
 
 /**
  * One entry of `setMany`. Keyv 6 sets `expires`, in milliseconds since 1970; Keyv 5 sets `ttl`, in

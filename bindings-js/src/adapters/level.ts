@@ -7,8 +7,8 @@ import { AbstractIterator, AbstractLevel, AbstractSnapshot } from 'abstract-leve
 import type { AbstractDatabaseOptions, AbstractOpenOptions } from 'abstract-level';
 import { KvError, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
 import type { Bounds, Database, KvIterator, OpenOptions, Reader, Snapshot, SyncReader, WriteOptions } from 'mangrove-kv';
-import { nearest } from '../names.ts';
-import type { Names } from '../names.ts';
+import { nearest } from '../base/names.ts';
+import type { Names } from '../base/names.ts';
 
 type Bytes = Uint8Array;
 

@@ -5,8 +5,8 @@
  */
 import { KvError } from 'mangrove-kv';
 import type { Batch, Collection, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
-import { misnamed } from '../names.ts';
-import type { Names } from '../names.ts';
+import { misnamed } from '../base/names.ts';
+import type { Names } from '../base/names.ts';
 
 /** A database of any key and value types. */
 export interface MigrationTarget {

@@ -6,8 +6,8 @@
 import { KvError } from 'mangrove-kv';
 import type { Collection } from 'mangrove-kv';
 import type { Driver, StorageMeta, StorageValue, TransactionOptions } from 'unstorage';
-import { isCollection, misnamed } from '../names.ts';
-import type { Names } from '../names.ts';
+import { isCollection, misnamed } from '../base/names.ts';
+import type { Names } from '../base/names.ts';
 
 /** Options of the driver. */
 export interface MangroveDriverOptions {

@@ -1,4 +1,4 @@
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { readAscii } from './fast.ts';
 import {
   ERROR_NAMES, FALSE, FLOAT32, FLOAT64, HOLE, MAX_DEPTH, NULL, TAG_DATE, TAG_MAP, TAG_NEGATIVE_BIGINT, TAG_OBJECT,

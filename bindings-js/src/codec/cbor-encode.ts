@@ -1,4 +1,4 @@
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { ByteWriter } from './byte-writer.ts';
 import { putAscii } from './fast.ts';
 import {

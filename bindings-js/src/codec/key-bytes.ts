@@ -1,6 +1,6 @@
 // The order-preserving encoding of keys: comparing the bytes compares the keys. `docs/FORMAT.md`
 // has the table.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { ByteWriter } from './byte-writer.ts';
 import { putAscii, readAscii } from './fast.ts';
 import type { FastCodec } from './fast.ts';

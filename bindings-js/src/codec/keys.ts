@@ -1,6 +1,6 @@
 // Key codecs. The engine sees only the bytes of a key, and their order is the order of the
 // collection.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import type { FastCodec } from './fast.ts';
 import { TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, refusedKey, putString, readString, toBytes } from './key-bytes.ts';

@@ -1,5 +1,5 @@
 // Value codecs: how a value becomes bytes and, afresh for each read, a value again.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { CborDecoder } from './cbor-decode.ts';
 import { CborEncoder } from './cbor-encode.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';

@@ -1,6 +1,6 @@
 // A file in memory, divided into blocks, that tracks which blocks changed.
-import { KvError } from '../errors.ts';
-import type { StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { StorageFile } from '../types/index.ts';
 
 /**
  * Unit of storing and loading. Small enough for the log's commits, which rewrite its last block.

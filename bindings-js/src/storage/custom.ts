@@ -1,6 +1,6 @@
 // Checks a user's storage: an asynchronous method would seem to succeed before anything was done.
-import { KvError } from '../errors.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 function sync<T>(method: string, result: T): T {
   if (typeof (result as { then?: unknown } | null | undefined)?.then === 'function') {

@@ -1,5 +1,5 @@
 // Time limits for the browser's promises, some of which never settle.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 
 /** Time limit for browser calls that have no limit of their own. */
 export const BROWSER_MS = 30_000;

@@ -1,7 +1,7 @@
 // Stores files as pages in the SQLite database of a Cloudflare Durable Object, whose calls are
 // synchronous.
-import { KvError } from '../errors.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 /** A value in a row of a query's result; the platform's `SqlStorageValue`. */
 export type SqlValue = ArrayBuffer | string | number | null;

@@ -1,6 +1,6 @@
 // The parts of IndexedDB that store files, as promises. Each Mangrove database is one IndexedDB
 // database.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { directoryName, toKvError } from './opfs.ts';
 
 const PREFIX = 'mangrove-kv:';

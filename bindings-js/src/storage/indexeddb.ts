@@ -7,9 +7,9 @@
 //
 // All transactions are strict: browsers do not promise that a relaxed transaction is on disk when a
 // later strict one is.
-import { KvError } from '../errors.ts';
-import { queueMicrotask } from '../platform.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import { queueMicrotask } from '../base/platform.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 import { BlockFile } from './block-file.ts';
 import { BLOCKS, SIZES, finished, openIdb, result } from './idb.ts';
 import { toKvError } from './opfs.ts';

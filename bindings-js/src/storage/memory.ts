@@ -1,6 +1,6 @@
 // Files in memory, which vanish with the database.
-import { KvError } from '../errors.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 /** Files are stored in pieces, so that a growing file is never copied. */
 const PIECE_BYTES = 256 << 10;

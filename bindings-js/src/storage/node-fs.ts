@@ -1,9 +1,9 @@
 // Files of a directory, through node:fs, which Deno and Bun provide too.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import type { FlushableFile } from '../client/flushing-transport.ts';
-import { KvError } from '../errors.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
+import type { FlushableFile } from './flushable.ts';
 
 /** The file that holds the database. */
 export const DATA_FILE = 'data';
@@ -147,12 +147,15 @@ class NodeFile implements FlushableFile {
 export class NodeStorage implements CustomStorage {
   /** Checks for a second opener before each write, since locks do not work on every file system. */
   readonly watch = 2;
+  /** Files that are only read are never flushed. */
+  readonly flushesLater: boolean;
   readonly #directory: string;
   readonly #isReading: boolean;
 
   constructor(directory: string, isReading = false) {
     this.#directory = directory;
     this.#isReading = isReading;
+    this.flushesLater = !isReading;
   }
 
   open(file: string): StorageFile {

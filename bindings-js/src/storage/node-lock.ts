@@ -2,8 +2,8 @@
 // there is one, elsewhere by a file that names its holder.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
-import { KvError } from '../errors.ts';
-import { performance } from '../platform.ts';
+import { KvError } from '../base/errors.ts';
+import { performance } from '../base/platform.ts';
 import { announce, describeHolder, takeByFile } from './lock-file.ts';
 import { DATA_FILE, toKvError } from './node-fs.ts';
 import { lockFile } from './os-lock.ts';

@@ -1,7 +1,7 @@
 // Checks whether the files of open handles still exist. When a browser removes a site's data, open
 // handles keep working: writes are lost without an error, and in Chromium closing a handle never
 // returns. So the check runs after writes, and before any handle is closed.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { within } from './deadline.ts';
 import type { AccessHandle } from './opfs.ts';
 

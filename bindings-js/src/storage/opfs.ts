@@ -1,11 +1,11 @@
 // Files of the origin private file system through synchronous access handles, which exist only in
 // dedicated workers. Opening a handle is asynchronous, so all are opened before the engine starts.
 // Nothing here removes or truncates a file on its own account.
-import { KvError } from '../errors.ts';
-import { crypto, performance } from '../platform.ts';
+import { KvError } from '../base/errors.ts';
+import { crypto, performance } from '../base/platform.ts';
 import { BROWSER_MS, within } from './deadline.ts';
 import { Presence } from './opfs-presence.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 /** `FileSystemSyncAccessHandle`, which is missing from the types for windows. */
 export interface AccessHandle {

@@ -1,7 +1,7 @@
 // Tells by a file's first bytes whether it is a database file, so that no other program's file is
 // removed.
-import { KvError } from '../errors.ts';
-import type { StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { StorageFile } from '../types/index.ts';
 
 /** Both superblocks: the part of a file that is checked. */
 export const FRONT_BYTES = 8192;

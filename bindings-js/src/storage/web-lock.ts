@@ -1,6 +1,6 @@
 // Web Locks: shared by all tabs and workers of an origin, and released when their holder is gone.
-import { KvError } from '../errors.ts';
-import { AbortController } from '../platform.ts';
+import { KvError } from '../base/errors.ts';
+import { AbortController } from '../base/platform.ts';
 
 /** Maximum delay of a timer; a longer one would wrap around. */
 const MAX_TIMER_MS = 2 ** 31 - 1;

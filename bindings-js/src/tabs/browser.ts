@@ -1,7 +1,7 @@
 // The protocol's world in a browser: BroadcastChannel, Web Locks, and files that a worker opens.
-import { AbortController, performance } from '../platform.ts';
+import { AbortController, performance } from '../base/platform.ts';
 import { toKvError } from '../storage/opfs.ts';
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from './environment.ts';
 import type { Message } from './messages.ts';
 

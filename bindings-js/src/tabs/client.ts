@@ -1,7 +1,7 @@
 // A tab as a client of whichever tab leads: its page's messages, one request under way at a time, and what it takes to have each
 // answered once, whoever leads meanwhile.
-import { KvError } from '../errors.ts';
-import type { KvErrorCode } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
+import type { KvErrorCode } from '../base/errors.ts';
 import type { Channel, Environment, PageEvents } from './environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, PROTOCOL, names } from './messages.ts';
 import type { Exchange, Message, Request } from './messages.ts';

@@ -1,6 +1,6 @@
 // What the protocol of many tabs needs of the world: a clock, channels, locks, and an engine. Nothing here returns a promise, so that a
 // simulation can run everything between any two steps.
-import type { KvError } from '../errors.ts';
+import type { KvError } from '../base/errors.ts';
 import type { Message } from './messages.ts';
 
 /** Reaches all others that have a channel of this name, in no promised way: messages may be lost, late or doubled. */

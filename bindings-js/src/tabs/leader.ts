@@ -1,6 +1,6 @@
 // The tab that has the files: it executes the requests of all clients, its own page's among them.
-import { isSame } from '../bytes.ts';
-import { KvError } from '../errors.ts';
+import { isSame } from '../base/bytes.ts';
+import { KvError } from '../base/errors.ts';
 import type { OwnLeader } from './client.ts';
 import type { Channel, Environment, LeaderEngine } from './environment.ts';
 import { HEARTBEAT_MS, PROTOCOL, names } from './messages.ts';

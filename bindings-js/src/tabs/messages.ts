@@ -1,6 +1,6 @@
 // What tabs of one database say to each other.
 
-import type { KvErrorCode } from '../errors.ts';
+import type { KvErrorCode } from '../base/errors.ts';
 
 /** Grows with each change that tabs of another version would not understand. */
 export const PROTOCOL = 1;

@@ -1,6 +1,6 @@
 // One tab among those that have the same database open: it waits to lead, leads, and lets go. Safety does not depend on any of this:
 // only who holds the files can write them. See docs/TABS.md.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { Client } from './client.ts';
 import type { Channel, Environment, LeaderEngine, PageEvents } from './environment.ts';
 import { Leader } from './leader.ts';

@@ -1,10 +1,10 @@
 // A dedicated worker whose page shares its database with other tabs.
-import { Awake } from '../client/awake.ts';
-import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../client/worker-protocol.ts';
-import { EngineHost } from '../engine-host.ts';
-import { KvError } from '../errors.ts';
-import { toPlain } from '../plain-error.ts';
-import type { Scope, WorkerStorage } from '../worker-server.ts';
+import { Awake } from '../wire/awake.ts';
+import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
+import { EngineHost } from '../engine/engine-host.ts';
+import { KvError } from '../base/errors.ts';
+import { toPlain } from '../base/plain-error.ts';
+import type { Scope, WorkerStorage } from '../engine/worker-server.ts';
 import { BrowserEnvironment, isSupported } from './browser.ts';
 import type { LeaderEngine, PageEvents } from './environment.ts';
 import { names } from './messages.ts';

@@ -1,7 +1,7 @@
 // The database as a whole. Every method that returns a promise rejects with a KvError whose `code`
 // is stable; it never throws synchronously. n is the number of entries in the collection.
 import type { Key } from '../codec/keys.ts';
-import type { KvError } from '../errors.ts';
+import type { KvError } from '../base/errors.ts';
 import type { Collection, CollectionOptions, WriteOptions } from './collection.ts';
 import type { ChangesOptions, CommitIterator } from './feed.ts';
 import type { Layout, LayoutOptions } from './layout.ts';

@@ -1,6 +1,6 @@
 // Multi-entry operations: batches, transactions, snapshots.
 import type { Key } from '../codec/keys.ts';
-import type { KvError } from '../errors.ts';
+import type { KvError } from '../base/errors.ts';
 import type { Collection, CollectionReference, Expiry, Reader, WriteOptions, Writer } from './collection.ts';
 import type { SyncView } from './sync.ts';
 

@@ -1,5 +1,5 @@
 // Options and results of upkeep: `verify`, `compact`, `backup`, `restore`, `recover`.
-import type { KvErrorCode } from '../errors.ts';
+import type { KvErrorCode } from '../base/errors.ts';
 import type { WasmSource, WorkerSource } from './open.ts';
 import type { SignalOptions } from './range.ts';
 

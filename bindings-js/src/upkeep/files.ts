@@ -1,6 +1,6 @@
 // Wrappers of storages.
-import { KvError } from '../errors.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { KvError } from '../base/errors.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 /**
  * The files of a storage under other names. Remembers which files are open, since an engine that

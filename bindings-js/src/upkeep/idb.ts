@@ -1,12 +1,12 @@
 // Restores and recovers in IndexedDB, in a worker. The files are in memory; one transaction stores
 // the result.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import { deleteIdb } from '../storage/idb.ts';
 import { IndexedDbStorage } from '../storage/indexeddb.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { DATA_FILE, LOG_FILE } from '../storage/opfs.ts';
 import { checkOurs } from '../storage/ours.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 import type { RestoreOptions } from '../types/upkeep.ts';
 import { UnchangedStorage } from './files.ts';
 import { alreadyExists } from './options.ts';

@@ -1,11 +1,11 @@
 // Runs the upkeep module: synchronously, over open files.
 import { instantiate } from '../../build/wasm-upkeep/glue.js';
 import type { Instance } from '../../build/wasm-upkeep/glue.js';
-import { fromPlain } from '../plain-error.ts';
-import type { PlainError } from '../plain-error.ts';
-import { KvError } from '../errors.ts';
-import { crypto } from '../platform.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import { fromPlain } from '../base/plain-error.ts';
+import type { PlainError } from '../base/plain-error.ts';
+import { KvError } from '../base/errors.ts';
+import { crypto } from '../base/platform.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 
 export type Phase = 'restoring' | 'scanning' | 'copying' | 'verifying';

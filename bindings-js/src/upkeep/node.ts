@@ -2,22 +2,20 @@
 import * as fs from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { toBytes } from '../codec/key-bytes.ts';
-import { KvError } from '../errors.ts';
-import { checkFilesOurs, prepareDirectory, toPath } from '../node-host.ts';
+import { KvError } from '../base/errors.ts';
 import { MemoryStorage } from '../storage/memory.ts';
+import { checkFilesOurs, prepareDirectory, toPath } from '../storage/node-directory.ts';
 import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
 import { lockDirectory, lockReplacement } from '../storage/node-lock.ts';
-import type { StorageFile } from '../types.ts';
+import type { StorageFile } from '../types/index.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
-import type { LoadModule } from '../wasm.ts';
+import type { LoadModule } from '../engine/wasm.ts';
 import { RenamedStorage, UnchangedStorage } from './files.ts';
 import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf, watchRestore } from './options.ts';
 import type { PieceReader } from './options.ts';
 import { toRecoverReport } from './report.ts';
-import type { FullRecoverReport, RestoreReport } from './report.ts';
 import { ASIDE, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
 import type { Source, Target } from './run.ts';
-import type { Watch } from './job.ts';
 
 const MADE_FILES = [`${DATA_FILE}${ASIDE}`, `${LOG_FILE}${ASIDE}`, SPOOL_FILE];
 
@@ -165,10 +163,31 @@ function singleFile(path: string): RenamedStorage {
   return new RenamedStorage(new NodeStorage(directory, true), (file) => isOwn ? file : file === DATA_FILE ? name : `${name}.${file}`);
 }
 
-/** @internal Returns the full report, for the command line tool. */
-export async function restoreFully(
-  load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions, watcher: Watcher, watch: Watch = watcher.watch,
-): Promise<RestoreReport> {
+/**
+ * Opens a backup. Bytes and paths are read at any offset; everything else is read piece by piece.
+ */
+function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined, PieceReader] {
+  const bytes = toBytes(backup);
+  if (bytes !== undefined) {
+    const file = new MemoryStorage().open('backup');
+    file.write(0, bytes);
+    return [file, undefined];
+  }
+  if (typeof backup === 'string' || backup instanceof URL) {
+    const path = toPath(backup);
+    if (!isFile(path)) throw new KvError('KV_NOT_FOUND', `there is no backup ${path}`);
+    return [new NodeStorage(dirname(path), true).open(basename(path)), undefined];
+  }
+  return [undefined, readerOf(isBlob(backup) ? backup.stream() : backup)];
+}
+
+function checkStorage({ storage }: RecoverOptions): void {
+  if (storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
+}
+
+export async function restoreWith(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+  const watcher = watchRestore(options, backup);
+  checkStorage(options);
   const path = toPath(name);
   const [file, reader] = openBackup(backup);
   let target: Directory;
@@ -189,7 +208,7 @@ export async function restoreFully(
     return made;
   };
   try {
-    return await restoreInto(module, target, spool, watch, watcher.reason);
+    await restoreInto(module, target, spool, watcher.watch, watcher.reason);
   } catch (error) {
     // The work may have ended before the stream was read.
     reader?.cancel(error).catch(() => undefined);
@@ -199,51 +218,16 @@ export async function restoreFully(
   }
 }
 
-/**
- * Opens a backup. Bytes and paths are read at any offset; everything else is read piece by piece.
- */
-function openBackup(backup: BackupSource): [StorageFile, undefined] | [undefined, PieceReader] {
-  const bytes = toBytes(backup);
-  if (bytes !== undefined) {
-    const file = new MemoryStorage().open('backup');
-    file.write(0, bytes);
-    return [file, undefined];
-  }
-  if (typeof backup === 'string' || backup instanceof URL) {
-    const path = toPath(backup);
-    if (!isFile(path)) throw new KvError('KV_NOT_FOUND', `there is no backup ${path}`);
-    return [new NodeStorage(dirname(path), true).open(basename(path)), undefined];
-  }
-  return [undefined, readerOf(isBlob(backup) ? backup.stream() : backup)];
-}
-
-/** @internal Returns the full report, for the command line tool. */
-export async function recoverFully(
-  load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions, watcher: Watcher, watch: Watch = watcher.watch,
-): Promise<FullRecoverReport> {
+export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+  checkUpkeepOptions('recover', options);
+  checkStorage(options);
+  const watcher = new Watcher(options);
   const [from, to] = [toPath(name), toPath(into)];
   const module = await load(options.wasm);
   watcher.signal?.throwIfAborted();
   if (isFile(to) || exists(to)) throw alreadyExists(to, false);
   const source = await openSource(from);
-  return recoverInto(module, source, () => Directory.open(to, {}, false), watch, watcher.reason);
-}
-
-function checkStorage({ storage }: RecoverOptions): void {
-  if (storage !== undefined) throw new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
-}
-
-export async function restoreWith(load: LoadModule, name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
-  const watcher = watchRestore(options, backup);
-  checkStorage(options);
-  await restoreFully(load, name, backup, options, watcher);
-}
-
-export async function recoverWith(load: LoadModule, name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
-  checkUpkeepOptions('recover', options);
-  checkStorage(options);
-  const watcher = new Watcher(options);
-  const report = toRecoverReport(await recoverFully(load, name, into, options, watcher));
+  const report = toRecoverReport(await recoverInto(module, source, () => Directory.open(to, {}, false), watcher.watch, watcher.reason));
   watcher.done(report.entries);
   return report;
 }

@@ -1,10 +1,10 @@
 // Restores and recovers in the origin private file system, in a worker.
-import { KvError } from '../errors.ts';
+import { KvError } from '../base/errors.ts';
 import {
   DATA_FILE, HELD, LOG_FILE, OpfsFile, RESTORED_FILE, acquire, acquireData, directoryName, finishRestore, hasFile, nameOf, rootDirectory, toKvError,
 } from '../storage/opfs.ts';
 import type { FileHandle } from '../storage/opfs.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 import { checkOpfsFile } from '../storage/opfs-files.ts';
 import { checkOurs } from '../storage/ours.ts';
 import type { RestoreOptions } from '../types/upkeep.ts';

@@ -1,11 +1,11 @@
 // Checks the options of `restore` and `recover`, and reports progress.
-import { abortable, checkFunction, checkSignal } from '../client/async.ts';
-import { MAINTENANCE, checkNames } from '../client/names.ts';
-import { checkPlaceStorage, checkWasm, checkWorker } from '../client/options.ts';
-import { KvError } from '../errors.ts';
-import type { Names } from '../names.ts';
+import { abortable, checkFunction, checkSignal } from '../base/async.ts';
+import { MAINTENANCE, checkNames } from '../api/names.ts';
+import { checkPlaceStorage, checkWasm, checkWorker } from '../api/options.ts';
+import { KvError } from '../base/errors.ts';
+import type { Names } from '../base/names.ts';
 import { checkForce } from '../storage/ours.ts';
-import type { StorageFile } from '../types.ts';
+import type { StorageFile } from '../types/index.ts';
 import type { RecoverOptions, RestoreOptions } from '../types/upkeep.ts';
 import type { Phase } from './job.ts';
 

@@ -1,13 +1,14 @@
 // The page's side of restoring and recovering. Each run has its own worker, which is terminated
 // with it.
-import { checkSupport, startWorker } from '../browser.ts';
-import { abortable } from '../client/async.ts';
+import { abortable } from '../base/async.ts';
 import { toBytes } from '../codec/key-bytes.ts';
-import { fromPlain } from '../plain-error.ts';
-import { KvError } from '../errors.ts';
+import { fromPlain } from '../base/plain-error.ts';
+import { startWorker } from '../engine/start-worker.ts';
+import { checkSupport } from '../storage/support.ts';
+import { KvError } from '../base/errors.ts';
 import { directoryName, rootDirectory } from '../storage/opfs.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
-import type { LoadModule } from '../wasm.ts';
+import type { LoadModule } from '../engine/wasm.ts';
 import { MADE_FILES } from './opfs.ts';
 import { Watcher, checkPiece, checkUpkeepOptions, isBlob, readerOf, watchRestore } from './options.ts';
 import { toRecoverReport } from './report.ts';

@@ -1,6 +1,6 @@
 // Results of the work: as the module reports them, and as `recover` returns them.
 import type { RecoverReport } from '../types/upkeep.ts';
-import type { VerifyProblem } from '../types.ts';
+import type { VerifyProblem } from '../types/index.ts';
 
 export interface RestoreReport {
   readonly databaseId: string;

@@ -2,7 +2,7 @@
 import { runRecover, runRestore } from './job.ts';
 import type { Watch } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
-import type { CustomStorage, StorageFile } from '../types.ts';
+import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 /** Suffix of files that are not in use yet, or no longer. Opening a database ignores them. */
 export const ASIDE = '.restoring';

@@ -1,5 +1,5 @@
 // Messages between a page and the upkeep worker.
-import type { PlainError } from '../plain-error.ts';
+import type { PlainError } from '../base/plain-error.ts';
 import type { Phase } from './job.ts';
 import type { FullRecoverReport, RestoreReport } from './report.ts';
 

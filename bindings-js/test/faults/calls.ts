@@ -1,5 +1,5 @@
 // Calls of the API, and the effect of each on a model of the database.
-import type { Database, Durability, WriteOptions } from '../../src/types.ts';
+import type { Database, Durability, WriteOptions } from '../../src/types/index.ts';
 import { Random } from '../tabs/random.ts';
 
 /** Entries by collection and key: `collection/key`. */

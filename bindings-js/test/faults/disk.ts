@@ -1,7 +1,7 @@
 // In-memory files that fail on demand, flush late, and can show what a power cut or the death of
 // the process would leave of them.
-import type { FlushableFile } from '../../src/client/flushing-transport.ts';
-import type { CustomStorage } from '../../src/types.ts';
+import type { FlushableFile } from '../../src/storage/flushable.ts';
+import type { CustomStorage } from '../../src/types/index.ts';
 import { Random } from '../tabs/random.ts';
 
 const SECTOR_BYTES = 512;
@@ -64,6 +64,7 @@ export class Disk implements CustomStorage {
   /** Flushes in progress elsewhere. */
   #running: (() => void)[] = [];
   readonly reserveBytes: number;
+  flushesLater = false;
 
   constructor(random: Random, image: Image = new Map(), reserveBytes = 0) {
     this.#random = random;

@@ -2,13 +2,12 @@
 // with a model, and so is what any cut would leave.
 import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
-import { Connection } from '../../src/client/connection.ts';
-import { KvDatabase } from '../../src/client/database.ts';
-import { FlushingTransport } from '../../src/client/flushing-transport.ts';
-import { LocalTransport } from '../../src/client/local-transport.ts';
-import { checkOptions } from '../../src/client/options.ts';
-import { KvError } from '../../src/errors.ts';
-import type { Database } from '../../src/types.ts';
+import { Connection } from '../../src/wire/connection.ts';
+import { KvDatabase } from '../../src/api/database.ts';
+import { InThreadTransport } from '../../src/engine/in-thread-transport.ts';
+import { checkOptions } from '../../src/api/options.ts';
+import { KvError } from '../../src/base/errors.ts';
+import type { Database } from '../../src/types/index.ts';
 import { Random } from '../tabs/random.ts';
 import { lonelyCall, orderedCall, shortTextOf, stateOf, textOf } from './calls.ts';
 import type { Call, State } from './calls.ts';
@@ -54,8 +53,8 @@ export interface Counts {
 }
 
 export function open(module: WebAssembly.Module, disk: Disk, flushesLater: boolean): Database<string> {
-  const Transport = flushesLater ? FlushingTransport : LocalTransport;
-  return new KvDatabase<string, unknown>(new Connection(new Transport(module, disk, engine, () => undefined)), INFO, {});
+  disk.flushesLater = flushesLater;
+  return new KvDatabase<string, unknown>(new Connection(new InThreadTransport(module, disk, engine, { release: () => undefined })), INFO, {});
 }
 
 function anyFault(random: Random): Fault {

@@ -1,5 +1,5 @@
 // A simulated tab: its page, and what the page may expect of the protocol.
-import type { KvError } from '../../src/errors.ts';
+import type { KvError } from '../../src/base/errors.ts';
 import type { PageEvents } from '../../src/tabs/environment.ts';
 import type { Message } from '../../src/tabs/messages.ts';
 import { Peer } from '../../src/tabs/peer.ts';

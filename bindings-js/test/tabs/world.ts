@@ -1,6 +1,6 @@
 // The simulated world of the tabs of one database: a clock, channels, locks and files, which fail
 // as a browser's may, and checks of what must hold at each step.
-import { KvError } from '../../src/errors.ts';
+import { KvError } from '../../src/base/errors.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from '../../src/tabs/environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, names } from '../../src/tabs/messages.ts';
 import type { Message } from '../../src/tabs/messages.ts';

@@ -5,6 +5,8 @@ use std::io;
 
 use mangrove_engine::Error;
 
+use crate::system::program;
+
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 /// Exit code for wrong usage and for all failures except damage.
@@ -89,7 +91,7 @@ impl Failure {
 
     /// Reports damage that prevents opening a database.
     pub(crate) fn unreadable(error: &Error) -> Self {
-        let message = format!("{error}; \"mangrove recover\" saves what can still be read");
+        let message = format!("{error}; \"{} recover\" saves what can still be read", program());
         Self::coded(error.code(), message)
     }
 

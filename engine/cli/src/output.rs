@@ -1,13 +1,14 @@
 //! Standard output, buffered, line by line.
 
-use std::io::{StdoutLock, Write};
+use std::io::Write;
 
 use crate::failure::{Failure, Result};
+use crate::system::system;
 
 const BUFFER_BYTES: usize = 1 << 16;
 
 pub(crate) struct Output {
-    out: StdoutLock<'static>,
+    out: Box<dyn Write>,
     buffer: Vec<u8>,
     /// Whether a reader may have seen something.
     has_begun: bool,
@@ -16,7 +17,7 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn new() -> Self {
         Self {
-            out: std::io::stdout().lock(),
+            out: system().output(),
             buffer: Vec::with_capacity(BUFFER_BYTES),
             has_begun: false,
         }

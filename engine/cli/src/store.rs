@@ -1,16 +1,17 @@
 //! A database on disk: the directory that Node and native programs use, or the single file that a
 //! browser exports.
 
+use std::any::Any;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use mangrove_engine::storage::{FsStorage, Storage, StorageFile};
+use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options};
 
 use crate::failure::{Failure, Result};
-use crate::files::{Aside, BesideWriters, SingleFile};
-use crate::lock::{self, DirectoryLock};
+use crate::files::{Aside, SingleFile};
+use crate::system::{Sharing, is_directory, is_file, program, system};
 
 /// Name of the data file in a directory, as the engine asks for it.
 pub(crate) const DATA_FILE: &str = "data";
@@ -19,6 +20,9 @@ const LOG_FILE: &str = "log";
 const BACKUP_MAGIC: [u8; 8] = *b"MANGRBAK";
 /// How often a read is attempted while a writer overwrites the data.
 const READ_ATTEMPTS: u32 = 10;
+
+/// The lock on a directory, until it is dropped.
+type DirectoryLock = Box<dyn Any>;
 
 /// How a verb that writes opens a database.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,7 +44,7 @@ struct Place {
 
 impl Place {
     fn of(path: &Path) -> Result<Self> {
-        if let (true, Some(name)) = (path.is_file(), path.file_name()) {
+        if let (true, Some(name)) = (is_file(path), path.file_name()) {
             let name = name.to_str().ok_or_else(|| {
                 let what = "the name of a data file has to be UTF-8; rename it, or open a directory in which it is named \"data\"";
                 Failure::argument(format!("{}: {what}", path.display()))
@@ -66,29 +70,53 @@ impl Place {
     }
 
     fn lock(&self) -> Result<Option<DirectoryLock>> {
-        self.own_directory().map_or(Ok(None), lock::lock)
+        self.own_directory().map_or(Ok(None), lock)
     }
 
-    fn files(&self, files: impl Storage + 'static) -> Arc<dyn Storage> {
+    fn files(&self, sharing: Sharing) -> Arc<dyn Storage> {
+        let files = system().storage(&self.directory, sharing);
         match &self.single {
             Some(name) => Arc::new(SingleFile::new(files, name)),
-            None => Arc::new(files),
+            None => files,
         }
     }
 
-    fn writable(&self) -> Arc<dyn Storage> {
-        self.files(FsStorage::new(&self.directory))
+    /// Creates the directory if it is missing, and locks it. Returns whether it was missing.
+    fn claim(&self) -> Result<(bool, Option<DirectoryLock>)> {
+        claim(&self.directory, self.own_directory().is_some())
     }
+}
+
+fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
+    Ok(system().lock(directory)?)
+}
+
+/// Creates a directory if it is missing, and locks it if it belongs to the database. Returns
+/// whether it was missing.
+fn claim(directory: &Path, is_own: bool) -> Result<(bool, Option<DirectoryLock>)> {
+    let is_new = !is_directory(directory);
+    if is_new {
+        system().create_directory(directory)?;
+    }
+    let lock = if is_own { lock(directory) } else { Ok(None) };
+    if lock.is_err() && is_new {
+        // It stays if someone else has put something there.
+        let _ = system().remove_directory(directory);
+    }
+    Ok((is_new, lock?))
 }
 
 /// Refuses a backup, which its owner may take for a database.
 fn check_no_backup(path: &Path) -> Result<()> {
     let mut front = [0; BACKUP_MAGIC.len()];
     // Opening the file reports that it cannot be read.
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut front));
-    if path.is_file() && read.is_ok() && front == BACKUP_MAGIC {
+    let is_backup = is_file(path)
+        && system().open(path).and_then(|mut file| file.read_exact(&mut front)).is_ok()
+        && front == BACKUP_MAGIC;
+    if is_backup {
         let file = path.display();
-        let what = format!("{file} is a backup; \"mangrove restore {file} DIRECTORY\" makes a database of it");
+        let program = program();
+        let what = format!("{file} is a backup; \"{program} restore {file} DIRECTORY\" makes a database of it");
         return Err(Failure::argument(what));
     }
     Ok(())
@@ -119,16 +147,9 @@ fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Data
 pub(crate) fn locked(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
     check_no_backup(path)?;
     let place = Place::of(path)?;
-    let storage = place.files(FsStorage::read_only(&place.directory));
+    let storage = place.files(Sharing::Readers);
     check_exists(&*storage, path)?;
     Ok((storage, place.lock()?))
-}
-
-/// Returns a directory for a new database. The directory is locked if it exists; otherwise the
-/// engine creates it.
-pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<DirectoryLock>)> {
-    let lock = if path.is_dir() { lock::lock(path)? } else { None };
-    Ok((Arc::new(FsStorage::new(path)), lock))
 }
 
 /// Runs work that only reads, beside other readers and writers. If a writer overwrites what is
@@ -136,13 +157,13 @@ pub(crate) fn locked_target(path: &Path) -> Result<(Arc<dyn Storage>, Option<Dir
 pub(crate) fn read<T>(path: &Path, mut work: impl FnMut(&Database) -> Result<T>) -> Result<T> {
     check_no_backup(path)?;
     let place = Place::of(path)?;
-    let storage = place.files(BesideWriters::new(&place.directory));
+    let storage = place.files(Sharing::BesideWriter);
     check_exists(&*storage, path)?;
     let mut attempt = || {
         let options = Options {
             create: false,
             read_only: true,
-            ..Options::default()
+            ..system().options()
         };
         work(&open(path, Arc::clone(&storage), options)?)
     };
@@ -180,24 +201,32 @@ impl Store {
     pub(crate) fn open(path: &Path, access: Access) -> Result<Self> {
         check_no_backup(path)?;
         let place = Place::of(path)?;
-        let storage = place.writable();
+        let storage = place.files(Sharing::Alone);
         let create = matches!(access, Access::Create | Access::CreateNew);
         let options = Options {
             create,
             exclusive: access == Access::CreateNew,
-            ..Options::default()
+            database_id: system().new_id(),
+            ..system().options()
         };
         if !create {
             check_exists(&*storage, path)?;
         }
-        // The engine creates a new directory, which makes its name durable. It can only be locked
-        // afterwards.
-        let is_there = place.directory.is_dir();
-        let before = if is_there { place.lock()? } else { None };
+        let is_missing = !storage.exists(DATA_FILE)?;
+        let (is_new, lock) = place.claim()?;
         let single = place.single.is_some().then(|| Arc::clone(&storage));
-        let created = (!storage.exists(DATA_FILE)?).then(|| (place.directory.clone(), !is_there));
-        let database = open(path, storage, options)?;
-        let lock = if is_there { before } else { place.lock()? };
+        let created = is_missing.then(|| (place.directory.clone(), is_new));
+        let database = match open(path, storage, options) {
+            Ok(database) => database,
+            Err(failure) => {
+                drop(lock);
+                if is_new {
+                    // It stays if a file was created in it.
+                    let _ = system().remove_directory(&place.directory);
+                }
+                return Err(failure);
+            }
+        };
         Ok(Self {
             database,
             single,
@@ -218,14 +247,14 @@ impl Store {
         let is_empty = self.database.version() == 0;
         let closed = self.database.close();
         if let (Err(_), true, Some((directory, is_new))) = (&result, is_empty, self.created) {
-            let files = FsStorage::new(&directory);
+            let files = system().storage(&directory, Sharing::Alone);
             for name in [DATA_FILE, LOG_FILE] {
                 // The reason why the work failed is what counts.
                 let _ = files.remove(name);
             }
             drop(self.lock);
             if is_new {
-                let _ = std::fs::remove_dir(directory);
+                let _ = system().remove_directory(&directory);
             }
         }
         let value = result?;
@@ -249,12 +278,12 @@ pub(crate) struct Replacement {
 impl Replacement {
     /// Refuses to replace files that do not begin like a database's, unless `force` is set.
     pub(crate) fn new(path: &Path, force: bool) -> Result<Self> {
-        if path.is_file() {
+        if is_file(path) {
             let what = format!("{}, a file", path.display());
             return Err(Error::AlreadyExists { what }.into());
         }
         let directory = path.to_owned();
-        let files = FsStorage::new(path);
+        let files = system().storage(path, Sharing::Alone);
         let check = |name: &str| -> Result<Option<Arc<dyn StorageFile>>> {
             if !files.exists(name)? {
                 return Ok(None);
@@ -272,12 +301,7 @@ impl Replacement {
         // Checks before creating anything there.
         let old = check(DATA_FILE)?;
         check(LOG_FILE)?;
-        let is_new = !path.is_dir();
-        if is_new {
-            // Creates the directory and makes its name durable.
-            Aside(files.clone()).open(DATA_FILE, true)?;
-        }
-        let lock = lock::lock(path)?;
+        let (is_new, lock) = claim(path, true)?;
         let replacement = Self {
             directory,
             is_new,
@@ -291,8 +315,8 @@ impl Replacement {
     /// Runs what makes the new database, and replaces the old one with it in one step. If that
     /// fails, the old one is unchanged.
     pub(crate) fn fill<T>(mut self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
-        let files = FsStorage::new(&self.directory);
-        let made = make(Arc::new(Aside(files.clone()))).and_then(|made| self.install().map(|()| made));
+        let files = system().storage(&self.directory, Sharing::Alone);
+        let made = make(Arc::new(Aside(Arc::clone(&files)))).and_then(|made| self.install().map(|()| made));
         if made.is_ok() {
             // The new database was closed, so it needs no log. The old log's records mean nothing
             // to it and are only in the way.
@@ -303,7 +327,7 @@ impl Replacement {
         drop(self);
         if made.is_err() && is_new {
             // It stays if someone else has put something there.
-            let _ = std::fs::remove_dir(directory);
+            let _ = system().remove_directory(&directory);
         }
         made
     }
@@ -316,22 +340,17 @@ impl Replacement {
                 &error,
             )
         };
-        if cfg!(windows) {
-            // Windows cannot replace an open file.
+        if !system().replaces_open_files() {
             self.old = None;
         }
-        std::fs::rename(self.directory.join(format!("{DATA_FILE}{}", Aside::SUFFIX)), &data).map_err(failed)?;
-        if cfg!(unix) {
-            let directory = std::fs::File::open(&self.directory).map_err(failed)?;
-            directory.sync_all().map_err(failed)?;
-        }
-        Ok(())
+        let made = self.directory.join(format!("{DATA_FILE}{}", Aside::SUFFIX));
+        system().replace(&made, &data).map_err(failed)
     }
 
     /// Removes what this replacement, or an interrupted earlier one, has made.
     fn remove_made(&self) -> Result<()> {
         for name in [DATA_FILE, LOG_FILE, "backup"] {
-            match std::fs::remove_file(self.directory.join(format!("{name}{}", Aside::SUFFIX))) {
+            match system().remove_file(&self.directory.join(format!("{name}{}", Aside::SUFFIX))) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Failure::io("removing what an interrupted restoration has left", &error));
                 }
@@ -353,16 +372,11 @@ pub(crate) struct Vacancy {
 impl Vacancy {
     pub(crate) fn new(path: &Path) -> Result<Self> {
         let place = Place::of(path)?;
-        let storage = place.writable();
-        let new_directory = (!place.directory.is_dir()).then(|| place.directory.clone());
-        if new_directory.is_some() {
-            // Creates the directory and makes its name durable.
-            storage.open(DATA_FILE, true)?;
-        }
-        let lock = place.lock()?;
+        let storage = place.files(Sharing::Alone);
+        let (is_new, lock) = place.claim()?;
         Ok(Self {
             storage,
-            new_directory,
+            new_directory: is_new.then_some(place.directory),
             lock,
         })
     }
@@ -374,7 +388,7 @@ impl Vacancy {
             // The file is empty or already gone; the reason why the work failed is what counts.
             let _ = self.storage.remove(DATA_FILE);
             drop(self.lock);
-            let _ = std::fs::remove_dir(directory);
+            let _ = system().remove_directory(directory);
         }
         made
     }
@@ -383,10 +397,13 @@ impl Vacancy {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::native::NATIVE;
+    use crate::system::install;
 
     /// Reads while a writer overwrites the first `stale` attempts. Returns the number of attempts
     /// and the result.
     fn read_after(stale: u32) -> (u32, Result<u64>) {
+        install(&NATIVE);
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), Access::Create).unwrap();
         store.write(|_| Ok(())).unwrap();

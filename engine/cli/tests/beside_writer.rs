@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::common::{Place, command, numbered, other_program, reading, run};
+use crate::common::{Place, command, numbered, reading, run};
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Durability, Options};
 use serde_json::Value;
@@ -38,9 +38,6 @@ fn commit(database: &Database, round: u32, count: u32) {
 
 #[test]
 fn a_writer_that_is_open_hinders_nobody() {
-    if other_program().is_some() {
-        return;
-    }
     let place = Place::new();
     let db = &place.loaded("db", &numbered(1000));
     let writer = write(db);
@@ -66,9 +63,6 @@ fn a_writer_that_is_open_hinders_nobody() {
 
 #[test]
 fn incremental_backups_beside_a_writer() {
-    if other_program().is_some() {
-        return;
-    }
     let place = Place::new();
     let db = &place.db("db");
     let options = Options {

@@ -255,9 +255,6 @@ fn damage() {
 
 #[test]
 fn values_that_are_not_of_their_codec() {
-    if other_program().is_some() {
-        return;
-    }
     let place = Place::new();
     let db = &place.db("db");
     // Written as bytes, then declared as another codec.

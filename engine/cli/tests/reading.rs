@@ -5,7 +5,7 @@ use crate::common;
 use std::fs;
 use std::sync::Arc;
 
-use crate::common::{Place, files, killed, numbered, other_program, reading, run};
+use crate::common::{Place, files, killed, numbered, reading, run};
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{Database, Durability, Options};
 use serde_json::Value;
@@ -77,9 +77,6 @@ fn what_is_damaged_is_left_as_it_is() {
 
 #[test]
 fn readers_share() {
-    if other_program().is_some() {
-        return;
-    }
     let place = Place::new();
     let db = &place.loaded("db", &numbered(100));
     let options = Options {

@@ -70,6 +70,15 @@ impl FsStorage {
         }
     }
 
+    /// Creates the directory, and those above it, and makes their names durable. Opening a file in
+    /// order to create it does so too.
+    ///
+    /// # Errors
+    /// [`Error::Io`] or [`Error::StorageFull`].
+    pub fn create_directory(&self) -> Result<()> {
+        create_directory(&self.directory)
+    }
+
     fn open_for_reading(&self, name: &str) -> Result<Arc<dyn StorageFile>> {
         let path = self.path(name);
         let file = File::open(&path).map_err(|error| match error.kind() {

@@ -1,6 +1,5 @@
 //! `backup`: writes a snapshot, or the commits since another backup, as one stream for `restore`.
 
-use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::{Progress, note};
 use crate::store;
+use crate::system::system;
 
 #[derive(Args)]
 #[command(
@@ -30,17 +30,6 @@ pub(crate) struct Arguments {
     /// Shows progress on standard error even if that is not a terminal.
     #[arg(long)]
     progress: bool,
-}
-
-/// Makes a file's name durable: it survives a power cut once its directory is flushed.
-fn flush_name(path: &Path) -> io::Result<()> {
-    if cfg!(not(unix)) {
-        return Ok(());
-    }
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
-    }
 }
 
 fn save(
@@ -61,8 +50,7 @@ fn save(
 
 fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut Progress) -> Result<BackupReport> {
     let failed = |error: io::Error| Failure::io(&format!("writing {}", path.display()), &error);
-    let created = OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = created.map_err(|error| match error.kind() {
+    let mut file = system().create(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::AlreadyExists {
             what: path.display().to_string(),
         }
@@ -70,12 +58,12 @@ fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut 
         _ => failed(error),
     })?;
     let mut write = || {
-        let report = save(database, since, &mut file, progress)?;
-        file.sync_all().and_then(|()| flush_name(path)).map_err(failed)?;
+        let report = save(database, since, &mut *file, progress)?;
+        file.flush_all().map_err(failed)?;
         Ok(report)
     };
     // Half a backup is of no use.
-    write().inspect_err(|_| drop(fs::remove_file(path)))
+    write().inspect_err(|_| drop(system().remove_file(path)))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
@@ -86,7 +74,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         if !is_stream {
             return to_file(database, since, &arguments.file, &mut progress);
         }
-        save(database, since, &mut io::stdout().lock(), &mut progress).map_err(|failure| match failure {
+        save(database, since, &mut *system().output(), &mut progress).map_err(|failure| match failure {
             Failure::Stale => Failure::stale_output(),
             failure => failure,
         })

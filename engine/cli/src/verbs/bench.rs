@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::Duration;
 
 use clap::Args;
 use mangrove_engine::{Database, Direction, Durability, Error, KeyRange};
@@ -12,6 +12,7 @@ use crate::arguments::DurabilityArguments;
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::store::{Access, Store};
+use crate::system::system;
 
 /// Records per transaction.
 const BATCH: u32 = 1000;
@@ -44,9 +45,9 @@ fn fill_value(index: u32, value: &mut [u8]) {
     }
 }
 
-fn per_second(count: u32, start: Instant) -> u64 {
+fn per_second(count: u32, start: Duration) -> u64 {
     #[allow(clippy::cast_sign_loss, reason = "both are positive")]
-    let rate = (f64::from(count) / start.elapsed().as_secs_f64()).round() as u64;
+    let rate = (f64::from(count) / system().now().saturating_sub(start).as_secs_f64()).round() as u64;
     rate
 }
 
@@ -56,7 +57,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
     let mut value = vec![0; arguments.value_bytes as usize];
     let wrong = |what: &str| Failure::self_test(format!("the self-test failed: {what}"));
 
-    let start = Instant::now();
+    let start = system().now();
     for batch in (0..count).step_by(BATCH as usize) {
         let mut transaction = database.begin()?;
         for index in batch..count.min(batch.saturating_add(BATCH)) {
@@ -72,7 +73,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
         .collection(COLLECTION)
         .ok_or_else(|| wrong("nothing was written"))?;
     let mut found = Vec::new();
-    let start = Instant::now();
+    let start = system().now();
     for index in 0..count {
         found.clear();
         fill_value(index, &mut value);
@@ -82,7 +83,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
     }
     let gets = per_second(count, start);
 
-    let start = Instant::now();
+    let start = system().now();
     let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
     let mut scanned = 0;
     while cursor.advance()? {
@@ -109,13 +110,13 @@ struct Cleanup<'a>(&'a Path);
 
 impl Drop for Cleanup<'_> {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(self.0);
+        let _ = system().remove_tree(self.0);
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.path;
-    if path.symlink_metadata().is_ok() {
+    if system().has_name(path) {
         let what = path.display().to_string();
         return Err(Error::AlreadyExists { what }.into());
     }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use mangrove_engine::{Database, WriteTransaction};
@@ -18,14 +18,15 @@ use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::output::Output;
 use crate::store::{Access, Store};
+use crate::system::{Input, system};
 
 /// Somewhat more than the longest value takes in base64.
 const MAX_LINE_BYTES: u64 = 3 << 30;
 const BUFFER_BYTES: usize = 1 << 16;
 /// A program that writes without pausing takes no longer from line to line.
-const PAUSE_MS: i32 = 1;
-/// Like `PAUSE_MS`, within a line.
-const PAUSE_WITHIN_LINE_MS: i32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
+/// Like `PAUSE`, within a line.
+const PAUSE_WITHIN_LINE: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -145,14 +146,14 @@ impl Loader<'_> {
 
 /// Lines of standard input with their numbers, without empty ones.
 struct Lines {
-    input: BufReader<File>,
+    input: BufReader<Box<dyn Input>>,
     number: u64,
     line: Vec<u8>,
 }
 
 impl Lines {
     fn new() -> Result<Self> {
-        let input = standard_input().map_err(|error| Failure::io("opening standard input", &error))?;
+        let input = system().input().map_err(|error| Failure::io("opening standard input", &error))?;
         Ok(Self {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
             number: 0,
@@ -161,14 +162,13 @@ impl Lines {
     }
 
     /// Whether the next line has not arrived yet.
-    fn is_pausing(&self) -> bool {
+    fn is_pausing(&mut self) -> bool {
         let buffer = self.input.buffer();
-        let moment_ms = if buffer.is_empty() {
-            PAUSE_MS
-        } else {
-            PAUSE_WITHIN_LINE_MS
-        };
-        !buffer.contains(&b'\n') && !is_ready(self.input.get_ref(), moment_ms)
+        if buffer.contains(&b'\n') {
+            return false;
+        }
+        let moment = if buffer.is_empty() { PAUSE } else { PAUSE_WITHIN_LINE };
+        !self.input.get_mut().is_ready(moment)
     }
 
     fn next(&mut self) -> Result<bool> {
@@ -189,35 +189,6 @@ impl Lines {
             }
         }
     }
-}
-
-/// Opens standard input without the standard library's buffer, which does not tell what it holds.
-#[cfg(unix)]
-fn standard_input() -> io::Result<File> {
-    use std::os::fd::AsFd;
-    Ok(io::stdin().as_fd().try_clone_to_owned()?.into())
-}
-
-#[cfg(windows)]
-fn standard_input() -> io::Result<File> {
-    use std::os::windows::io::AsHandle;
-    Ok(io::stdin().as_handle().try_clone_to_owned()?.into())
-}
-
-/// Whether data, or the end, can be read within `moment_ms` milliseconds.
-#[cfg(unix)]
-fn is_ready(input: &File, moment_ms: i32) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let moment = Timespec {
-        tv_sec: 0,
-        tv_nsec: i64::from(moment_ms) * 1_000_000,
-    };
-    poll(&mut [PollFd::new(input, PollFlags::IN)], Some(&moment)).is_ok_and(|ready| ready > 0)
-}
-
-#[cfg(not(unix))]
-fn is_ready(_input: &File, _moment_ms: i32) -> bool {
-    false
 }
 
 /// Echoes keys. Once nobody reads them any more, loading continues without echoes.

@@ -1,6 +1,5 @@
 //! `recover`: writes what can still be read of a damaged database into a new one.
 
-use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
@@ -15,7 +14,9 @@ use serde_json::{Value, json};
 use super::verify::describe;
 use crate::failure::{Failure, Result};
 use crate::output::print;
-use crate::store;
+use crate::progress::note;
+use crate::store::{self, Vacancy};
+use crate::system::{is_file, system};
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -54,8 +55,7 @@ impl Progress {
             RecoverPhase::Copying => format!("copying, {} records", progress.records),
             _ => "verifying the new database".to_owned(),
         };
-        // A closed standard error is no reason to fail.
-        let _ = writeln!(std::io::stderr(), "{line}");
+        note(&line);
     }
 }
 
@@ -122,17 +122,22 @@ fn completeness(completeness: Completeness) -> &'static str {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (source, _source_lock) = store::locked(&arguments.source)?;
-    if arguments.target.is_file() {
+    if is_file(&arguments.target) {
         let what = arguments.target.display().to_string();
         return Err(Error::AlreadyExists { what }.into());
     }
-    let (target, target_lock) = store::locked_target(&arguments.target)?;
     let mut progress = Progress::default();
-    let report = mangrove_engine::recover(source, target, Options::default(), &mut |now| {
-        progress.show(now);
-        ControlFlow::Continue(())
+    let report = Vacancy::new(&arguments.target)?.fill(|target| {
+        let options = Options {
+            database_id: system().new_id(),
+            ..system().options()
+        };
+        let report = mangrove_engine::recover(source, target, options, &mut |now| {
+            progress.show(now);
+            ControlFlow::Continue(())
+        });
+        Ok(report?)
     })?;
-    drop(target_lock);
     print(&shown(&report).to_string())?;
     match report.completeness {
         Completeness::Exact => Ok(()),

@@ -1,19 +1,19 @@
 //! `restore`: creates a database from a backup, or adds the commits of an incremental backup to a
 //! restored one.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mangrove_engine::{Options, RestoreReport};
+use mangrove_engine::RestoreReport;
 use serde_json::json;
 
 use crate::failure::{Failure, Result};
 use crate::output::print;
 use crate::progress::Progress;
 use crate::store::{Access, Replacement, Store, Vacancy};
+use crate::system::system;
 
 #[derive(Args)]
 #[command(after_help = "\
@@ -42,10 +42,11 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut source: Box<dyn Read> = if arguments.file == Path::new("-") {
-        Box::new(io::stdin().lock())
+        let opened = system().input();
+        opened.map_err(|error| Failure::io("opening standard input", &error))?
     } else {
-        let opened = File::open(&arguments.file);
-        Box::new(opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?)
+        let opened = system().open(&arguments.file);
+        opened.map_err(|error| Failure::io(&format!("opening {}", arguments.file.display()), &error))?
     };
     let mut progress = Progress::new(arguments.progress);
     if arguments.incremental {
@@ -67,7 +68,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return print(&shown.to_string());
     }
     let make = |storage| -> Result<RestoreReport> {
-        let report = mangrove_engine::restore(&mut *source, storage, Options::default(), &mut |state| {
+        let report = mangrove_engine::restore(&mut *source, storage, system().options(), &mut |state| {
             progress.show_copied(state, "records");
             ControlFlow::Continue(())
         });

@@ -1,6 +1,5 @@
 //! `set`: stores one record.
 
-use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,6 +9,7 @@ use crate::codec::DEFAULT_CODECS;
 use crate::collection::{self, Codecs};
 use crate::failure::{Failure, Result};
 use crate::store::{Access, Store};
+use crate::system::system;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
 
 fn read_input() -> Result<String> {
     let mut text = String::new();
-    let read = std::io::stdin().read_to_string(&mut text);
+    let read = system().input().and_then(|mut input| input.read_to_string(&mut text));
     read.map_err(|error| Failure::io("reading standard input", &error))?;
     Ok(text)
 }
@@ -37,7 +37,7 @@ fn read_input() -> Result<String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let CollectionArguments { collection, raw } = &arguments.target;
     let value = arguments.value.clone().map_or_else(read_input, Ok)?;
-    if !arguments.path.exists() {
+    if system().kind(&arguments.path).is_none() {
         // Creates no database for a record that cannot be stored in it.
         let codecs = Codecs::of(DEFAULT_CODECS.0, DEFAULT_CODECS.1, raw.form);
         codecs.key(&arguments.key)?;

@@ -37,8 +37,7 @@ impl Run {
     }
 }
 
-/// Returns the program to test instead of this one, if any. It sees no operating-system locks,
-/// takes only names that are text, and has no incremental backups.
+/// Returns the program to test instead of this one, if any. It takes only names that are text.
 pub(crate) fn other_program() -> Option<String> {
     std::env::var("MANGROVE_PROGRAM").ok()
 }

@@ -30,6 +30,13 @@ fn whole(json: &Value) -> Option<u64> {
     is_whole.then(|| u64::try_from(number as i64).ok()).flatten()
 }
 
+#[cold]
+fn unknown(name: &str) -> Failure {
+    Failure::argument(format!(
+        "${name} stands for nothing; a property of that name is written $${name}"
+    ))
+}
+
 impl Writer {
     fn text_of(&mut self, name: &str, json: &Value) -> Result<()> {
         match Form::of(json)? {
@@ -38,48 +45,55 @@ impl Writer {
         }
     }
 
-    /// Writes what only values, not keys, can be.
+    /// Writes what only values, not keys, can be. Nested values recurse through here, so each kind
+    /// has a function, and a stack frame, of its own.
     pub(super) fn tagged(&mut self, name: &str, payload: &Value) -> Result<()> {
         match name {
-            "map" => {
-                let pairs = pairs(name, payload)?;
-                self.tag(TAG_MAP)?;
-                self.cbor.map(pairs.len() as u64)?;
-                for pair in pairs {
-                    let [key, value] = pair?;
-                    self.value(key)?;
-                    self.value(value)?;
-                }
-            }
-            "set" => {
-                let elements = list(name, payload)?;
-                self.tag(TAG_SET)?;
-                self.cbor.array(elements.len() as u64)?;
-                elements.iter().try_for_each(|element| self.value(element))?;
-            }
-            "object" => self.named_pairs(name, payload)?,
-            "array" => self.array_with_properties(payload)?,
-            "regexp" => {
-                let Some([source, flags]) = payload.as_array().and_then(|parts| parts.as_array()) else {
-                    return Err(bad_tag(name, "[source, flags]"));
-                };
-                self.tag(TAG_REGEXP)?;
-                self.cbor.array(2)?;
-                self.text_of(name, source)?;
-                self.text_of(name, flags)?;
-            }
-            "buffer" => self.buffer(payload)?,
-            "boxed" => self.boxed(payload)?,
-            "error" => self.error(payload)?,
-            _ => {
-                return Err(Failure::argument(format!(
-                    "${name} stands for nothing; a property of that name is written $${name}"
-                )));
-            }
+            "map" => self.map(payload),
+            "set" => self.set(payload),
+            "object" => self.named_pairs(name, payload),
+            "array" => self.array_with_properties(payload),
+            "regexp" => self.regexp(payload),
+            "buffer" => self.buffer(payload),
+            "boxed" => self.boxed(payload),
+            "error" => self.error(payload),
+            _ => Err(unknown(name)),
+        }
+    }
+
+    #[inline(never)]
+    fn map(&mut self, payload: &Value) -> Result<()> {
+        let pairs = pairs("map", payload)?;
+        self.tag(TAG_MAP)?;
+        self.cbor.map(pairs.len() as u64)?;
+        for pair in pairs {
+            let [key, value] = pair?;
+            self.value(key)?;
+            self.value(value)?;
         }
         Ok(())
     }
 
+    #[inline(never)]
+    fn set(&mut self, payload: &Value) -> Result<()> {
+        let elements = list("set", payload)?;
+        self.tag(TAG_SET)?;
+        self.cbor.array(elements.len() as u64)?;
+        elements.iter().try_for_each(|element| self.value(element))
+    }
+
+    #[inline(never)]
+    fn regexp(&mut self, payload: &Value) -> Result<()> {
+        let Some([source, flags]) = payload.as_array().and_then(|parts| parts.as_array()) else {
+            return Err(bad_tag("regexp", "[source, flags]"));
+        };
+        self.tag(TAG_REGEXP)?;
+        self.cbor.array(2)?;
+        self.text_of("regexp", source)?;
+        self.text_of("regexp", flags)
+    }
+
+    #[inline(never)]
     fn named_pairs(&mut self, name: &str, payload: &Value) -> Result<()> {
         let pairs = pairs(name, payload)?;
         self.cbor.map(pairs.len() as u64)?;
@@ -91,6 +105,7 @@ impl Writer {
         Ok(())
     }
 
+    #[inline(never)]
     fn array_with_properties(&mut self, payload: &Value) -> Result<()> {
         let bad = |what| bad_tag("array", what);
         let wanted = "[elements or length, properties]";
@@ -160,6 +175,7 @@ impl Writer {
         Ok(())
     }
 
+    #[inline(never)]
     fn buffer(&mut self, payload: &Value) -> Result<()> {
         let bad = |what| bad_tag("buffer", what);
         if let Some(part) = payload.as_array().and_then(|parts| parts.as_array::<4>()) {
@@ -195,6 +211,7 @@ impl Writer {
         Ok(())
     }
 
+    #[inline(never)]
     fn boxed(&mut self, payload: &Value) -> Result<()> {
         if let Some([Value::String(name), value]) = payload.as_array().and_then(|parts| parts.as_array())
             && matches!(
@@ -211,6 +228,7 @@ impl Writer {
         Err(bad_tag("boxed", "[class name, primitive of that class]"))
     }
 
+    #[inline(never)]
     fn error(&mut self, payload: &Value) -> Result<()> {
         let bad = || {
             bad_tag(

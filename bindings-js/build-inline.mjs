@@ -1,0 +1,31 @@
+// The entries with the WebAssembly modules inside: those of `index.ts` and `node.ts`, with the files that say where a module is replaced.
+import { gzipSync } from 'node:zlib';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+/** By the file that is replaced, the directory with the packed module. */
+const PACKED = { module: 'wasm', 'module-upkeep': 'wasm-upkeep' };
+
+/** The module as text, packed: so it takes no more after the server's compression than the file does. */
+export function writePacked(directory, name) {
+  const packed = gzipSync(readFileSync(join(directory, `${name}_bg.wasm`)), { level: 9 }).toString('base64');
+  writeFileSync(join(directory, 'packed.js'), `export default '${packed}';\n`);
+}
+
+/** A plugin for esbuild. */
+export function inlineModules(source, build, platform) {
+  const unpack = join(source, 'engine', platform === 'node' ? 'unpack-node.ts' : 'unpack-browser.ts');
+  return {
+    name: 'inline-modules',
+    setup({ onResolve, onLoad }) {
+      onResolve({ filter: /^\.\/module(?:-upkeep)?\.ts$/ }, ({ path }) => ({ path: path.slice(2, -3), namespace: 'packed' }));
+      onLoad({ filter: /.*/, namespace: 'packed' }, ({ path }) => ({
+        resolveDir: source,
+        contents: `import packed from ${JSON.stringify(join(build, PACKED[path], 'packed.js'))};
+import { unpackModule } from ${JSON.stringify(unpack)};
+export const ownModule = () => unpackModule(packed);
+`,
+      }));
+    },
+  };
+}

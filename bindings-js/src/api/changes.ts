@@ -1,0 +1,95 @@
+// The changes of one batch, encoded when they are added.
+import { checkCount, ignore } from '../base/async.ts';
+import { encodeKey, encodeValue } from '../wire/codecs.ts';
+import { BatchKind } from '../wire/opcodes.ts';
+import { RequestWriter } from '../wire/protocol.ts';
+import { isPromise } from './schema.ts';
+import type { Target } from '../wire/target.ts';
+
+export class ChangeList {
+  readonly #writer = new RequestWriter();
+  /** Set once a value has to be waited for: what stands before those that the writer has. */
+  #before: (Uint8Array | Promise<Uint8Array>)[] | undefined;
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** A view that holds until the next change. Only to be had when all is ready. */
+  get bytes(): Uint8Array {
+    return this.#writer.view();
+  }
+
+  /** Validates the value first. `expiresAt` is 0 for an entry that does not expire. */
+  set<K, V>(target: Target<K, V>, key: K, value: unknown, expiresAt: number): void {
+    const { validate } = target;
+    const valid = validate === undefined ? value as V : validate(value);
+    if (validate === undefined || !isPromise(valid)) {
+      this.put(target, key, valid as V, expiresAt);
+      return;
+    }
+    const keyBytes = encodeKey(target, key);
+    const later = valid.then((output) => {
+      const writer = new RequestWriter();
+      putSet(writer, target, keyBytes, output, expiresAt);
+      return writer.view();
+    });
+    // It may fail before anybody waits for it.
+    later.catch(ignore);
+    this.#before ??= [];
+    this.#before.push(this.#writer.view().slice(), later);
+    this.#writer.reset(false);
+    this.#length++;
+  }
+
+  /** As `set`, of a value that is valid. */
+  put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
+    const writer = this.#writer;
+    const start = writer.length;
+    writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index);
+    if (writer.encoded(target.fastKey, key) && writer.encoded(target.fastValue, value)) {
+      if (expiresAt !== 0) writer.uv(expiresAt);
+    } else {
+      // A codec of the caller's may fail, or add to this very batch.
+      writer.truncate(start);
+      putSet(writer, target, encodeKey(target, key), value, expiresAt);
+    }
+    this.#length++;
+  }
+
+  /** Lets the batch through only if the entry is of this version, or, with `null`, if there is none. */
+  check<K, V>(target: Target<K, V>, key: K, version: number | null | undefined): void {
+    const keyBytes = encodeKey(target, key);
+    this.#writer.u8(BatchKind.check).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
+    this.#length++;
+  }
+
+  delete<K, V>(target: Target<K, V>, key: K): void {
+    const keyBytes = encodeKey(target, key);
+    this.#writer.u8(BatchKind.delete).uv(target.index).bytes(keyBytes);
+    this.#length++;
+  }
+
+  /** Waits for values that are validated asynchronously; undefined if there are none. */
+  ready(): Promise<void> | undefined {
+    if (this.#before === undefined) return undefined;
+    const parts = [...this.#before, this.#writer.view().slice()];
+    return Promise.all(parts).then((all) => {
+      this.#writer.reset(false);
+      for (const part of all) this.#writer.raw(part);
+    });
+  }
+}
+
+function putSet<K, V>(
+  writer: RequestWriter,
+  target: Target<K, V>,
+  keyBytes: Uint8Array,
+  value: V,
+  expiresAt: number,
+): void {
+  const valueBytes = encodeValue(target, value);
+  writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index).bytes(keyBytes).bytes(valueBytes);
+  if (expiresAt !== 0) writer.uv(expiresAt);
+}

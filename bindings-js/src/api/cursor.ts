@@ -1,0 +1,283 @@
+// Iterators over the entries of a collection: a cursor of the engine, read ahead in chunks.
+import type { KeyPrefix } from '../codec/keys.ts';
+import { Chunk, ChunkSize } from '../wire/chunk.ts';
+import type { DecodeItem } from '../wire/chunk.ts';
+import type { Connection } from '../wire/connection.ts';
+import { abortable, checkLimit, checkSignal, ignore } from '../base/async.ts';
+import { Handle } from '../wire/handle.ts';
+import { BaseIterator, DONE } from './iterator.ts';
+import type { Step } from './iterator.ts';
+import { ASK } from '../wire/target.ts';
+import { Op, ScanFlag } from '../wire/opcodes.ts';
+import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
+import type { Window } from './range.ts';
+
+const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
+const CHUNK_GROWTH = 4;
+/** Decoding one delays nothing else for long. */
+const MAX_CHUNK = { items: 2048, bytes: 256 << 10 };
+
+/** What to read. */
+export interface CursorRequest<T, K> {
+  readonly connection: Connection;
+  /** Which entries; what it throws is what the iterator fails with. */
+  readonly window: () => Window;
+  /** Writes view and collection. */
+  readonly writeSource: (writer: RequestWriter) => void;
+  /** Of `Content`. */
+  readonly content: number;
+  readonly signal: AbortSignal | undefined;
+  readonly decode: DecodeItem<T>;
+  /** Decoding runs no code of the caller's. */
+  readonly isFast: boolean;
+  /** Rejects if there is a reason why nothing was found. */
+  readonly whenEmpty: () => Promise<unknown>;
+  readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
+}
+
+export class CursorIterator<T, K> extends BaseIterator<T, K> {
+  readonly #request: CursorRequest<T, K>;
+  readonly #held: Handle;
+  #chunk: Chunk<T> | undefined;
+  #ahead: Promise<Chunk<T>> | undefined;
+  /** Size of chunks that are decoded at once. */
+  #size: ChunkSize | undefined;
+  #chunkItems = FIRST_CHUNK.items;
+  #chunkBytes = FIRST_CHUNK.bytes;
+  /** Items that may still be given. */
+  #left = 0;
+  #isEnded = false;
+  /** Nothing was found yet. */
+  #isEmpty = true;
+  #failure: { readonly error: unknown } | undefined;
+  /** Set while calls wait in line behind one that waits for the engine. */
+  #tail: Promise<unknown> | undefined;
+
+  constructor(request: CursorRequest<T, K>) {
+    super(request.signal);
+    const { connection, signal } = request;
+    this.#request = request;
+    this.#held = new Handle(connection, Op.scanClose, 'iterator');
+    try {
+      checkSignal(signal);
+      const window = request.window();
+      this.#left = window.limit;
+      this.#isEnded = window.limit === 0;
+      if (!this.#isEnded) this.#open(window);
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  override next(): Promise<Step<T>> {
+    let turn: Promise<void> | undefined;
+    if (this.#tail === undefined && this.#hasItem()) {
+      turn = this.#held.connection.due();
+      if (turn === undefined) {
+        try {
+          return Promise.resolve({ done: false, value: this.#take() });
+        } catch (error) {
+          return Promise.reject(error);
+        }
+      }
+    }
+    return this.#inLine(async () => {
+      await turn;
+      return await this.#advance() ? { done: false, value: this.#take() } : DONE;
+    });
+  }
+
+  override nextMany(max: number): Promise<T[]> {
+    return this.#inLine(async () => {
+      checkLimit('max', max);
+      const items: T[] = [];
+      while (items.length < max) {
+        const turn = this.#held.connection.due(items.length > 0);
+        if (turn !== undefined) await turn;
+        if (!await this.#advance()) break;
+        while (items.length < max && this.#hasItem()) items.push(this.#take());
+      }
+      return items;
+    });
+  }
+
+  override toArray(): Promise<T[]> {
+    return this.nextMany(Infinity);
+  }
+
+  override return(): Promise<Step<T>> {
+    this.#end();
+    return Promise.resolve(DONE);
+  }
+
+  override seek(key: KeyPrefix<K>): void {
+    const bytes = this.#request.encodeSeek(key);
+    if (this.#isEnded || this.#failure !== undefined) return;
+    const { connection, id } = this.#held;
+    const limit = this.#left === Infinity ? 0 : this.#left;
+    connection.post((writer) => writer.u8(Op.scanSeek).uv(id).bytes(bytes).uv(limit), ignore);
+    this.#chunk = undefined;
+    this.#isEmpty = false;
+    this.#ahead = this.#fetch();
+  }
+
+  /** Whether an item can be given without asking the engine. */
+  #hasItem(): boolean {
+    return this.#chunk !== undefined && this.#chunk.left > 0 && !this.#isEnded && this.#failure === undefined
+      && this.#held.connection.status === 'open';
+  }
+
+  #take(): T {
+    try {
+      const item = (this.#chunk as Chunk<T>).take();
+      this.#left--;
+      return item;
+    } catch (error) {
+      this.#end();
+      throw error;
+    }
+  }
+
+  /** Goes to the next item; false at the end. */
+  async #advance(): Promise<boolean> {
+    for (;;) {
+      const failure = this.#failure;
+      if (failure !== undefined) {
+        this.#failure = undefined;
+        this.#end();
+        throw failure.error;
+      }
+      if (this.#isEnded) return false;
+      if (this.#held.connection.status !== 'open') {
+        this.#fail(this.#held.connection.closedError());
+      } else if (this.#hasItem()) {
+        return true;
+      } else if (this.#chunk?.isLast) {
+        const { whenEmpty } = this.#request;
+        const isEmpty = this.#isEmpty;
+        this.#end();
+        if (isEmpty) await whenEmpty();
+      } else {
+        await this.#nextChunk();
+      }
+    }
+  }
+
+  async #nextChunk(): Promise<void> {
+    if (this.#ahead === undefined) {
+      try {
+        if (this.#readNow((writer) => writer.u8(Op.scanNext).uv(this.#held.id))) return;
+      } catch (error) {
+        this.#fail(error);
+        return;
+      }
+    }
+    const ahead = this.#ahead ?? this.#fetch();
+    this.#ahead = ahead;
+    try {
+      const chunk = await abortable(ahead, this.#request.signal);
+      // A seek meanwhile made it worthless.
+      if (this.#ahead !== ahead) return;
+      this.#use(chunk);
+      this.#ahead = chunk.isLast ? undefined : this.#fetch();
+    } catch (error) {
+      if (this.#ahead === ahead) this.#fail(error);
+    }
+  }
+
+  #inLine<R>(work: () => Promise<R>): Promise<R> {
+    const before = this.#tail;
+    const run = async (): Promise<R> => {
+      if (before !== undefined) await before;
+      try {
+        return await work();
+      } finally {
+        // By when the caller hears of it: what it asks for next need not stand in line.
+        if (this.#tail === tail) this.#tail = undefined;
+      }
+    };
+    const result = run();
+    const tail = result.catch(ignore);
+    this.#tail = tail;
+    return result;
+  }
+
+  /** Now, not at the first `next`: an iterator reads the state of the moment it was asked for. */
+  #open({ range, reverse, offset, limit }: Window): void {
+    const { connection, writeSource, content, signal, isFast } = this.#request;
+    const flags = (reverse ? ScanFlag.reverse : 0) | content | ScanFlag.keep;
+    const write = (writer: RequestWriter): void => {
+      writer.u8(Op.scanOpen).uv(this.#held.id);
+      writeSource(writer);
+      writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
+    };
+    // What is there at once cannot be aborted any more.
+    if (isFast && signal === undefined) this.#size = new ChunkSize(limit);
+    if (!this.#readNow(write)) {
+      this.#ahead = this.#chunkOf(connection.request((writer) => {
+        write(writer);
+        writer.uv(this.#chunkItems).uv(this.#chunkBytes);
+      }, this.#readChunk()));
+    }
+    this.#held.own(this, signal, CursorIterator.#abort);
+  }
+
+  #fetch(): Promise<Chunk<T>> {
+    this.#chunkItems = Math.min(this.#chunkItems * CHUNK_GROWTH, MAX_CHUNK.items);
+    this.#chunkBytes = Math.min(this.#chunkBytes * CHUNK_GROWTH, MAX_CHUNK.bytes);
+    const { connection, id } = this.#held;
+    return this.#chunkOf(connection.request(
+      (writer) => writer.u8(Op.scanNext).uv(id).uv(this.#chunkItems).uv(this.#chunkBytes),
+      this.#readChunk(),
+    ));
+  }
+
+  #readChunk(): (reader: ReplyReader) => Chunk<T> {
+    return (reader) => Chunk.kept(reader, this.#request.decode);
+  }
+
+  /** Reads a chunk at once, if the engine runs in this thread and has nothing else to do. */
+  #readNow(write: (writer: RequestWriter) => unknown): boolean {
+    const { connection, decode } = this.#request;
+    const size = this.#size;
+    if (size === undefined) return false;
+    const chunk = connection.requestNow((writer) => {
+      write(writer);
+      writer.uv(size.next()).uv(size.bytes);
+    }, (reader) => Chunk.decoded(reader, decode));
+    if (chunk === ASK) return false;
+    this.#use(chunk);
+    return true;
+  }
+
+  #use(chunk: Chunk<T>): void {
+    this.#chunk = chunk;
+    if (chunk.left > 0) this.#isEmpty = false;
+  }
+
+  /** A chunk that is read ahead may fail before anybody waits for it. */
+  #chunkOf(chunk: Promise<Chunk<T>>): Promise<Chunk<T>> {
+    chunk.catch(ignore);
+    return chunk;
+  }
+
+  static #abort<T, K>(iterator: CursorIterator<T, K>): void {
+    iterator.#fail(iterator.signal?.reason);
+  }
+
+  #fail(error: unknown): void {
+    this.#failure ??= { error };
+    this.#release();
+  }
+
+  #end(): void {
+    this.#isEnded = true;
+    this.#release();
+  }
+
+  #release(): void {
+    this.#chunk = undefined;
+    this.#ahead = undefined;
+    this.#held.close();
+  }
+}

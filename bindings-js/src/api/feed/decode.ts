@@ -1,0 +1,151 @@
+// Commits as the engine writes them.
+import { keyCodecs } from '../../codec/keys.ts';
+import { valueCodecs } from '../../codec/values.ts';
+import type { Change, Commit } from '../../types/feed.ts';
+import { decodeKey, decodeValue } from '../../wire/codecs.ts';
+import { findCodecs } from '../../wire/known-codecs.ts';
+import type { CodecPair } from '../../wire/known-codecs.ts';
+import type { Connection } from '../../wire/connection.ts';
+import { ReplyReader } from '../../wire/protocol.ts';
+import { toBounds } from './bounds.ts';
+import type { ByteBound } from './bounds.ts';
+
+const SET = 1;
+const DELETE = 2;
+const CLEAR = 3;
+const CODECS = 4;
+const DROP = 5;
+const RENAME = 6;
+
+interface Decoder extends CodecPair {
+  /** What a change says about how it was decoded. */
+  readonly mark: { readonly raw?: true };
+}
+
+const RAW = { key: keyCodecs.bytes, value: valueCodecs.bytes, mark: { raw: true } } as unknown as Decoder;
+
+/** Which codecs a collection has at the point of the feed that is read. */
+export interface Decoders {
+  of(collection: string): Decoder;
+  /** Takes note of the codec ids that a collection has from here on; without ids it is gone. */
+  note(collection: string, ids: readonly [key: string, value: string] | undefined): void;
+  rename(from: string, to: string): void;
+}
+
+/** For one collection, whose codecs the engine compares with those that are stored. */
+export class FixedDecoders implements Decoders {
+  readonly #decoder: Decoder;
+
+  constructor(codecs: CodecPair) {
+    this.#decoder = { ...codecs, mark: {} };
+  }
+
+  of(): Decoder {
+    return this.#decoder;
+  }
+
+  note(): void {}
+
+  rename(): void {}
+}
+
+/** For all collections. */
+export class StoredDecoders implements Decoders {
+  readonly #connection: Connection;
+  readonly #ids = new Map<string, readonly [string, string]>();
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  of(collection: string): Decoder {
+    const ids = this.#ids.get(collection);
+    const codecs = ids && findCodecs(this.#connection, collection, ...ids);
+    return codecs === undefined ? RAW : { ...codecs, mark: {} };
+  }
+
+  note(collection: string, ids: readonly [string, string] | undefined): void {
+    if (ids === undefined) this.#ids.delete(collection);
+    else this.#ids.set(collection, ids);
+  }
+
+  rename(from: string, to: string): void {
+    const ids = this.#ids.get(from);
+    this.#ids.delete(from);
+    this.note(to, ids);
+  }
+}
+
+/** Commits of one reply, decoded one by one. */
+export class CommitReader {
+  readonly #reader: ReplyReader;
+  readonly #decoders: Decoders;
+  readonly #names: string[] = [];
+
+  constructor(bytes: Uint8Array, decoders: Decoders) {
+    this.#reader = new ReplyReader(bytes);
+    this.#decoders = decoders;
+  }
+
+  get isAtEnd(): boolean {
+    return this.#reader.isAtEnd;
+  }
+
+  next(): Commit {
+    const version = this.#reader.uv();
+    const changes: Change[] = [];
+    for (let left = this.#reader.uv(); left > 0; left--) {
+      const change = this.#change();
+      if (change !== undefined) changes.push(change);
+    }
+    return { version, changes };
+  }
+
+  #change(): Change | undefined {
+    const reader = this.#reader;
+    const type = reader.u8();
+    const collection = this.#name();
+    switch (type) {
+      case SET: {
+        const { key, value, mark } = this.#decoders.of(collection);
+        const change = {
+          type: 'set', collection, key: decodeKey(key, reader.bytes()), value: decodeValue(value, reader.bytes()), ...mark,
+        } as const;
+        const expiresAt = reader.uv();
+        return expiresAt === 0 ? change : { ...change, expiresAt };
+      }
+      case DELETE: {
+        const { key, mark } = this.#decoders.of(collection);
+        return { type: 'delete', collection, key: decodeKey(key, reader.bytes()), ...mark };
+      }
+      case CLEAR: {
+        const { key, mark } = this.#decoders.of(collection);
+        const [lower, upper] = [this.#bound(), this.#bound()];
+        return { type: 'clear', collection, ...toBounds(key, lower, upper), ...mark };
+      }
+      case CODECS:
+        this.#decoders.note(collection, [reader.str(), reader.str()]);
+        return undefined;
+      case DROP:
+        this.#decoders.note(collection, undefined);
+        return { type: 'drop', collection };
+      case RENAME: {
+        const to = reader.str();
+        this.#decoders.rename(collection, to);
+        return { type: 'rename', collection, to };
+      }
+      default:
+        return undefined;
+    }
+  }
+
+  #name(): string {
+    const index = this.#reader.uv();
+    return this.#names[index] ??= this.#reader.str();
+  }
+
+  #bound(): ByteBound {
+    const kind = this.#reader.u8();
+    return kind === 0 ? undefined : { bytes: this.#reader.bytes(), isExclusive: kind === 2 };
+  }
+}

@@ -1,0 +1,102 @@
+// Ways to follow commits: of one collection's range, or of the whole database.
+import { queueMicrotask } from '../../base/platform.ts';
+import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../types/feed.ts';
+import { KvError } from '../../base/errors.ts';
+import type { Bounds, SignalOptions } from '../../types/index.ts';
+import { checkCount, checkFunction, dispose, ignore, isAborted, onAbort } from '../../base/async.ts';
+import type { CodecPair } from '../../wire/known-codecs.ts';
+import type { Connection } from '../../wire/connection.ts';
+import { Op } from '../../wire/opcodes.ts';
+import { CHANGES, FOLLOW, WATCH, checkNames, onlyBounds } from '../names.ts';
+import { toWindow } from '../range.ts';
+import { CollectionReader } from '../reader.ts';
+import { NEWEST } from '../../wire/target.ts';
+import type { Target } from '../../wire/target.ts';
+import { FixedDecoders, StoredDecoders } from './decode.ts';
+import { FeedIterator } from './iterator.ts';
+
+export function watch<K, V>(target: Target<K, V>, options: WatchOptions<K> = {}): CommitIterator<K, V> {
+  const { connection, index, key, value, name } = target;
+  const { initial = false, signal } = options ?? {};
+  const readAll = async (): Promise<Change<K, V>[]> => {
+    const entries = await new CollectionReader(target, NEWEST).entries(onlyBounds(options)).toArray();
+    return entries.map((entry) => ({ type: 'set', collection: name, key: entry[0], value: entry[1] }));
+  };
+  return new FeedIterator<K, V>({
+    connection,
+    prepare: () => {
+      // Also where it is not the one that reads the bounds.
+      checkNames('watch', options, WATCH);
+      if (typeof initial !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'initial has to be a boolean');
+      return new FixedDecoders({ key, value } as unknown as CodecPair);
+    },
+    since: undefined,
+    writeFilter: (writer) => writer.u8(1).uv(index).range(toWindow(target, 'watch', options, WATCH).range),
+    signal,
+    first: initial ? readAll : undefined,
+  });
+}
+
+export function changes(connection: Connection, options: ChangesOptions = {}): CommitIterator {
+  const { since, signal } = options ?? {};
+  return new FeedIterator<unknown, unknown>({
+    connection,
+    prepare: () => {
+      checkNames('changes', options, CHANGES);
+      if (since !== undefined) checkCount('since', since);
+      const decoders = new StoredDecoders(connection);
+      // Collections that are made later say their codecs in the feed.
+      connection.post((writer) => writer.u8(Op.collections), (reader) => {
+        for (let left = reader.uv(); left > 0; left--) {
+          const name = reader.str();
+          reader.uv();
+          decoders.note(name, [reader.str(), reader.str()]);
+        }
+      });
+      return decoders;
+    },
+    since,
+    writeFilter: (writer) => writer.u8(0),
+    signal,
+  });
+}
+
+/** As an exception that nobody catches. */
+function report(error: unknown): void {
+  if (typeof globalThis.reportError === 'function') globalThis.reportError(error);
+  else queueMicrotask(() => { throw error; });
+}
+
+export function subscribe<K, V>(
+  target: Target<K, V>,
+  range: Bounds<K> & SignalOptions,
+  listener: (commit: Commit<K, V>) => void,
+): Subscription {
+  checkFunction(listener);
+  // What is wrong with the range is said at once.
+  toWindow(target, 'subscribe', range, FOLLOW);
+  const { signal } = range ?? {};
+  if (isAborted(signal)) return { unsubscribe: ignore, [dispose]: ignore };
+  const commits = watch(target, onlyBounds(range ?? {}));
+  let isActive = true;
+  const listen = async (): Promise<void> => {
+    for await (const commit of commits) {
+      if (!isActive) return;
+      try {
+        listener(commit);
+      } catch (error) {
+        report(error);
+      }
+    }
+  };
+  listen().catch((error: unknown) => {
+    if (isActive) report(error);
+  }).finally(() => forgetSignal());
+  const unsubscribe = (): void => {
+    isActive = false;
+    forgetSignal();
+    commits.return().catch(ignore);
+  };
+  const forgetSignal = onAbort(signal, unsubscribe);
+  return { unsubscribe, [dispose]: unsubscribe };
+}

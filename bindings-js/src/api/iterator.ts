@@ -1,0 +1,210 @@
+// Iterators: the helpers that all of them have, and those that other iterators are wrapped in.
+import type { KvIterator } from '../types/index.ts';
+import type { KeyPrefix } from '../codec/keys.ts';
+import { KvError } from '../base/errors.ts';
+import { abortable, asyncDispose, checkFunction, checkLimit } from '../base/async.ts';
+
+export type Step<T> = IteratorResult<T, undefined>;
+export const DONE: { readonly done: true; readonly value: undefined } = { done: true, value: undefined };
+
+type Callback<T, R> = (item: T, index: number) => R;
+
+/** Names and semantics follow the iterator helpers of TC39. */
+export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
+  /** @internal Ends waiting, for callbacks too. */
+  readonly signal: AbortSignal | undefined;
+
+  constructor(signal: AbortSignal | undefined) {
+    this.signal = signal;
+  }
+
+  abstract next(): Promise<Step<T>>;
+  abstract return(): Promise<Step<T>>;
+  abstract seek(key: KeyPrefix<K>): void;
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async [asyncDispose](): Promise<void> {
+    await this.return();
+  }
+
+  async nextMany(max: number): Promise<T[]> {
+    checkLimit('max', max);
+    const items: T[] = [];
+    while (items.length < max) {
+      const step = await this.next();
+      if (step.done) break;
+      items.push(step.value);
+    }
+    return items;
+  }
+
+  async toArray(): Promise<T[]> {
+    const items: T[] = [];
+    for await (const item of this) items.push(item);
+    return items;
+  }
+
+  map<U>(fn: Callback<T, U | Promise<U>>): KvIterator<U, K> {
+    checkFunction(fn);
+    let index = 0;
+    return new WrappedIterator(this, async () => {
+      const step = await this.next();
+      return step.done ? step : { done: false, value: await fn(step.value, index++) };
+    });
+  }
+
+  filter<S extends T>(fn: (item: T, index: number) => item is S): KvIterator<S, K>;
+  filter(fn: Callback<T, unknown>): KvIterator<T, K>;
+  filter(fn: Callback<T, unknown>): KvIterator<T, K> {
+    checkFunction(fn);
+    let index = 0;
+    return new WrappedIterator(this, async () => {
+      for (;;) {
+        const step = await this.next();
+        if (step.done || await fn(step.value, index++)) return step;
+      }
+    });
+  }
+
+  take(count: number): KvIterator<T, K> {
+    let left = checkLimit('count', count);
+    return new WrappedIterator(this, async () => {
+      if (left <= 0) {
+        await this.return();
+        return DONE;
+      }
+      left--;
+      return this.next();
+    });
+  }
+
+  drop(count: number): KvIterator<T, K> {
+    let left = checkLimit('count', count);
+    return new WrappedIterator(this, async () => {
+      for (; left > 0; left--) {
+        const step = await this.next();
+        if (step.done) return step;
+      }
+      return this.next();
+    });
+  }
+
+  flatMap<U>(fn: Callback<T, Iterable<U> | AsyncIterable<U>>): KvIterator<U, K> {
+    checkFunction(fn);
+    const outer = this;
+    let index = 0;
+    async function* flatten(): AsyncGenerator<U, undefined> {
+      for await (const item of outer) yield* checkItems(fn(item, index++));
+      return undefined;
+    }
+    const inner = flatten();
+    return new WrappedIterator(this, () => inner.next(), () => inner.return(undefined));
+  }
+
+  reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A> {
+    return this.#call(fn, async () => {
+      let acc = initial;
+      let index = 0;
+      for await (const item of this) acc = await fn(acc, item, index++);
+      return acc;
+    });
+  }
+
+  forEach(fn: Callback<T, unknown>): Promise<void> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) await fn(item, index++);
+    });
+  }
+
+  some(fn: Callback<T, unknown>): Promise<boolean> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) if (await fn(item, index++)) return true;
+      return false;
+    });
+  }
+
+  every(fn: Callback<T, unknown>): Promise<boolean> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) if (!await fn(item, index++)) return false;
+      return true;
+    });
+  }
+
+  find(fn: Callback<T, unknown>): Promise<T | undefined> {
+    return this.#call(fn, async () => {
+      let index = 0;
+      for await (const item of this) if (await fn(item, index++)) return item;
+      return undefined;
+    });
+  }
+
+  /** Runs what awaits a callback. */
+  async #call<R>(fn: unknown, work: () => Promise<R>): Promise<R> {
+    checkFunction(fn);
+    return this.interruptible(work());
+  }
+
+  /** As `abortable`, but what was aborted before says so by itself, once. */
+  protected interruptible<R>(work: Promise<R>): Promise<R> {
+    return this.signal?.aborted ? work : abortable(work, this.signal);
+  }
+}
+
+function checkItems<T extends object>(items: T): T {
+  if (Symbol.iterator in Object(items) || Symbol.asyncIterator in Object(items)) return items;
+  throw new KvError('KV_INVALID_ARGUMENT', 'the callback of flatMap has to give an iterable');
+}
+
+/** An iterator that makes its items from another's. */
+class WrappedIterator<T, K> extends BaseIterator<T, K> {
+  readonly #source: BaseIterator<unknown, K>;
+  readonly #pull: () => Promise<Step<T>>;
+  readonly #stop: (() => Promise<unknown>) | undefined;
+  #tail: Promise<unknown> = Promise.resolve();
+  #isDone = false;
+
+  constructor(source: BaseIterator<unknown, K>, pull: () => Promise<Step<T>>, stop?: () => Promise<unknown>) {
+    super(source.signal);
+    this.#source = source;
+    this.#pull = pull;
+    this.#stop = stop;
+  }
+
+  override next(): Promise<Step<T>> {
+    // One after the other, so that items come in order however long a callback takes.
+    const step = this.#tail.then(() => this.#step());
+    this.#tail = step.catch(() => undefined);
+    return this.interruptible(step);
+  }
+
+  override async return(): Promise<Step<T>> {
+    this.#isDone = true;
+    await this.#source.return();
+    await this.#stop?.();
+    return DONE;
+  }
+
+  override seek(key: KeyPrefix<K>): void {
+    this.#source.seek(key);
+  }
+
+  async #step(): Promise<Step<T>> {
+    if (this.#isDone) return DONE;
+    try {
+      const step = await this.#pull();
+      if (step.done) this.#isDone = true;
+      return step;
+    } catch (error) {
+      this.#isDone = true;
+      // A `for await` loop does not close an iterator that failed.
+      await this.#source.return();
+      throw error;
+    }
+  }
+}

@@ -1,0 +1,176 @@
+// What a caller says to `open`, checked.
+import { KvError } from '../base/errors.ts';
+import type { Names } from '../base/names.ts';
+import { crypto } from '../base/platform.ts';
+import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
+import { isWasmSource } from '../engine/wasm.ts';
+import { checkCount, checkLimit, checkSignal } from '../base/async.ts';
+import { checkCodec } from '../wire/codecs.ts';
+import { checkWait } from './expiry.ts';
+import { COLLECTION, checkNames } from './names.ts';
+import { toValidate } from './schema.ts';
+import { durabilityCode } from './scope.ts';
+
+const MAX_U32 = 0xffff_ffff;
+const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
+const DEFAULT_IDLE_TIMEOUT_MS = 3_600_000;
+const DEFAULT_FEED_COMMITS = 10_000;
+
+/** Options that the engine knows. */
+export interface EngineOptions {
+  readonly create: boolean;
+  readonly exclusive: boolean;
+  readonly readOnly: boolean;
+  /** Another process may write to the files meanwhile. */
+  readonly besideWriter?: boolean;
+  readonly cacheBytes: number | undefined;
+  readonly compression: string | undefined;
+  readonly unitBytes: number | undefined;
+  readonly nodeBytes: number | undefined;
+  /** Commits that are kept for those who follow; 0 changes nothing. */
+  readonly feedCommits: number;
+  /** Whether timers remove expired entries and merge memtables. Default true. */
+  readonly worksInBackground?: boolean;
+  /** Random; what tells a database that is created from others. */
+  readonly databaseId: Uint8Array;
+}
+
+export interface CheckedOptions {
+  readonly storage: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage;
+  readonly onUnavailable: 'throw' | 'indexeddb' | 'memory';
+  readonly durability: Durability;
+  readonly lockTimeoutMs: number;
+  readonly idleTimeoutMs: number;
+  readonly signal: AbortSignal | undefined;
+  readonly wasm: WasmSource | undefined;
+  readonly worker: WorkerSource | undefined;
+  readonly thread: 'auto' | 'worker' | 'same';
+  readonly engine: EngineOptions;
+}
+
+function checkBoolean(name: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
+}
+
+/** Whether the default value codec refuses instances of classes. */
+export function checkStrict<K, V, I>({ strictValues, value }: CollectionOptions<K, V, I>, byDefault: boolean): boolean {
+  const isStrict = checkBoolean('strictValues', strictValues ?? byDefault);
+  if (strictValues !== true || value === undefined) return isStrict;
+  throw new KvError('KV_INVALID_ARGUMENT', 'strictValues is about the default value codec; leave it out, or value');
+}
+
+function checkSize(name: string, value: number | undefined): number | undefined {
+  return value === undefined ? undefined : checkCount(name, value, MAX_U32);
+}
+
+const FEED = { retainCommits: 1 } as const;
+
+function checkFeed(feed: OpenOptions['feed']): number {
+  if (feed === undefined || feed === false) return 0;
+  if (feed === true) return DEFAULT_FEED_COMMITS;
+  if (typeof feed !== 'object' || feed === null) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'feed has to be a boolean or an object with retainCommits');
+  }
+  checkNames('feed', feed, FEED);
+  const { retainCommits = DEFAULT_FEED_COMMITS } = feed;
+  if (retainCommits === 0) throw new KvError('KV_INVALID_ARGUMENT', 'retainCommits has to be at least 1');
+  return checkCount('retainCommits', retainCommits, MAX_U32);
+}
+
+function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'] {
+  if (storage === undefined) return 'auto';
+  if (typeof storage === 'object' && storage !== null) {
+    const { open, list, remove } = storage;
+    if ([open, list, remove].every((method) => typeof method === 'function')) return storage;
+  } else if (['auto', 'opfs', 'indexeddb', 'fs', 'memory'].includes(storage)) {
+    return storage;
+  }
+  throw new KvError(
+    'KV_INVALID_ARGUMENT',
+    'storage has to be "auto", "opfs", "indexeddb", "fs", "memory" or an object with open, list and remove',
+  );
+}
+
+export function checkWasm(wasm: unknown): WasmSource | undefined {
+  if (wasm === undefined || isWasmSource(wasm)) return wasm;
+  throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be a URL, a Response, bytes or a WebAssembly.Module');
+}
+
+export function checkWorker(worker: WorkerSource | undefined): WorkerSource | undefined {
+  if (worker === undefined || ['string', 'function'].includes(typeof worker) || worker instanceof URL) return worker;
+  throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
+}
+
+function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['thread'] {
+  if (['auto', 'worker', 'same'].includes(thread)) return thread;
+  throw new KvError('KV_INVALID_ARGUMENT', 'thread has to be "auto", "worker" or "same"');
+}
+
+const OPEN: Names<OpenOptions> = {
+  storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
+  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...COLLECTION,
+};
+const PLACE: Names<PlaceOptions> = { storage: 1 };
+const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
+
+export function checkPlace(call: string, options: PlaceOptions): PlaceOptions['storage'] {
+  checkNames(call, options, PLACE);
+  return checkPlaceStorage(options.storage);
+}
+
+export function checkDestroy(options: DestroyOptions): PlaceOptions['storage'] {
+  checkNames('destroy', options, DESTROY);
+  return checkPlaceStorage(options.storage);
+}
+
+export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOptions['storage'] {
+  if (storage === undefined || storage === 'indexeddb') return storage;
+  throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be "indexeddb" or left out');
+}
+
+/** `names` are those that the runtime's `open` takes. */
+export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN): CheckedOptions {
+  checkNames('open', options, names);
+  const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
+  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', signal } = options;
+  checkSignal(signal);
+  durabilityCode(durability);
+  if (!['throw', 'indexeddb', 'memory'].includes(onUnavailable)) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'onUnavailable has to be "throw", "indexeddb" or "memory"');
+  }
+  if (compression !== undefined && compression !== 'lz4' && compression !== 'none') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'compression has to be "lz4" or "none"');
+  }
+  if (options.expireIn !== undefined) checkWait(options.expireIn);
+  if (options.key !== undefined) checkCodec('key', options.key);
+  if (options.value !== undefined) checkCodec('value', options.value);
+  checkStrict(options, false);
+  toValidate(options.schema);
+  return {
+    storage: checkStorage(options.storage),
+    onUnavailable,
+    durability,
+    idleTimeoutMs: checkLimit('idleTimeout', idleTimeout),
+    lockTimeoutMs: checkLimit('lockTimeout', lockTimeout),
+    signal,
+    wasm: checkWasm(options.wasm),
+    worker: checkWorker(options.worker),
+    thread: checkThread(options.thread),
+    engine: {
+      create: checkBoolean('create', create),
+      exclusive: checkBoolean('exclusive', exclusive),
+      readOnly: checkBoolean('readOnly', readOnly),
+      cacheBytes: checkSize('cacheBytes', options.cacheBytes),
+      compression,
+      unitBytes: checkSize('unitBytes', options.unitBytes),
+      nodeBytes: checkSize('nodeBytes', options.nodeBytes),
+      feedCommits: checkFeed(options.feed),
+      databaseId: crypto.getRandomValues(new Uint8Array(16)),
+    },
+  };
+}
+
+export function noStorageInWorker(): KvError {
+  return new KvError('KV_UNSUPPORTED', 'a storage of your own cannot be passed to a worker; thread has to be "auto" or "same"');
+}

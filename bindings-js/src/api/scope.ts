@@ -1,0 +1,107 @@
+// Where writes go: to the database, or to a transaction.
+import { KvError } from '../base/errors.ts';
+import type { Durability, WriteOptions } from '../types/index.ts';
+import type { Connection } from '../wire/connection.ts';
+import { Op } from '../wire/opcodes.ts';
+import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
+
+const DURABILITIES: readonly Durability[] = ['strict', 'relaxed', 'none'];
+
+/** How the engine is told when a write counts as done. */
+export function durabilityCode(durability: Durability): number {
+  const code = DURABILITIES.indexOf(durability);
+  if (code < 0) throw new KvError('KV_INVALID_ARGUMENT', 'durability has to be "strict", "relaxed" or "none"');
+  return code;
+}
+
+/** What a write failed with before it was sent. */
+export interface Refused {
+  readonly error: unknown;
+}
+
+export interface WriteScope {
+  /** Sends a write; `read` gets what follows its version. */
+  write<T>(
+    op: number,
+    options: WriteOptions | undefined,
+    write: (writer: RequestWriter) => unknown,
+    read: (reader: ReplyReader, version: number) => T,
+  ): Promise<T>;
+  /** Throws where writes are refused now. */
+  check(): void;
+  /** Follows a write that was called: its promise, or what was thrown at once. */
+  readonly follow?: (<T>(outcome: Promise<T> | Refused) => Promise<T>) | undefined;
+  /** `Connection.hold`, where that may be: what is called meanwhile waits. A transaction could end before. */
+  readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
+}
+
+/** Each write is a commit of its own. */
+export class DatabaseScope implements WriteScope {
+  readonly #connection: Connection;
+  readonly #durability: Durability;
+
+  constructor(connection: Connection, durability: Durability) {
+    this.#connection = connection;
+    this.#durability = durability;
+  }
+
+  check(): void {
+    this.#connection.checkOutside();
+  }
+
+  get hold(): WriteScope['hold'] {
+    const connection = this.#connection;
+    return connection.canHold ? (prepared, run) => connection.hold(prepared, run) : undefined;
+  }
+
+  write<T>(
+    op: number,
+    options: WriteOptions | undefined,
+    write: (writer: RequestWriter) => unknown,
+    read: (reader: ReplyReader, version: number) => T,
+  ): Promise<T> {
+    const durability = durabilityCode(options?.durability === undefined ? this.#durability : options.durability);
+    return this.#connection.request((writer) => write(writer.u8(op).u8(durability)), (reader) => read(reader, reader.uv()));
+  }
+}
+
+/** What a scope needs of its transaction. */
+export interface OpenTransaction {
+  readonly connection: Connection;
+  readonly id: number;
+  checkWritable(): void;
+  follow<T>(outcome: Promise<T> | Refused): Promise<T>;
+}
+
+/** Writes wait in a transaction of the engine. */
+export class TransactionScope implements WriteScope {
+  readonly #transaction: OpenTransaction;
+
+  constructor(transaction: OpenTransaction) {
+    this.#transaction = transaction;
+  }
+
+  check(): void {
+    this.#transaction.checkWritable();
+  }
+
+  readonly follow = <T>(outcome: Promise<T> | Refused): Promise<T> => this.#transaction.follow(outcome);
+
+  write<T>(
+    op: number,
+    _options: WriteOptions | undefined,
+    write: (writer: RequestWriter) => unknown,
+    read: (reader: ReplyReader, version: number) => T,
+  ): Promise<T> {
+    const { connection, id } = this.#transaction;
+    this.check();
+    return connection.request(
+      (writer) => write(writer.u8(Op.within).uv(id).u8(op).u8(0)),
+      (reader) => read(reader, reader.uv()),
+    );
+  }
+}
+
+export function renameIn(scope: WriteScope, from: string, to: string): Promise<boolean> {
+  return scope.write(Op.rename, undefined, (writer) => writer.str(from).str(to), (reader) => reader.u8() !== 0);
+}

@@ -1,0 +1,377 @@
+// Transactions: a view and a write set of the engine's under a number, and the callback that is run until one commits.
+import { KvError } from '../base/errors.ts';
+import type {
+  Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
+} from '../types/index.ts';
+import { LazyPromise, attempt, checkFunction, checkLimit, checkSignal, dispose, ignore, onAbort } from '../base/async.ts';
+import { CollectionWriter } from './collection.ts';
+import type { Connection } from '../wire/connection.ts';
+import { Handle, weakly } from '../wire/handle.ts';
+import { Op } from '../wire/opcodes.ts';
+import { TRANSACTION, WRITE, checkNames } from './names.ts';
+import { checkName } from '../wire/target.ts';
+import type { Target, View } from '../wire/target.ts';
+import { TransactionScope, durabilityCode, renameIn } from './scope.ts';
+import type { OpenTransaction, Refused } from './scope.ts';
+
+const DEFAULT_TIMEOUT_MS = 60_000;
+const DEFAULT_RETRIES = 10;
+/** setTimeout takes no more. */
+const MAX_TIMEOUT_MS = 0x7fff_ffff;
+
+export type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
+
+interface Checked {
+  readonly mode: 'readwrite' | 'readonly';
+  readonly isSnapshot: boolean;
+  readonly maxRetries: number;
+  readonly timeoutMs: number;
+  readonly durability: Durability;
+  readonly signal: AbortSignal | undefined;
+}
+
+export function checkTransactionOptions(call: string, options: TransactionOptions = {}, durability: Durability): Checked {
+  checkNames(call, options, TRANSACTION);
+  const { mode = 'readwrite', isolation = 'serializable', maxRetries = DEFAULT_RETRIES, timeout = DEFAULT_TIMEOUT_MS } = options;
+  if (mode !== 'readwrite' && mode !== 'readonly') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'mode has to be "readwrite" or "readonly"');
+  }
+  if (isolation !== 'serializable' && isolation !== 'snapshot') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'isolation has to be "serializable" or "snapshot"');
+  }
+  if (options.durability !== undefined) durabilityCode(options.durability);
+  return {
+    mode,
+    isSnapshot: isolation === 'snapshot',
+    maxRetries: checkLimit('maxRetries', maxRetries),
+    timeoutMs: checkLimit('timeout', timeout),
+    durability: options.durability ?? durability,
+    signal: options.signal,
+  };
+}
+
+const { then } = Promise.prototype;
+
+/** A promise that knows whether somebody takes notice of its failure. */
+class Noticed<T> extends Promise<T> {
+  isNoticed = false;
+
+  static override get [Symbol.species](): PromiseConstructor {
+    return Promise;
+  }
+
+  override then<A = T, B = never>(
+    onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
+    onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
+  ): Promise<A | B> {
+    if (onRejected) this.isNoticed = true;
+    return super.then(onFulfilled, onRejected);
+  }
+}
+
+interface Failure {
+  readonly error: unknown;
+  readonly write: Noticed<unknown>;
+}
+
+/** What all collections of a transaction share. */
+class TransactionState implements View, OpenTransaction {
+  readonly connection: Connection;
+  readonly options: Checked;
+  readonly held: Handle;
+  readonly version: Promise<number>;
+  status: Transaction['status'] = 'active';
+  /** Why it cannot be used any more. */
+  failure: unknown;
+  #give: (failure: unknown) => void = ignore;
+  /** Rejects when it ends by something else than what is called on it. */
+  readonly failed = new Promise<never>((_, reject) => { this.#give = reject; });
+  /** Writes that failed since the beginning, without those that were undone. */
+  readonly failures: Failure[] = [];
+  #pending = 0;
+  /** Resolves when nothing is pending, where somebody waits for that. */
+  #settled: Promise<void> | undefined;
+  #settle = ignore;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #forgetSignal = ignore;
+
+  /** One of a callback is kept alive by its time and its signal: somebody waits for it. */
+  constructor(connection: Connection, options: Checked, isInCallback: boolean) {
+    this.connection = connection;
+    this.options = options;
+    checkSignal(options.signal);
+    const isReading = options.mode === 'readonly';
+    this.held = new Handle(connection, isReading ? Op.snapshotClose : Op.transactionClose);
+    const { id } = this.held;
+    this.version = connection.request((writer) => {
+      if (isReading) writer.u8(Op.snapshotOpen).uv(id);
+      else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
+    }, (reader) => reader.uv());
+    this.failed.catch(ignore);
+    // Why it could not be begun explains what becomes of all that was called on it.
+    this.version.catch((error: unknown) => this.end('rolled-back', error));
+    const { signal, timeoutMs } = options;
+    this.held.own(this, isInCallback ? undefined : signal, abort);
+    if (isInCallback) this.#forgetSignal = onAbort(signal, () => abort(this));
+    if (timeoutMs <= MAX_TIMEOUT_MS) {
+      this.#timer = setTimeout(isInCallback ? () => expire(this) : weakly<TransactionState>(this, expire), timeoutMs);
+      (this.#timer as { unref?: () => void }).unref?.();
+    }
+  }
+
+  get id(): number {
+    return this.held.id;
+  }
+
+  get isClosed(): boolean {
+    this.check();
+    return false;
+  }
+
+  /** Throws once it has ended. */
+  check(): void {
+    if (this.status === 'active') return;
+    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await what is called on it before it ends`);
+  }
+
+  checkWritable(): void {
+    this.check();
+    if (this.options.mode === 'readonly') throw new KvError('KV_READ_ONLY', 'the transaction was begun with mode "readonly"');
+  }
+
+  follow<T>(outcome: Promise<T> | Refused): Promise<T> {
+    const isRefused = 'error' in outcome;
+    // Nothing will be committed that could fail instead.
+    if (this.status !== 'active') return isRefused ? Promise.reject(outcome.error) : outcome;
+    const write = new Noticed<T>((resolve, reject) => (isRefused ? reject(outcome.error) : resolve(outcome)));
+    const failed = (error: unknown): void => void this.failures.push({ error, write });
+    if (isRefused) {
+      failed(outcome.error);
+      then.call(write, undefined, ignore);
+      return write;
+    }
+    const settled = (): void => {
+      if (--this.#pending > 0) return;
+      this.#settled = undefined;
+      this.#settle();
+    };
+    this.#pending++;
+    then.call(write, settled, (error) => {
+      failed(error);
+      settled();
+    });
+    return write;
+  }
+
+  /** Settles once all writes that were called have; undefined if they have. Throws what one failed with that nobody takes notice of. */
+  settle(): Promise<unknown> | undefined {
+    if (this.#pending > 0) {
+      this.#settled ??= new Promise((resolve) => { this.#settle = resolve; });
+      return Promise.race([this.#settled, this.failed]);
+    }
+    const failure = this.failures.find(({ write }) => !write.isNoticed);
+    if (failure === undefined) return undefined;
+    this.end('rolled-back', failure.error);
+    throw failure.error;
+  }
+
+  /** Ends it on this side. */
+  finish(status: 'committed' | 'rolled-back', failure?: unknown): boolean {
+    if (this.status !== 'active') return false;
+    this.status = status;
+    this.failure = failure;
+    if (failure !== undefined) this.#give(failure);
+    clearTimeout(this.#timer);
+    this.#forgetSignal();
+    return true;
+  }
+
+  end(status: 'committed' | 'rolled-back', failure?: unknown): void {
+    if (this.finish(status, failure)) this.held.close();
+  }
+}
+
+function abort(state: TransactionState): void {
+  state.end('rolled-back', state.options.signal?.reason);
+}
+
+function expire(state: TransactionState): void {
+  const message = `the transaction was open for more than ${state.options.timeoutMs} ms and was rolled back`;
+  state.end('rolled-back', new KvError('KV_TIMEOUT', message, { retryable: true }));
+}
+
+/** Thrown by `rollback` in a callback, so that the callback ends. */
+function rolledBack(reason: unknown): KvError {
+  return new KvError('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
+}
+
+export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implements Transaction<K, V, I> {
+  readonly #state: TransactionState;
+  readonly #resolve: Resolve;
+  /** Whether a rollback ends a callback. */
+  readonly #isInCallback: boolean;
+
+  constructor(target: Target<K, V>, resolve: Resolve, options: Checked, isInCallback: boolean) {
+    const state = new TransactionState(target.connection, options, isInCallback);
+    super(target, state, new TransactionScope(state));
+    this.#state = state;
+    this.#resolve = resolve;
+    this.#isInCallback = isInCallback;
+  }
+
+  get mode(): Transaction['mode'] {
+    return this.#state.options.mode;
+  }
+
+  get status(): Transaction['status'] {
+    return this.#state.status;
+  }
+
+  get baseVersion(): Promise<number> {
+    return new LazyPromise(() => this.#state.version);
+  }
+
+  collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2> {
+    const state = this.#state;
+    return new CollectionInTransaction<K2, V2, I2>(this.#resolve(collection), state, new TransactionScope(state));
+  }
+
+  dropCollection(name: string): Promise<boolean> {
+    return this.writing('dropCollection', undefined, WRITE, () => {
+      checkName(name);
+      return new TransactionScope(this.#state).write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+    });
+  }
+
+  renameCollection(from: string, to: string): Promise<boolean> {
+    return this.writing('renameCollection', undefined, WRITE, () => {
+      checkName(from);
+      checkName(to);
+      return renameIn(new TransactionScope(this.#state), from, to);
+    });
+  }
+
+  savepoint(): Savepoint {
+    const state = this.#state;
+    state.checkWritable();
+    const { connection, id } = state;
+    const number = connection.request((writer) => writer.u8(Op.savepoint).uv(id), (reader) => reader.uv());
+    number.catch(ignore);
+    const failures = state.failures.length;
+    return {
+      rollback: async () => {
+        const savepoint = await number;
+        state.check();
+        await connection.request((writer) => writer.u8(Op.rollbackTo).uv(id).uv(savepoint), ignore);
+        state.failures.splice(failures);
+      },
+    };
+  }
+
+  commit(options?: WriteOptions): Promise<CommitInfo> {
+    return attempt(() => {
+      checkNames('commit', options, WRITE);
+      if (options?.durability !== undefined) durabilityCode(options.durability);
+      return this.#commit(options);
+    }, options?.signal === undefined ? this.#state.options.signal : options.signal);
+  }
+
+  #commit(options: WriteOptions | undefined): Promise<CommitInfo> {
+    const state = this.#state;
+    state.check();
+    const { connection, id, version, options: { mode, durability } } = state;
+    const code = durabilityCode(options?.durability ?? durability);
+    const settled = state.settle();
+    if (settled !== undefined) return settled.then(() => this.#commit(options));
+    if (mode === 'readonly') {
+      state.end('committed');
+      return version.then((base) => ({ version: base }));
+    }
+    const committed = connection.request(
+      (writer) => writer.u8(Op.transactionCommit).uv(id).u8(code),
+      (reader) => ({ version: reader.uv() }),
+    );
+    state.finish('committed');
+    state.held.release();
+    return committed.catch((error: unknown) => {
+      state.status = 'rolled-back';
+      throw error;
+    });
+  }
+
+  tryCommit(options?: WriteOptions): Promise<Result<void>> {
+    return toResult(this.commit(options).then(({ version }) => ({ value: undefined, version })));
+  }
+
+  rollback(reason?: unknown): void {
+    this.#state.end('rolled-back');
+    if (this.#isInCallback) throw rolledBack(reason);
+  }
+
+  [dispose](): void {
+    this.#state.end('rolled-back');
+  }
+
+  /** @internal */
+  get failure(): unknown {
+    return this.#state.failure;
+  }
+
+  /** @internal */
+  get failed(): Promise<never> {
+    return this.#state.failed;
+  }
+
+  // What it reads cannot change before the commit, which checks it.
+  protected override guard(): void {}
+}
+
+class CollectionInTransaction<K, V, I> extends CollectionWriter<K, V, I> {
+  protected override guard(): void {}
+}
+
+/** Makes expected outcomes values. */
+export function toResult<T>(outcome: Promise<{ readonly value: T; readonly version: number }>): Promise<Result<T>> {
+  return outcome.then(({ value, version }) => ({ ok: true, value, version }), (error: unknown) => {
+    const reasons: Record<string, 'conflict' | 'rollback' | 'timeout'> = {
+      KV_CONFLICT: 'conflict', KV_ROLLBACK: 'rollback', KV_TIMEOUT: 'timeout',
+    };
+    const reason = error instanceof KvError ? reasons[error.code] : undefined;
+    if (reason === undefined) throw error;
+    return { ok: false, reason, error: error as KvError };
+  });
+}
+
+/** Runs a callback in one transaction after the other until one commits. */
+export async function runTransaction<K, V, I, T>(
+  begin: () => KvTransaction<K, V, I>,
+  fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
+  maxRetries: number,
+): Promise<{ value: T; version: number }> {
+  checkFunction(fn);
+  for (let attempts = 0; ; attempts++) {
+    const tx = begin();
+    try {
+      // A callback that waits for ever does not outlast its transaction.
+      const value = await Promise.race([tx.target.connection.runCallback(() => fn(tx)), tx.failed]);
+      // It may have ended by itself meanwhile: by its time or a signal.
+      if (tx.status === 'rolled-back') throw tx.failure ?? rolledBack(undefined);
+      const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
+      return { value, version };
+    } catch (error) {
+      const isConflict = error instanceof KvError && error.code === 'KV_CONFLICT';
+      if (!isConflict || attempts >= maxRetries) throw tx.failure ?? error;
+    } finally {
+      tx[dispose]();
+    }
+    await pause(attempts);
+  }
+}
+
+/** Longer after each conflict, and not the same for all that conflicted. */
+function pause(attempts: number): Promise<void> {
+  const most = Math.min(2 ** attempts, 64);
+  return new Promise((resolve) => {
+    setTimeout(resolve, Math.random() * most);
+  });
+}

@@ -1,0 +1,132 @@
+// Upkeep of an open database.
+import { ReadableStream } from '../base/platform.ts';
+import type { MaintenanceOptions, VerifyReport } from '../types/index.ts';
+import { abortable, checkFunction, checkSignal, ignore } from '../base/async.ts';
+import type { Names } from '../base/names.ts';
+import type { Connection } from '../wire/connection.ts';
+import { Handle } from '../wire/handle.ts';
+import { MAINTENANCE, checkNames } from './names.ts';
+import { Op } from '../wire/opcodes.ts';
+
+/** Slices of 1 MiB that are moved by one message. */
+const COMPACT_SLICES = 4;
+/** Checked by one message. */
+const VERIFY_BYTES = 2 << 20;
+const PIECE_BYTES = 256 << 10;
+
+/** @internal */
+export type Checked = { readonly signal: AbortSignal | undefined; readonly onProgress: (done: number, total: number) => void };
+
+/** @internal */
+export function check<T extends MaintenanceOptions>(call: string, options: T | undefined, names: Names<T>): Checked {
+  checkNames(call, options, names);
+  const { signal, onProgress = ignore } = options ?? {};
+  checkFunction(onProgress);
+  checkSignal(signal);
+  return { signal, onProgress };
+}
+
+export async function verify(connection: Connection, options: MaintenanceOptions | undefined): Promise<VerifyReport> {
+  const { signal, onProgress } = check('verify', options, MAINTENANCE);
+  const id = connection.newId();
+  try {
+    for (;;) {
+      const { done, total, report } = await abortable(connection.request(
+        (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
+        (reader) => {
+          const isAll = reader.u8() !== 0;
+          return { done: reader.uv(), total: reader.uv(), report: isAll ? JSON.parse(reader.str()) as VerifyReport : undefined };
+        },
+      ), signal);
+      onProgress(done, total);
+      if (report !== undefined) return report;
+    }
+  } catch (error) {
+    if (connection.status === 'open') connection.post((writer) => writer.u8(Op.verifyClose).uv(id), ignore);
+    throw error;
+  }
+}
+
+export async function compact(
+  connection: Connection,
+  options: MaintenanceOptions | undefined,
+): Promise<{ readonly before: number; readonly after: number }> {
+  const { signal, onProgress } = check('compact', options, MAINTENANCE);
+  let first: number | undefined;
+  for (let slices = COMPACT_SLICES; ;) {
+    const { isAll, before, after, used } = await abortable(connection.request(
+      (writer) => writer.u8(Op.compact).uv(slices).uv(0),
+      (reader) => {
+        const reply = { isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() };
+        // Whether it ended for lack of room, and what was moved, are of interest to the command line tool.
+        reader.u8();
+        reader.uv();
+        return reply;
+      },
+    ), signal);
+    first ??= before;
+    onProgress(Math.max(first - after, 0), Math.max(isAll ? first - after : first - used, 0));
+    if (isAll) return { before: first, after };
+    // Each message begins at the first block that has to move: what it cannot finish takes a larger one.
+    if (after >= before) slices *= 2;
+  }
+}
+
+/** As the stream sees it, and as the signal does. */
+interface Source extends UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> {
+  abort?: () => void;
+}
+
+function abort(source: Source): void {
+  source.abort?.();
+}
+
+export function backup(
+  connection: Connection,
+  options: MaintenanceOptions | undefined,
+): ReadableStream<Uint8Array<ArrayBuffer>> {
+  let checked: Checked;
+  try {
+    checked = check('backup', options, MAINTENANCE);
+  } catch (error) {
+    return new ReadableStream({ start: (controller) => controller.error(error) });
+  }
+  const { signal, onProgress } = checked;
+  const held = new Handle(connection, Op.backupClose, 'backup');
+  const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), (reader) => reader.uv());
+  opened.catch(ignore);
+  const release = (): void => held.close();
+  const source: Source = {
+    start(controller) {
+      source.abort = () => {
+        release();
+        controller.error(signal?.reason);
+      };
+    },
+    async pull(controller) {
+      try {
+        const total = await abortable(opened, signal);
+        const next = connection.request((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
+          const done = reader.uv();
+          // The piece outlives the reply that it came in.
+          return { done, piece: reader.bytes().slice() };
+        });
+        const { done, piece } = await abortable(next, signal);
+        onProgress(done, total);
+        if (piece.length > 0) {
+          controller.enqueue(piece);
+          return;
+        }
+        release();
+        controller.close();
+      } catch (error) {
+        release();
+        throw error;
+      }
+    },
+    cancel: release,
+  };
+  // Not the stream: a browser drops the object that stands for it while the stream itself is read on.
+  held.own(source, signal, abort);
+  return new ReadableStream(source, { highWaterMark: 0 });
+}

@@ -1,0 +1,56 @@
+// A thread of Node, Deno or Bun in the words of a browser's worker.
+import type { Worker, WorkerOptions } from 'node:worker_threads';
+import type { WorkerPort } from '../wire/worker-port.ts';
+import type { WorkerMessage } from '../wire/worker-protocol.ts';
+
+/** It keeps the process alive while somebody waits for a reply, and not longer. */
+export class NodeWorkerPort implements WorkerPort {
+  /** The flags of the program are its own: one of them may say that it is no file. */
+  static readonly options: WorkerOptions = { execArgv: [] };
+  onmessage: WorkerPort['onmessage'] = null;
+  onerror: WorkerPort['onerror'] = null;
+  onmessageerror: WorkerPort['onmessageerror'] = null;
+  readonly #worker: Worker;
+  readonly #ended: Promise<void>;
+  #isEnding = false;
+  #awaited = 0;
+
+  /** `release` is called when the thread has ended. */
+  constructor(worker: Worker, release: () => void) {
+    this.#worker = worker;
+    this.#worker.on('message', (data: WorkerMessage) => this.#onMessage(data));
+    this.#worker.on('messageerror', () => this.onmessageerror?.());
+    this.#worker.on('error', (error: Error) => this.#fail(error.message));
+    this.#ended = new Promise((resolve) => {
+      this.#worker.on('exit', () => {
+        release();
+        if (!this.#isEnding) this.#fail('it ended');
+        resolve();
+      });
+    });
+  }
+
+  postMessage(message: unknown, transfer: ArrayBuffer[] = []): void {
+    this.#awaited++;
+    this.#worker.ref();
+    this.#worker.postMessage(message, transfer);
+  }
+
+  terminate(): Promise<void> {
+    this.#isEnding = true;
+    void this.#worker.terminate();
+    return this.#ended;
+  }
+
+  #onMessage(data: WorkerMessage): void {
+    // Of the others each answers a message.
+    if (data instanceof Uint8Array || !['news', 'started'].includes(data.type)) this.#awaited--;
+    this.onmessage?.({ data });
+    if (this.#awaited === 0) this.#worker.unref();
+  }
+
+  #fail(message: string): void {
+    this.#isEnding = true;
+    this.onerror?.({ message, preventDefault: () => undefined });
+  }
+}

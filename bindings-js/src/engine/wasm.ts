@@ -1,0 +1,144 @@
+// The compiled engine, fetched and compiled once however many databases are opened.
+import { KvError } from '../base/errors.ts';
+import type { WasmSource } from '../types/index.ts';
+
+/** Gives the module of a source, or the entry's own. */
+export type LoadModule = (source: WasmSource | undefined) => Promise<WebAssembly.Module>;
+
+/** Gives the module; a failure is not kept, so that the next call tries again. */
+export function loadOnce(load: () => Promise<WebAssembly.Module>): () => Promise<WebAssembly.Module> {
+  let loading: Promise<WebAssembly.Module> | undefined;
+  return () => {
+    loading ??= load().catch((error: unknown) => {
+      loading = undefined;
+      throw error;
+    });
+    return loading;
+  };
+}
+
+function failed(what: string, cause: unknown): KvError {
+  if (cause instanceof KvError) return cause;
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  // A policy without 'wasm-unsafe-eval' is the usual cause of a module that arrives and does not compile.
+  return cause instanceof WebAssembly.CompileError
+    ? new KvError('KV_UNSUPPORTED', `WebAssembly cannot be compiled here: ${reason}`, { cause })
+    : new KvError('KV_IO', `${what} cannot be loaded: ${reason}`, { cause, retryable: true });
+}
+
+function checkWebAssembly(): void {
+  if (typeof WebAssembly !== 'object') throw new KvError('KV_UNSUPPORTED', 'there is no WebAssembly here');
+}
+
+async function compileResponse(response: Response): Promise<WebAssembly.Module> {
+  checkWebAssembly();
+  try {
+    if (!response.ok) throw new Error(`HTTP status ${response.status}`);
+    // Only this type, without parameters, may be compiled while it arrives; servers do not always give it.
+    const isStreamable = response.headers.get('content-type')?.trim().toLowerCase() === 'application/wasm';
+    return isStreamable
+      ? await WebAssembly.compileStreaming(response)
+      : await WebAssembly.compile(await response.arrayBuffer());
+  } catch (error) {
+    throw failed(response.url || 'the response', error);
+  }
+}
+
+export async function fetchModule(url: URL): Promise<WebAssembly.Module> {
+  checkWebAssembly();
+  let response: Response;
+  try {
+    response = await fetch(url);
+  } catch (error) {
+    throw failed(String(url), error);
+  }
+  return compileResponse(response);
+}
+
+export async function compileBytes(bytes: ArrayBuffer | ArrayBufferView): Promise<WebAssembly.Module> {
+  checkWebAssembly();
+  try {
+    return await WebAssembly.compile(bytes as BufferSource);
+  } catch (error) {
+    throw failed('the module', error);
+  }
+}
+
+export function compileBytesSync(bytes: ArrayBuffer | ArrayBufferView): WebAssembly.Module {
+  checkWebAssembly();
+  try {
+    return new WebAssembly.Module(bytes as BufferSource);
+  } catch (error) {
+    throw failed('the module', error);
+  }
+}
+
+/** The name that a built-in class gives its objects, those of other windows included. */
+export function classOf(value: unknown): string {
+  return Object.prototype.toString.call(value).slice(8, -1);
+}
+
+export function isWasmSource(value: unknown): value is WasmSource {
+  return typeof value === 'string' || ArrayBuffer.isView(value)
+    || ['ArrayBuffer', 'URL', 'Response', 'WebAssembly.Module'].includes(classOf(value));
+}
+
+/** What the entries differ in. */
+export interface ModuleHost {
+  /** Where the entry's own module is. */
+  readonly ownModule: () => WasmSource | Promise<WasmSource>;
+  /** What relative URLs begin at. */
+  readonly base: () => string | undefined;
+  readonly fromUrl: (url: URL) => Promise<WebAssembly.Module>;
+}
+
+/** Where the entry's own module is. */
+export function findOwn<T>(ownModule: () => T): T {
+  try {
+    return ownModule();
+  } catch (cause) {
+    // A bundle in another format than ESM has no import.meta.url.
+    const advice = 'the module that comes with the package cannot be found here; give open() the option wasm';
+    throw new KvError('KV_UNSUPPORTED', advice, { cause });
+  }
+}
+
+/** Loads modules, each once: by address where it has one, else by the object. */
+export function createLoader({ ownModule, base, fromUrl }: ModuleHost): LoadModule {
+  const byAddress = new Map<string, () => Promise<WebAssembly.Module>>();
+  const byObject = new WeakMap<object, () => Promise<WebAssembly.Module>>();
+  const own = loadOnce(async () => load(await findOwn(ownModule)));
+
+  function load(source: WasmSource): Promise<WebAssembly.Module> {
+    if (typeof source === 'string' || classOf(source) === 'URL') return loadAddress(String(source));
+    if (classOf(source) === 'WebAssembly.Module') return Promise.resolve(source as WebAssembly.Module);
+    let loader = byObject.get(source as object);
+    if (loader === undefined) {
+      loader = loadOnce(() => classOf(source) === 'Response'
+        ? compileResponse(source as Response)
+        : compileBytes(source as ArrayBuffer | ArrayBufferView));
+      byObject.set(source as object, loader);
+    }
+    return loader();
+  }
+
+  function loadAddress(address: string): Promise<WebAssembly.Module> {
+    const url = parseUrl(address, base());
+    let loader = byAddress.get(url.href);
+    if (loader === undefined) {
+      loader = loadOnce(() => fromUrl(url));
+      byAddress.set(url.href, loader);
+    }
+    return loader();
+  }
+
+  return async (source) => source === undefined ? own() : load(source);
+}
+
+export function parseUrl(address: string, base: string | undefined): URL {
+  try {
+    return new URL(address, base);
+  } catch (cause) {
+    throw new KvError('KV_INVALID_ARGUMENT', `wasm is no URL: ${address}`, { cause });
+  }
+}

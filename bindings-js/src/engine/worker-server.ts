@@ -1,0 +1,103 @@
+// A dedicated worker that runs one engine.
+import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
+import { EngineHost } from './engine-host.ts';
+import type { KvError } from '../base/errors.ts';
+import { toPlain } from '../base/plain-error.ts';
+import type { CustomStorage } from '../types/index.ts';
+
+/** What a worker hears and says. */
+export interface Scope {
+  onmessage: ((event: { readonly data: OpenRequest | LifecycleMessage | Uint8Array }) => void) | null;
+  onmessageerror: (() => void) | null;
+  postMessage(message: WorkerMessage, transfer?: Transferable[]): void;
+}
+
+/** A storage that the worker opened. */
+export interface WorkerStorage extends CustomStorage {
+  close?(): Promise<void> | void;
+  /** Resolves when what was closed can be opened by others. */
+  readonly closing?: Promise<void> | undefined;
+  /** Told once, when its files were removed behind its back. */
+  onLost?: ((error: KvError) => void) | undefined;
+}
+
+/** Where replies go. */
+export interface Replies {
+  push(bytes: Uint8Array<ArrayBuffer>): void;
+  end(error: unknown): void;
+}
+
+const own = globalThis as unknown as Scope;
+
+export function postReply(bytes: Uint8Array<ArrayBuffer>, scope = own): void {
+  scope.postMessage(bytes, [bytes.buffer]);
+}
+
+export function postFailure(error: unknown, scope = own): void {
+  scope.postMessage({ type: 'failed', error: toPlain(error) });
+}
+
+/** Serves a page that shares its database with others, where that is asked for and possible. */
+export type ServeShared = (
+  request: OpenRequest,
+  openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
+  scope: Scope,
+) => ((message: Uint8Array | LifecycleMessage) => void) | undefined;
+
+/** Opens what the first message asks for, then executes messages. */
+export function serve<S extends WorkerStorage>(
+  openStorage: (request: OpenRequest, signal?: AbortSignal) => Promise<S>,
+  repliesOf: (storage: S) => Replies,
+  { scope = own, shared }: { readonly scope?: Scope; readonly shared?: ServeShared } = {},
+): void {
+  let host: EngineHost | undefined;
+  let replies: Replies | undefined;
+
+  const fail = (error: unknown): void => {
+    host = undefined;
+    replies?.end(error);
+  };
+
+  const open = async (request: OpenRequest): Promise<void> => {
+    const storage = await openStorage(request);
+    try {
+      host = EngineHost.open(request.module, storage, request.engine);
+      replies = repliesOf(storage);
+      storage.onLost = fail;
+      host.background = {
+        news: () => scope.postMessage({ type: 'news' }),
+        trouble: (error) => scope.postMessage({ type: 'trouble', error: toPlain(error) }),
+        fail,
+      };
+    } catch (error) {
+      await storage.close?.();
+      throw error;
+    }
+  };
+
+  const execute = (message: Uint8Array): void => {
+    // After a failure nobody waits for replies.
+    if (host === undefined || replies === undefined) return;
+    try {
+      replies.push(host.execute(message));
+      if (host.hasNews) scope.postMessage({ type: 'news' });
+    } catch (error) {
+      fail(error);
+    }
+  };
+
+  let take: ReturnType<ServeShared>;
+  scope.onmessage = ({ data }) => {
+    if (take !== undefined) return take(data as Uint8Array | LifecycleMessage);
+    if (data instanceof Uint8Array) return execute(data);
+    if ('type' in data) {
+      // Without other tabs a page's life is of no interest, and there is nothing to leave.
+      if (data.type === 'leave') scope.postMessage({ type: 'left', error: undefined });
+      return;
+    }
+    take = shared?.(data, openStorage, scope);
+    if (take === undefined) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
+  };
+  scope.onmessageerror = () => postFailure(new Error('a message could not be read'), scope);
+  scope.postMessage({ type: 'started' });
+}

@@ -1,0 +1,211 @@
+// What the entries for browsers share: the engine runs in a dedicated worker, a database is a directory of the origin
+// private file system. Importing this touches nothing, so that pages may be rendered on servers.
+import type { Key } from '../codec/keys.ts';
+import { abortable } from '../base/async.ts';
+import { Connection } from '../wire/connection.ts';
+import { KvDatabase } from '../api/database.ts';
+import { reportBlocked } from '../api/events.ts';
+import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
+import type { CheckedOptions } from '../api/options.ts';
+import type { Transport } from '../wire/transport.ts';
+import type { WorkerPort } from '../wire/worker-port.ts';
+import { SharedTransport } from '../tabs/shared-transport.ts';
+import { WorkerTransport } from '../wire/worker-transport.ts';
+import { NoWorkerError } from '../wire/no-worker.ts';
+import { KvError } from '../base/errors.ts';
+import { BROWSER_MS, within } from '../storage/deadline.ts';
+import { checkSupport } from '../storage/support.ts';
+import { DATA_FILE, LOG_FILE, RESTORED_FILE, directoryName, rootDirectory, toKvError } from '../storage/opfs.ts';
+import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase } from '../types/index.ts';
+import { startWorker } from '../engine/start-worker.ts';
+import type { LoadModule } from '../engine/wasm.ts';
+
+/** @internal */
+export async function openIn<K = Key, V = unknown, I = V>(
+  loadModule: LoadModule,
+  name: string | URL,
+  options: OpenOptions<K, V, I>,
+): Promise<Database<K, V, I>> {
+  const checked = checkOptions(options);
+  checked.signal?.throwIfAborted();
+  const path = String(name);
+  const { storage, durability, idleTimeoutMs } = checked;
+  if (typeof storage === 'object') {
+    if (checked.thread === 'worker') throw noStorageInWorker();
+    const transport = await openHere(loadModule, storage, checked);
+    return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options);
+  }
+  const { transport, persistence } = await openWhere(loadModule, path, checked);
+  return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence, durability, isLocked: persistence !== 'memory' }, options);
+}
+
+interface Opened {
+  readonly transport: Transport;
+  readonly persistence: 'opfs' | 'indexeddb' | 'memory';
+}
+
+/** Where the options say, or where they say to go if that is not to be had. */
+async function openWhere(loadModule: LoadModule, path: string, options: CheckedOptions): Promise<Opened> {
+  const { storage, onUnavailable, thread } = options;
+  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
+  if (storage === 'indexeddb') return { transport: await openInIndexedDb(loadModule, path, options), persistence: storage };
+  if (storage === 'memory') {
+    const isHere = thread === 'same' || (thread === 'auto' && typeof Worker !== 'function');
+    const transport = await (isHere ? openInSameThread : openInWorker)(loadModule, path, options, storage);
+    return { transport, persistence: storage };
+  }
+  directoryName(path);
+  const support = await checkSupport();
+  const isHere = thread === 'same';
+  const isSupported = support.ok || (isHere && support.reason === 'no-worker');
+  try {
+    if (!isSupported) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
+    const transport = await (isHere ? openInSameThread : openInWorker)(loadModule, path, options, 'opfs');
+    return { transport, persistence: 'opfs' };
+  } catch (error) {
+    if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
+    return openWhere(loadModule, path, { ...options, storage: onUnavailable });
+  }
+}
+
+/** Some browsers have OPFS without what a worker needs of it. That a worker's script is missing or forbidden says nothing about OPFS. */
+function isUnavailable(error: unknown): boolean {
+  return error instanceof KvError && error.code === 'KV_UNSUPPORTED' && !(error instanceof NoWorkerError);
+}
+
+/**
+ * For Node, Deno and Bun.
+ *
+ * @throws KvError KV_UNSUPPORTED: a page cannot open files synchronously.
+ */
+export function openSync<K = Key, V = unknown, I = V>(_name: string | URL, _options?: OpenOptions<K, V, I>): SyncDatabase<K, V, I> {
+  throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
+}
+
+async function openInWorker(
+  loadModule: LoadModule,
+  name: string,
+  { lockTimeoutMs, engine, signal, wasm, worker }: CheckedOptions,
+  storage: 'opfs' | 'indexeddb' | 'memory',
+): Promise<Transport> {
+  signal?.throwIfAborted();
+  const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
+  const request = loadModule(wasm).then((module) => ({ module, storage, name, lockTimeoutMs, engine }));
+  // It may fail before anybody waits for it.
+  request.catch(() => undefined);
+  if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
+  return SharedTransport.open(start, request, signal);
+}
+
+/** In a worker of the caller's, where the synchronous API is wanted. */
+async function openInSameThread(
+  loadModule: LoadModule,
+  name: string,
+  { engine, signal, wasm, lockTimeoutMs }: CheckedOptions,
+  kind: 'opfs' | 'memory',
+): Promise<Transport> {
+  const loaded = Promise.all([loadModule(wasm), import('./local.ts')]);
+  const [module, { InThreadTransport, MemoryStorage, OpfsStorage, syncFaces }] = await abortable(loaded, signal);
+  if (kind === 'memory') return new InThreadTransport(module, new MemoryStorage(), engine, { release: () => undefined, syncFaces });
+  if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {
+    throw new KvError('KV_UNSUPPORTED', 'files of the origin private file system can be used in the same thread in dedicated workers only');
+  }
+  if (lockTimeoutMs > 0) reportBlocked(kind, name);
+  const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+  if (signal?.aborted) {
+    storage.close();
+    throw signal.reason;
+  }
+  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), syncFaces });
+}
+
+/** `storage: 'indexeddb'`: in a worker of its own kind, or here if there are none. */
+async function openInIndexedDb(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
+  directoryName(name);
+  const { lockTimeoutMs, signal, thread, wasm } = options;
+  if (thread !== 'same' && typeof Worker === 'function') return openInWorker(loadModule, name, options, 'indexeddb');
+  if (lockTimeoutMs > 0) reportBlocked('indexeddb', name);
+  const [module, { openHere: open }] = await abortable(Promise.all([loadModule(wasm), import('./indexeddb.ts')]), signal);
+  return open(module, name, options);
+}
+
+// Bundlers know this form. webpack takes the name for that of the file, so each has its own.
+const ownWorker = (): Worker => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
+const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv-indexeddb' });
+
+/** An object cannot be passed to a worker: the engine runs where the object is. */
+async function openHere(
+  loadModule: LoadModule,
+  storage: CustomStorage,
+  { engine, signal, wasm }: CheckedOptions,
+): Promise<Transport> {
+  const loaded = Promise.all([loadModule(wasm), import('./local.ts')]);
+  const [module, { InThreadTransport, WatchedStorage, syncFaces }] = await abortable(loaded, signal);
+  return new InThreadTransport(module, new WatchedStorage(storage), engine, { release: () => undefined, syncFaces });
+}
+
+/**
+ * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
+ *
+ * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if its files are of another program, or so damaged at their beginning that nobody can tell:
+ * then all of them stay, unless `force` is set.
+ */
+export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
+  const storage = checkDestroy(options);
+  const { destroy } = await (storage === undefined ? import('./destroy.ts') : import('./indexeddb.ts'));
+  return destroy(String(name), options);
+}
+
+function ignoreMissing(error: unknown): undefined {
+  if (!(error instanceof DOMException && error.name === 'NotFoundError')) throw error;
+}
+
+/** The databases of this origin, with the bytes they take. */
+export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  if (checkPlace('list', options) !== undefined) return (await import('./indexeddb.ts')).list();
+  const root = await rootDirectory(false);
+  if (root === undefined) return [];
+  const found: { name: string; size: number }[] = [];
+  // The types of windows lack the iteration.
+  const directories = root as unknown as AsyncIterable<[string, FileSystemDirectoryHandle]>;
+  try {
+    for await (const [name, directory] of directories) {
+      const size = await sizeOf(directory);
+      if (size !== undefined) found.push({ name: decodeURIComponent(name), size });
+    }
+  } catch (error) {
+    throw toKvError(error, 'list databases');
+  }
+  return found;
+}
+
+async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
+  // Where a restoration was cut off on its last step there is another file in the place of the data.
+  const size = await fileSize(directory, DATA_FILE).catch(ignoreMissing) || await fileSize(directory, RESTORED_FILE).catch(ignoreMissing);
+  return size === undefined ? undefined : size + (await fileSize(directory, LOG_FILE).catch(() => 0));
+}
+
+async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {
+  const file = await directory.getFileHandle(name);
+  return (await file.getFile()).size;
+}
+
+/**
+ * Asks the browser to keep the origin's data when space runs short; tells whether it does. It may ask the user. False also where it has not
+ * answered within 30 seconds; a later call tells what came of it.
+ */
+export async function persist(): Promise<boolean> {
+  const asked = globalThis.navigator?.storage?.persist?.();
+  return asked === undefined ? false : within(asked, BROWSER_MS, 'persist').catch(() => false);
+}
+
+/**
+ * Bytes that the origin uses and may use, as the browser estimates.
+ *
+ * @throws KvError KV_TIMEOUT if it does not answer within 30 seconds.
+ */
+export async function estimate(): Promise<{ usage: number; quota: number }> {
+  const asked = globalThis.navigator?.storage?.estimate?.();
+  const { usage = 0, quota = 0 } = asked === undefined ? {} : await within(asked, BROWSER_MS, 'estimate');
+  return { usage, quota };
+}

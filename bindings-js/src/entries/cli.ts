@@ -1,0 +1,75 @@
+#!/usr/bin/env node
+// `mangrove-kv`: the command line tool, compiled to WebAssembly.
+import * as fs from 'node:fs';
+import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';
+import { instantiate } from '../../build/wasm-cli/glue.js';
+import { Host } from '../cli/host.ts';
+
+const PROGRAM = 'mangrove-kv';
+const EXIT_FAILURE = 1;
+/** Nested values recurse, and the deepest ones need more than Node gives its main thread. */
+const STACK_MB = 64;
+/** Deno and Bun choose no stack sizes for threads, and no blocking modes for pipes. */
+const isNode = !('Deno' in globalThis) && !('Bun' in globalThis);
+
+/** Windows also takes `/`; the tool takes nothing else between names. */
+function withSlashes(argument: string): string {
+  return process.platform === 'win32' && fs.existsSync(argument) ? argument.replaceAll('\\', '/') : argument;
+}
+
+function messageOf(error: unknown, panic: string | undefined): string {
+  if (error instanceof RangeError) return 'KV_INVALID_ARGUMENT: nested deeper than this runtime\'s stack allows';
+  return `KV_IO: the tool failed: ${panic ?? (error instanceof Error ? error.message : String(error))}`;
+}
+
+/** Runs the tool in this thread; returns the exit code. */
+function run(unblockInput?: () => void): number {
+  const bytes = fs.readFileSync(new URL('./mangrove_cli_bg.wasm', import.meta.url));
+  const instance = instantiate(new WebAssembly.Module(bytes));
+  const host = new Host(unblockInput);
+  try {
+    return instance.run(host, [PROGRAM, ...process.argv.slice(2).map(withSlashes)]);
+  } catch (error) {
+    const message = messageOf(error, instance.panic_message()).replaceAll(/[\n\r]+/g, ' ');
+    fs.writeSync(2, `mangrove: ${message}\n`);
+    return EXIT_FAILURE;
+  } finally {
+    host.end();
+  }
+}
+
+/** Runs the tool in a thread with a large stack. */
+function runInThread(): void {
+  const unblocked = new Int32Array(new SharedArrayBuffer(4));
+  const thread = new Worker(new URL(import.meta.url), {
+    argv: process.argv.slice(2),
+    workerData: unblocked,
+    resourceLimits: { stackSizeMb: STACK_MB },
+  });
+  thread.on('message', (code: number | undefined) => {
+    if (code !== undefined) {
+      process.exitCode = code;
+      return;
+    }
+    // A pipe becomes non-blocking once this thread has a stream of it.
+    void process.stdin;
+    Atomics.store(unblocked, 0, 1);
+    Atomics.notify(unblocked, 0);
+  });
+  thread.on('error', (error) => {
+    fs.writeSync(2, `mangrove: ${messageOf(error, undefined)}\n`);
+    process.exitCode = EXIT_FAILURE;
+  });
+}
+
+if (!isNode) {
+  process.exitCode = run();
+} else if (isMainThread) {
+  runInThread();
+} else {
+  const port = parentPort as NonNullable<typeof parentPort>;
+  port.postMessage(run(() => {
+    port.postMessage(undefined);
+    Atomics.wait(workerData as Int32Array, 0, 0);
+  }));
+}

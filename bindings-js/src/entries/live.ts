@@ -1,0 +1,155 @@
+/**
+ * What a range holds, for views that are drawn anew when it changes.
+ *
+ * @module mangrove-kv/live
+ */
+import { RANGE, checkNames, onlyBounds } from '../api/names.ts';
+import { KvError } from '../base/errors.ts';
+import { AbortController, queueMicrotask } from '../base/platform.ts';
+import type { CommitIterator, WatchOptions } from '../types/feed.ts';
+import type { Entry, KvIterator, Range, RangeOptions, WithMeta } from '../types/index.ts';
+
+/** What a live query holds; each is an object that does not change. */
+export type LiveResult<K, V> =
+  | { readonly status: 'loading'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
+  | { readonly status: 'ready'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
+  /** Reading failed; `entries` are those of before. */
+  | { readonly status: 'failed'; readonly entries: readonly (readonly [K, V])[]; readonly error: unknown };
+
+/** Fits `useSyncExternalStore` of React and stores of other frameworks. The functions need no `this`. */
+export interface LiveQuery<K, V> {
+  /** Calls `onChange` when `getSnapshot` has something new, until the function that it returns is called. */
+  readonly subscribe: (onChange: () => void) => () => void;
+  /** The newest result: the same object until there is a new one. */
+  readonly getSnapshot: () => LiveResult<K, V>;
+}
+
+/** What a live query needs of a collection. */
+export interface LiveSource<K, V> {
+  /** The entries of a range with version and expiry, as `Collection.entries` gives them. */
+  entries(range: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
+  /** The commits that touch a range, as `Collection.watch` gives them. */
+  watch(options?: WatchOptions<K>): CommitIterator<K, V>;
+}
+
+/** setTimeout takes no more. */
+const MAX_WAIT_MS = 0x7fff_ffff;
+
+const LOADING = { status: 'loading', entries: [], error: undefined } as const;
+
+/** Calls `call` when it is later than `at`, or earlier where that is very far; keeps no process alive. */
+function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(call, Math.min(Math.max(at - Date.now(), 0) + 1, MAX_WAIT_MS));
+  (timer as { unref?: () => void }).unref?.();
+  return timer;
+}
+
+class Live<K, V> {
+  readonly #source: LiveSource<K, V>;
+  readonly #range: Range<K>;
+  readonly #listeners = new Set<{ readonly call: () => void }>();
+  #result: LiveResult<K, V> = LOADING;
+  #stop: AbortController | undefined;
+
+  constructor(source: LiveSource<K, V>, range: Range<K>) {
+    this.#source = source;
+    this.#range = range;
+  }
+
+  readonly subscribe = (onChange: () => void): (() => void) => {
+    const listener = { call: onChange };
+    this.#listeners.add(listener);
+    if (this.#stop === undefined) this.#start();
+    return () => {
+      if (this.#listeners.delete(listener) && this.#listeners.size === 0) {
+        this.#stop?.abort();
+        this.#stop = undefined;
+      }
+    };
+  };
+
+  readonly getSnapshot = (): LiveResult<K, V> => this.#result;
+
+  #start(): void {
+    const stop = new AbortController();
+    this.#stop = stop;
+    const fail = (error: unknown): void => {
+      if (stop.signal.aborted) return;
+      stop.abort();
+      this.#stop = undefined;
+      // Commits were missed, but what there is now can be read.
+      if ((error as { code?: unknown } | undefined)?.code === 'KV_TRUNCATED_FEED') return this.#start();
+      // The next listener tries again.
+      this.#publish({ status: 'failed', entries: this.#result.entries, error });
+    };
+    this.#follow(stop.signal, fail).catch(fail);
+  }
+
+  async #follow(signal: AbortSignal, fail: (error: unknown) => void): Promise<void> {
+    const { offset = 0 } = this.#range;
+    let isStale = false;
+    let isReading = false;
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
+    const list = (part: Range<K>): Promise<Entry<K, V>[]> =>
+      this.#source.entries({ ...this.#range, ...part, meta: true, signal }).toArray();
+    const read = async (): Promise<void> => {
+      try {
+        while (isStale) {
+          isStale = false;
+          const entries = await list({});
+          // When one of those left out ends, others move up.
+          const leftOut = offset > 0 ? await list({ offset: 0, limit: offset }) : [];
+          signal.throwIfAborted();
+          clearTimeout(timer);
+          let next = Infinity;
+          for (const { expiresAt = Infinity } of [...entries, ...leftOut]) if (expiresAt < next) next = expiresAt;
+          if (next < Infinity) timer = wake(refresh, next);
+          this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
+        }
+      } finally {
+        // In the same step as the last look: a commit that comes later begins to read.
+        isReading = false;
+      }
+    };
+    // Commits that come while entries are read are one reason more to read them, not several.
+    const refresh = (): void => {
+      isStale = true;
+      if (isReading) return;
+      isReading = true;
+      read().catch(fail);
+    };
+    const commits = this.#source.watch({ ...onlyBounds(this.#range), signal });
+    refresh();
+    for await (const _ of commits) refresh();
+  }
+
+  #publish(result: LiveResult<K, V>): void {
+    this.#result = result;
+    for (const { call } of [...this.#listeners]) {
+      try {
+        call();
+      } catch (error) {
+        queueMicrotask(() => { throw error; });
+      }
+    }
+  }
+}
+
+/**
+ * The entries of a range, kept up to date while somebody listens. Bounds, `limit`, `offset` and `reverse` apply as in
+ * `entries`. After commits that touch the bounds, and when one of its entries expires, the range is read anew, once for all that came together:
+ * O(log n + entries), and O(`offset`). Without listeners nothing is read, and the last result stays.
+ *
+ * Make it once for a view, not in each drawing of it.
+ *
+ * @throws KvError KV_INVALID_ARGUMENT for what is no collection or no range. What is wrong with a key is in the result, as is what fails later.
+ */
+export function liveQuery<K, V>(collection: LiveSource<K, V>, range: Range<K> = {}): LiveQuery<K, V> {
+  if (typeof collection?.entries !== 'function' || typeof collection.watch !== 'function') {
+    throw new KvError('KV_INVALID_ARGUMENT', 'a live query needs a collection or a database');
+  }
+  checkNames('liveQuery', range, RANGE);
+  const live = new Live(collection, range);
+  return { subscribe: live.subscribe, getSnapshot: live.getSnapshot };
+}

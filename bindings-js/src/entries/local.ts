@@ -1,0 +1,6 @@
+// Loaded by the browser's entry only where the engine runs in the caller's thread.
+export { InThreadTransport } from '../engine/in-thread-transport.ts';
+export { syncFaces } from '../api/sync.ts';
+export { WatchedStorage } from '../storage/custom.ts';
+export { MemoryStorage } from '../storage/memory.ts';
+export { OpfsStorage } from '../storage/opfs.ts';

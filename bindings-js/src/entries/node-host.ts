@@ -1,0 +1,230 @@
+// What the entries for Node, Deno and Bun share: the engine runs in the caller's thread, a database is a directory.
+import * as fs from 'node:fs';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Key } from '../codec/keys.ts';
+import { abortable } from '../base/async.ts';
+import { Connection } from '../wire/connection.ts';
+import { KvDatabase } from '../api/database.ts';
+import { reportBlocked } from '../api/events.ts';
+import { InThreadTransport } from '../engine/in-thread-transport.ts';
+import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
+import type { CheckedOptions, EngineOptions } from '../api/options.ts';
+import { syncFaces } from '../api/sync.ts';
+import type { Transport } from '../wire/transport.ts';
+import { NoWorkerError } from '../wire/no-worker.ts';
+import { WorkerTransport } from '../wire/worker-transport.ts';
+import { KvError } from '../base/errors.ts';
+import { WatchedStorage } from '../storage/custom.ts';
+import { MemoryStorage } from '../storage/memory.ts';
+import { checkFilesOurs, prepareDirectory, toPath } from '../storage/node-directory.ts';
+import { DATA_FILE, LOG_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from '../storage/node-fs.ts';
+import { lockDirectory, lockDirectorySync } from '../storage/node-lock.ts';
+import { FRONT_BYTES, checkForce, hasMagic } from '../storage/ours.ts';
+import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, Support, SyncDatabase } from '../types/index.ts';
+import type { NodeLoader } from '../engine/node-wasm.ts';
+import { NodeWorkerPort } from '../engine/node-worker-port.ts';
+
+interface Place {
+  readonly path: string;
+  readonly persistence: Database['persistence'];
+  readonly storage: CustomStorage;
+  readonly release: () => void;
+}
+
+/** @internal */
+export async function openIn<K = Key, V = unknown, I = V>(
+  loader: NodeLoader,
+  name: string | URL,
+  options: OpenOptions<K, V, I>,
+): Promise<Database<K, V, I>> {
+  const checked = checkOptions(options);
+  const { signal } = checked;
+  signal?.throwIfAborted();
+  // Before anything is waited for, so that the error leads to the caller.
+  if (checked.storage === 'auto' || checked.storage === 'fs') toPath(name);
+  const module = await abortable(loader.load(checked.wasm), signal);
+  const place = await toPlace(name, checked);
+  const isLocked = isExclusive(place, checked);
+  const engine = toEngine(place, checked);
+  const transport = checked.thread === 'worker'
+    ? await openInWorker(loader, module, place, engine, checked)
+    : newTransport(module, place, engine, place.release);
+  return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options);
+}
+
+/** @internal */
+export function openSyncIn<K = Key, V = unknown, I = V>(
+  { loadSync }: NodeLoader,
+  name: string | URL,
+  options: OpenOptions<K, V, I>,
+): SyncDatabase<K, V, I> {
+  const checked = checkOptions(options);
+  checked.signal?.throwIfAborted();
+  if (checked.thread === 'worker') throw new KvError('KV_INVALID_ARGUMENT', 'openSync needs the engine in this thread; use open');
+  const module = loadSync(checked.wasm);
+  const place = toPlaceUnlocked(name, checked);
+  const isLocked = isExclusive(place, checked);
+  if (isLocked) reportWaiting(place, checked);
+  const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
+  const transport = newTransport(module, place, toEngine(place, checked), release);
+  return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options).sync;
+}
+
+function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {
+  return new InThreadTransport(module, place.storage, engine, { release, syncFaces });
+}
+
+async function openInWorker(
+  loader: NodeLoader,
+  module: WebAssembly.Module,
+  place: Place,
+  engine: EngineOptions,
+  { worker: source, signal, lockTimeoutMs }: CheckedOptions,
+): Promise<Transport> {
+  const { path, persistence } = place;
+  let port: NodeWorkerPort;
+  try {
+    if (persistence === 'custom') {
+      throw noStorageInWorker();
+    }
+    if (typeof source === 'function') {
+      throw new KvError('KV_INVALID_ARGUMENT', 'here worker has to be the URL of dist/node-worker.js');
+    }
+    const script = source === undefined ? loader.worker() : new URL(source, pathToFileURL(`${process.cwd()}/`));
+    // Its import replaces globals in Deno, so only those who need it have it.
+    const { Worker } = await import('node:worker_threads');
+    port = new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
+  } catch (error) {
+    place.release();
+    throw error instanceof KvError ? error : new NoWorkerError('', { cause: error });
+  }
+  const storage = persistence === 'memory' ? 'memory' : 'fs';
+  return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine }), signal);
+}
+
+/** Readers lock nobody out. */
+function isExclusive(place: Place, options: CheckedOptions): boolean {
+  return place.persistence === 'fs' && !options.engine.readOnly;
+}
+
+function reportWaiting({ persistence, path }: Place, { lockTimeoutMs }: CheckedOptions): void {
+  if (lockTimeoutMs > 0) reportBlocked(persistence, path);
+}
+
+function toEngine(place: Place, { engine }: CheckedOptions): EngineOptions {
+  return { ...engine, besideWriter: engine.readOnly && place.persistence === 'fs' };
+}
+
+async function toPlace(name: string | URL, options: CheckedOptions): Promise<Place> {
+  const place = toPlaceUnlocked(name, options);
+  if (!isExclusive(place, options)) return place;
+  reportWaiting(place, options);
+  return { ...place, release: await lockDirectory(place.path, options.lockTimeoutMs, options.signal) };
+}
+
+function toPlaceUnlocked(name: string | URL, options: CheckedOptions): Place {
+  const { storage } = options;
+  const release = (): void => {};
+  if (typeof storage === 'object') {
+    return { path: String(name), persistence: 'custom', storage: new WatchedStorage(storage), release };
+  }
+  if (storage === 'memory') return { path: String(name), persistence: 'memory', storage: new MemoryStorage(), release };
+  if (storage === 'indexeddb') throw noIndexedDb();
+  if (storage === 'opfs') throw new KvError('KV_UNSUPPORTED', 'the origin private file system exists in browsers only');
+  const path = toPath(name);
+  const { create, readOnly } = options.engine;
+  prepareDirectory(path, create && !readOnly);
+  return { path, persistence: 'fs', storage: new NodeStorage(path, readOnly), release };
+}
+
+function noIndexedDb(): KvError {
+  return new KvError('KV_UNSUPPORTED', 'databases in IndexedDB exist in browsers only');
+}
+
+/**
+ * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
+ *
+ * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if its files are of another program, or so damaged at their beginning that nobody can tell:
+ * then all of them stay, unless `force` is set.
+ */
+export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
+  if (checkDestroy(options) !== undefined) throw noIndexedDb();
+  const force = checkForce(options);
+  const path = toPath(name);
+  const data = join(path, DATA_FILE);
+  if (!fs.existsSync(data)) return false;
+  const check = (): void => force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
+  // Before a lock is made in a place of others, and again when nobody else can write there.
+  check();
+  const release = await lockDirectory(path, 0);
+  try {
+    check();
+    // Without data a log means nothing, nor does what an interrupted restoration has left. The file is the lock, so it goes last.
+    fs.truncateSync(data, 0);
+    for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring']) fs.rmSync(join(path, name), { force: true });
+    fs.rmSync(data);
+    syncDirectory(path);
+  } catch (error) {
+    throw toKvError(error, `remove ${path}`);
+  } finally {
+    release();
+  }
+  try {
+    fs.rmdirSync(path);
+  } catch {
+    // Not empty: the rest is not ours.
+  }
+  return true;
+}
+
+/** The databases that are directories of the working directory, with the bytes they take. */
+export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
+  if (checkPlace('list', options) !== undefined) throw noIndexedDb();
+  const found: { name: string; size: number }[] = [];
+  for (const entry of fs.readdirSync('.', { withFileTypes: true })) {
+    const size = entry.isDirectory() ? databaseSize(entry.name) : undefined;
+    if (size !== undefined) found.push({ name: entry.name, size });
+  }
+  return found;
+}
+
+/** Size of a database's files; undefined if there are none or they are something else. */
+function databaseSize(directory: string): number | undefined {
+  const data = join(directory, DATA_FILE);
+  let handle: number | undefined;
+  try {
+    handle = fs.openSync(data, 'r');
+    const front = new Uint8Array(FRONT_BYTES);
+    fs.readSync(handle, front, 0, front.length, 0);
+    if (!hasMagic(DATA_FILE, front)) return undefined;
+    const log = fs.statSync(join(directory, LOG_FILE), { throwIfNoEntry: false });
+    return fs.fstatSync(handle).size + (log?.size ?? 0);
+  } catch (error) {
+    if (isMissing(error)) return undefined;
+    throw toKvError(error, `read ${data}`);
+  } finally {
+    if (handle !== undefined) fs.closeSync(handle);
+  }
+}
+
+/** Whether databases can be kept here, and where. */
+export async function checkSupport(): Promise<Support> {
+  return { ok: true, storage: 'fs' };
+}
+
+/** Asks that data be kept, which files are anyway. */
+export async function persist(): Promise<boolean> {
+  return true;
+}
+
+/** Bytes used and usable on the file system of the working directory. */
+export async function estimate(): Promise<{ usage: number; quota: number }> {
+  try {
+    const { bsize, blocks, bfree, bavail } = fs.statfsSync(process.cwd());
+    const usage = (blocks - bfree) * bsize;
+    return { usage, quota: usage + bavail * bsize };
+  } catch (error) {
+    throw toKvError(error, 'estimate');
+  }
+}

@@ -1,0 +1,15 @@
+// Loaded by the entry for Node, Deno and Bun when something is to be restored or recovered.
+import { ownModule } from './module-upkeep.ts';
+import { createModuleLoader } from '../engine/node-wasm.ts';
+import { recoverWith, restoreWith } from '../upkeep/node.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
+
+const { load } = createModuleLoader(ownModule);
+
+export function restore(name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+  return restoreWith(load, name, backup, options);
+}
+
+export function recover(name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+  return recoverWith(load, name, into, options);
+}

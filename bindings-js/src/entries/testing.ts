@@ -1,0 +1,48 @@
+/**
+ * Whether a storage keeps the promises of `CustomStorage` and `StorageFile`.
+ *
+ * @module mangrove-kv/testing
+ */
+import type { CustomStorage } from 'mangrove-kv';
+import { checkFiles } from '../testing/check-files.ts';
+import { checkStorage } from '../testing/check-storage.ts';
+import { checkFull } from '../testing/check-full.ts';
+import { checkDatabase } from '../testing/check-database.ts';
+import { toContext } from '../testing/context.ts';
+import type { Check, StorageTestOptions } from '../testing/context.ts';
+
+export type { OpenDatabase, StorageTestOptions } from '../testing/context.ts';
+
+async function runAll(checks: readonly Check[]): Promise<void> {
+  const failures: Error[] = [];
+  for (const { name, run } of checks) {
+    try {
+      await run();
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      failures.push(new Error(`${name}: ${reason}`, { cause: error }));
+    }
+  }
+  if (failures.length > 0) {
+    throw new AggregateError(failures, failures.map((failure) => failure.message).join('\n'));
+  }
+}
+
+/**
+ * Tests a storage: every promise of `CustomStorage` and `StorageFile` that can be seen from outside, then a database
+ * over it. That a flush outlasts a power cut cannot be seen.
+ *
+ * `makeStorage` gives an empty storage with each call. With `test` every check is registered as a test of its own;
+ * without, all run and what fails is thrown together as an AggregateError.
+ */
+export async function testStorage(
+  makeStorage: () => CustomStorage | Promise<CustomStorage>,
+  options: StorageTestOptions = {},
+): Promise<void> {
+  const context = toContext(makeStorage, options);
+  const checks = [...checkFiles(context), ...checkStorage(context), ...checkFull(context), ...checkDatabase(context)];
+  const { test } = options;
+  if (test === undefined) return runAll(checks);
+  // All at once: frameworks collect tests before they run them.
+  await Promise.all(checks.map(({ name, run }) => test(`storage: ${name}`, run)));
+}

@@ -1,0 +1,15 @@
+// Loaded by the browser's entry when something is to be restored or recovered.
+import { createBrowserLoader } from '../engine/browser-wasm.ts';
+import { ownModule } from './module-upkeep.ts';
+import { recoverIn, restoreIn } from '../upkeep/page.ts';
+import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
+
+const loadModule = createBrowserLoader(ownModule);
+
+export function restore(name: string | URL, backup: BackupSource, options: RestoreOptions): Promise<void> {
+  return restoreIn(loadModule, name, backup, options);
+}
+
+export function recover(name: string | URL, into: string | URL, options: RecoverOptions): Promise<RecoverReport> {
+  return recoverIn(loadModule, name, into, options);
+}

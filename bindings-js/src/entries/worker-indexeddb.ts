@@ -1,0 +1,11 @@
+// The dedicated worker that runs one engine over files in IndexedDB.
+import { ReplyQueue } from '../engine/reply-queue.ts';
+import { IndexedDbStorage } from '../storage/indexeddb.ts';
+import { serveTabs } from '../tabs/server.ts';
+import { postFailure, postReply, serve } from '../engine/worker-server.ts';
+
+serve(
+  ({ name, engine, lockTimeoutMs }) => IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs),
+  (storage) => new ReplyQueue({ reply: (bytes) => postReply(bytes), fail: (error) => postFailure(error) }, () => storage.settled()),
+  { shared: serveTabs },
+);

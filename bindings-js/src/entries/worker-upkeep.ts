@@ -1,0 +1,81 @@
+// The dedicated worker that restores or recovers one database.
+import { toPlain } from '../base/plain-error.ts';
+import { KvError } from '../base/errors.ts';
+import type { StorageFile } from '../types/index.ts';
+import { IdbTarget, openIdbSource } from '../upkeep/idb.ts';
+import type { Watch } from '../upkeep/job.ts';
+import { OpfsTarget, openOpfsSource } from '../upkeep/opfs.ts';
+import { appendTo } from '../upkeep/options.ts';
+import { recoverInto, restoreInto } from '../upkeep/run.ts';
+import type { Target } from '../upkeep/run.ts';
+import type { UpkeepMessage, UpkeepPiece, UpkeepRequest } from '../upkeep/worker-protocol.ts';
+
+/** Exists in workers only, so that the types of windows lack it. */
+declare const FileReaderSync: new () => { readAsArrayBuffer(blob: Blob): ArrayBuffer };
+
+interface Scope {
+  onmessage: ((event: { readonly data: UpkeepRequest | UpkeepPiece }) => void) | null;
+  postMessage(message: UpkeepMessage): void;
+}
+
+const scope = globalThis as unknown as Scope;
+
+const watch: Watch = (phase, done, total) => {
+  scope.postMessage({ type: 'progress', phase, done, total });
+  // Who wants it to end ends the worker.
+  return true;
+};
+
+const neverEnded = (): KvError => new KvError('KV_IO', 'the work was ended');
+
+/** A Blob is read where it lies. */
+function blobFile(blob: Blob): StorageFile {
+  const reader = new FileReaderSync();
+  const refuse = (): never => {
+    throw new KvError('KV_READ_ONLY', 'a backup is not written to');
+  };
+  return {
+    read(at, into) {
+      const bytes = new Uint8Array(reader.readAsArrayBuffer(blob.slice(at, at + into.length)));
+      if (bytes.length !== into.length) throw new KvError('KV_IO', `read at ${at}: the backup ends before`);
+      into.set(bytes);
+    },
+    size: () => blob.size,
+    close: () => {},
+    write: refuse,
+    flush: refuse,
+    truncate: refuse,
+  };
+}
+
+/** Asks the page for pieces up to the last. */
+async function spool(target: Target): Promise<StorageFile> {
+  const file = await target.spool();
+  const append = appendTo(file);
+  for (;;) {
+    const piece = await new Promise<UpkeepPiece>((resolve) => {
+      scope.onmessage = ({ data }) => resolve(data as UpkeepPiece);
+      scope.postMessage({ type: 'pull' });
+    });
+    if (piece === 'end') return file;
+    append(piece);
+  }
+}
+
+async function work({ module, storage, job }: UpkeepRequest): Promise<void> {
+  const [Place, openSource] = storage === 'opfs' ? [OpfsTarget, openOpfsSource] : [IdbTarget, openIdbSource];
+  let report;
+  if (job.kind === 'restore') {
+    const { name, backup } = job;
+    const open = async (target: Target): Promise<StorageFile> => backup === undefined ? spool(target) : blobFile(backup);
+    report = await restoreInto(module, await Place.open(name, job, true), open, watch, neverEnded);
+  } else {
+    const { name, into } = job;
+    report = await recoverInto(module, await openSource(name), () => Place.open(into, {}, false), watch, neverEnded);
+  }
+  scope.postMessage({ type: 'done', report });
+}
+
+scope.onmessage = ({ data }) => {
+  work(data as UpkeepRequest).catch((error: unknown) => scope.postMessage({ type: 'failed', error: toPlain(error) }));
+};

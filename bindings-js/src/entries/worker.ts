@@ -1,0 +1,25 @@
+// The dedicated worker that runs one engine over the files of the origin private file system.
+import { KvError } from '../base/errors.ts';
+import { MemoryStorage } from '../storage/memory.ts';
+import { OpfsStorage } from '../storage/opfs.ts';
+import { serveTabs } from '../tabs/server.ts';
+import { postFailure, postReply, serve } from '../engine/worker-server.ts';
+import type { WorkerStorage } from '../engine/worker-server.ts';
+
+serve<WorkerStorage>(
+  async ({ storage, name, engine, lockTimeoutMs }) => {
+    if (storage === 'opfs') return OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
+    if (storage === 'memory') return new MemoryStorage();
+    throw new KvError('KV_INVALID_ARGUMENT', 'for IndexedDB the option worker has to give worker-indexeddb.js');
+  },
+  (storage) => ({
+    push: (bytes) => {
+      // Who has closed the database may open or remove it at once.
+      const closing = storage instanceof OpfsStorage ? storage.closing : undefined;
+      if (closing === undefined) postReply(bytes);
+      else void closing.then(() => postReply(bytes));
+    },
+    end: (error) => postFailure(error),
+  }),
+  { shared: serveTabs },
+);

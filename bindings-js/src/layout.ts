@@ -1,2 +1,0 @@
-// Loaded when a layout is asked for, which few do.
-export { layout } from './client/layout.ts';

@@ -1,0 +1,76 @@
+// The directory of a database: its path, its creation, and whether what lies in it is ours.
+import * as fs from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { KvError } from '../base/errors.ts';
+import { DATA_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './node-fs.ts';
+import { checkOurs, notOurs } from './ours.ts';
+
+/** What begins as a URL does. A drive has one letter. */
+const URL_START = /^(?:file:|[a-z][a-z\d+.-]+:\/\/)/i;
+
+/** The path of a database's directory. */
+export function toPath(name: string | URL): string {
+  if (typeof name === 'string') {
+    if (URL_START.test(name)) {
+      throw new KvError('KV_INVALID_ARGUMENT', `"${name}" is a URL in a string, not a path; pass a path, or new URL("file:///…")`);
+    }
+    if (name !== '' && !name.includes('\0')) return resolve(name);
+  }
+  // The class of another realm, or of a test environment, is another one.
+  const { href } = (name ?? {}) as Partial<URL>;
+  if (typeof href !== 'string') throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
+  try {
+    return fileURLToPath(href);
+  } catch (cause) {
+    throw new KvError('KV_INVALID_ARGUMENT', `the URL ${href} is no path on this machine; pass a path or a file: URL`, { cause });
+  }
+}
+
+/** A file where a directory has to be, the path itself or one above it. */
+function fileInTheWay(path: string): string | undefined {
+  for (let at = path; ; at = dirname(at)) {
+    try {
+      return fs.statSync(at).isDirectory() ? undefined : at;
+    } catch (error) {
+      if (!isMissing(error) || at === dirname(at)) return undefined;
+    }
+  }
+}
+
+export function prepareDirectory(path: string, create: boolean): void {
+  const data = join(path, DATA_FILE);
+  try {
+    if (fs.existsSync(data)) return;
+    const file = fileInTheWay(path);
+    if (file !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `${file} is a file; the name has to be that of a directory, which holds the database`);
+    if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
+    const first = fs.mkdirSync(path, { recursive: true });
+    // Each new directory is a name in its parent.
+    for (let made = path; first !== undefined && made.length >= first.length; made = resolve(made, '..')) {
+      syncDirectory(resolve(made, '..'));
+    }
+  } catch (error) {
+    throw toKvError(error, `create ${path}`);
+  }
+}
+
+/**
+ * Checks that what is there of a database's files is ours.
+ *
+ * @throws KvError KV_CORRUPT if a file is of another program, or so damaged that nobody can tell.
+ */
+export function checkFilesOurs(path: string, files: readonly string[]): void {
+  const storage = new NodeStorage(path, true);
+  for (const name of files) {
+    const stat = fs.statSync(join(path, name), { throwIfNoEntry: false });
+    if (stat === undefined) continue;
+    if (!stat.isFile()) throw notOurs(path, name);
+    const file = storage.open(name);
+    try {
+      checkOurs(path, name, file);
+    } finally {
+      file.close();
+    }
+  }
+}

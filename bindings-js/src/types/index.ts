@@ -1,0 +1,14 @@
+// The public interfaces, a file for each part.
+export { DELETE, KEEP } from './collection.ts';
+export type * from './collection.ts';
+export type * from './database.ts';
+export type * from './feed.ts';
+export type * from './layout.ts';
+export type * from './open.ts';
+export type * from './range.ts';
+export type * from './schema.ts';
+export type * from './stats.ts';
+export type * from './storage.ts';
+export type * from './sync.ts';
+export type * from './transaction.ts';
+export type * from './upkeep.ts';

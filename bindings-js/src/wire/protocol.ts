@@ -1,0 +1,224 @@
+// The binary protocol of the engine: requests out, replies in. Little endian; `uv` is an unsigned LEB128, `bytes` a
+// `uv` length with that many bytes, `str` `bytes` of UTF-8.
+import { KvError } from '../base/errors.ts';
+import type { FastCodec } from '../codec/fast.ts';
+import type { KvErrorCode } from '../base/errors.ts';
+import { fromPlain } from '../base/plain-error.ts';
+import type { PlainError } from '../base/plain-error.ts';
+import { decodePart } from './codecs.ts';
+import type { Decoder } from './codecs.ts';
+import { ErrorFlag, RangeFlag } from './opcodes.ts';
+
+/** A range of encoded keys. */
+export interface ByteRange {
+  readonly lower?: Uint8Array | undefined;
+  readonly lowerExclusive?: boolean;
+  readonly upper?: Uint8Array | undefined;
+  readonly upperExclusive?: boolean;
+}
+
+/** Stands in a message for the key that follows it. */
+const KEY_PLACE = '\0';
+
+const MIN_CAPACITY = 1024;
+/** A larger buffer is not kept for the next message. */
+const MAX_KEPT_CAPACITY = 4 << 20;
+/** The engine's memory ends at 4 GiB, and it needs some copies. */
+const MAX_REQUEST_BYTES = 512 << 20;
+const textEncoder = new TextEncoder();
+const textDecoder = new TextDecoder();
+
+/** What is made room for before something is encoded; more may be there. */
+const ENCODED_ROOM = 512;
+/** Largest number in two bytes of LEB128. */
+const MAX_TWO_BYTES = (1 << 14) - 1;
+
+/** Collects the requests of one message. */
+export class RequestWriter {
+  #bytes = new Uint8Array(MIN_CAPACITY);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** What was written, as a view that holds until the next write. */
+  view(): Uint8Array<ArrayBuffer> {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** Begins the next message. With `surrender` the buffer belongs to whoever has the view. */
+  reset(surrender: boolean): void {
+    if (surrender || this.#bytes.length > MAX_KEPT_CAPACITY) this.#bytes = new Uint8Array(MIN_CAPACITY);
+    this.#length = 0;
+  }
+
+  /** Takes back what was written after the writer had this length. */
+  truncate(length: number): void {
+    this.#length = length;
+  }
+
+  u8(value: number): this {
+    this.#reserve(1);
+    this.#bytes[this.#length++] = value;
+    return this;
+  }
+
+  uv(value: number): this {
+    if (value < 0x80) return this.u8(value);
+    this.#reserve(8);
+    let rest = value;
+    // Bit operators would cut the number to 32 bits.
+    while (rest >= 0x80) {
+      this.#bytes[this.#length++] = (rest % 0x80) | 0x80;
+      rest = Math.floor(rest / 0x80);
+    }
+    this.#bytes[this.#length++] = rest;
+    return this;
+  }
+
+  bytes(bytes: Uint8Array): this {
+    return this.uv(bytes.length).raw(bytes);
+  }
+
+  /** The byte string that a value is encoded as, if `fast` is there and can do it; else writes nothing and gives false. */
+  encoded<T>(fast: FastCodec<T> | undefined, value: T): boolean {
+    if (fast === undefined) return false;
+    this.#reserve(ENCODED_ROOM);
+    const start = this.#length + 2;
+    const end = fast.put(value, this.#bytes, start, Math.min(this.#bytes.length, start + MAX_TWO_BYTES));
+    if (end < 0) return false;
+    // A length of two bytes, whatever it is.
+    this.#bytes[start - 2] = (end - start) | 0x80;
+    this.#bytes[start - 1] = (end - start) >> 7;
+    this.#length = end;
+    return true;
+  }
+
+  /** Bytes without a length. */
+  raw(bytes: Uint8Array): this {
+    this.#reserve(bytes.length);
+    this.#bytes.set(bytes, this.#length);
+    this.#length += bytes.length;
+    return this;
+  }
+
+  str(text: string): this {
+    return this.bytes(textEncoder.encode(text));
+  }
+
+  range(range: ByteRange): this {
+    const { lower, upper } = range;
+    this.u8(
+      (lower ? RangeFlag.hasLower : 0)
+      | (lower && range.lowerExclusive ? RangeFlag.lowerExclusive : 0)
+      | (upper ? RangeFlag.hasUpper : 0)
+      | (upper && range.upperExclusive ? RangeFlag.upperExclusive : 0),
+    );
+    if (lower) this.bytes(lower);
+    if (upper) this.bytes(upper);
+    return this;
+  }
+
+  #reserve(more: number): void {
+    const needed = this.#length + more;
+    if (needed <= this.#bytes.length) return;
+    if (needed > MAX_REQUEST_BYTES) {
+      throw new KvError('KV_VALUE_TOO_LARGE', `one call may write at most ${MAX_REQUEST_BYTES >> 20} MiB`);
+    }
+    const grown = new Uint8Array(Math.min(Math.max(needed, this.#bytes.length * 2), MAX_REQUEST_BYTES));
+    grown.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = grown;
+  }
+}
+
+/** Reads the replies of one message. */
+export class ReplyReader {
+  readonly #bytes: Uint8Array;
+  #at = 0;
+  /** Set when a reply went past the message's end, after which nothing of it makes sense. */
+  isBroken = false;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  get isAtEnd(): boolean {
+    return this.#at >= this.#bytes.length;
+  }
+
+  u8(): number {
+    if (this.#at >= this.#bytes.length) throw this.#broken();
+    return this.#bytes[this.#at++]!;
+  }
+
+  uv(): number {
+    const first = this.u8();
+    if (first < 0x80) return first;
+    let value = first & 0x7f;
+    let scale = 0x80;
+    for (;;) {
+      const byte = this.u8();
+      value += (byte & 0x7f) * scale;
+      if (byte < 0x80) return value;
+      scale *= 0x80;
+    }
+  }
+
+  /** A view of the message; a reply's buffer is never used again. */
+  bytes(): Uint8Array {
+    const length = this.uv();
+    const end = this.#at + length;
+    if (end > this.#bytes.length) throw this.#broken();
+    const bytes = this.#bytes.subarray(this.#at, end);
+    this.#at = end;
+    return bytes;
+  }
+
+  /** A reader of the next so many bytes, which are passed over here. */
+  fork(length: number): ReplyReader {
+    const start = this.#at;
+    this.#at += length;
+    if (this.#at > this.#bytes.length) throw this.#broken();
+    return new ReplyReader(this.#bytes.subarray(start, this.#at));
+  }
+
+  /** Passes over a byte string and gives what `decodePart` makes of it. */
+  decoded<T>(what: 'key' | 'value', codec: Decoder<T>, fast: FastCodec<T> | undefined): T {
+    const length = this.uv();
+    const start = this.#at;
+    const end = start + length;
+    if (end > this.#bytes.length) throw this.#broken();
+    this.#at = end;
+    return decodePart(what, codec, fast, this.#bytes, start, end);
+  }
+
+  optional(): Uint8Array | undefined {
+    return this.u8() === 0 ? undefined : this.bytes();
+  }
+
+  str(): string {
+    return textDecoder.decode(this.bytes());
+  }
+
+  /** What stands in place of a result. `keyText` shows a key of a collection. */
+  failure(keyText: (collection: string, key: Uint8Array) => string): PlainError {
+    const code = this.str() as KvErrorCode;
+    const message = this.str();
+    const flags = this.u8();
+    const retryable = (flags & ErrorFlag.retryable) !== 0;
+    if ((flags & ErrorFlag.hasKey) === 0) return { code, message, retryable };
+    const [collection, key] = [this.str(), this.bytes()];
+    return { code, message: message.replace(KEY_PLACE, () => keyText(collection, key)), retryable };
+  }
+
+  /** As `failure`, of a request that is about no key. */
+  error(): KvError {
+    return fromPlain(this.failure(String));
+  }
+
+  #broken(): KvError {
+    this.isBroken = true;
+    return new KvError('KV_IO', 'the engine gave an incomplete answer');
+  }
+}
