@@ -185,3 +185,17 @@ test('a database from openSync has snapshots', () => withPath(async (path) => {
   late.close();
   assert.throws(() => db.snapshot(), code('KV_CLOSED'));
 }));
+
+test('a synchronous close overtakes an asynchronous one, and both end', () => withPath(async (path) => {
+  for (const relaxed of [false, true]) {
+    const db = await open<string, number>(path);
+    const stored = db.set('key', 1, { durability: relaxed ? 'relaxed' : 'strict' });
+    const closed = db.close();
+    db.sync.close();
+    await Promise.all([stored, closed]);
+    assert.equal(db.status, 'closed');
+    const again = openSync<string, number>(path);
+    assert.equal(again.get('key'), 1);
+    again.close();
+  }
+}));

@@ -1,4 +1,4 @@
-// Requests of one tick travel as one message; its replies settle them in order.
+// Batches the requests of one tick into one message, whose replies settle them in order.
 import { KvError } from '../base/errors.ts';
 import { queueMicrotask } from '../base/platform.ts';
 import { fromPlain } from '../base/plain-error.ts';
@@ -14,7 +14,10 @@ import { ReplyReader, RequestWriter } from './protocol.ts';
 import type { Transport } from './transport.ts';
 
 interface Pending {
-  /** Takes the reply's fields before it decodes anything, so that a failing codec does not shift the next reply. */
+  /**
+   * Must consume all of the reply's fields before decoding any of them: a codec that throws must
+   * not leave the reader in the middle of a reply.
+   */
   readonly read: (reader: ReplyReader) => unknown;
   readonly resolve: (value: never) => void;
   readonly reject: (error: unknown) => void;
@@ -22,26 +25,29 @@ interface Pending {
 
 export type ConnectionStatus = 'open' | 'closing' | 'closed';
 
-/** From here on a message is sent at once instead of at the end of the tick. */
+/** A message of this size is sent without waiting for the end of the tick. */
 const FULL_MESSAGE_BYTES = 1 << 20;
 
 const FEW_FOLLOWERS = 4;
 
-/** So long what nobody waits for waits itself for a request that it can travel with. */
+/** How long fire-and-forget requests wait to piggyback. */
 const LATER_MS = 20;
 
 const ignore = (): void => {};
 
-/** Rejects with an error that is made in a promise which the caller's waits for: so its stack has those who await that. */
+/**
+ * Rejects through a promise that the caller's promise waits for, so that the error's stack names
+ * the awaiting functions.
+ */
 function refuse({ resolve }: Pending, failure: PlainError): void {
-  // One turn later the two are tied together.
+  // `resolve` links the two promises in a microtask; the error must be created after that.
   const made = Promise.resolve().then(ignore).then(() => {
     throw fromPlain(failure);
   });
   resolve(made as never);
 }
 
-/** A client's side of one engine. */
+/** A client's connection to one engine. */
 export class Connection {
   readonly #transport: Transport;
   #writer = new RequestWriter();
@@ -49,9 +55,11 @@ export class Connection {
   #batch: Pending[] = [];
   readonly #sent: Pending[][] = [];
   #isScheduled = false;
-  /** A request is being made ready that goes before those in `#batch`. */
+  /** A `hold` is under way: its requests go before those in `#batch`. */
   #isHeld = false;
-  /** The engine may not have heard of the collections. */
+  /**
+   * The session may have been lost during a `hold`, whose message then has to name the collections.
+   */
   #mustName = false;
   #isInCallback = false;
   #later: ((writer: RequestWriter) => unknown)[] = [];
@@ -61,21 +69,27 @@ export class Connection {
   #closing: Promise<void> | undefined;
   #nextId = 1;
   #news = 0;
-  /** Of the database, for errors. */
+  /** The database's path, quoted, for error messages. */
   name = '';
-  /** Called once when it is closed, with what ended it unless that was asked for. */
+  /**
+   * Called when the connection has closed, with the failure that ended it or that releasing the
+   * engine reported, if any.
+   */
   onClosed: (failure: KvError | undefined) => void = ignore;
-  /** Called when another tab is waited for, or waits for this one. */
+  /** Called when this tab waits for another one, or another one for this tab. */
   onBlocked: () => void = ignore;
-  /** Called when work in the background failed and the engine goes on. */
+  /** Called when background work failed but the connection remains usable. */
   onTrouble: (error: KvError) => void = ignore;
-  /** By the number of a follower: called when there may be commits for it, and when none will come any more. */
+  /**
+   * Wakes waiting followers, by handle id: called when there may be commits to fetch, and when the
+   * connection closes.
+   */
   readonly waiting = new Map<number, () => void>();
   readonly #collections = new Map<string, number>();
-  /** Where changes of one entry by functions take turns. */
+  /** Serializes `update` calls on the same entry. */
   readonly line = new Line();
 
-  /** Closes handles that have been idle for too long. */
+  /** Closes handles after the idle timeout. */
   readonly idle: IdleHandles;
 
   constructor(transport: Transport, idleTimeoutMs = Infinity) {
@@ -96,33 +110,33 @@ export class Connection {
     return this.#status;
   }
 
-  /** Why it is closed, unless it was asked to. */
+  /** The failure that ended the connection or that closing it reported, if any. */
   get failure(): KvError | undefined {
     return this.#failure;
   }
 
-  /** Grows with each sign of new commits. */
+  /** Incremented whenever there may be new commits. */
   get news(): number {
     return this.#news;
   }
 
-  /** As `due`, where the engine runs in this thread: nothing else would ever be waited for. */
+  /** `due` of `turns.ts`, if the transport takes turns. */
   due(mustLook?: boolean): Promise<void> | undefined {
     return this.#transport.takesTurns ? due(mustLook) : undefined;
   }
 
-  /** Lookups without messages, where there are such and nothing that was requested before is under way. */
+  /** Lookups without messages, if the transport has them and no earlier request is outstanding. */
   get lookups(): Lookups | undefined {
     const isIdle = this.#batch.length === 0 && this.#sent.length === 0 && this.#status === 'open';
     return isIdle ? this.#transport.lookups : undefined;
   }
 
-  /** A number for a snapshot or cursor that no other of this connection has. */
+  /** A new id for something to be opened in the engine, unique within this connection. */
   newId(): number {
     return this.#nextId++;
   }
 
-  /** The number of a collection; names it to the engine where that has not been done. */
+  /** The collection's index in this connection; names it to the engine on first use. */
   use(name: string, keyCodec: string, valueCodec: string): number {
     const key = JSON.stringify([name, keyCodec, valueCodec]);
     const known = this.#collections.get(key);
@@ -137,29 +151,33 @@ export class Connection {
     for (const [key, index] of this.#collections) this.#name(index, ...JSON.parse(key) as [string, string, string]);
   }
 
-  /** A mismatch of codecs is answered to each request that uses the number. */
+  /** Ignores the reply: each request that uses the index reports a codec mismatch itself. */
   #name(index: number, name: string, keyCodec: string, valueCodec: string): void {
     this.post((writer) => writer.u8(Op.use).uv(index).str(name).str(keyCodec).str(valueCodec), ignore);
   }
 
   /**
-   * Sends a request and gives its reply. `write` runs at once; `read` has to take all of the reply's fields before it
-   * decodes them.
+   * Sends a request and returns its reply. `write` runs at once. `read` must consume all of the
+   * reply's fields before decoding any of them. Rejects with `closedError` unless the connection is
+   * open.
    */
   request<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
     if (this.#status !== 'open') return Promise.reject(this.closedError());
     return this.#enqueue(write, read);
   }
 
-  /** Sends a request whose outcome nobody waits for. */
+  /** Sends a request and ignores its outcome. */
   post(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => unknown): void {
     this.request(write, read).catch(ignore);
   }
 
-  /** As `post`, with the next request or a little later: a message of its own would be in the way of that. */
+  /**
+   * As `post`, but piggybacks on the next request, or is sent after `LATER_MS`. A message of its
+   * own would delay that request.
+   */
   postLater(write: (writer: RequestWriter) => unknown): void {
     if (this.#status !== 'open') return;
-    // Without messages there is nothing to save.
+    // An engine in this thread gains nothing from piggybacking.
     if (!this.#transport.takesBuffers) return this.post(write, ignore);
     this.#later.push(write);
     this.#laterTimer ??= setTimeout(() => this.#postLater(), LATER_MS);
@@ -171,12 +189,19 @@ export class Connection {
     for (const write of this.#later.splice(0)) this.post(write, ignore);
   }
 
-  /** Whether `hold` is possible and of use: where a thread of its own executes what is sent meanwhile. */
+  /**
+   * Whether `hold` is possible and useful: no other `hold` is under way, and the engine's own
+   * thread executes earlier messages meanwhile.
+   */
   get canHold(): boolean {
     return this.#transport.takesBuffers && !this.#isHeld && this.#status === 'open';
   }
 
-  /** Keeps back what is requested from now on, until `prepared`; then `run` makes requests, which go before it. */
+  /**
+   * Holds back requests made from now on until `prepared` settles. Then calls `run`; the requests
+   * that it makes synchronously go ahead of those held back. If `prepared` rejects, `run` is not
+   * called.
+   */
   async hold<T>(prepared: Promise<void>, run: () => Promise<T>): Promise<T> {
     this.#send();
     this.#isHeld = true;
@@ -193,7 +218,7 @@ export class Connection {
     this.#writer = new RequestWriter();
     this.#batch = [];
     this.#isHeld = false;
-    // It was called before the end.
+    // `hold` was called before `close`, so `run` may still make requests.
     if (status === 'closing') this.#status = 'open';
     try {
       if (this.#mustName) this.#nameAll();
@@ -207,14 +232,17 @@ export class Connection {
     }
   }
 
-  /** Fails where the engine is in another thread. */
+  /**
+   * What the synchronous API needs of the transport. Throws `KV_SYNC_UNAVAILABLE` if the transport
+   * lacks it.
+   */
   checkSync(): { readonly [N in 'sendSync' | 'syncFaces']: NonNullable<Transport[N]> } {
     const { sendSync, syncFaces } = this.#transport;
     if (sendSync !== undefined && syncFaces !== undefined) return { sendSync, syncFaces };
     throw new KvError('KV_SYNC_UNAVAILABLE', 'the engine runs in another thread; use the asynchronous API');
   }
 
-  /** As `request`, at once and after what was requested before. */
+  /** As `request`, but executes earlier requests and this one before it returns. */
   requestSync<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T {
     const { sendSync } = this.checkSync();
     if (this.#status !== 'open') throw this.closedError();
@@ -230,8 +258,9 @@ export class Connection {
   }
 
   /**
-   * A request that only reads, where lookups are possible; else `ASK`. `read` gets the reply where the engine left it, so it
-   * has to take all it needs and may not run code of the caller's.
+   * Executes a read-only request at once if `lookups` are available; returns `ASK` otherwise.
+   * `read` sees the reply in the engine's memory, so it must copy what it keeps and must not run
+   * the caller's code.
    */
   requestNow<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): T | typeof ASK {
     const { lookups } = this;
@@ -246,11 +275,12 @@ export class Connection {
     }
   }
 
-  /** As `close`, at once. */
+  /** As `close`, synchronously. */
   closeSync(): void {
     if (this.#status === 'closed') return;
     try {
-      this.requestSync((writer) => writer.u8(Op.close), ignore);
+      if (this.#status === 'closing') this.#finishNow();
+      else this.requestSync((writer) => writer.u8(Op.close), ignore);
     } finally {
       if (this.#failure === undefined) {
         this.#end();
@@ -261,13 +291,13 @@ export class Connection {
     }
   }
 
-  /** Finishes what was requested before and lets go of the database. */
+  /** Finishes earlier requests and closes the database; repeated calls return the same promise. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
   }
 
-  /** Runs the callback of a transaction: until it returns or waits, writes outside of the transaction are refused. */
+  /** Runs a transaction's callback; `checkOutside` throws until it returns or first awaits. */
   runCallback<T>(fn: () => T): T {
     const before = this.#isInCallback;
     this.#isInCallback = true;
@@ -278,14 +308,14 @@ export class Connection {
     }
   }
 
-  /** Throws where a write would not belong to the transaction whose callback runs. */
+  /** Throws `KV_INVALID_ARGUMENT` while a callback runs: a write would bypass its transaction. */
   checkOutside(): void {
     if (this.#isInCallback) {
       throw new KvError('KV_INVALID_ARGUMENT', 'this would write outside of the transaction whose callback runs; use tx or tx.collection(…)');
     }
   }
 
-  /** What a request is answered with when it comes too late. */
+  /** The error for requests made once the connection is closing or closed. */
   closedError(): KvError {
     return this.#failure ?? new KvError('KV_CLOSED', `the database ${this.name} is closed`);
   }
@@ -304,7 +334,8 @@ export class Connection {
     try {
       await closed;
     } finally {
-      if (this.#failure === undefined) {
+      // `closeSync` may have done it meanwhile.
+      if (this.#failure === undefined && this.#status === 'closing') {
         this.#end();
         try {
           await this.#transport.dispose();
@@ -316,6 +347,14 @@ export class Connection {
         }
       }
     }
+  }
+
+  /** Executes what was requested before, its close request included, without waiting. */
+  #finishNow(): void {
+    this.checkSync();
+    this.#transport.settle?.();
+    this.#send();
+    this.#transport.settle?.();
   }
 
   #failureOf(reader: ReplyReader): PlainError {
@@ -389,17 +428,17 @@ export class Connection {
 
   #onRefusal(error: KvError, count: number): void {
     for (const pending of this.#sent.splice(0, count).flat()) pending.reject(error);
-    // What is being made ready goes first, and needs them as well.
+    // The requests of a `hold` go first, before the names posted below.
     this.#mustName = this.#isHeld;
     if (this.#status !== 'open') return;
     this.#nameAll();
-    // Those who follow the commits have to ask to learn that they are cut off.
+    // Followers learn only by asking that they were cut off.
     this.#onNews();
   }
 
   #onNews(): void {
     this.#news++;
-    // For a few it is quicker to ask whether there is something for them than for whom there is something.
+    // A few followers fetch for themselves sooner than the engine can say which of them have news.
     if (this.waiting.size <= FEW_FOLLOWERS) return this.#wakeAll();
     this.post((writer) => writer.u8(Op.changesReady), (reader) => {
       for (let left = reader.uv(); left > 0; left--) this.waiting.get(reader.uv())?.();
