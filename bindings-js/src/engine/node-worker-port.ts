@@ -1,11 +1,11 @@
-// A thread of Node, Deno or Bun in the words of a browser's worker.
+// Wraps a thread of Node, Deno or Bun in the interface of a browser's worker.
 import type { Worker, WorkerOptions } from 'node:worker_threads';
 import type { WorkerPort } from '../wire/worker-port.ts';
 import type { WorkerMessage } from '../wire/worker-protocol.ts';
 
-/** It keeps the process alive while somebody waits for a reply, and not longer. */
+/** Keeps the process alive only while a reply is due. */
 export class NodeWorkerPort implements WorkerPort {
-  /** The flags of the program are its own: one of them may say that it is no file. */
+  /** Does not inherit the program's flags: `--input-type`, for one, forbids script files. */
   static readonly options: WorkerOptions = { execArgv: [] };
   onmessage: WorkerPort['onmessage'] = null;
   onerror: WorkerPort['onerror'] = null;
@@ -43,8 +43,8 @@ export class NodeWorkerPort implements WorkerPort {
   }
 
   #onMessage(data: WorkerMessage): void {
-    // Of the others each answers a message.
-    if (data instanceof Uint8Array || !['news', 'started'].includes(data.type)) this.#awaited--;
+    // None of these answers a message.
+    if (data instanceof Uint8Array || !['news', 'started', 'trouble'].includes(data.type)) this.#awaited--;
     this.onmessage?.({ data });
     if (this.#awaited === 0) this.#worker.unref();
   }
