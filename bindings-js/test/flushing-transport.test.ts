@@ -320,3 +320,28 @@ test('calls take effect in order, whenever flushes end', async () => {
   assert.deepEqual(new Map(await db.entries().toArray()), new Map([...expected].sort(([a], [b]) => (a < b ? -1 : 1))));
   await db.close();
 });
+
+test('a flush that ends at once gives one reply', async () => {
+  const storage = new GatedStorage();
+  const transport = new InThreadTransport(module, storage, checkOptions({}).engine, { release: () => undefined });
+  const db = new KvDatabase<string, number>(new Connection(transport), { path: 'x', persistence: 'fs', durability: 'strict' }, {});
+  const { events } = transport;
+  assert.ok(events !== undefined);
+  let replies = 0;
+  transport.events = {
+    ...events,
+    reply: (bytes, count) => {
+      replies += count;
+      events.reply(bytes, count);
+    },
+  };
+  storage.running.push = (flush) => {
+    flush.end();
+    return 0;
+  };
+  for (let key = 0; key < 5; key++) {
+    await db.set(String(key), key);
+    assert.equal(replies, key + 1);
+  }
+  await db.close();
+});

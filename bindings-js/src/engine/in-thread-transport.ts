@@ -1,5 +1,5 @@
-// The engine in the caller's thread. A reply leaves when its gate lets it: at once, when another
-// thread has flushed the commits it acknowledges, or when the storage has caught up.
+// Runs the engine in the caller's thread. A reply is delivered at once, when another thread has
+// flushed the commits it acknowledges, or when a storage that writes behind has stored them.
 import { EngineHost } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
 import { queueMicrotask } from '../base/platform.ts';
@@ -11,22 +11,28 @@ import type { EngineOptions } from '../api/options.ts';
 import type { syncFaces } from '../api/sync.ts';
 import type { Transport, TransportEvents } from '../wire/transport.ts';
 
-/** A storage as this transport knows it. */
+/** What this transport uses of a storage. */
 export interface InThreadStorage extends CustomStorage {
-  /** Its files are `FlushableFile`s: the caller's thread goes on while commits wait for flushes. */
+  /**
+   * Its files are `FlushableFile`s, so the caller's thread continues while commits wait for
+   * flushes.
+   */
   readonly flushesLater?: boolean;
-  /** There where writes are stored later: resolves when those made so far are. */
+  /**
+   * For storages that write behind: resolves when all writes so far are stored; `undefined` if they
+   * already are.
+   */
   settled?(): Promise<void> | undefined;
   /** Set by the transport: called when the files are gone. */
   onLost?: ((error: KvError) => void) | undefined;
 }
 
 export interface InThreadOptions {
-  /** Called once when the engine is gone, also if it cannot be opened. */
+  /** Called once, by `dispose` or if opening fails. */
   readonly release: () => unknown;
-  /** There where the synchronous API is. */
+  /** The synchronous API, if the entry has it. */
   readonly syncFaces?: typeof syncFaces;
-  /** Whether calls that never wait give the event loop its turn now and then. Default: true. */
+  /** Whether calls that never wait yield to the event loop now and then. Default: true. */
   readonly takesTurns?: boolean;
 }
 
@@ -39,10 +45,13 @@ export class InThreadTransport implements Transport {
   readonly #host: EngineHost;
   readonly #release: () => unknown;
   readonly #flushesLater: boolean;
-  /** Replies that wait for the storage. */
+  /** Holds back replies until the storage has caught up. */
   readonly #queue: ReplyQueue | undefined;
   #isMessageWaiting = false;
-  /** A flush is under way; it is not waited for where the host is not busy, as somebody had to have its outcome at once. */
+  /**
+   * A flush is running. If the host is not busy, nobody waits for it: a synchronous call made its
+   * own.
+   */
   #isFlushing = false;
 
   constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, syncFaces, takesTurns = true }: InThreadOptions) {
@@ -72,14 +81,15 @@ export class InThreadTransport implements Transport {
     if (this.#flushesLater) this.#flushInBackground();
   }
 
-  /** A flush is under way that messages have to wait for. */
+  /** Messages have to wait for the running flush. */
   get isBusy(): boolean {
     return this.#host.isBusy;
   }
 
   send(message: Uint8Array): void {
     this.#attempt(() => {
-      // No flush can begin before the one is over that was not waited for.
+      // While a flush runs that nobody waits for, no other can begin: the message flushes in this
+      // thread.
       const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
       if (reply !== undefined) return this.#deliver(reply);
       this.#isMessageWaiting = true;
@@ -96,7 +106,7 @@ export class InThreadTransport implements Transport {
       this.#fail(error);
       throw error;
     }
-    // The caller has its reply first.
+    // The caller gets its reply first.
     if (this.#host.hasNews) queueMicrotask(() => this.events?.news());
     return reply;
   }
@@ -122,14 +132,14 @@ export class InThreadTransport implements Transport {
   }
 
   #deliver(reply: Uint8Array<ArrayBuffer>): void {
-    // The reply's receivers may send the next message at once.
+    // Read first: whoever receives the reply may send the next message at once.
     const { hasNews } = this.#host;
     if (this.#queue === undefined) this.events?.reply(reply, 1);
     else this.#queue.push(reply);
     if (hasNews) this.events?.news();
   }
 
-  /** Replies that wait still leave before it is told. */
+  /** Delivers waiting replies before it reports the failure. */
   #fail(error: unknown): void {
     if (this.#queue === undefined) this.events?.fail(error as KvError);
     else this.#queue.end(error);
@@ -139,24 +149,28 @@ export class InThreadTransport implements Transport {
     const flushHere = this.#host.flush;
     this.#host.flush = () => {
       if (!this.#isFlushing) this.#beginFlush();
-      // One that is waited for covers all that there is.
+      // Nothing is executed during a flush that is waited for, so that one covers all commits.
       else if (!this.isBusy) flushHere();
     };
   }
 
-  /** A message waits for a flush. Where there is none to make, it goes on. */
+  /**
+   * Begins the flush that the message waits for. If there is nothing to flush, resumes the message.
+   */
   #wait(): void {
     while (this.#isMessageWaiting && !this.#beginFlush()) this.#resume();
   }
 
   #resume(): void {
+    // A flush that ended at once has resumed the message already.
+    if (!this.#isMessageWaiting) return;
     const reply = this.#host.resume();
     if (reply === undefined) return;
     this.#isMessageWaiting = false;
     this.#deliver(reply);
   }
 
-  /** Whether there was something to flush. */
+  /** Begins a flush; returns whether it is still running. */
   #beginFlush(): boolean {
     const files = this.#host.beginFlush() as FlushableFile[];
     const next = (error: unknown): void => {
@@ -173,7 +187,7 @@ export class InThreadTransport implements Transport {
     const isReleased = !this.isBusy;
     this.#isFlushing = false;
     this.#host.endFlush(error);
-    // Who waits for a message hears of it by its reply.
+    // A waiting message reports the error in its reply.
     if (error !== undefined && !this.#isMessageWaiting) this.events?.trouble(error as KvError);
     if (isReleased) return;
     if (this.#isMessageWaiting) {
@@ -183,7 +197,7 @@ export class InThreadTransport implements Transport {
     if (!this.isBusy) this.events?.idle();
   }
 
-  /** What the engine throws means that it is gone. */
+  /** Any exception means that the engine is gone. */
   #attempt(action: () => void): void {
     try {
       action();
