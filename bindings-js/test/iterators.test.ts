@@ -106,6 +106,11 @@ test('seek goes both ways, within the range and the limit', () => withNumbers(as
   limited.seek(100);
   assert.deepEqual(await limited.toArray(), [100, 101]);
 
+  const exhausted = db.keys({ limit: 2 });
+  assert.deepEqual(await exhausted.nextMany(2), [0, 1]);
+  exhausted.seek(100);
+  assert.deepEqual(await exhausted.toArray(), [], 'the limit counts what was given before a seek');
+
   const small = db.keys({ limit: 3 });
   assert.equal((await small.next()).value, 0);
   small.seek(0);

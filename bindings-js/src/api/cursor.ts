@@ -1,4 +1,4 @@
-// Iterators over the entries of a collection: a cursor of the engine, read ahead in chunks.
+// The asynchronous iterator over a collection: an engine cursor, read in chunks.
 import type { KeyPrefix } from '../codec/keys.ts';
 import { Chunk, ChunkSize } from '../wire/chunk.ts';
 import type { DecodeItem } from '../wire/chunk.ts';
@@ -14,23 +14,23 @@ import type { Window } from './range.ts';
 
 const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
 const CHUNK_GROWTH = 4;
-/** Decoding one delays nothing else for long. */
+/** Small enough that decoding one chunk does not block the event loop for long. */
 const MAX_CHUNK = { items: 2048, bytes: 256 << 10 };
 
 /** What to read. */
 export interface CursorRequest<T, K> {
   readonly connection: Connection;
-  /** Which entries; what it throws is what the iterator fails with. */
+  /** The entries to read. The iterator fails with whatever this throws. */
   readonly window: () => Window;
   /** Writes view and collection. */
   readonly writeSource: (writer: RequestWriter) => void;
-  /** Of `Content`. */
+  /** One of `Content`. */
   readonly content: number;
   readonly signal: AbortSignal | undefined;
   readonly decode: DecodeItem<T>;
-  /** Decoding runs no code of the caller's. */
+  /** Decoding runs none of the caller's code. */
   readonly isFast: boolean;
-  /** Rejects if there is a reason why nothing was found. */
+  /** Called after an empty scan; rejects if a mistake in the request explains that. */
   readonly whenEmpty: () => Promise<unknown>;
   readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
 }
@@ -40,17 +40,17 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   readonly #held: Handle;
   #chunk: Chunk<T> | undefined;
   #ahead: Promise<Chunk<T>> | undefined;
-  /** Size of chunks that are decoded at once. */
+  /** Sizes of chunks that are read synchronously; undefined if all are fetched by message. */
   #size: ChunkSize | undefined;
   #chunkItems = FIRST_CHUNK.items;
   #chunkBytes = FIRST_CHUNK.bytes;
-  /** Items that may still be given. */
+  /** Items left within the limit. */
   #left = 0;
   #isEnded = false;
-  /** Nothing was found yet. */
+  /** No item was found so far, and `seek` was not called. */
   #isEmpty = true;
   #failure: { readonly error: unknown } | undefined;
-  /** Set while calls wait in line behind one that waits for the engine. */
+  /** The last call in line, which the next one waits for; undefined if none is running. */
   #tail: Promise<unknown> | undefined;
 
   constructor(request: CursorRequest<T, K>) {
@@ -113,6 +113,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   override seek(key: KeyPrefix<K>): void {
     const bytes = this.#request.encodeSeek(key);
     if (this.#isEnded || this.#failure !== undefined) return;
+    if (this.#left === 0) return this.#end();
     const { connection, id } = this.#held;
     const limit = this.#left === Infinity ? 0 : this.#left;
     connection.post((writer) => writer.u8(Op.scanSeek).uv(id).bytes(bytes).uv(limit), ignore);
@@ -121,7 +122,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     this.#ahead = this.#fetch();
   }
 
-  /** Whether an item can be given without asking the engine. */
+  /** Whether an item is available without asking the engine. */
   #hasItem(): boolean {
     return this.#chunk !== undefined && this.#chunk.left > 0 && !this.#isEnded && this.#failure === undefined
       && this.#held.connection.status === 'open';
@@ -138,7 +139,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     }
   }
 
-  /** Goes to the next item; false at the end. */
+  /** Waits until `#take` has an item; false at the end. */
   async #advance(): Promise<boolean> {
     for (;;) {
       const failure = this.#failure;
@@ -176,7 +177,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     this.#ahead = ahead;
     try {
       const chunk = await abortable(ahead, this.#request.signal);
-      // A seek meanwhile made it worthless.
+      // A seek, a failure or the end has superseded this chunk.
       if (this.#ahead !== ahead) return;
       this.#use(chunk);
       this.#ahead = chunk.isLast ? undefined : this.#fetch();
@@ -192,7 +193,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       try {
         return await work();
       } finally {
-        // By when the caller hears of it: what it asks for next need not stand in line.
+        // Before the caller's promise settles, so that its next call need not wait in line.
         if (this.#tail === tail) this.#tail = undefined;
       }
     };
@@ -202,7 +203,9 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     return result;
   }
 
-  /** Now, not at the first `next`: an iterator reads the state of the moment it was asked for. */
+  /**
+   * Opens at once rather than at the first `next`: an iterator reads the state at its creation.
+   */
   #open({ range, reverse, offset, limit }: Window): void {
     const { connection, writeSource, content, signal, isFast } = this.#request;
     const flags = (reverse ? ScanFlag.reverse : 0) | content | ScanFlag.keep;
@@ -211,7 +214,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       writeSource(writer);
       writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
     };
-    // What is there at once cannot be aborted any more.
+    // With a signal, chunks are fetched by message: a synchronous read could not be aborted.
     if (isFast && signal === undefined) this.#size = new ChunkSize(limit);
     if (!this.#readNow(write)) {
       this.#ahead = this.#chunkOf(connection.request((writer) => {
@@ -236,7 +239,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     return (reader) => Chunk.kept(reader, this.#request.decode);
   }
 
-  /** Reads a chunk at once, if the engine runs in this thread and has nothing else to do. */
+  /** Reads a chunk synchronously, if the engine runs in this thread and no request is pending. */
   #readNow(write: (writer: RequestWriter) => unknown): boolean {
     const { connection, decode } = this.#request;
     const size = this.#size;
@@ -255,7 +258,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     if (chunk.left > 0) this.#isEmpty = false;
   }
 
-  /** A chunk that is read ahead may fail before anybody waits for it. */
+  /** A chunk that is read ahead may reject before anything awaits it. */
   #chunkOf(chunk: Promise<Chunk<T>>): Promise<Chunk<T>> {
     chunk.catch(ignore);
     return chunk;
