@@ -269,3 +269,47 @@ test('listeners are called in order, and one that throws does not affect the oth
     globalThis.reportError = reportError;
   }
 });
+
+test('a renamed collection is decoded from its rename on, whatever the feed began with', () => withPath(async (path) => {
+  const db = await open<string, unknown>(path, { feed: true });
+  const before = db.collection<string, { n: number }>('before');
+  await before.set('a', { n: 1 });
+  const { version } = await db.stats();
+  await before.set('b', { n: 2 });
+  await db.renameCollection('before', 'after');
+  await db.collection<string, { n: number }>('after').set('c', { n: 3 });
+  const commits = db.changes({ since: version });
+  await next(commits);
+  assert.deepEqual((await next(commits)).changes, [{ type: 'rename', collection: 'before', to: 'after' }]);
+  assert.deepEqual((await next(commits)).changes, [{ type: 'set', collection: 'after', key: 'c', value: { n: 3 } }]);
+  await commits.return();
+  await db.close();
+}));
+
+test('a follower that had not read all before a refresh never skips commits', () => withPath(async (path) => {
+  const writer = await open<string, number>(path, { feed: { retainCommits: 5 } });
+  await writer.set('start', 0);
+  await writer.flush();
+  const reader = await open<string, number>(path, { readOnly: true });
+  const commits = reader.changes();
+  // It has begun and found nothing yet.
+  await reader.get('start');
+  for (let key = 0; key < 3; key++) await writer.set(`early ${key}`, key);
+  await writer.flush();
+  assert.equal(await reader.refresh(), true);
+  for (let key = 0; key < 40; key++) await writer.set(`late ${key}`, key);
+  await writer.flush();
+  assert.equal(await reader.refresh(), true);
+  const seen: unknown[] = [];
+  try {
+    while (!seen.includes('late 39')) {
+      for (const change of (await next(commits)).changes) seen.push('key' in change && change.key);
+    }
+    assert.deepEqual(seen.filter((key) => String(key).startsWith('early')), ['early 0', 'early 1', 'early 2']);
+  } catch (error) {
+    assert.equal((error as { code?: string }).code, 'KV_TRUNCATED_FEED', String(error));
+    assert.deepEqual(seen, [], 'nothing comes before the error');
+  }
+  await reader.close();
+  await writer.close();
+}));

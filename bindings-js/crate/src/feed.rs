@@ -1,4 +1,4 @@
-//! A client that follows the commits: which of them it is told, and in what form.
+//! A follower: which commits it is sent, and in what form.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use crate::difference::difference;
 use crate::protocol::Writer;
 use crate::range;
 
-/// Commits that one request looks at, so that many of no interest keep nobody waiting.
+/// Limit on the commits that one request examines, so that a run of irrelevant ones does not delay
+/// other requests.
 const MAX_COMMITS: usize = 1024;
 
 const SET: u8 = 1;
@@ -19,7 +20,7 @@ const CODECS: u8 = 4;
 const DROP: u8 = 5;
 const RENAME: u8 = 6;
 
-/// The part of one collection that is of interest.
+/// The part of one collection that a follower watches.
 pub(crate) struct Filter {
     pub(crate) name: String,
     pub(crate) key_codec: String,
@@ -36,7 +37,8 @@ impl Filter {
         }
     }
 
-    /// Whether the change touches the range; fails where what follows cannot be understood with the codecs.
+    /// Whether the change touches the range. Fails on a change of codecs, because the
+    /// follower cannot decode what comes after it.
     pub(crate) fn touches(&self, change: &Change) -> Result<bool> {
         Ok(match change {
             Change::Set { collection, key, .. } | Change::Delete { collection, key } => {
@@ -68,23 +70,25 @@ impl Filter {
     }
 }
 
-/// Where a follower is.
+/// Read position of a follower.
 enum Position {
-    /// It reads the commits itself.
+    /// The follower reads commits itself.
     Reading(Changes),
-    /// It has taken everything up to this version or a later one. Another looks for the next commit of interest.
+    /// The follower has everything up to this version or a later one. The scout of
+    /// [`Followers`](crate::followers::Followers) looks for the next commit of interest.
     Waiting(u64),
 }
 
-/// What a client follows.
+/// A client's iterator over commits.
 pub(crate) struct Follower {
     position: Position,
     filter: Option<Rc<Filter>>,
-    /// Found after commits that could still be sent.
+    /// Error to report after commits that can still be sent.
     failed: Option<Error>,
-    /// Commits that a session before this one had for it, with the version that they reach.
+    /// Commits handed over by an earlier session, with the version that they reach.
     pending: Option<(u64, Vec<u8>)>,
-    /// What it has seen of a database that was opened again since, where the commits after it are not kept.
+    /// State that the follower has seen, if the commits between it and a refreshed database are not
+    /// kept.
     behind: Option<Snapshot>,
 }
 
@@ -99,7 +103,7 @@ impl Follower {
         })
     }
 
-    /// Goes on for one that followed in another session; where commits are missing, it fails with that when it is asked.
+    /// Continues a follower of an earlier session. If commits are missing, reading from it fails.
     pub(crate) fn resume(database: &Database, since: u64, filter: Option<Rc<Filter>>, pending: &[u8]) -> Self {
         let (position, failed) = match database.changes(Some(since)) {
             Ok(changes) => (Position::Reading(changes), None),
@@ -114,15 +118,17 @@ impl Follower {
         }
     }
 
-    /// Goes on in a database that was opened again, `before` being where it was: with the commits, if they are kept, else with what they
-    /// changed, as one commit.
+    /// Continues in a refreshed database that was in state `before`: with the commits since, if
+    /// they are kept, otherwise with their combined changes as one commit. A follower that had not
+    /// read everything up to `before` has no state to compare with, and fails.
     pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
         if self.behind.is_some() {
             return;
         }
-        match database.changes(Some(self.version())) {
-            Ok(changes) => self.position = Position::Reading(changes),
-            Err(_) => self.behind = Some(before.clone()),
+        match (database.changes(Some(self.version())), &self.position) {
+            (Ok(changes), _) => self.position = Position::Reading(changes),
+            (Err(error), Position::Reading(unread)) if unread.version() < before.version() => self.failed = Some(error),
+            (Err(_), _) => self.behind = Some(before.clone()),
         }
     }
 
@@ -130,7 +136,7 @@ impl Follower {
         self.filter.as_deref()
     }
 
-    /// Version of the last commit that was passed.
+    /// Returns the version of the last commit that was read or skipped.
     pub(crate) fn version(&self) -> u64 {
         match &self.position {
             Position::Reading(changes) => changes.version(),
@@ -138,7 +144,7 @@ impl Follower {
         }
     }
 
-    /// Whether there is something for it, as far as is known.
+    /// Whether there may be something to read.
     pub(crate) fn is_ready(&self) -> bool {
         self.failed.is_some()
             || self.pending.is_some()
@@ -146,7 +152,8 @@ impl Follower {
             || matches!(self.position, Position::Reading(_))
     }
 
-    /// Lets a follower that waits read on from `before`, which a commit of interest comes after. Tells whether it waited for that commit.
+    /// Lets a waiting follower read on from `before`, which precedes a commit of interest. Returns
+    /// whether the follower was waiting for that commit.
     pub(crate) fn wake(&mut self, before: &Changes, version: u64) -> bool {
         let waited = matches!(self.position, Position::Waiting(seen) if seen < version);
         if waited {
@@ -155,15 +162,18 @@ impl Follower {
         waited
     }
 
-    /// Tells a follower that waits that there will be nothing more.
+    /// Makes a waiting follower report an error.
     pub(crate) fn fail(&mut self, error: &Error) {
         if matches!(self.position, Position::Waiting(_)) {
             self.failed = Some(error.clone());
         }
     }
 
-    /// Writes whether nothing is left for now, the version that was reached, and the next commits as one byte string.
-    /// A follower that has taken everything waits from then on, and gives away what it read with.
+    /// Writes whether everything has been read, the version reached, and the next commits as one
+    /// byte string.
+    ///
+    /// A follower that has read everything starts waiting and returns the `Changes` that it read
+    /// with.
     pub(crate) fn next(&mut self, database: &Database, max_bytes: u64, out: &mut Writer) -> Result<Option<Changes>> {
         if let Some((version, commits)) = self.pending.take() {
             out.flag(false);
@@ -213,7 +223,7 @@ impl Follower {
         Ok(None)
     }
 
-    /// The next commit, without the changes that are of no interest.
+    /// Returns the next commit without its irrelevant changes.
     fn next_of_interest(&mut self) -> Result<Option<Commit>> {
         let Position::Reading(changes) = &mut self.position else {
             return Ok(None);
@@ -233,7 +243,7 @@ impl Follower {
     }
 }
 
-/// Names are written once: a number one past those before introduces the next.
+/// Each name is written once: the lowest unused index introduces a new one.
 #[derive(Default)]
 struct Names(Vec<String>);
 

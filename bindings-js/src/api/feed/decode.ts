@@ -1,4 +1,4 @@
-// Commits as the engine writes them.
+// Decodes commits as the engine sends them.
 import { keyCodecs } from '../../codec/keys.ts';
 import { valueCodecs } from '../../codec/values.ts';
 import type { Change, Commit } from '../../types/feed.ts';
@@ -18,21 +18,21 @@ const DROP = 5;
 const RENAME = 6;
 
 interface Decoder extends CodecPair {
-  /** What a change says about how it was decoded. */
+  /** Fields of a change that say how it was decoded. */
   readonly mark: { readonly raw?: true };
 }
 
 const RAW = { key: keyCodecs.bytes, value: valueCodecs.bytes, mark: { raw: true } } as unknown as Decoder;
 
-/** Which codecs a collection has at the point of the feed that is read. */
+/** The codecs of collections at the current position in the feed. */
 export interface Decoders {
   of(collection: string): Decoder;
-  /** Takes note of the codec ids that a collection has from here on; without ids it is gone. */
+  /** Records the codec ids that a collection has from here on; undefined if it was dropped. */
   note(collection: string, ids: readonly [key: string, value: string] | undefined): void;
   rename(from: string, to: string): void;
 }
 
-/** For one collection, whose codecs the engine compares with those that are stored. */
+/** For one collection; the engine checks its codecs against the stored ones. */
 export class FixedDecoders implements Decoders {
   readonly #decoder: Decoder;
 
@@ -49,7 +49,7 @@ export class FixedDecoders implements Decoders {
   rename(): void {}
 }
 
-/** For all collections. */
+/** For all collections, by the codec ids that are stored with them. */
 export class StoredDecoders implements Decoders {
   readonly #connection: Connection;
   readonly #ids = new Map<string, readonly [string, string]>();
@@ -72,11 +72,12 @@ export class StoredDecoders implements Decoders {
   rename(from: string, to: string): void {
     const ids = this.#ids.get(from);
     this.#ids.delete(from);
-    this.note(to, ids);
+    // A feed that began before a rename knows the collection by its present name only.
+    if (ids !== undefined) this.note(to, ids);
   }
 }
 
-/** Commits of one reply, decoded one by one. */
+/** The commits of one reply, decoded one at a time. */
 export class CommitReader {
   readonly #reader: ReplyReader;
   readonly #decoders: Decoders;
