@@ -200,7 +200,8 @@ impl System for Hosted {
     }
 
     fn lock(&self, directory: &Path) -> Result<Option<Box<dyn Any>>> {
-        let lock = with(|host| host.lock(&text(directory))).map_err(|thrown| to_error("locking", directory, &thrown))?;
+        let lock =
+            with(|host| host.lock(&text(directory))).map_err(|thrown| to_error("locking", directory, &thrown))?;
         Ok(lock.map(|lock| Box::new(Lock(lock)) as Box<dyn Any>))
     }
 

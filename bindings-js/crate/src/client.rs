@@ -1,32 +1,32 @@
-//! A client of a session that several share: what was answered to it, so that requests that come again are not done again.
+//! A client: what its last message was answered, so that repeated requests are not executed again.
 
 use mangrove_engine::{Error, Result, Snapshot};
 
 use crate::protocol::{Reader, Writer};
 
-/// The answer to a request that committed.
+/// The reply to a request that committed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Outcome {
-    /// Where the request begins in its message, and its length.
+    /// Offset and length of the request in its message.
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) reply: Vec<u8>,
 }
 
-/// Who asks, and what was committed for the message under way, in the order of its requests.
+/// A client's identity, and the outcomes of its current message in the order of the requests.
 #[derive(Default)]
 pub(crate) struct Client {
-    /// Empty for one that nothing is remembered for.
+    /// Empty if nothing is stored for the client.
     name: Vec<u8>,
     pub(crate) read_only: bool,
     pub(crate) is_closed: bool,
-    /// Number of the message.
+    /// Number of the current message.
     seq: u64,
     outcomes: Vec<Outcome>,
 }
 
 impl Client {
-    /// With what was remembered with the last commit for a client of this name.
+    /// Returns a client with what the last commit of a client of this name stored.
     pub(crate) fn load(name: &str, read_only: bool, snapshot: &Snapshot) -> Result<Self> {
         let mut client = Self {
             name: name.as_bytes().to_vec(),
@@ -41,7 +41,7 @@ impl Client {
         Ok(client)
     }
 
-    /// One that nothing is done for any more.
+    /// Returns a client for which nothing is executed.
     pub(crate) fn closed() -> Self {
         Self {
             is_closed: true,
@@ -49,7 +49,7 @@ impl Client {
         }
     }
 
-    /// A message under this number is to be executed.
+    /// Begins message `seq`; the outcomes of any other message are dropped.
     pub(crate) fn begin(&mut self, seq: u64) {
         if seq != self.seq {
             self.seq = seq;
@@ -57,12 +57,12 @@ impl Client {
         }
     }
 
-    /// Fails for one that may only read.
+    /// Fails if the client is read-only.
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Whether commits are remembered.
+    /// Whether outcomes are stored for the client.
     pub(crate) fn is_remembered(&self) -> bool {
         !self.name.is_empty()
     }
@@ -71,18 +71,18 @@ impl Client {
         &self.name
     }
 
-    /// What the request at this place of the message was answered when it was committed before.
+    /// Returns the outcome of the request at offset `at`, if it was committed before.
     pub(crate) fn outcome_at(&self, at: usize) -> Option<&Outcome> {
         let index = self.outcomes.binary_search_by_key(&at, |outcome| outcome.at).ok()?;
         self.outcomes.get(index)
     }
 
-    /// How many there are, to come back to.
+    /// Returns the number of outcomes, for [`undo_to`](Self::undo_to).
     pub(crate) fn mark(&self) -> usize {
         self.outcomes.len()
     }
 
-    /// The commits since then were undone.
+    /// Drops the outcomes of commits that were undone.
     pub(crate) fn undo_to(&mut self, mark: usize) {
         self.outcomes.truncate(mark);
     }
@@ -91,7 +91,7 @@ impl Client {
         self.outcomes.push(outcome);
     }
 
-    /// What is to be remembered with the commits.
+    /// Encodes what is stored with the commits.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Writer::default();
         out.uv(self.seq);

@@ -1,4 +1,4 @@
-//! Several clients of one session, of which one is at hand: its requests are those that are executed.
+//! The clients of a session, of which one is selected: the session executes its requests.
 
 use mangrove_engine::{Database, Error, Result, Snapshot};
 
@@ -8,43 +8,45 @@ use crate::session::Session;
 use crate::state::State;
 use crate::table::Table;
 
-/// A client that is not at hand.
+/// A client that is not selected.
 struct Aside {
     client: Client,
     state: State,
-    /// Version of the database when it was last at hand.
+    /// Version of the database when the client was last selected.
     version: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Clients {
     aside: Table<Aside>,
-    /// Number of the one at hand.
+    /// Number of the selected client.
     current: u64,
     last: u64,
     pub(crate) kept: Kept,
 }
 
-/// What is kept for clients that are not there.
+/// What is kept for absent clients.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// The state in which the database was opened, as long as clients may go on from it.
+    /// State of the database when inheritance began, while clients may resume from it.
     pub(crate) inherited: Option<Snapshot>,
-    /// Clients that will not ask again, until the next commit.
+    /// Clients that are gone; the next commit removes what is stored for them.
     pub(crate) to_forget: Vec<Vec<u8>>,
 }
 
 impl Session {
-    /// Clients may go on from the state in which the database is now, until [`end_inheritance`](Self::end_inheritance).
+    /// Lets clients resume from the current state of the database until
+    /// [`end_inheritance`](Self::end_inheritance), or until the space that it holds is needed.
     pub fn begin_inheritance(&mut self) {
         self.clients.kept.inherited = self.database.as_ref().map(Database::snapshot);
     }
 
-    /// Begins to serve a client, which is at hand then; gives its number. `state` is what [`take_state`](Self::take_state) gave where it was
-    /// served before.
+    /// Begins to serve a client and selects it; returns its number. `state` is what
+    /// [`take_state`](Self::take_state) returned where the client was served before.
     ///
     /// # Errors
-    /// Storage errors and corruption, and [`Error::InvalidArgument`] for a state that cannot be understood.
+    /// [`Error::Closed`], storage errors and corruption, and [`Error::InvalidArgument`] for a
+    /// malformed state.
     pub fn attach(&mut self, name: &str, read_only: bool, state: Option<&[u8]>) -> Result<u64> {
         let database = self.database.as_ref().ok_or(Error::Closed)?;
         let inherited = self.clients.kept.inherited.as_ref();
@@ -54,7 +56,7 @@ impl Session {
             None => State::portable(),
         };
         let version = database.version();
-        // The client may have been thought to be gone.
+        // A client that was taken for gone may be back.
         self.clients.kept.to_forget.retain(|gone| gone != name.as_bytes());
         self.clients.last += 1;
         let id = self.clients.last;
@@ -63,7 +65,7 @@ impl Session {
         Ok(id)
     }
 
-    /// Makes a client the one at hand; without one of this number nothing that is executed succeeds.
+    /// Selects a client. While there is none of this number, every request fails.
     pub fn select(&mut self, id: u64) {
         if id == self.clients.current {
             return;
@@ -74,7 +76,7 @@ impl Session {
             state: State::default(),
             version,
         });
-        // Else each commit would have to keep what it replaces.
+        // While the state is held, each commit keeps what it replaces.
         self.state.forget_current();
         let before = Aside {
             client: std::mem::replace(&mut self.client, found.client),
@@ -82,19 +84,19 @@ impl Session {
             version,
         };
         if found.version != version {
-            // Others may have made and dropped collections.
+            // Other clients may have created or dropped collections.
             self.state.undo();
         }
         self.clients.aside.insert(self.clients.current, before);
         self.clients.current = id;
     }
 
-    /// The next message of the client at hand is of this number. The same number says that it is the same message.
+    /// Begins message `seq` of the selected client; a repeated number marks a repeated message.
     pub fn begin_message(&mut self, seq: u64) {
         self.client.begin(seq);
     }
 
-    /// Stops serving a client; what it has open is closed.
+    /// Stops serving a client and closes what it has open.
     pub fn detach(&mut self, id: u64) {
         if id == self.clients.current {
             self.select(0);
@@ -102,12 +104,12 @@ impl Session {
         self.clients.aside.remove(id);
     }
 
-    /// With the next commit what is remembered for this client is removed.
+    /// Removes what is stored for a client, with the next commit.
     pub fn forget(&mut self, name: &str) {
         self.clients.kept.to_forget.push(name.as_bytes().to_vec());
     }
 
-    /// Names of the clients that something is remembered for.
+    /// Returns the names of the clients for which outcomes are stored.
     ///
     /// # Errors
     /// Storage errors and corruption.
@@ -117,14 +119,15 @@ impl Session {
             .map_or(Err(Error::Closed), |database| database.snapshot().clients())
     }
 
-    /// What the client at hand has open, for [`attach`](Self::attach) elsewhere, if that changed since it was last asked for. With `last`
-    /// in any case, and nothing more is committed here: those who follow the commits get what there is for them along with it.
+    /// Exports what the selected client has open, for [`attach`](Self::attach) elsewhere; `None` if
+    /// that has not changed since the last export. With `last` it is always exported, with the
+    /// commits that its followers have not read; nothing may be committed here afterwards.
     pub fn take_state(&mut self, last: bool) -> Option<Vec<u8>> {
         let database = self.database.as_ref()?;
         self.state.export(database, last)
     }
 
-    /// Number of a client for which there are commits that it was not told of; each is given once.
+    /// Returns the number of a client whose followers have news; reports all news once.
     pub fn next_news(&mut self) -> Option<u64> {
         let database = self.database.as_ref()?;
         if self.state.has_news(database) {
@@ -136,12 +139,12 @@ impl Session {
             .find_map(|(id, aside)| aside.state.has_news(database).then_some(id))
     }
 
-    /// From now on what clients had open where they were served before is lost to them.
+    /// Ends inheritance: clients attached from now on have lost what they had open.
     pub fn end_inheritance(&mut self) {
         self.clients.kept.inherited = None;
     }
 
-    /// Version of the last commit.
+    /// Returns the version of the last commit.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.database.as_ref().map_or(0, Database::version)

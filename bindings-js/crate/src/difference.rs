@@ -1,17 +1,19 @@
-//! What lies between two states of a database, where the commits between them are not known.
+//! The difference between two states of a database whose commits in between are not known.
 
 use mangrove_engine::{Change, CollectionInfo, Cursor, Direction, Error, KeyRange, Result, Snapshot};
 
 use crate::feed::Filter;
 use crate::range;
 
-/// Values that one commit may bring, as in a feed in memory.
+/// Limit on the bytes of values in the one commit, as for a feed in memory.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Gives the changes that lead from `before` to `after`, of a collection's range or of everything. O(entries).
+/// Passes the changes from `before` to `after` to `give`, of the filter's range or of everything.
+/// O(n).
 ///
 /// # Errors
-/// [`Error::TruncatedFeed`] if `before` cannot be read any more, or if there is too much; what reading `after` reports.
+/// [`Error::TruncatedFeed`] if `before` can no longer be read or the values exceed [`MAX_BYTES`];
+/// errors of reading `after`; [`Error::CodecMismatch`] if the filter's codecs are not those stored.
 pub(crate) fn difference(
     before: &Snapshot,
     after: &Snapshot,
@@ -56,7 +58,7 @@ fn find<'a>(collections: &'a [CollectionInfo], name: &str) -> Option<&'a Collect
     collections.iter().find(|collection| collection.name == name)
 }
 
-/// Goes through the entries of both states side by side.
+/// Compares the records of both states in one pass.
 fn compare(
     before: &Snapshot,
     after: &Snapshot,
@@ -75,7 +77,7 @@ fn compare(
     let (mut old, mut new) = (cursor(before), cursor(after));
     let step_old = |old: &mut Option<Cursor>| -> Result<()> {
         let has_more = old.as_mut().map_or(Ok(false), Cursor::advance);
-        // The writer may have used its blocks again.
+        // The writer may have reused its blocks.
         if !has_more.map_err(|_| truncated())? {
             *old = None;
         }
@@ -128,11 +130,11 @@ fn compare(
     }
 }
 
-/// Whether two records of one key are of the same commit.
+/// Whether two records of a key are from the same commit.
 fn is_same(old: Option<&Cursor>, new: &Cursor) -> Result<bool> {
     let Some(old) = old.filter(|old| old.version() == new.version()) else {
         return Ok(false);
     };
-    // Of some records the commit is not known.
+    // Version 0: the commit is not known.
     Ok(new.version() != 0 || (old.expires_at() == new.expires_at() && old.value()? == new.value()?))
 }

@@ -1,4 +1,5 @@
-//! All that a client follows, and which of it a commit is of interest to: however many wait, a commit is read once.
+//! A client's followers. However many wait, each commit is read once, and wakes only those whose
+//! range it touches.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -11,23 +12,23 @@ use crate::protocol::{Reader, Writer};
 use crate::range::is_empty;
 use crate::table::{MAX_OPEN, Table};
 
-/// Commits for one follower that are handed over to another session.
+/// Size in bytes at which no further commits for a follower are handed over to another session.
 const MAX_PENDING_BYTES: u64 = 1 << 20;
 
-/// Followers by the numbers the client gave them.
+/// Followers by id.
 #[derive(Default)]
 pub(crate) struct Followers {
     table: Table<Follower>,
-    /// Reads on for all that wait.
+    /// Reads on behalf of all waiting followers.
     scout: Option<Changes>,
     ranges: Ranges,
-    /// Those that follow everything.
+    /// Followers without a filter.
     whole: Vec<u64>,
     has_news: bool,
 }
 
 impl Followers {
-    /// Begins to follow; gives the version from which on.
+    /// Opens a follower; returns the version after which it reads.
     pub(crate) fn open(
         &mut self,
         database: &Database,
@@ -49,8 +50,8 @@ impl Followers {
         Ok(version)
     }
 
-    /// Writes who follows what from which version on, for [`import`](Self::import); with `pending` also the commits that there are for
-    /// them, which they then have taken here.
+    /// Writes the followers, their filters and versions, for [`import`](Self::import). With
+    /// `pending`, also writes the commits that they have yet to read, and marks those as read here.
     pub(crate) fn export(&mut self, database: &Database, pending: bool, out: &mut Writer) {
         if pending {
             self.look(database);
@@ -64,7 +65,7 @@ impl Followers {
             let mut commits = Writer::default();
             let mut version = follower.version();
             if pending && !follower.is_ready() {
-                // Nothing of what was committed meanwhile is of interest.
+                // None of the commits since then is of interest.
                 version = database.version();
             } else if pending && follower.next(database, MAX_PENDING_BYTES, &mut commits).is_ok() {
                 version = follower.version();
@@ -85,7 +86,7 @@ impl Followers {
         }
     }
 
-    /// Takes over those that [`export`](Self::export) wrote.
+    /// Adds the followers that [`export`](Self::export) wrote.
     pub(crate) fn import(&mut self, database: &Database, reader: &mut Reader<'_>) -> Result<()> {
         for _ in 0..reader.count()? {
             let (id, version, pending) = (reader.uv()?, reader.uv()?, reader.bytes()?);
@@ -111,7 +112,6 @@ impl Followers {
         Ok(())
     }
 
-    /// Whether there is one of this number.
     pub(crate) fn has(&self, id: u64) -> bool {
         self.table.get(id).is_some()
     }
@@ -134,7 +134,7 @@ impl Followers {
         }
     }
 
-    /// The database was opened again and is further than `before`.
+    /// Continues in a refreshed database that was in state `before`.
     pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
         self.scout = None;
         for follower in self.table.values_mut() {
@@ -143,13 +143,13 @@ impl Followers {
         }
     }
 
-    /// Whether there is something for a follower that had taken everything; true once.
+    /// Whether there is something for a follower that had read everything; true once.
     pub(crate) fn has_news(&mut self, database: &Database) -> bool {
         self.look(database);
         std::mem::take(&mut self.has_news)
     }
 
-    /// Writes the numbers of those for which there may be something.
+    /// Writes the ids of the followers that may have something to read.
     pub(crate) fn ready(&mut self, database: &Database, out: &mut Writer) {
         self.look(database);
         let ready: Vec<u64> = self
@@ -164,7 +164,7 @@ impl Followers {
         }
     }
 
-    /// Looks at what was committed since the last time.
+    /// Examines the commits since the last call.
     fn look(&mut self, database: &Database) {
         while let Some(scout) = self.scout.as_mut().filter(|scout| scout.version() < database.version()) {
             let before = scout.clone();
@@ -202,7 +202,7 @@ impl Followers {
     }
 }
 
-/// The commits in the reply of [`Follower::next`].
+/// Returns the commits in a reply of [`Follower::next`].
 fn pulled(reply: &Writer) -> &[u8] {
     let mut reader = Reader::new(reply.as_slice());
     let read = reader.flag().and_then(|_| reader.uv()).and_then(|_| reader.bytes());
@@ -212,11 +212,11 @@ fn pulled(reply: &Writer) -> &[u8] {
 struct Entry {
     id: u64,
     filter: Rc<Filter>,
-    /// Which of the entries up to this one, of the same collection, ends last.
+    /// Index of the entry that ends last, among the entries of the collection up to this one.
     furthest: usize,
 }
 
-/// Ranges in the order of their collections and beginnings.
+/// Ranges sorted by collection and lower bound.
 #[derive(Default)]
 struct Ranges {
     entries: Vec<Entry>,
@@ -249,7 +249,7 @@ impl Ranges {
         }
     }
 
-    /// Finds again which ends last, from an entry on.
+    /// Recomputes `furthest` of the entries from `from` on.
     fn measure(&mut self, from: usize) {
         for at in from..self.entries.len() {
             let upper = |at: usize| self.entries[at].filter.range().upper;
@@ -262,7 +262,7 @@ impl Ranges {
         }
     }
 
-    /// Appends whose ranges the change is of interest to.
+    /// Appends the ids of the ranges that the change touches.
     fn find(&self, change: &Change, ids: &mut Vec<u64>) {
         let whole = (Bound::Unbounded, Bound::Unbounded);
         match change {
@@ -301,7 +301,7 @@ impl Ranges {
             if entry.filter.name != name || ends_before(lower, self.entries[entry.furthest].filter.range().upper) {
                 break;
             }
-            // What cannot be understood is of interest too.
+            // A follower that the change makes fail is woken too.
             if !matches!(entry.filter.touches(change), Ok(false)) {
                 ids.push(entry.id);
             }
@@ -309,9 +309,10 @@ impl Ranges {
     }
 }
 
-/// Which of two bounds of the same kind comes first; `none` is where an end without a bound lies.
+/// Compares two lower bounds or two upper bounds; `none` is how an unbounded one compares to
+/// others.
 fn compare(a: Bound<&[u8]>, b: Bound<&[u8]>, none: Ordering) -> Ordering {
-    // Without its key a lower bound begins after it, an upper bound ends before it.
+    // An exclusive lower bound comes after the inclusive one, an exclusive upper bound before it.
     let rank = |bound: Bound<&[u8]>| match bound {
         Bound::Included(_) => 0,
         Bound::Excluded(_) => 1,
@@ -385,7 +386,7 @@ mod tests {
         changes.push(Change::Drop {
             collection: "none".to_owned(),
         });
-        // Few and many, in an order that is not theirs, and without those that have gone.
+        // Few and many ranges, inserted out of order, some of them removed again.
         for step in [1, 7, 50] {
             let mut ranges = Ranges::default();
             let chosen: Vec<(u64, &Rc<Filter>)> = (0..).zip(filters.iter().rev().step_by(step)).collect();

@@ -1,7 +1,8 @@
-//! The boundary between the engine and JavaScript: one engine per WebAssembly instance, spoken to in binary messages.
+//! The boundary between the engine and JavaScript: one engine per WebAssembly instance, driven by
+//! binary messages.
 //!
-//! [`protocol`] reads requests and writes replies, [`session`] executes them on a database; both run natively too.
-//! Only the [`Engine`] class and `mangrove-host` know JavaScript.
+//! [`protocol`] decodes requests and encodes replies, [`session`] executes them on a database; both
+//! also run natively. Only the [`Engine`] class and `mangrove-host` know JavaScript.
 
 mod client;
 mod clients;
@@ -29,17 +30,18 @@ use crate::protocol::{
 };
 use crate::session::{Progress, Session};
 
-/// Buffers are kept between messages up to this size.
+/// Buffers up to this size are kept between messages.
 const KEPT_BYTES: usize = 1 << 20;
 /// Longer keys are looked up with a message.
 const KEY_BYTES: usize = 1 << 10;
-/// No value is this long.
+/// Results of a lookup that are not a length: no value, and an error that only a message can
+/// report.
 const ABSENT: i32 = -1;
 const ASK: i32 = -2;
 
 #[wasm_bindgen]
 extern "C" {
-    /// Options of [`Engine::open`]; what is `undefined` keeps its default.
+    /// Options of [`Engine::open`]; undefined ones keep their defaults.
     pub type EngineOptions;
 
     #[wasm_bindgen(method, getter)]
@@ -48,7 +50,7 @@ extern "C" {
     fn exclusive(this: &EngineOptions) -> Option<bool>;
     #[wasm_bindgen(method, getter, js_name = readOnly)]
     fn read_only(this: &EngineOptions) -> Option<bool>;
-    /// Somebody else may write to the files meanwhile.
+    /// Another process may write to the files meanwhile.
     #[wasm_bindgen(method, getter, js_name = besideWriter)]
     fn beside_writer(this: &EngineOptions) -> Option<bool>;
     #[wasm_bindgen(method, getter, js_name = cacheBytes)]
@@ -57,24 +59,26 @@ extern "C" {
     fn unit_bytes(this: &EngineOptions) -> Option<u32>;
     #[wasm_bindgen(method, getter, js_name = nodeBytes)]
     fn node_bytes(this: &EngineOptions) -> Option<u32>;
-    /// Commits that are kept for those who follow; 0 changes nothing.
+    /// Number of commits kept for followers; 0 changes nothing.
     #[wasm_bindgen(method, getter, js_name = feedCommits)]
     fn feed_commits(this: &EngineOptions) -> Option<u32>;
-    /// `"lz4"` or `"none"`. Checked here, as a string of the border is read from memory unchecked.
+    /// `"lz4"` or `"none"`. Not declared as a string, because wasm-bindgen would not check that it
+    /// is one.
     #[wasm_bindgen(method, getter)]
     fn compression(this: &EngineOptions) -> JsValue;
-    /// 16 random bytes that tell this database from others, if it is created, and this opening of it from others.
+    /// 16 random bytes: the identity of the database, if it is created, and of this opening.
     #[wasm_bindgen(method, getter, js_name = databaseId)]
     fn database_id(this: &EngineOptions) -> Option<Vec<u8>>;
 }
 
-/// Words of the frame.
+/// Length of the frame in 32-bit words.
 const FRAME_WORDS: usize = 2 * FRAME_PARTS.len();
 
 /// An open database.
 ///
-/// A caller copies a message to the room for requests, calls [`execute`](Engine::execute) and finds
-/// everything that came of it by the frame. Each call may grow the memory, which invalidates views.
+/// The caller copies a message into the request buffer, calls [`execute`](Engine::execute) and
+/// finds the results through the frame. Each call may grow the memory, which invalidates views of
+/// it.
 #[wasm_bindgen]
 pub struct Engine {
     session: Session,
@@ -119,9 +123,9 @@ impl Engine {
         })
     }
 
-    /// Address of the frame: eight 32-bit words, in pairs of an address and a length in bytes. They
-    /// are the room for requests, and, of the last message, its reply, the client's state if that
-    /// changed, and the 32-bit numbers of clients that have news.
+    /// Returns the address of the frame: eight 32-bit words, four pairs of an address and a length
+    /// in bytes. They locate the request buffer and, for the last message, its reply, the client's
+    /// state if that changed, and the 32-bit numbers of the clients that have news.
     pub fn frame_ptr(&self) -> usize {
         self.frame.as_ptr() as usize
     }
@@ -134,12 +138,15 @@ impl Engine {
         self.locate(FRAME_REQUEST, self.request.as_ptr() as usize, self.request.len());
     }
 
-    /// Executes the message of `len` bytes, number `sequence` of a client; the same number says that
-    /// it is the same message. With `may_wait` it may have to wait for a flush: then the result has
-    /// `AWAITS_FLUSH`, and the host does what `begin_flush` says and calls `resume`. Until then no
-    /// other message is executed, and the request stays where it is.
+    /// Executes the message of `len` bytes in the request buffer, number `sequence` of the client;
+    /// a repeated number marks a repeated message.
     ///
-    /// Returns `AWAITS_FLUSH` and `NEEDS_FLUSH`, or 0.
+    /// With `may_wait`, the message may stop at a commit that waits for a flush. The host then
+    /// performs the flush that `begin_flush` describes and calls `resume`. Until then it executes
+    /// no other message and leaves the request buffer unchanged.
+    ///
+    /// Returns `AWAITS_FLUSH` if the message waits, `NEEDS_FLUSH` if relaxed commits need a
+    /// `flush`, otherwise 0.
     pub fn execute(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
         self.client = to_id(client);
         self.session.select(self.client);
@@ -155,15 +162,16 @@ impl Engine {
         self.report(progress)
     }
 
-    /// Continues the message of `len` bytes that waits for a flush, as `execute`. Flushes, if the
-    /// host has not.
+    /// Continues the message of `len` bytes that waits for a flush, and performs the flush if the
+    /// host has not. Returns as `execute`.
     pub fn resume(&mut self, len: usize) -> u8 {
         let message = self.request.get(..len).unwrap_or_default();
         let progress = self.session.resume(message, &mut self.reply);
         self.report(progress)
     }
 
-    /// Begins a flush: of the log if 1, of the data file and then of the log if 2. 0: there is none to do.
+    /// Begins a flush that the host performs. Returns 1 for the log, 2 for the data file and then
+    /// the log, 0 if there is nothing to flush.
     pub fn begin_flush(&mut self) -> u32 {
         match self.session.begin_flush() {
             None => 0,
@@ -172,7 +180,7 @@ impl Engine {
         }
     }
 
-    /// The flush is over; `thrown` is `undefined` or what it failed with.
+    /// Ends the host's flush; `thrown` is what it failed with, or `undefined`.
     pub fn end_flush(&mut self, thrown: &JsValue) {
         let result = if thrown.is_undefined() {
             Ok(())
@@ -182,7 +190,8 @@ impl Engine {
         self.session.end_flush(result);
     }
 
-    /// The host cannot wait for its flush: `resume` makes another. None may begin before `end_flush`.
+    /// Stops waiting for the host's flush: `resume` performs its own. The host must not begin
+    /// another one before `end_flush`.
     pub fn release_flush(&mut self) {
         self.session.release_flush();
     }
@@ -198,7 +207,7 @@ impl Engine {
         let reply = self.reply.as_slice();
         self.locate(FRAME_REPLY, reply.as_ptr() as usize, reply.len());
         self.state.clear();
-        // Client 0 is served nowhere else.
+        // Client 0 is never handed over.
         if self.client != 0
             && let Some(state) = self.session.take_state(false)
         {
@@ -224,18 +233,19 @@ impl Engine {
         self.frame[part + 1] = len as u32;
     }
 
-    /// Where the key of `get` and `has` belongs, for as long as the engine lives; there is room for `key_bytes`.
+    /// Returns the address of the key buffer of `get` and `has`, which never moves.
     pub fn key_ptr(&self) -> usize {
         self.key.as_ptr() as usize
     }
 
-    /// Room for the key of `get` and `has`.
+    /// Returns the size of the key buffer in bytes.
     pub fn key_bytes(&self) -> usize {
         KEY_BYTES
     }
 
-    /// Looks up the key of `len` bytes, without a message. Gives the length of the value, -1 if there is none, and -2 where
-    /// a message has to be sent to learn what is wrong. `goes_on`: in the state that was read last, whatever expired since.
+    /// Looks up the key of `len` bytes in the key buffer. Returns the length of the value, -1 if
+    /// there is none, or -2 if only a message can report the outcome. With `goes_on`, reads the
+    /// state of the previous lookup, even if records have expired since.
     pub fn get(&mut self, view: f64, collection: u32, len: usize, goes_on: bool) -> i32 {
         let key = self.key.get(..len).unwrap_or_default();
         self.value.clear();
@@ -250,7 +260,7 @@ impl Engine {
         }
     }
 
-    /// As `get`, but 1 where there is a value.
+    /// As `get`, but returns 1 if there is a value.
     pub fn has(&mut self, view: f64, collection: u32, len: usize, goes_on: bool) -> i32 {
         let key = self.key.get(..len).unwrap_or_default();
         match self.session.has(to_view(view), collection.into(), key, goes_on) {
@@ -260,70 +270,73 @@ impl Engine {
         }
     }
 
-    /// Where the value is that `get` found, until the next call.
+    /// Returns the address of the value that `get` found; valid until the next call.
     pub fn value_ptr(&self) -> usize {
         self.value.as_ptr() as usize
     }
 
-    /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
+    /// Flushes relaxed commits to disk. If that fails, the next write reports it.
     pub fn flush(&mut self) {
         self.session.flush();
     }
 
-    /// Merges a slice of the memtables, if they are worth it; tells whether there is more to merge. Should it fail, a later commit tries again.
+    /// Merges a slice of the memtables if that is worthwhile; returns whether there is more to
+    /// merge. If it fails, a later commit retries.
     pub fn merge_slice(&self) -> bool {
         self.session.merge_slice()
     }
 
-    /// From now on several clients are served. Those that were served elsewhere before can go on from the state in which the
-    /// database is now, until `end_inheritance`.
+    /// Begins to serve several clients. Until `end_inheritance`, clients that were served elsewhere
+    /// can resume from the current state of the database.
     pub fn begin_inheritance(&mut self) {
         self.session.begin_inheritance();
     }
 
-    /// What clients had open elsewhere is lost to those that come later.
+    /// Ends inheritance: clients attached from now on have lost what they had open.
     pub fn end_inheritance(&mut self) {
         self.session.end_inheritance();
     }
 
-    /// Serves a client of this name, with what `state` says that it had open elsewhere; gives its number. Throws
-    /// `{ code, message, retryable }`.
+    /// Serves the client `name`, which had open what `state` lists where it was served before.
+    /// Returns its number. Throws `{ code, message, retryable }`.
     #[allow(clippy::needless_pass_by_value, reason = "the border knows no optional slices")]
     pub fn attach(&mut self, name: &str, read_only: bool, state: Option<Vec<u8>>) -> Result<f64, JsValue> {
         let id = self.session.attach(name, read_only, state.as_deref());
         id.map(|id| id as f64).map_err(|error| to_js(&error))
     }
 
-    /// What the client has open is closed.
+    /// Stops serving a client and closes what it has open.
     pub fn detach(&mut self, client: f64) {
         self.session.detach(to_id(client));
     }
 
-    /// What a client has open, for `attach` elsewhere. Nothing is committed here afterwards.
+    /// Exports what a client has open, for `attach` elsewhere. Nothing may be committed here
+    /// afterwards.
     pub fn last_state(&mut self, client: f64) -> Option<Vec<u8>> {
         self.session.select(to_id(client));
         self.session.take_state(true)
     }
 
-    /// Names of the clients whose last outcomes are remembered, each with a line end. Throws `{ code, message, retryable }`.
+    /// Returns the names of the clients whose last outcomes are stored, each followed by a line
+    /// end. Throws `{ code, message, retryable }`.
     pub fn remembered(&self) -> Result<String, JsValue> {
         let names = self.session.remembered().map_err(|error| to_js(&error))?;
         let lines = names.iter().flat_map(|name| name.iter().copied().chain([b'\n']));
         Ok(String::from_utf8(lines.collect()).unwrap_or_default())
     }
 
-    /// What is remembered for a client goes with the next commit.
+    /// Removes what is stored for a client, with the next commit.
     pub fn forget(&mut self, name: &str) {
         self.session.forget(name);
     }
 
-    /// Version of the last commit.
+    /// Returns the version of the last commit.
     pub fn version(&self) -> f64 {
         self.session.version() as f64
     }
 }
 
-/// A number of JavaScript, which holds more than 32 bits.
+/// Converts a JavaScript number, which holds integers beyond 32 bits.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -372,7 +385,7 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
     })
 }
 
-/// What the engine said before it trapped, if anything.
+/// Returns the engine's panic message, if it panicked.
 #[wasm_bindgen]
 pub fn panic_message() -> Option<String> {
     mangrove_host::last_panic()

@@ -1,8 +1,8 @@
 //! The binary protocol between the host language and the engine: requests in, replies out, no I/O.
 //!
-//! Little endian. `uv` is an unsigned LEB128 of at most 64 bits, `bytes` a `uv` length with that many bytes, `str`
-//! `bytes` of UTF-8. A message is a sequence of requests, its answer the sequence of their replies in order.
-//! Requests come from the other side of a language border, so nothing here trusts a length.
+//! Little endian. `uv` is an unsigned LEB128 of at most 64 bits, `bytes` a `uv` length and that
+//! many bytes, `str` `bytes` of UTF-8. A message is a sequence of requests, its answer their
+//! replies in the same order. Requests cross a language boundary, so nothing here trusts a length.
 
 use std::ops::Bound;
 
@@ -57,7 +57,8 @@ flags! {
 }
 
 flags! {
-    /// Places in the engine's frame of 32-bit words: each part has an address and a length in bytes.
+    /// Indexes into the engine's frame of 32-bit words: each part has an address and a length in
+    /// bytes.
     FRAME_PARTS {
         FRAME_REQUEST "request" = 0,
         FRAME_REPLY "reply" = 2,
@@ -67,7 +68,7 @@ flags! {
 }
 
 flags! {
-    /// What follows the message of an error.
+    /// Flags of an error, after its message.
     ERROR_FLAGS {
         RETRYABLE "retryable" = 1,
         HAS_KEY "hasKey" = 2,
@@ -77,18 +78,18 @@ flags! {
 /// Which state of the database a read sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// What was committed last.
+    /// The newest state.
     Current,
-    /// A snapshot or transaction under the number the client gave it.
+    /// A snapshot or transaction, by the id that the client gave it.
     Opened(u64),
 }
 
-/// How much one reply of a scan may carry.
+/// Limits of one reply of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkLimit {
-    /// Most items.
+    /// Maximum number of items.
     pub items: u64,
-    /// Bytes after which no further item is added.
+    /// Size in bytes at which no further item is added.
     pub bytes: u64,
 }
 
@@ -100,59 +101,59 @@ const DEFAULT_CHUNK_BYTES: u64 = 64 << 10;
 pub struct ScanFlags(u8);
 
 impl ScanFlags {
-    /// As they travel.
+    /// Returns the byte that encodes the flags.
     pub fn byte(self) -> u8 {
         self.0
     }
 
-    /// From the byte that they travel as.
+    /// Decodes the flags.
     pub fn of(byte: u8) -> Self {
         Self(byte)
     }
 
-    /// From the last key to the first.
+    /// Whether the scan runs from the last key to the first.
     pub fn reverse(self) -> bool {
         self.0 & REVERSE != 0
     }
 
-    /// Keys are wanted.
+    /// Whether replies contain keys.
     pub fn keys(self) -> bool {
         self.0 & KEYS != 0
     }
 
-    /// Values are wanted.
+    /// Whether replies contain values.
     pub fn values(self) -> bool {
         self.0 & VALUES != 0
     }
 
-    /// The scan stays open at its end until it is closed, so that a seek can go back.
+    /// Whether the scan stays open at its end until it is closed, so that a seek can go back.
     pub fn keep(self) -> bool {
         self.0 & KEEP != 0
     }
 
-    /// Versions and expiries are wanted.
+    /// Whether replies contain versions and expiry times.
     pub fn meta(self) -> bool {
         self.0 & META != 0
     }
 }
 
-/// What a scan is to give.
+/// Options of a scan.
 #[derive(Clone, Copy, Debug)]
 pub struct ScanOptions {
     /// Direction, content and end.
     pub flags: ScanFlags,
-    /// Items left out before the first.
+    /// Items skipped before the first.
     pub offset: u64,
-    /// Most items in all.
+    /// Maximum number of items in total.
     pub limit: Option<u64>,
-    /// Bounds of the first reply.
+    /// Limits of the first reply.
     pub chunk: ChunkLimit,
 }
 
-/// One change inside a batch.
+/// One change in a batch.
 #[derive(Clone, Copy, Debug)]
 pub enum BatchOp<'a> {
-    /// Insert or replace.
+    /// Inserts or replaces a record.
     Set {
         /// Index of the collection.
         collection: u64,
@@ -160,17 +161,18 @@ pub enum BatchOp<'a> {
         key: &'a [u8],
         /// Encoded value.
         value: &'a [u8],
-        /// When it expires, in milliseconds since 1970.
+        /// Expiry time in milliseconds since 1970.
         expires_at: Option<u64>,
     },
-    /// Remove.
+    /// Removes a record.
     Delete {
         /// Index of the collection.
         collection: u64,
         /// Encoded key.
         key: &'a [u8],
     },
-    /// Nothing of the batch is done unless this commit wrote the record, or, with `None`, unless there is no record.
+    /// Fails the batch unless this commit wrote the record or, with `None`, unless there is no
+    /// record.
     Check {
         /// Index of the collection.
         collection: u64,
@@ -181,7 +183,8 @@ pub enum BatchOp<'a> {
     },
 }
 
-/// Reads a message. What follows a malformed request cannot be understood: the error leaves nothing to read.
+/// Decodes a message. Nothing after a malformed request can be decoded, so an error discards the
+/// rest.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -200,22 +203,22 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Bytes that were not read yet.
+    /// Returns the number of unread bytes.
     pub fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Whether everything was read.
+    /// Whether everything has been read.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// The next byte, left where it is.
+    /// Returns the next byte without consuming it.
     pub fn peek(&self) -> Option<u8> {
         self.rest.first().copied()
     }
 
-    /// Ends the message with an error.
+    /// Discards the rest of the message and returns the error.
     #[cold]
     pub fn malformed(&mut self) -> Error {
         self.rest = &[];
@@ -224,7 +227,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One byte.
+    /// Reads one byte.
     pub fn u8(&mut self) -> Result<u8> {
         let Some((&first, rest)) = self.rest.split_first() else {
             return Err(self.malformed());
@@ -233,7 +236,7 @@ impl<'a> Reader<'a> {
         Ok(first)
     }
 
-    /// An unsigned number.
+    /// Reads an unsigned number.
     pub fn uv(&mut self) -> Result<u64> {
         let mut value = 0;
         for ((index, byte), shift) in self.rest.iter().enumerate().zip((0..64).step_by(7)) {
@@ -250,7 +253,7 @@ impl<'a> Reader<'a> {
         Err(self.malformed())
     }
 
-    /// A byte string.
+    /// Reads a byte string.
     pub fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.count()?;
         let (bytes, rest) = self.rest.split_at(len);
@@ -258,12 +261,12 @@ impl<'a> Reader<'a> {
         Ok(bytes)
     }
 
-    /// A text.
+    /// Reads a string.
     pub fn str(&mut self) -> Result<&'a str> {
         std::str::from_utf8(self.bytes()?).map_err(|_| self.malformed())
     }
 
-    /// A number of things that follow, each of at least one byte.
+    /// Reads the number of items that follow, each of at least one byte.
     pub fn count(&mut self) -> Result<usize> {
         match usize::try_from(self.uv()?) {
             Ok(count) if count <= self.rest.len() => Ok(count),
@@ -271,17 +274,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A length or place.
+    /// Reads a length or position.
     pub fn size(&mut self) -> Result<usize> {
         usize::try_from(self.uv()?).map_err(|_| self.malformed())
     }
 
-    /// Passes over bytes.
+    /// Skips `len` bytes.
     pub fn skip(&mut self, len: usize) {
         self.rest = self.rest.get(len..).unwrap_or_default();
     }
 
-    /// An end of a range, as [`Writer::bound`] writes it.
+    /// Reads a bound, as [`Writer::bound`] writes it.
     pub fn owned_bound(&mut self) -> Result<Bound<Vec<u8>>> {
         Ok(match self.u8()? {
             0 => Bound::Unbounded,
@@ -291,7 +294,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// 0 or 1.
+    /// Reads a flag, 0 or 1.
     pub fn flag(&mut self) -> Result<bool> {
         match self.u8()? {
             0 => Ok(false),
@@ -300,7 +303,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Which state to read.
+    /// Reads a view: 0 for the newest state, otherwise an id.
     pub fn view(&mut self) -> Result<View> {
         Ok(match self.uv()? {
             0 => View::Current,
@@ -308,7 +311,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// When a write counts as done.
+    /// Reads a durability.
     pub fn durability(&mut self) -> Result<Durability> {
         match self.u8()? {
             0 => Ok(Durability::Strict),
@@ -318,7 +321,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A range of keys.
+    /// Reads a range of keys.
     pub fn range(&mut self) -> Result<KeyRange<'a>> {
         let flags = self.u8()?;
         if flags & !(HAS_LOWER | LOWER_EXCLUSIVE | HAS_UPPER | UPPER_EXCLUSIVE) != 0 {
@@ -337,7 +340,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Bounds of one reply of a scan; 0 asks for the default.
+    /// Reads the limits of one reply of a scan; 0 selects the default.
     pub fn chunk(&mut self) -> Result<ChunkLimit> {
         let items = self.uv()?;
         let bytes = self.uv()?;
@@ -347,12 +350,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A number, of which 0 means none.
+    /// Reads a number of which 0 means none.
     pub fn limit(&mut self) -> Result<Option<u64>> {
         Ok(Some(self.uv()?).filter(|&limit| limit != 0))
     }
 
-    /// What a scan is to give.
+    /// Reads the options of a scan.
     pub fn scan_options(&mut self) -> Result<ScanOptions> {
         Ok(ScanOptions {
             flags: ScanFlags(self.u8()?),
@@ -362,7 +365,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Byte strings that follow their number, checked to be all there.
+    /// Reads byte strings, preceded by their number, and checks that all are present. Returns their
+    /// number and a reader at the first.
     pub fn list(&mut self) -> Result<(usize, Self)> {
         let count = self.count()?;
         let items = *self;
@@ -372,7 +376,8 @@ impl<'a> Reader<'a> {
         Ok((count, items))
     }
 
-    /// The changes of a batch, checked to be all there.
+    /// Reads the changes of a batch, preceded by their number, and checks that all are present.
+    /// Returns their number and a reader at the first.
     pub fn batch(&mut self) -> Result<(usize, Self)> {
         let count = self.count()?;
         let items = *self;
@@ -382,7 +387,7 @@ impl<'a> Reader<'a> {
         Ok((count, items))
     }
 
-    /// One change of a batch.
+    /// Reads one change of a batch.
     pub fn batch_op(&mut self) -> Result<BatchOp<'a>> {
         let kind = self.u8()?;
         let collection = self.uv()?;
@@ -411,51 +416,52 @@ pub struct Writer {
     bytes: Vec<u8>,
 }
 
-/// A reply that was begun, to be undone if it turns out to be an error.
+/// The start of a reply that can still become an error.
 #[derive(Debug)]
 pub struct ReplyStart(usize);
 
 impl Writer {
-    /// What was written so far.
+    /// Returns what has been written.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All that was written.
+    /// Returns what has been written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Number of bytes written so far.
+    /// Returns the number of bytes written.
     pub fn position(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Forgets the last message and what memory a rare large one took.
+    /// Clears the buffer and keeps up to `keep_bytes` of its memory.
     pub fn reset(&mut self, keep_bytes: usize) {
         self.bytes.clear();
         self.bytes.shrink_to(keep_bytes);
     }
 
-    /// Takes back what was written from `start` on.
+    /// Discards everything from `start` on.
     pub fn truncate(&mut self, start: usize) {
         self.bytes.truncate(start);
     }
 
-    /// Begins a reply, as a success.
+    /// Begins a successful reply.
     pub fn begin(&mut self) -> ReplyStart {
         let start = ReplyStart(self.bytes.len());
         self.bytes.push(0);
         start
     }
 
-    /// Turns the reply that began at `start` into an error.
+    /// Replaces the reply that began at `start` with an error.
     pub fn fail(&mut self, start: &ReplyStart, error: &Error) {
         self.bytes.truncate(start.0);
         self.error(error);
     }
 
-    /// A whole reply that is an error. Where its message is about a key, collection and key follow, and [`KEY_PLACE`] stands for the key.
+    /// Writes an error as a whole reply. If it concerns a key, collection and key follow, and
+    /// [`KEY_PLACE`] stands for the key in the message.
     pub fn error(&mut self, error: &Error) {
         let conflict = match error {
             Error::Conflict(conflict) => conflict.key.as_deref().map(|key| (conflict, key)),
@@ -475,31 +481,30 @@ impl Writer {
         }
     }
 
-    /// One byte: 0 or 1.
+    /// Writes a flag, 0 or 1.
     pub fn flag(&mut self, value: bool) {
         self.bytes.push(u8::from(value));
     }
 
-    /// An unsigned number.
+    /// Writes an unsigned number.
     pub fn uv(&mut self, value: u64) {
         self.bytes.extend_from_slice(Uv::of(value).as_slice());
     }
 
-    /// A byte string.
+    /// Writes a byte string.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.uv(bytes.len() as u64);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Bytes without a length.
+    /// Writes bytes without a length.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A byte string that `fill` appends. On an error nothing defined was written.
+    /// Writes a byte string that `fill` appends. After an error the written bytes are undefined.
     ///
-    /// The length stands before bytes of yet unknown number: one byte is left for it, which is enough for small
-    /// values; a larger one is moved up.
+    /// One byte is left for the length, which is enough for short values; longer ones are moved up.
     pub fn bytes_with<T>(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<T>) -> Result<T> {
         let start = self.bytes.len();
         self.bytes.push(0);
@@ -516,7 +521,7 @@ impl Writer {
         Ok(result)
     }
 
-    /// An optional byte string that `fill` appends if there is one.
+    /// Writes an optional byte string: `fill` appends it and returns whether there is one.
     pub fn optional_with(&mut self, fill: impl FnOnce(&mut Vec<u8>) -> Result<bool>) -> Result<()> {
         let start = self.bytes.len();
         self.bytes.push(1);
@@ -527,7 +532,7 @@ impl Writer {
         Ok(())
     }
 
-    /// An end of a range: 0 none, 1 inclusive, 2 exclusive, the latter two with a key.
+    /// Writes a bound: 0 for none, 1 for inclusive, 2 for exclusive; the latter two with a key.
     pub fn bound(&mut self, bound: &Bound<Vec<u8>>) {
         let (kind, key) = match bound {
             Bound::Unbounded => (0, None),
@@ -540,7 +545,7 @@ impl Writer {
         }
     }
 
-    /// Overwrites a byte written earlier.
+    /// Overwrites a flag written earlier.
     pub fn patch_flag(&mut self, at: usize, value: bool) {
         self.patch_byte(at, u8::from(value));
     }
@@ -550,14 +555,14 @@ impl Writer {
         self.bytes[at] = value;
     }
 
-    /// Keeps room for a number that is known later.
+    /// Leaves room for a number that is known later; returns its position.
     pub fn reserve_count(&mut self) -> usize {
         let at = self.bytes.len();
         self.bytes.extend_from_slice(&[0; COUNT_BYTES]);
         at
     }
 
-    /// Writes a number into the room kept for it, in as many bytes as were kept.
+    /// Writes a number into the room left for it, in exactly as many bytes.
     #[allow(clippy::cast_possible_truncation, reason = "the low bits are what is wanted")]
     pub fn patch_count(&mut self, at: usize, mut count: u64) {
         debug_assert!(count < 1 << (7 * COUNT_BYTES));
@@ -569,10 +574,10 @@ impl Writer {
     }
 }
 
-/// Stands in a message for the key that the client shows as it was written.
+/// Placeholder in an error's message for the key, which the client prints.
 const KEY_PLACE: &str = "\0";
 const COUNT_BYTES: usize = 5;
-/// Most items that fit the room kept for their number.
+/// Largest number of items that fits the room left for it.
 pub const MAX_CHUNK_ITEMS: u64 = (1 << (7 * COUNT_BYTES)) - 1;
 
 struct Uv {

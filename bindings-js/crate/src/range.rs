@@ -4,7 +4,7 @@ use std::ops::{Bound, RangeBounds as _};
 
 use mangrove_engine::{KeyRange, Result, Tree};
 
-/// Whether no key can be in the range, whatever the tree holds.
+/// Whether the bounds alone rule out every key.
 pub(crate) fn is_empty(range: &KeyRange<'_>) -> bool {
     match (range.lower, range.upper) {
         (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
@@ -15,7 +15,7 @@ pub(crate) fn is_empty(range: &KeyRange<'_>) -> bool {
     }
 }
 
-/// Number of keys in the range.
+/// Counts the keys in the range.
 pub(crate) fn count(tree: &Tree, range: KeyRange<'_>) -> Result<u64> {
     if is_empty(&range) {
         return Ok(0);
@@ -23,7 +23,8 @@ pub(crate) fn count(tree: &Tree, range: KeyRange<'_>) -> Result<u64> {
     tree.count(range)
 }
 
-/// Position in the tree of the range's item `index`, counted from its first key or from its last.
+/// Returns the position in the tree of the range's item `index`, counted from its first or last
+/// key.
 pub(crate) fn position(tree: &Tree, range: &KeyRange<'_>, from_end: bool, index: u64) -> Result<Option<u64>> {
     if is_empty(range) {
         return Ok(None);
@@ -35,7 +36,7 @@ pub(crate) fn position(tree: &Tree, range: &KeyRange<'_>, from_end: bool, index:
     Ok(Some(if from_end { end - 1 - index } else { start + index }))
 }
 
-/// The part of the range before `key`.
+/// Returns the part of the range before `key`.
 pub(crate) fn before<'a>(range: KeyRange<'a>, key: &'a [u8]) -> KeyRange<'a> {
     let ends_before = match range.upper {
         Bound::Unbounded => false,
@@ -52,12 +53,11 @@ pub(crate) fn before<'a>(range: KeyRange<'a>, key: &'a [u8]) -> KeyRange<'a> {
     }
 }
 
-/// Whether the key is in the range.
 pub(crate) fn contains(range: &KeyRange<'_>, key: &[u8]) -> bool {
     (range.lower, range.upper).contains(key)
 }
 
-/// Whether a key can be in both ranges.
+/// Whether some key may be in both ranges.
 pub(crate) fn overlap(range: &KeyRange<'_>, lower: &Bound<Vec<u8>>, upper: &Bound<Vec<u8>>) -> bool {
     let other = KeyRange {
         lower: lower.as_ref().map(Vec::as_slice),
@@ -97,7 +97,7 @@ mod tests {
             .iter()
             .flat_map(|&a| bounds.iter().map(move |&b| (a, b)))
             .collect();
-        // Keys between those of the bounds are there too.
+        // Probes include keys between the bounds.
         let mut probes: Vec<Vec<u8>> = vec![Vec::new()];
         probes.extend((0..4).flat_map(|byte| [vec![byte], vec![byte, 7]]));
         for &a in &ranges {
@@ -106,7 +106,7 @@ mod tests {
                 let expected = probes.iter().any(|key| contains(&a, key) && contains(&b, key));
                 let (lower, upper) = (b.lower.map(<[u8]>::to_vec), b.upper.map(<[u8]>::to_vec));
                 let found = overlap(&a, &lower, &upper);
-                // Between no two keys there may be none; that it is said to be possible does no harm.
+                // A false positive, where no key lies between two bounds, does no harm.
                 assert!(found || !expected, "{a:?} {b:?}");
                 assert!(!is_empty(&a) || !found, "{a:?} {b:?}");
             }

@@ -1,12 +1,12 @@
-//! What is told about a database: collections in binary, figures and findings as JSON in the names of the
-//! TypeScript API.
+//! Reports on a database: collections in binary, statistics and findings as JSON in the names of
+//! the TypeScript API.
 
 use mangrove_engine::{CollectionInfo, Database, VerifyReport};
 use mangrove_host::json::{Object, array, problem};
 
 use crate::protocol::Writer;
 
-/// Names, sizes and codecs.
+/// Writes names, record counts and codecs.
 pub(crate) fn collections(collections: &[CollectionInfo], out: &mut Writer) {
     out.uv(collections.len() as u64);
     for collection in collections {
@@ -17,7 +17,7 @@ pub(crate) fn collections(collections: &[CollectionInfo], out: &mut Writer) {
     }
 }
 
-/// `Stats` of the TypeScript API.
+/// Returns the `Stats` of the TypeScript API.
 pub(crate) fn stats(database: &Database) -> String {
     let stats = database.stats();
     let mut object = Object::default();
@@ -59,7 +59,7 @@ pub(crate) fn stats(database: &Database) -> String {
     object.end()
 }
 
-/// `VerifyReport` of the TypeScript API.
+/// Returns the `VerifyReport` of the TypeScript API.
 pub(crate) fn verify(report: &VerifyReport) -> String {
     Object::default()
         .flag("ok", report.is_ok())

@@ -1,4 +1,4 @@
-//! The requests of the protocol: what each carries, decoded once.
+//! The requests of the protocol and how they are decoded.
 //!
 //! The tables of the TypeScript side ([`typescript`]) are generated from this file. Requests are
 //! matched exhaustively wherever they are handled, so a request that nothing handles does not
@@ -13,7 +13,6 @@ use crate::protocol::{
     ScanOptions, View,
 };
 
-/// A part of a request.
 trait Field<'a>: Sized {
     fn read(reader: &mut Reader<'a>) -> Result<Self>;
 }
@@ -35,7 +34,7 @@ fields! {
     bool: Reader::flag;
     &'a [u8]: Reader::bytes;
     &'a str: Reader::str;
-    // 0 stands for none.
+    // 0 means none.
     Option<u64>: Reader::limit;
     View: Reader::view;
     Durability: Reader::durability;
@@ -66,7 +65,7 @@ pub struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    /// The keys in their order.
+    /// Returns the keys in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<&'a [u8]>> + use<'a> {
         let mut keys = self.keys;
         (0..self.count).map(move |_| keys.bytes())
@@ -81,14 +80,14 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    /// The changes in their order.
+    /// Returns the changes in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<BatchOp<'a>>> + use<'a> {
         let mut changes = self.changes;
         (0..self.count).map(move |_| changes.batch_op())
     }
 }
 
-/// The last commit that a follower knows; `None`: the newest.
+/// The version after which to follow; `None` for the newest.
 #[derive(Clone, Copy, Debug)]
 pub struct Since(pub Option<u64>);
 
@@ -97,7 +96,7 @@ pub struct Since(pub Option<u64>);
 pub struct Part<'a> {
     /// Index of the collection.
     pub collection: u64,
-    /// Keys in it.
+    /// Its range of keys.
     pub range: KeyRange<'a>,
 }
 
@@ -144,7 +143,7 @@ macro_rules! requests {
 }
 
 requests! {
-    /// A change of the database. It goes to the newest state, or into a transaction.
+    /// A write, to the newest state or within a transaction.
     Write, otherwise |_, reader| Err(reader.malformed()),
     /// Stores a record.
     0x30 Set { durability: Durability, collection: u64, key: &'a [u8], value: &'a [u8] }
@@ -156,7 +155,7 @@ requests! {
     0x33 Batch { durability: Durability, changes: Batch<'a> }
     /// Drops a collection.
     0x34 Drop { durability: Durability, name: &'a str }
-    /// Stores a record unless there is one, which is returned.
+    /// Returns the record, or stores one if there is none.
     0x36 GetOrInsert { durability: Durability, collection: u64, key: &'a [u8], value: &'a [u8], expires_at: Option<u64> }
     /// Renames a collection.
     0x37 Rename { durability: Durability, name: &'a str, to: &'a str }
@@ -167,21 +166,21 @@ requests! {
     Request,
     otherwise |code, reader| Write::decode(code, reader).map(Self::Write),
     also
-    /// A change of the newest state.
+    /// A write to the newest state.
     Write(Write<'a>),
-    /// Names a collection and the codecs that the client uses for it.
+    /// Declares a collection and the codecs that the client uses for it.
     0x01 Use { index: usize, name: &'a str, key_codec: &'a str, value_codec: &'a str }
     0x10 Get { view: View, collection: u64, key: &'a [u8] }
     0x11 GetMany { view: View, collection: u64, keys: Keys<'a> }
     0x12 HasMany { view: View, collection: u64, keys: Keys<'a> }
     0x13 Count { view: View, collection: u64, range: KeyRange<'a> }
-    /// The record at a position of a range, counted from its first or last.
+    /// Returns the record at a position of a range, counted from its first or last.
     0x14 At { view: View, collection: u64, range: KeyRange<'a>, from_end: bool, index: u64 }
-    /// Number of keys of a range below a key.
+    /// Counts the keys of a range below a key.
     0x15 Rank { view: View, collection: u64, range: KeyRange<'a>, key: &'a [u8] }
-    /// The first or last record of a range.
+    /// Returns the first or last record of a range.
     0x16 Edge { view: View, collection: u64, range: KeyRange<'a>, from_end: bool }
-    /// A record with version and expiry.
+    /// Returns a record with its version and expiry time.
     0x17 Entry { view: View, collection: u64, key: &'a [u8] }
     0x18 ScanOpen { id: u64, view: View, collection: u64, range: KeyRange<'a>, options: ScanOptions }
     0x19 ScanNext { id: u64, chunk: ChunkLimit }
@@ -194,28 +193,28 @@ requests! {
     0x24 TransactionClose { id: u64 }
     0x25 Savepoint { transaction: u64 }
     0x26 RollbackTo { transaction: u64, savepoint: u64 }
-    /// A change inside a transaction; its durability means nothing.
+    /// A write within a transaction; its durability is ignored.
     0x27 Within { transaction: u64, write: Write<'a> }
     0x28 ChangesOpen { id: u64, since: Since, part: Option<Part<'a>> }
     0x29 ChangesNext { id: u64, max_bytes: u64 }
     0x2a ChangesClose { id: u64 }
-    /// Which followers have commits to read.
+    /// Lists the followers that have commits to read.
     0x2b ChangesReady {}
     0x35 Collections {}
     0x40 Flush {}
     0x41 Stats {}
-    /// Verifies some bytes more.
+    /// Begins a verification, or continues it by about `bytes` bytes.
     0x42 Verify { id: u64, bytes: u64 }
     /// Removes expired records.
     0x43 Purge { limit: u64 }
-    /// Moves a reader beside a writer to what that has committed.
+    /// Moves a reader beside a writer to the newest committed state.
     0x44 Refresh {}
     0x45 BackupOpen { id: u64 }
     0x46 BackupNext { id: u64, bytes: u64 }
     0x47 BackupClose { id: u64 }
     0x48 Compact { slices: u64, threshold_bytes: u64 }
     0x49 VerifyClose { id: u64 }
-    /// Visits some nodes more; none ends it.
+    /// Begins or continues a layout by `visits` nodes and values; 0 ends it.
     0x4a Layout { id: u64, visits: u64, begins: bool }
     0x4f Close {}
 }
@@ -233,9 +232,9 @@ impl<'a> Request<'a> {
 }
 
 impl Request<'_> {
-    /// Whether it may join the writes before it in a message: it writes too, can read what is not
-    /// committed yet, or does not read the newest state. The other requests end the group, which
-    /// makes its writes durable.
+    /// Whether the request may join the group of writes before it: it is a write itself, it can
+    /// read uncommitted writes, or it does not read the newest state. Any other request ends the
+    /// group, which makes its writes durable.
     pub(crate) fn joins_group(&self) -> bool {
         match self {
             Self::Write(_)
@@ -280,7 +279,8 @@ impl Request<'_> {
         }
     }
 
-    /// Whether it changes what the client has open, apart from scans that end at once.
+    /// Whether the request changes what the client has open. `ScanOpen` does only if the scan stays
+    /// open, and sets the state's `has_changed` itself.
     pub(crate) fn opens(&self) -> bool {
         match self {
             Self::Use { .. }
@@ -326,7 +326,7 @@ impl Request<'_> {
     }
 }
 
-/// Opcodes and flags as a TypeScript module.
+/// Returns opcodes and flags as a TypeScript module.
 #[must_use]
 pub fn typescript() -> String {
     let mut text = String::from("// Generated from crate/src/request.rs and crate/src/protocol.rs. Do not edit.\n");

@@ -1,4 +1,4 @@
-//! A scan that a client has open: a cursor of the engine that is read in chunks.
+//! An open scan: a cursor that the client reads in chunks.
 
 use std::ops::Bound;
 
@@ -8,7 +8,7 @@ use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOption
 use crate::range;
 use crate::state::Source;
 
-/// What moves over the items.
+/// What the scan iterates over.
 enum Items {
     /// There are none.
     Nothing,
@@ -16,7 +16,7 @@ enum Items {
     Transaction(Box<TransactionScan>),
 }
 
-/// Where a scan of a committed state began: enough to go on elsewhere, in the same state.
+/// State and range of a scan: what another session needs to continue it.
 pub(crate) struct Origin {
     /// Index of the collection.
     pub(crate) collection: u64,
@@ -40,16 +40,16 @@ impl Origin {
 
 /// A cursor between two requests.
 pub(crate) struct Scan {
-    /// Missing where nobody will ask.
+    /// `None` if the scan cannot be handed over.
     pub(crate) origin: Option<Origin>,
     items: Items,
-    /// Number of the transaction that it reads, if it is one.
+    /// Id of the transaction that it reads, or 0.
     pub(crate) transaction: u64,
     flags: ScanFlags,
     remaining: Option<u64>,
-    /// Whether the cursor stands on an item that was not sent yet.
+    /// The cursor is on an item that has not been sent.
     has_item: bool,
-    /// Found after items that could still be sent.
+    /// Error to report after items that can still be sent.
     failed: Option<Error>,
 }
 
@@ -64,7 +64,8 @@ impl Items {
 }
 
 impl Scan {
-    /// Starts at the first item to send. `transaction` is the number of the one that `source` may be.
+    /// Opens a scan at the first item to send. `transaction` is the id of `source` if that is a
+    /// transaction.
     pub(crate) fn open(
         source: &Source<'_>,
         transaction: u64,
@@ -106,7 +107,7 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Writes where it is, for [`resume`](Self::resume).
+    /// Writes the position, for [`resume`](Self::resume).
     pub(crate) fn export(&self, out: &mut Writer) {
         out.raw(&[self.flags.byte()]);
         out.uv(self.remaining.map_or(0, |remaining| remaining.saturating_add(1)));
@@ -118,7 +119,7 @@ impl Scan {
         out.bytes(key.unwrap_or_default());
     }
 
-    /// Goes on where another was, in the same state of the same collection.
+    /// Continues an exported scan in the same state of the same collection.
     pub(crate) fn resume(tree: Option<&Tree>, origin: Origin, reader: &mut Reader<'_>) -> Result<Self> {
         let flags = ScanFlags::of(reader.u8()?);
         let remaining = reader.uv()?.checked_sub(1);
@@ -148,7 +149,7 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Writes the next items; tells whether the scan stays open.
+    /// Writes the next items; returns whether the scan stays open.
     pub(crate) fn chunk(
         &mut self,
         limit: ChunkLimit,
@@ -192,7 +193,7 @@ impl Scan {
         Ok(!is_done || self.flags.keep())
     }
 
-    /// Goes on at the first key at or past `key` in this direction.
+    /// Moves to the first key at or past `key` in the scan's direction.
     pub(crate) fn seek(&mut self, key: &[u8], limit: Option<u64>, transaction: Option<&Transaction>) -> Result<()> {
         self.remaining = limit;
         self.failed = None;

@@ -1,11 +1,12 @@
-//! One client's use of one database: the order in which requests run and what a failed commit means for the rest.
+//! The session of a database: the order in which requests run, and what a failed commit means for
+//! the rest.
 //!
 //! Consecutive writes of a message form a group: separate atomic commits that become durable
 //! together, in one transaction of the engine. Lookups among them see them; any other read of the
-//! newest state makes them durable first. If that fails, the engine undoes the whole group, and its
+//! newest state first makes them durable. If that fails, the engine undoes the whole group, and its
 //! writes and the lookups that saw them are answered with the error.
 //!
-//! A host that flushes files without blocking executes messages by [`Session::start`]. Where commits
+//! A host that flushes files asynchronously executes messages with [`Session::start`]. If commits
 //! wait for a flush, so does the message, until [`Session::resume`]; no other message is executed
 //! meanwhile.
 
@@ -21,19 +22,19 @@ use crate::protocol::{Reader, View, Writer};
 use crate::request::Request;
 use crate::state::{Source, State};
 
-/// An open database and what its client has open in it.
+/// An open database and what its clients have open in it.
 pub struct Session {
     pub(crate) database: Option<Database>,
-    /// What the client at hand has open, and who it is. The others are in `clients`.
+    /// What the selected client has open, and its identity. The others are in `clients`.
     pub(crate) state: State,
     pub(crate) client: Client,
     pub(crate) clients: Clients,
     waiting: Option<Waiting>,
-    /// The host's flush that is under way.
+    /// The host's flush in progress.
     flush: Option<OpenFlush>,
-    /// One that was not waited for.
+    /// A flush of the host that was released and has not ended.
     released: Option<OpenFlush>,
-    /// How the host's last flush went.
+    /// Result of the host's last flush.
     flushed: Result<()>,
 }
 
@@ -42,19 +43,19 @@ pub struct Session {
 pub enum Progress {
     /// To its end.
     Done,
-    /// Commits wait for a flush, and all behind them.
+    /// Up to commits that wait for a flush.
     AwaitsFlush,
 }
 
 /// A message whose commits wait for a flush.
 struct Waiting {
-    /// Where it goes on.
+    /// Where in the message it continues.
     next: usize,
     executed: Vec<Executed>,
 }
 
 impl Session {
-    /// Serves `database`.
+    /// Creates a session for `database`.
     pub fn new(database: Database) -> Self {
         Self {
             database: Some(database),
@@ -68,19 +69,21 @@ impl Session {
         }
     }
 
-    /// Executes a message and appends one reply for each of its requests. After a request that cannot be understood,
-    /// or once the database is closed, one error stands for all that is left.
+    /// Executes a message and appends one reply per request. After a malformed request, or once the
+    /// database is closed, a single error replaces all remaining replies.
     pub fn execute(&mut self, message: &[u8], out: &mut Writer) {
         self.proceed(message, 0, false, out);
     }
 
-    /// As [`execute`](Self::execute), but where that would wait for a flush this returns: then the host flushes what [`begin_flush`](Self::begin_flush)
-    /// says and calls [`resume`](Self::resume).
+    /// As [`execute`](Self::execute), but returns instead of waiting for a flush. The host then
+    /// performs the flush that [`begin_flush`](Self::begin_flush) describes and calls
+    /// [`resume`](Self::resume).
     pub fn start(&mut self, message: &[u8], out: &mut Writer) -> Progress {
         self.proceed(message, 0, true, out)
     }
 
-    /// Goes on with the message that waits for a flush, and makes it where the host has not. It may have to wait again.
+    /// Continues the message that waits for a flush, and performs the flush if the host has not.
+    /// The message may have to wait again.
     pub fn resume(&mut self, message: &[u8], out: &mut Writer) -> Progress {
         let Some(Waiting { next, executed }) = self.waiting.take() else {
             return Progress::Done;
@@ -95,7 +98,8 @@ impl Session {
         self.proceed(message, next, true, out)
     }
 
-    /// Begins a flush that the host does: of the log, and before that of the data file if `Some(true)`. `None`: there is none to do.
+    /// Begins a flush that the host performs: of the log and, with `Some(true)`, of the data file
+    /// before it. `None` if there is nothing to flush.
     pub fn begin_flush(&mut self) -> Option<bool> {
         let flush = self.database.as_ref()?.begin_flush()?;
         let needs_data = flush.needs_data();
@@ -103,17 +107,18 @@ impl Session {
         Some(needs_data)
     }
 
-    /// The host's flush is over, also one that was released.
+    /// Ends the host's flush, including one that was released.
     pub fn end_flush(&mut self, result: Result<()>) {
         if let Some(flush) = self.flush.take() {
             self.flushed = flush.finish(result);
         } else if let Some(flush) = self.released.take() {
-            // A failure is remembered by the engine.
+            // The engine remembers the failure.
             let _ = flush.finish(result);
         }
     }
 
-    /// The host cannot wait for its flush; [`resume`](Self::resume) will make another. No other may begin before this one is over.
+    /// Stops waiting for the host's flush: [`resume`](Self::resume) performs its own. The host must
+    /// not begin another one before this one ends.
     pub fn release_flush(&mut self) {
         if let Some(mut flush) = self.flush.take() {
             flush.release();
@@ -157,13 +162,14 @@ impl Session {
         Progress::Done
     }
 
-    /// As a message with one `GET`: appends the value of a key; tells whether there is one. With `goes_on` the state is the one that
-    /// was read last, whatever expired since.
+    /// Looks up a key like a message with one `Get`: appends its value and returns whether there is
+    /// one. With `goes_on`, reads the state of the previous lookup, even if records have expired
+    /// since.
     pub fn get(&mut self, view: View, collection: u64, key: &[u8], goes_on: bool, into: &mut Vec<u8>) -> Result<bool> {
         self.source(view, collection, goes_on)?.get_into(key, into)
     }
 
-    /// As a message with one `HAS_MANY` of one key.
+    /// Looks up a key like a message with one `HasMany` of that key.
     pub fn has(&mut self, view: View, collection: u64, key: &[u8], goes_on: bool) -> Result<bool> {
         self.source(view, collection, goes_on)?.contains(key)
     }
@@ -172,7 +178,7 @@ impl Session {
         if !goes_on {
             self.state.forget_if_timed();
         }
-        // Between messages nothing waits for its commit.
+        // No group is open between messages.
         self.state
             .source(self.database.as_ref().ok_or(Error::Closed)?, view, collection)
     }
@@ -183,21 +189,22 @@ impl Session {
         self.database.as_ref().is_some_and(Database::needs_flush)
     }
 
-    /// Merges a slice of the memtables, if they are worth it; tells whether there is more to merge.
+    /// Merges a slice of the memtables if that is worthwhile; returns whether there is more to
+    /// merge.
     #[must_use]
     pub fn merge_slice(&self) -> bool {
         let database = self.database.as_ref();
         database.is_some_and(|database| database.merge_slice().unwrap_or(false))
     }
 
-    /// Makes relaxed commits survive a power cut. Should it fail, the next write says so.
+    /// Flushes relaxed commits to disk. If that fails, the next write reports it.
     pub fn flush(&mut self) {
         if let Some(database) = &self.database {
             let _ = database.flush();
         }
     }
 
-    /// Goes over to what a writer beside this reader has committed. Snapshots stay what they were.
+    /// Moves to what the writer beside this reader has committed. Snapshots do not change.
     fn refresh(&mut self) -> Result<bool> {
         self.state.forget_current();
         self.state.undo();
@@ -210,7 +217,7 @@ impl Session {
         Ok(is_newer)
     }
 
-    /// For one of several clients the database stays open.
+    /// Closes what the client has open and, unless the client was attached, the database.
     fn close(&mut self) -> Result<()> {
         self.state = State::default();
         if self.client.is_remembered() {
@@ -221,12 +228,12 @@ impl Session {
     }
 }
 
-/// A request of a group by its place in the message, and its reply by its place among the replies.
+/// A request of a group: its place in the message, and where its reply begins among the replies.
 struct Executed {
     request: Range<usize>,
     reply_at: usize,
     is_write: bool,
-    /// It saw what others of the group wrote.
+    /// It saw writes of the group.
     saw_group: bool,
 }
 
@@ -234,11 +241,11 @@ struct Executed {
 enum End {
     /// The message is at its end.
     Message,
-    /// Its commits wait for a flush.
+    /// The group's commits wait for a flush.
     AwaitsFlush(Vec<Executed>),
-    /// The next request opens the database anew.
+    /// The request that was just read refreshes the database.
     Refresh,
-    /// The next request closes the database.
+    /// The request that was just read closes the database.
     Close,
 }
 
@@ -274,7 +281,7 @@ impl<'m, 'd> Group<'m, 'd> {
             }
             let reply_at = out.position();
             if let Some(outcome) = self.writes.client.outcome_at(at) {
-                // The request was executed before, and its reply was lost.
+                // A repeated request: it was committed, but the reply was lost.
                 reader.skip(outcome.len);
                 out.raw(&outcome.reply);
                 self.note(at..at + outcome.len, reply_at, false, false);
@@ -321,7 +328,7 @@ impl<'m, 'd> Group<'m, 'd> {
         }
     }
 
-    /// Remembers the replies to the writes of the group, to be stored with it.
+    /// Remembers the replies to the group's writes, to be stored with its commit.
     fn remember(&mut self, out: &Writer) {
         if !self.writes.client.is_remembered() {
             return;
@@ -349,7 +356,7 @@ impl<'m, 'd> Group<'m, 'd> {
             state.undo();
             self.writes.client.undo_to(mark);
             if matches!(error, Error::StorageFull { .. }) {
-                // The next try finds the space that it kept.
+                // Frees the space that the inherited state holds, for the next attempt.
                 self.writes.end_inheritance();
             }
             fail(&self.executed, &error, out);
@@ -360,7 +367,7 @@ impl<'m, 'd> Group<'m, 'd> {
     }
 }
 
-/// Requests with their replies among `replies`, which end with the last one's.
+/// Pairs requests with their replies; the last reply ends where `replies` ends.
 fn replies<'r>(executed: &'r [Executed], replies: &'r [u8]) -> impl Iterator<Item = (&'r Executed, &'r [u8])> {
     executed.iter().enumerate().map(move |(index, done)| {
         let end = executed.get(index + 1).map_or(replies.len(), |next| next.reply_at);
@@ -372,7 +379,7 @@ fn succeeded(reply: &[u8]) -> bool {
     reply.first() == Some(&0)
 }
 
-/// Replaces the replies of requests whose commits were undone.
+/// Replaces the replies of writes that were undone, and of requests that saw them.
 fn fail(executed: &[Executed], error: &Error, out: &mut Writer) {
     let Some(first) = executed.first() else {
         return;
@@ -394,13 +401,13 @@ pub(crate) struct Writes<'d> {
     pub(crate) database: &'d Database,
     transaction: Option<WriteTransaction<'d>>,
     durability: Durability,
-    /// Set when a lookup was answered from the open transaction.
+    /// The current request was answered from the open transaction.
     were_seen: bool,
-    /// Whether commits may be left to a flush of the host.
+    /// Commits may wait for a flush of the host.
     may_wait: bool,
-    /// They were.
+    /// Commits do wait for one.
     awaits_flush: bool,
-    /// Who writes, and what was answered.
+    /// The client that writes.
     pub(crate) client: &'d mut Client,
     kept: &'d mut Kept,
     /// Place of the current request in the message.
@@ -422,18 +429,19 @@ impl<'d> Writes<'d> {
         }
     }
 
-    /// Whether there was a write that is not committed yet.
+    /// Whether there are uncommitted writes.
     pub(crate) fn is_open(&self) -> bool {
         self.transaction.is_some()
     }
 
-    /// The open transaction, to look up what is in it.
+    /// Returns the open transaction for a lookup, and notes that the request saw it.
     pub(crate) fn seen(&mut self) -> Option<&WriteTransaction<'d>> {
         self.were_seen = self.transaction.is_some();
         self.transaction.as_ref()
     }
 
-    /// Runs one commit. Where `work` fails with a part of its changes made, the whole group fails.
+    /// Makes one commit of the group. If `work` fails after making some of its changes, the whole
+    /// group fails.
     pub(crate) fn commit<T>(
         &mut self,
         durability: Durability,
@@ -449,13 +457,13 @@ impl<'d> Writes<'d> {
         Ok((transaction.seal(), result))
     }
 
-    /// Clients cannot resume any more from the state in which the database was opened: the space
-    /// that this state keeps is needed.
+    /// Gives up the inherited state, from which clients can then no longer resume, because the
+    /// space that it holds is needed.
     pub(crate) fn end_inheritance(&mut self) {
         self.kept.inherited = None;
     }
 
-    /// Makes the commits visible to all and durable, or undoes them.
+    /// Commits the group, or undoes it.
     fn finish(&mut self) -> Result<()> {
         let durability = std::mem::replace(&mut self.durability, Durability::None);
         let Some(mut transaction) = self.transaction.take() else {
@@ -495,7 +503,7 @@ impl<'d> Writes<'d> {
     }
 }
 
-/// Stores with a commit what it is answered, and that clients are gone.
+/// Stores the client's outcomes with the commit, and removes those of clients that are gone.
 fn note(transaction: &mut WriteTransaction<'_>, client: &Client, kept: &mut Kept) -> Result<()> {
     if client.is_remembered() {
         transaction.remember_client(client.name(), &client.encode())?;

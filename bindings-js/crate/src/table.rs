@@ -1,15 +1,15 @@
-//! Things under numbers that a client gives them, mostly in ascending order.
+//! A map by ids that the client assigns, mostly in ascending order.
 
 use mangrove_engine::{Error, Result};
 
-/// Most that a client may have open of what takes little memory.
+/// Limit per client on open things that take little memory.
 pub(crate) const MAX_OPEN: usize = 1 << 16;
-/// Most that it may have open of what takes a quarter of a megabyte.
+/// Limit per client on open things that take a quarter of a megabyte each.
 pub(crate) const MAX_OPEN_LARGE: usize = 1 << 8;
 
-/// A map of few entries, for which a tree or hash table would be several times the code.
+/// A map of few entries, for which a tree or hash table would take several times the code.
 pub(crate) struct Table<T> {
-    /// In the order of the numbers.
+    /// Sorted by id.
     entries: Vec<(u64, Box<T>)>,
 }
 
@@ -24,7 +24,7 @@ impl<T> Table<T> {
         self.entries.binary_search_by_key(&id, |entry| entry.0)
     }
 
-    /// Fails where there is no room for one more; `what` goes on from "there may be no more than 256".
+    /// Fails if `limit` is reached; `what` completes "there may be no more than 256 …".
     pub(crate) fn check_room(&self, limit: usize, what: &'static str) -> Result<()> {
         if self.entries.len() < limit {
             return Ok(());
@@ -55,12 +55,12 @@ impl<T> Table<T> {
         }
     }
 
-    /// In the order of the numbers.
+    /// Iterates in the order of the ids.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.entries.iter().map(|(id, thing)| (*id, &**thing))
     }
 
-    /// In the order of the numbers.
+    /// Iterates in the order of the ids.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u64, &mut T)> {
         self.entries.iter_mut().map(|(id, thing)| (*id, &mut **thing))
     }

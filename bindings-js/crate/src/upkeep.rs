@@ -6,8 +6,10 @@ use mangrove_engine::{CompactEnd, CompactOptions, Database, Result};
 
 use crate::protocol::Writer;
 
-/// Moves blocks for a number of slices; so many bytes of free space are left, 0 for as many as usual. Writes whether that is all, the file's
-/// length before and after, the length that it can come down to, whether what is left fits into no free space, and what was moved.
+/// Runs up to `slices` slices of a compaction, which tolerates `threshold_bytes` unused bytes of
+/// the file; 0 selects the default. Writes whether it has ended, the length of the file before and
+/// after, the shortest length it can reach, whether the remaining blocks fit into no free extent,
+/// and the bytes moved.
 pub(crate) fn compact(database: &Database, slices: u64, threshold_bytes: u64, out: &mut Writer) -> Result<()> {
     let mut options = CompactOptions::default();
     if threshold_bytes > 0 {

@@ -1,5 +1,5 @@
-//! Shows what several clients of one session get: each its own collections and snapshots, commits that are done once however often they
-//! are asked for and whoever serves them, and what they have open in the session that comes after this one.
+//! Clients of one session: each has its own collections and snapshots, a repeated commit is made
+//! once even across sessions, and the next session continues what is open.
 
 pub(crate) mod common;
 
@@ -82,7 +82,7 @@ fn fill(session: &mut Session, client: u64, seq: u64, count: u64) {
     ask(session, client, seq, &requests);
 }
 
-/// Several commits, made durable in several steps, and one by a transaction.
+/// Several commits, which become durable in several steps, one of them by a transaction.
 fn work() -> Vec<Request> {
     vec![
         name_it(),
@@ -101,7 +101,7 @@ fn work() -> Vec<Request> {
     ]
 }
 
-/// The replies to `work` as text; versions are where they show whether a commit was made once.
+/// Returns the replies to `work` as text. Versions show whether a commit was made once.
 fn outcomes(mut reply: Reply) -> Vec<String> {
     let mut all = Vec::new();
     let mut next = |reply: &mut Reply, read: &mut dyn FnMut(&mut Reply) -> String| {
@@ -114,7 +114,7 @@ fn outcomes(mut reply: Reply) -> Vec<String> {
     let version = |reply: &mut Reply| format!("v{}", reply.uv());
     next(&mut reply, &mut |_| String::new());
     next(&mut reply, &mut |reply| version(reply));
-    // What is only read may show the writes behind it when it is read again.
+    // A repeated read may see writes that follow it in the message.
     next(&mut reply, &mut |reply| format!("read {}", reply.optional().is_some()));
     next(&mut reply, &mut |reply| format!("{} {}", version(reply), reply.u8()));
     next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
@@ -159,11 +159,11 @@ fn a_message_that_comes_again_after_any_crash_is_done_once() {
         let storage = SimStorage::new();
         let mut session = prepare(&storage);
         storage.cut_at(cut);
-        // The answer is lost.
+        // The reply is lost.
         ask(&mut session, 1, 2, &work());
         let state = session.take_state(false);
         drop((session, state));
-        // As when only the process died, and as when the power went.
+        // A crash of the process, and a power failure.
         for policy in [CrashPolicy::Everything, CrashPolicy::Nothing] {
             let storage = SimStorage::from_files(storage.crash(policy, cut));
             let mut session = open(&storage);
@@ -172,7 +172,7 @@ fn a_message_that_comes_again_after_any_crash_is_done_once() {
             let again = outcomes(ask(&mut session, client, 2, &work()));
             partly += u64::from(version > 2 && version < 8);
             assert_eq!(again, expected, "cut {cut} {policy:?}, version {version}");
-            // Once more, to the same session: what was not acknowledged may come again at any time.
+            // Each commit was made once.
             let mut reply = ask(
                 &mut session,
                 client,
@@ -235,7 +235,7 @@ fn clients_do_not_see_what_others_have_open_but_what_they_commit() {
             Err("KV_READ_ONLY".to_owned())
         );
     }
-    // One closes, the other goes on.
+    // One client closes, the other continues.
     assert_eq!(ask(&mut session, two, 3, &[Request::new(op("Close"))]).status(), Ok(()));
     assert_eq!(
         ask(&mut session, two, 4, &[get(0, "a")]).status(),
@@ -256,7 +256,7 @@ fn a_collection_that_another_client_made_keeps_its_codecs() {
     let mut session = open(&SimStorage::new());
     let one = session.attach("one", false, None).expect("readable");
     let two = session.attach("two", false, None).expect("readable");
-    // Both know that there is none yet.
+    // Both have seen that the collection does not exist yet.
     ask(&mut session, one, 1, &[name_it(), get(0, "a")]);
     let other = Request::new(op("Use")).uv(0).str("").str("bytes").str("json");
     ask(&mut session, two, 1, &[other, get(0, "a")]);
@@ -337,7 +337,7 @@ fn what_is_open_goes_on_in_the_next_session_if_nothing_was_committed() {
             "what it read could have changed unseen"
         );
         assert_eq!(reply.status(), Err("KV_CLOSED".to_owned()));
-        // And in the one after that, and not once the time for it is over.
+        // After `end_inheritance` the snapshot is lost, even though nothing was committed.
         let state = session.take_state(true).expect("it is asked for the last time");
         drop(session);
         let mut session = open(&storage);
@@ -399,7 +399,7 @@ fn those_who_follow_get_every_commit_once_over_a_planned_change() {
     ask(&mut session, two, 2, &[set("b", "1"), set("c", "1")]);
     assert_eq!(session.next_news(), Some(one));
     assert_eq!(session.next_news(), None);
-    // Only one of the two takes them before the change.
+    // Only one of the two followers reads them before the handover.
     let (_, version, taken) = pulled(&mut ask(&mut session, one, 3, &[next(4)]));
     assert_eq!(version, 3);
     session.select(one);

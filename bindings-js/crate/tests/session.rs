@@ -1,5 +1,5 @@
-//! Drives a session with binary messages over storage in memory: that each request does what the protocol says, that
-//! writes of one message share their fate, and that no bytes whatever make it panic.
+//! Drives a session with binary messages over storage in memory: each request does what the
+//! protocol says, the writes of a message succeed or fail together, and no bytes cause a panic.
 
 pub(crate) mod common;
 #[path = "session/followers.rs"]
@@ -285,7 +285,7 @@ fn a_chunk_ends_at_its_bytes_but_has_an_item() {
         .uv(0)
         .uv(1);
     let mut reply = execute(&mut session, &[open, Request::new(op("ScanNext")).uv(1).uv(0).uv(1500)]);
-    // Key and value with their lengths.
+    // Key and value, each with its length.
     let item_bytes = 1 + 1 + 2 + 1000;
     assert_eq!((reply.status(), reply.u8()), (Ok(()), 0));
     assert_eq!((reply.uv(), reply.uv()), (1, item_bytes));
@@ -368,7 +368,8 @@ fn snapshots_stay_as_they_are() {
 fn a_layout_comes_in_slices_and_keeps_no_snapshot_once_it_is_ended() {
     let mut session = open(FaultyStorage::new());
     let layout = |visits, begins| Request::new(op("Layout")).uv(7).uv(visits).u8(begins);
-    // A leaf has no place before a checkpoint, which a durable commit makes after one that is not.
+    // A leaf has no place in the file before a checkpoint. A durable commit after an undurable one
+    // makes one.
     let undurable = Request::new(op("Set")).u8(2).uv(0).str("a").str("0");
     execute(&mut session, &[use_default(), undurable]);
     execute(&mut session, &[set("a", "1")]);
@@ -377,7 +378,7 @@ fn a_layout_comes_in_slices_and_keeps_no_snapshot_once_it_is_ended() {
         &[layout(1, 1), layout(0, 0), Request::new(op("Stats")), layout(1, 0)],
     );
     assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 1));
-    // A superblock, the catalog and a leaf: three parts and one.
+    // Superblock, catalog and leaf: three parts, sent as that number plus one.
     assert_eq!((reply.uv(), [reply.uv(), reply.uv()]), (4, [0, 0]));
     assert!(reply.uv() > 0);
     for kind in [1, 7] {
@@ -513,7 +514,7 @@ fn mutilated_messages_end_in_errors() {
                 _ => bytes.insert(at, random().to_le_bytes()[0]),
             }
         }
-        // Its replies are as many as its requests or end in an error; what counts is that it comes back.
+        // Any reply will do, as long as there is no panic.
         common::execute_bytes(&mut session, &bytes);
         common::execute_bytes(&mut session, &bytes);
     }
@@ -553,12 +554,12 @@ fn lookups_without_a_message_give_what_messages_do() {
     get(&mut session, View::Current, 0, "a").unwrap_err();
 }
 
-/// Regression: a write that depended on the others of its group was answered as done after the group
-/// had failed, and never done.
+/// Regression: a write that depended on its group was acknowledged after the group had failed, and
+/// never made.
 #[test]
 fn what_looks_something_up_and_writes_fails_with_its_group() {
     let get_or_insert = Request::new(op("GetOrInsert")).u8(0).uv(0).str("mine").str("new").uv(0);
-    // Sets "mine" if there is no "old", and then if there is no "a"; both were there or not because of the group.
+    // Sets "mine" unless there is a record under `key`. The group writes "a".
     let batch = |key: &str| {
         Request::new(op("Batch"))
             .u8(0)
@@ -590,11 +591,12 @@ fn what_looks_something_up_and_writes_fails_with_its_group() {
     }
 }
 
-/// Regression: a key that was too long only together with its expiry was found after the changes before it in the batch were made.
+/// Regression: a key that was too long only with its expiry was rejected after earlier changes of
+/// the batch had been made.
 #[test]
 fn a_batch_with_a_key_that_is_too_long_with_its_expiry_changes_nothing() {
     let mut session = open(FaultyStorage::new());
-    // The longest that a node of the default size takes.
+    // Longest key in a node of the default size.
     let long = "k".repeat(4095);
     let batch = |request: Request| {
         request

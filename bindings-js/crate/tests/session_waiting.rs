@@ -1,4 +1,5 @@
-//! The same with a host that makes the flushes, and what one that fails means for a message.
+//! Runs the tests of `session.rs` with a host that performs the flushes, and tests what a failed
+//! flush does to a message.
 
 #[path = "session.rs"]
 mod same;

@@ -1,4 +1,4 @@
-// A batch under construction; several faces, one for each collection, share its changes.
+// A batch being built. Each `KvBatch` writes to one collection; all of a batch share its changes.
 import { KvError } from '../base/errors.ts';
 import type { Batch, Collection, CommitInfo, Expiry, Result, WriteOptions } from '../types/index.ts';
 import { attempt, dispose } from '../base/async.ts';
@@ -8,7 +8,7 @@ import { EXPIRY, WRITE, checkNames } from './names.ts';
 import type { Target } from '../wire/target.ts';
 import { toResult } from './transaction.ts';
 
-/** What all faces of a batch share. */
+/** Shared by all `KvBatch` objects of a batch. */
 export class BatchState {
   changes = new ChangeList();
   isClosed = false;

@@ -1,4 +1,4 @@
-// Requests with what reads their replies, for promises and for the synchronous face alike.
+// Requests paired with the readers of their replies, for the asynchronous and the synchronous API.
 import { keyText } from '../codec/key-text.ts';
 import type { Key } from '../codec/keys.ts';
 import type { Bounds, Entry, Range } from '../types/index.ts';
@@ -15,7 +15,10 @@ import type { Window } from './range.ts';
 import { ASK, isFast } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
 
-/** `read` takes all of the reply's fields before it decodes them. */
+/**
+ * `read` takes all of the reply's fields before it decodes any: a failing codec must not shift the
+ * next reply.
+ */
 export interface Call<T> {
   readonly write: (writer: RequestWriter) => unknown;
   readonly read: (reader: ReplyReader) => T;
@@ -27,13 +30,15 @@ export function checkOpen(view: View): void {
   if (view.isClosed) throw new KvError('KV_CLOSED', 'the snapshot is closed');
 }
 
-/** Lookups and counts of one collection in one state. */
+/** Lookups, counts and positions in one view of a collection. */
 export class ReadCalls<K, V> {
   readonly #target: Target<K, V>;
   readonly #view: View;
   readonly #canWait: boolean;
 
-  /** Those that can wait let the event loop have its turn now and then. */
+  /**
+   * With `canWait`, a lookup is sent as a message now and then, so that the event loop gets a turn.
+   */
   constructor(target: Target<K, V>, view: View, canWait: boolean) {
     this.#target = target;
     this.#view = view;
@@ -46,7 +51,7 @@ export class ReadCalls<K, V> {
     return lookups !== undefined && this.#canWait && connection.due() !== undefined ? undefined : lookups;
   }
 
-  /** What a key leads to, if that needs no message. */
+  /** Looks up a key without a message; returns `ASK` if that takes one. */
   find(key: K): V | undefined | typeof ASK {
     const lookups = this.#lookups;
     return lookups ? lookups.get(this.#target, this.#view, key) : ASK;
@@ -57,12 +62,12 @@ export class ReadCalls<K, V> {
     return this.#call(Op.get, (writer) => writer.bytes(bytes), (reader) => this.#optional(reader.optional()));
   }
 
-  /** What the keys lead to, or the call that finds out. */
+  /** Returns the values or, if that takes a message, the call that fetches them. */
   getMany(keys: Iterable<K>): (V | undefined)[] | Call<(V | undefined)[]> {
     return this.#many(Op.getMany, keys, (lookups, list) => lookups.getMany(this.#target, this.#view, list), (reader) => reader.optional(), (bytes) => this.#optional(bytes));
   }
 
-  /** As `getMany`. */
+  /** Like `getMany`. */
   hasMany(keys: Iterable<K>): boolean[] | Call<boolean[]> {
     return this.#many(Op.hasMany, keys, (lookups, list) => lookups.hasMany(this.#target, this.#view, list), (reader) => reader.u8() !== 0, (has) => has);
   }
@@ -90,7 +95,7 @@ export class ReadCalls<K, V> {
 
   at(range: Window['range'], fromEnd: boolean, index: number): Call<Pair<K, V>> {
     const end = fromEnd ? 1 : 0;
-    // An edge is found without counting.
+    // `Op.edge` finds the first or last entry without counting.
     const write = (writer: RequestWriter): RequestWriter => writer.range(range).u8(end);
     return this.#call(index === 0 ? Op.edge : Op.at, index === 0 ? write : (writer) => write(writer).uv(index), (reader) => {
       if (reader.u8() === 0) return undefined;
@@ -101,7 +106,8 @@ export class ReadCalls<K, V> {
   }
 
   /**
-   * For when nothing was found: fails if the prefix is a string and keys that are arrays begin with it. Undefined where that cannot be.
+   * Explains an empty result: fails if the prefix is a string and array keys begin with it.
+   * Undefined if that cannot be the explanation.
    */
   misread({ prefix, offset }: Range<K> = {}): Call<void> | undefined {
     if (typeof prefix !== 'string' || offset || this.#target.key.id !== 'any') return undefined;
@@ -122,7 +128,7 @@ export class ReadCalls<K, V> {
     return bytes && this.#value(bytes);
   }
 
-  /** A call that begins with view and collection. */
+  /** A call whose request begins with opcode, view and collection. */
   #call<T>(op: number, write: Call<T>['write'], read: Call<T>['read']): Call<T> {
     checkOpen(this.#view);
     return { write: (writer) => write(writer.u8(op).uv(this.#view.id).uv(this.#target.index)), read };
@@ -153,7 +159,7 @@ function readMeta(reader: ReplyReader): Pick<Entry<unknown, unknown>, 'version' 
   return expiresAt === 0 ? { version } : { version, expiresAt };
 }
 
-/** What a scan can give. */
+/** The kinds of item that a scan returns. */
 export interface Items<K, V> {
   readonly entry: [K, V];
   readonly key: K;
@@ -161,9 +167,9 @@ export interface Items<K, V> {
   readonly meta: Entry<K, V>;
 }
 
-/** What makes each of them of an item of a scan. */
+/** A decoder for each kind of item. */
 export function itemDecoders<K, V>(target: Target<K, V>): { readonly [N in keyof Items<K, V>]: (reader: ReplyReader) => Items<K, V>[N] } & {
-  /** They run no code of the caller's. */
+  /** Decoding runs none of the caller's code. */
   readonly isFast: boolean;
 } {
   const key = (reader: ReplyReader): K => reader.decoded('key', target.key, target.fastKey);
@@ -184,12 +190,12 @@ export function getOrInsertCall<K, V>(target: Target<K, V>, keyBytes: Uint8Array
   const valueBytes = encodeValue(target, value);
   return {
     write: (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
-    // A value that is inserted comes out as a copy, like one that is found.
+    // An inserted value is returned as a copy, like one that was found.
     read: (reader) => decodeValue(target.value, reader.optional() ?? valueBytes),
   };
 }
 
-/** Gives how many of the keys that were deleted were there. */
+/** Returns how many of the deleted keys existed. */
 export function batchCall(changes: ChangeList): Call<number> {
   return { write: (writer) => writer.uv(changes.length).raw(changes.bytes), read: (reader) => reader.uv() };
 }

@@ -1,4 +1,4 @@
-// The changes of one batch, encoded when they are added.
+// The changes of one batch, encoded as they are added.
 import { checkCount, ignore } from '../base/async.ts';
 import { encodeKey, encodeValue } from '../wire/codecs.ts';
 import { BatchKind } from '../wire/opcodes.ts';
@@ -8,7 +8,7 @@ import type { Target } from '../wire/target.ts';
 
 export class ChangeList {
   readonly #writer = new RequestWriter();
-  /** Set once a value has to be waited for: what stands before those that the writer has. */
+  /** Set once a value is validated asynchronously: what precedes the writer's contents. */
   #before: (Uint8Array | Promise<Uint8Array>)[] | undefined;
   #length = 0;
 
@@ -16,12 +16,12 @@ export class ChangeList {
     return this.#length;
   }
 
-  /** A view that holds until the next change. Only to be had when all is ready. */
+  /** A view, valid until the next change. Complete only after `ready`. */
   get bytes(): Uint8Array {
     return this.#writer.view();
   }
 
-  /** Validates the value first. `expiresAt` is 0 for an entry that does not expire. */
+  /** Validates the value first. `expiresAt` is in milliseconds since 1970; 0 means never. */
   set<K, V>(target: Target<K, V>, key: K, value: unknown, expiresAt: number): void {
     const { validate } = target;
     const valid = validate === undefined ? value as V : validate(value);
@@ -35,7 +35,7 @@ export class ChangeList {
       putSet(writer, target, keyBytes, output, expiresAt);
       return writer.view();
     });
-    // It may fail before anybody waits for it.
+    // It may reject before `ready` awaits it.
     later.catch(ignore);
     this.#before ??= [];
     this.#before.push(this.#writer.view().slice(), later);
@@ -43,7 +43,7 @@ export class ChangeList {
     this.#length++;
   }
 
-  /** As `set`, of a value that is valid. */
+  /** Like `set`, for a value that is already validated. */
   put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
     const writer = this.#writer;
     const start = writer.length;
@@ -51,14 +51,17 @@ export class ChangeList {
     if (writer.encoded(target.fastKey, key) && writer.encoded(target.fastValue, value)) {
       if (expiresAt !== 0) writer.uv(expiresAt);
     } else {
-      // A codec of the caller's may fail, or add to this very batch.
+      // Encode before writing: the caller's codec may throw, or add to this very batch.
       writer.truncate(start);
       putSet(writer, target, encodeKey(target, key), value, expiresAt);
     }
     this.#length++;
   }
 
-  /** Lets the batch through only if the entry is of this version, or, with `null`, if there is none. */
+  /**
+   * Makes the batch fail unless the entry has this version or, for `null` and `undefined`, does not
+   * exist.
+   */
   check<K, V>(target: Target<K, V>, key: K, version: number | null | undefined): void {
     const keyBytes = encodeKey(target, key);
     this.#writer.u8(BatchKind.check).uv(target.index).bytes(keyBytes).uv(version === null || version === undefined ? 0 : checkCount('version', version) + 1);
@@ -71,7 +74,7 @@ export class ChangeList {
     this.#length++;
   }
 
-  /** Waits for values that are validated asynchronously; undefined if there are none. */
+  /** Waits for asynchronously validated values; undefined if there are none. */
   ready(): Promise<void> | undefined {
     if (this.#before === undefined) return undefined;
     const parts = [...this.#before, this.#writer.view().slice()];

@@ -1,4 +1,4 @@
-// Reads and writes of one collection, in the database or in a transaction.
+// Reading and writing one collection, in the database or in a transaction.
 import { KvError } from '../base/errors.ts';
 import type { Bound } from '../codec/keys.ts';
 import { performance } from '../base/platform.ts';
@@ -24,14 +24,14 @@ import { durabilityCode } from './scope.ts';
 import type { WriteScope } from './scope.ts';
 import type { Names } from '../base/names.ts';
 
-/** How long entries of an array are encoded until something else gets its turn. */
+/** How long `setMany` encodes an array before it yields to the event loop. */
 const SLICE_MS = 8;
-/** Entries between two looks at the clock. */
+/** Entries encoded between two checks of the clock. */
 const LOOK_EVERY = 16;
 
 const CLEAR_UNTIL: Names<RangeOptions<unknown>> = { ...CLEAR, ...SIGNAL };
 
-/** Reads and writes where `scope` says. */
+/** Reads from `view` and writes through `scope`. */
 export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implements Writer<K, V, I> {
   readonly #scope: WriteScope;
 
@@ -72,7 +72,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
       const list = entries as readonly (readonly [K, I])[];
       const at = this.#encodeSome(changes, list, 0, expiresAt);
       if (at === list.length) return write();
-      // The array may be used again at once.
+      // The caller may change the array once this call has returned.
       const rest = list.slice(at);
       return hold(this.#encodeRest(changes, rest, expiresAt, options?.signal), write);
     });
@@ -83,7 +83,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     changes.set(this.target, key, value, expiresAt);
   }
 
-  /** Encodes entries from `from` on for as long as that delays nothing else; tells where it stopped. */
+  /** Encodes entries from `from` on for about `SLICE_MS`; returns the index of the next one. */
   #encodeSome(changes: ChangeList, list: readonly (readonly [K, I])[], from: number, expiresAt: number): number {
     const end = performance.now() + SLICE_MS;
     for (let at = from; at < list.length; at++) {
@@ -146,7 +146,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
       checkFunction(compute);
       const found = await this.get(key);
       checkSignal(options?.signal);
-      // It sees the signal itself before it writes.
+      // `getOrInsert` checks the signal before it writes.
       return found === undefined ? this.getOrInsert(key, await compute(key), options) : found;
     });
   }
@@ -182,7 +182,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     });
   }
 
-  /** Runs a call that writes, as `attempt`, once its options and place are known to be right. */
+  /** Runs a write like `attempt`, after checking its options and that the scope accepts writes. */
   protected writing<T>(
     call: string,
     options: WriteOptions | undefined,
@@ -205,14 +205,14 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     return scope.follow?.(outcome) ?? outcome;
   }
 
-  /** Here a transaction's, where what was read cannot change before the commit. */
+  /** The variant within a transaction, where the reads and the clear see the same state. */
   protected async clearPart(range: RangeOptions<K>, limit: number, _options: WriteOptions | undefined): Promise<void> {
     const first = await this.first(range);
     const last = limit === Infinity ? undefined : await this.at(limit - 1, range);
     if (first !== undefined) await this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined));
   }
 
-  /** Makes a change depend on the version that it was made from. */
+  /** Makes the batch depend on the version that the new value was computed from. */
   protected guard(changes: ChangeList, key: K, version: number | null): void {
     changes.check(this.target, key, version);
   }
@@ -233,9 +233,9 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
   }
 }
 
-/** A collection of the database. */
+/** A collection of the database, outside of transactions. */
 export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> implements Collection<K, V, I> {
-  /** @internal Of the database. */
+  /** @internal `transaction` of the database, which sets this. */
   transact!: (work: (tx: Pick<Transaction, 'collection'>) => Promise<void>, options: TransactionOptions) => Promise<void>;
 
   constructor(target: Target<K, V>, scope: WriteScope) {

@@ -31,7 +31,7 @@ import { KvSnapshot } from './snapshot.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, compact, verify } from './upkeep.ts';
 
-/** Expired entries that are removed in one commit. */
+/** Maximum number of expired entries that one commit purges. */
 const PURGE_SLICE = 1000;
 
 type CheckedTransactionOptions = ReturnType<typeof checkTransactionOptions>;
@@ -41,14 +41,14 @@ export interface DatabaseInfo {
   readonly path: string;
   readonly persistence: Database['persistence'];
   readonly durability: Durability;
-  /** Whether nobody else can open it meanwhile. */
+  /** Whether another `open` may have to wait until this database is closed. */
   readonly isLocked?: boolean;
 }
 
-/** `strictValues`: what `open` said. */
+/** `strictValues` is the option of `open`, the default for the database's collections. */
 function toTarget<K, V, I>(connection: Connection, name: string, options: CollectionOptions<K, V, I>, strictValues = false): Target<K, V> {
   const strict = checkStrict(options, strictValues);
-  // Without an option the type parameters are the defaults' or the caller's word.
+  // Without these options, K and V are the default codecs' types or an assertion of the caller.
   const key = checkCodec('key', options.key === undefined ? keyCodecs.any as unknown as NonNullable<typeof options.key> : options.key);
   const value = checkCodec('value', options.value === undefined ? valueCodecs.structured<V>({ strict }) : options.value);
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
@@ -149,7 +149,8 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
       const changes = new ChangeList();
       for (const op of checkIterable('the operations of batch', ops as Iterable<BatchOp<K, I>>)) {
         checkOp(op);
-        // An operation on another collection is checked by that collection's codecs.
+        // The operation's types are not those of another collection; its codecs check the key and
+        // value instead.
         const target = (op.collection === undefined ? this.target : this.#resolve(op.collection)) as Target<unknown, unknown>;
         if (op.type === 'set') changes.set(target, op.key, op.value, toExpiry(op, target.expireIn));
         else if (op.type === 'delete') changes.delete(target, op.key);
@@ -267,7 +268,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     }, options?.signal);
   }
 
-  /** Slice by slice, so that other calls get their turn. */
+  /** Purges in slices, so that other requests run in between. */
   async #purge(signal: AbortSignal | undefined): Promise<number> {
     for (let all = 0; ;) {
       const purged = await this.#connection.request((writer) => writer.u8(Op.purge).uv(PURGE_SLICE), (reader) => reader.uv());
@@ -277,7 +278,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     }
   }
 
-  /** The collection that is meant, as this database knows it. */
+  /** The target of a collection, which is given by name or as an object of this database. */
   #resolve<K2, V2>(collection: CollectionReference): Target<K2, V2> {
     if (typeof collection === 'string') {
       checkName(collection);

@@ -1,10 +1,13 @@
-// What a database reports to those who listen, as events of the platform.
+// Events that a database dispatches to its listeners.
 import { Event } from '../base/platform.ts';
 import type { DatabaseEventMap } from '../types/index.ts';
 
 type Fields<E extends keyof DatabaseEventMap> = Omit<DatabaseEventMap[E], keyof Event>;
 
-/** `source` is what the event says it comes from: a database cannot inherit from EventTarget, its collections have another base. */
+/**
+ * Dispatches an event with `source` as its target: a database cannot inherit from EventTarget,
+ * because it already extends a collection.
+ */
 export function report<E extends keyof DatabaseEventMap>(
   listeners: EventTarget,
   source: EventTarget,
@@ -16,14 +19,20 @@ export function report<E extends keyof DatabaseEventMap>(
     for (const name of ['target', 'currentTarget']) Object.defineProperty(event, name, { value: source });
     listeners.dispatchEvent(event);
   } catch {
-    // The platform tells of listeners that throw. If it is broken itself, what is being done goes on all the same.
+    // The platform reports listeners that throw. No other failure may interrupt the caller either.
   }
 }
 
-/** Databases that lock others out, by where they are. One that nobody can reach any more hears nothing. */
+/**
+ * Callbacks of the databases that lock a place, by that place. The references are weak: a database
+ * that has become unreachable is not notified.
+ */
 const holders = new Map<string, WeakRef<() => void>>();
 
-/** Calls `blocked` when an `open` of this thread begins to wait for the place, until what it returns is called. */
+/**
+ * Calls `blocked` when an `open` in this thread begins to wait for the place, until the returned
+ * function is called.
+ */
 export function hold(persistence: string, path: string, blocked: () => void): () => void {
   const place = `${persistence}:${path}`;
   const held = new WeakRef(blocked);
@@ -33,7 +42,7 @@ export function hold(persistence: string, path: string, blocked: () => void): ()
   };
 }
 
-/** An `open` begins to wait, if somebody holds the place. */
+/** An `open` is about to lock the place, and will wait if this thread has a holder. */
 export function reportBlocked(persistence: string, path: string): void {
   holders.get(`${persistence}:${path}`)?.deref()?.();
 }

@@ -1,8 +1,11 @@
-// When an entry expires, as the caller says it and as the engine takes it.
+// Converts an expiry from the caller's options to the engine's time.
 import { KvError } from '../base/errors.ts';
 import type { Expiry } from '../types/index.ts';
 
-/** Milliseconds since 1970, or 0 for never. `expireIn` is the collection's, for calls that say nothing. */
+/**
+ * Returns milliseconds since 1970, or 0 for never. `expireIn` is the collection's default, for
+ * options without an expiry.
+ */
 export function toExpiry(options: Expiry | undefined, expireIn: number | undefined): number {
   const { expireAt, expireIn: own } = options ?? {};
   if (expireAt === undefined) {
@@ -13,14 +16,17 @@ export function toExpiry(options: Expiry | undefined, expireIn: number | undefin
   return toTime('expireAt', expireAt instanceof Date ? expireAt.getTime() : expireAt);
 }
 
-/** Whole milliseconds; nothing expires before its time. */
+/** Rounds up to whole milliseconds, so that nothing expires early. */
 function toTime(name: string, at: unknown): number {
-  // 0 would be never, and what is past is past.
+  // 0 would mean never; 1 is just as past as any earlier time.
   if (typeof at === 'number' && at <= Number.MAX_SAFE_INTEGER && at > -Infinity) return Math.max(Math.ceil(at), 1);
   throw new KvError('KV_INVALID_ARGUMENT', name === 'expireIn' ? 'expireIn is too long; Infinity is never' : 'expireAt has to be a valid Date or milliseconds since 1970');
 }
 
-/** As `toExpiry`, for an entry that takes the place of another: unless a time is given it keeps that one's. */
+/**
+ * Like `toExpiry`, for a new value of an entry: if neither the options nor the collection give an
+ * expiry, the entry keeps its own.
+ */
 export function toNewExpiry(options: Expiry | undefined, expireIn: number | undefined, before: { readonly expiresAt?: number } | undefined): number {
   const isGiven = [options?.expireIn, options?.expireAt, expireIn].some((time) => time !== undefined);
   return isGiven ? toExpiry(options, expireIn) : before?.expiresAt ?? 0;

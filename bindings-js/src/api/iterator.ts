@@ -1,4 +1,4 @@
-// Iterators: the helpers that all of them have, and those that other iterators are wrapped in.
+// The base class of asynchronous iterators, with its helpers, and the iterator that these return.
 import type { KvIterator } from '../types/index.ts';
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
@@ -9,9 +9,9 @@ export const DONE: { readonly done: true; readonly value: undefined } = { done: 
 
 type Callback<T, R> = (item: T, index: number) => R;
 
-/** Names and semantics follow the iterator helpers of TC39. */
+/** The helpers follow TC39's iterator helpers in names and semantics. */
 export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
-  /** @internal Ends waiting, for callbacks too. */
+  /** @internal Its abort also ends the wait for a callback. */
   readonly signal: AbortSignal | undefined;
 
   constructor(signal: AbortSignal | undefined) {
@@ -144,13 +144,16 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
     });
   }
 
-  /** Runs what awaits a callback. */
+  /** Runs a helper that awaits a callback. */
   async #call<R>(fn: unknown, work: () => Promise<R>): Promise<R> {
     checkFunction(fn);
     return this.interruptible(work());
   }
 
-  /** As `abortable`, but what was aborted before says so by itself, once. */
+  /**
+   * Like `abortable`, unless the signal is already aborted: then the source of the items rejects by
+   * itself, and only once.
+   */
   protected interruptible<R>(work: Promise<R>): Promise<R> {
     return this.signal?.aborted ? work : abortable(work, this.signal);
   }
@@ -161,7 +164,7 @@ function checkItems<T extends object>(items: T): T {
   throw new KvError('KV_INVALID_ARGUMENT', 'the callback of flatMap has to give an iterable');
 }
 
-/** An iterator that makes its items from another's. */
+/** An iterator whose items are made from those of another. */
 class WrappedIterator<T, K> extends BaseIterator<T, K> {
   readonly #source: BaseIterator<unknown, K>;
   readonly #pull: () => Promise<Step<T>>;
@@ -177,7 +180,7 @@ class WrappedIterator<T, K> extends BaseIterator<T, K> {
   }
 
   override next(): Promise<Step<T>> {
-    // One after the other, so that items come in order however long a callback takes.
+    // One step at a time, so that items come in order however long a callback takes.
     const step = this.#tail.then(() => this.#step());
     this.#tail = step.catch(() => undefined);
     return this.interruptible(step);
@@ -202,7 +205,7 @@ class WrappedIterator<T, K> extends BaseIterator<T, K> {
       return step;
     } catch (error) {
       this.#isDone = true;
-      // A `for await` loop does not close an iterator that failed.
+      // A `for await` loop does not call `return` on an iterator that failed.
       await this.#source.return();
       throw error;
     }

@@ -1,4 +1,4 @@
-// How a database lies in its file, put together from the parts that the engine finds.
+// Assembles a database's layout from the parts of the file that the engine reports.
 import type { CollectionLayout, ExtentKind, Layout, LayoutExtent, LayoutOptions, LevelLayout } from '../types/index.ts';
 import type { Names } from '../base/names.ts';
 import { abortable, checkCount, ignore } from '../base/async.ts';
@@ -8,16 +8,16 @@ import type { ReplyReader } from '../wire/protocol.ts';
 import { MAINTENANCE } from './names.ts';
 import { check } from './upkeep.ts';
 
-/** Nodes and values that are visited by one message. Of most of them only the reference is looked at. */
+/** Nodes and values visited per message. Of most of them the engine reads only the reference. */
 const VISITS = 2000;
 const MAX_EXTENTS = 4096;
 const LAYOUT: Names<LayoutOptions> = { maxExtents: 1, ...MAINTENANCE };
 
-/** By the number that the engine gives; from the last one on it is a node, and the rest its level. */
+/** Indexed by the engine's code. Larger codes are nodes: the length of this list plus the level. */
 const KINDS = ['superblock', 'catalog', 'free-map', 'kept', 'free', 'internal', 'value'] as const;
 const VALUE = KINDS.indexOf('value');
 
-/** A part of the file, in units. Of a collection by its index, -1 for none. */
+/** A part of the file, in units. `collection` is an index, or -1 for none. */
 interface Part {
   readonly start: number;
   readonly end: number;
@@ -55,7 +55,7 @@ class Parts {
     const level = tree.levels[code - KINDS.length] ??= { nodes: 0, usedSize: 0, fileSize: 0 };
     level.nodes++;
     level.usedSize += usedSize;
-    // In units until their size is known.
+    // In units; `toLayout` converts them to bytes.
     level.fileSize += units;
   }
 
@@ -64,7 +64,7 @@ class Parts {
   }
 }
 
-/** Adds a part behind the others, to the last one if it is of the same kind. */
+/** Appends a part; merges it into the last one if kind and collection are the same. */
 function push(parts: Part[], { start, end, kind, collection }: Part): void {
   if (end <= start) return;
   const last = parts.at(-1);
@@ -73,7 +73,10 @@ function push(parts: Part[], { start, end, kind, collection }: Part): void {
   else parts.push({ start, end, kind, collection });
 }
 
-/** All units up to `end` in order, neighbours of one kind together. */
+/**
+ * Returns parts that cover all units up to `end` in order. Gaps become `pending`; adjacent parts of
+ * the same kind and collection are merged.
+ */
 export function fillGaps(found: readonly Part[], end: number): Part[] {
   const whole: Part[] = [];
   let at = 0;
@@ -88,7 +91,10 @@ export function fillGaps(found: readonly Part[], end: number): Part[] {
   return whole;
 }
 
-/** The same in cells of so many units, each of the kind that takes most of it. */
+/**
+ * Rounds `whole` to cells of `cellUnits` units. Each gets the kind and collection that take up most
+ * of it.
+ */
 export function coarsen(whole: readonly Part[], cellUnits: number): Part[] {
   const coarse: Part[] = [];
   const end = whole.at(-1)?.end ?? 0;

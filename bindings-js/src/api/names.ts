@@ -1,4 +1,4 @@
-// Which options calls take, and what else is checked of arguments that have no type at run time.
+// The options that each call accepts, and other checks of arguments at run time.
 import { KvError } from '../base/errors.ts';
 import { misnamed } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
@@ -21,23 +21,22 @@ const WINDOW = { reverse: 1, limit: 1, offset: 1 } as const;
 export const BOUNDS: Names<Bounds<unknown>> = { ...EDGES, prefix: 2 };
 export const RANGE: Names<Range<unknown>> = { ...BOUNDS, ...WINDOW };
 export const META: Names<WithMeta> = { meta: 1 };
-/** Beside a prefix that is an argument of its own. */
+/** For calls that take the prefix as an argument of its own. */
 export const PREFIXED: Names<Omit<Range<unknown>, 'prefix'> & WithMeta> = { ...EDGES, ...WINDOW, ...META };
 export const FOLLOW: Names<Bounds<unknown> & SignalOptions> = { ...BOUNDS, ...SIGNAL };
 export const WATCH: Names<WatchOptions<unknown>> = { initial: 1, ...FOLLOW };
 export const READ: Names<RangeOptions<unknown>> = { ...RANGE, ...SIGNAL };
-/** What a missing number would leave in is not to be removed. */
+/** An undefined `limit` or `offset` is refused: the call would remove more than was meant. */
 export const CLEAR: Names<Range<unknown>> = { ...BOUNDS, reverse: 1, limit: 2, offset: 2 };
 
 const OP = { type: 1, key: 1, collection: 1 } as const;
-/** By the type of an operation. */
 const OPS: { readonly [T in BatchOp['type']]: Names<Extract<BatchOp, { type: T }>> } = {
   set: { ...OP, value: 1, ...EXPIRY },
   delete: OP,
   check: { ...OP, version: 1 },
 };
 
-/** The bounds that are given. */
+/** Copies the bounds that are not `undefined`. */
 export function onlyBounds<K>(range: Bounds<K>): Bounds<K> {
   const bounds: Bounds<K> = {};
   for (const name of Object.keys(BOUNDS) as (keyof Bounds<K>)[]) {
@@ -46,7 +45,7 @@ export function onlyBounds<K>(range: Bounds<K>): Bounds<K> {
   return bounds;
 }
 
-/** Fails for what is no object of options that `call` takes. */
+/** Throws unless `options` is `undefined` or an object with only options that `call` accepts. */
 export function checkNames(call: string, options: unknown, names: object): void {
   const wrong = misnamed(call, options, names);
   if (wrong !== undefined) throw new KvError('KV_INVALID_ARGUMENT', wrong);
@@ -58,13 +57,16 @@ export function checkOp(op: BatchOp<unknown, unknown>): void {
   checkNames(op.type, op, names);
 }
 
-/** `clear()` removes everything; `clear(undefined)` is refused, as the range was probably meant to be there. */
+/**
+ * `clear()` removes everything. `clear(undefined)` is refused: its range is probably missing by
+ * mistake.
+ */
 export function checkClear(args: readonly unknown[]): void {
   if (args.length !== 1 || args[0] !== undefined) return;
   throw new KvError('KV_INVALID_ARGUMENT', 'the range of clear is undefined; clear() removes everything');
 }
 
-/** A string would be taken letter by letter. */
+/** Refuses strings, which would be iterated character by character. */
 export function checkIterable<T>(what: string, list: Iterable<T>): Iterable<T> {
   if (typeof list !== 'string' && typeof list?.[Symbol.iterator] === 'function') return list;
   throw new KvError('KV_INVALID_ARGUMENT', `${what} have to be an array or another iterable`);

@@ -1,4 +1,4 @@
-// What a caller says to `open`, checked.
+// Checks the options of `open`, and of the calls that find databases by their storage.
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
 import { crypto } from '../base/platform.ts';
@@ -16,7 +16,7 @@ const DEFAULT_LOCK_TIMEOUT_MS = 10_000;
 const DEFAULT_IDLE_TIMEOUT_MS = 3_600_000;
 const DEFAULT_FEED_COMMITS = 10_000;
 
-/** Options that the engine knows. */
+/** Options for the engine and its host. */
 export interface EngineOptions {
   readonly create: boolean;
   readonly exclusive: boolean;
@@ -27,11 +27,11 @@ export interface EngineOptions {
   readonly compression: string | undefined;
   readonly unitBytes: number | undefined;
   readonly nodeBytes: number | undefined;
-  /** Commits that are kept for those who follow; 0 changes nothing. */
+  /** Number of commits kept for followers; 0 leaves the database's setting as it is. */
   readonly feedCommits: number;
-  /** Whether timers remove expired entries and merge memtables. Default true. */
+  /** Whether timers purge expired entries and merge memtables. Default: true. */
   readonly worksInBackground?: boolean;
-  /** Random; what tells a database that is created from others. */
+  /** 16 random bytes: the identity of the database, if it is created, and of this opening. */
   readonly databaseId: Uint8Array;
 }
 
@@ -53,7 +53,7 @@ function checkBoolean(name: string, value: unknown): boolean {
   throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
 }
 
-/** Whether the default value codec refuses instances of classes. */
+/** Whether the default value codec refuses class instances. */
 export function checkStrict<K, V, I>({ strictValues, value }: CollectionOptions<K, V, I>, byDefault: boolean): boolean {
   const isStrict = checkBoolean('strictValues', strictValues ?? byDefault);
   if (strictValues !== true || value === undefined) return isStrict;
@@ -129,7 +129,7 @@ export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOption
   throw new KvError('KV_INVALID_ARGUMENT', 'storage has to be "indexeddb" or left out');
 }
 
-/** `names` are those that the runtime's `open` takes. */
+/** `names` holds the options that the runtime's `open` accepts. */
 export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN): CheckedOptions {
   checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;

@@ -1,4 +1,4 @@
-// What a caller says about a range, as bytes.
+// Converts ranges from the caller's options to bytes.
 import { encodeBound, prefixRange } from '../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
@@ -10,7 +10,7 @@ import { checkNames, onlyBounds } from './names.ts';
 import type { ByteRange } from '../wire/protocol.ts';
 import type { Target } from '../wire/target.ts';
 
-/** A range of keys and which part of its entries. */
+/** A range of keys, and the part of its entries to read. */
 export interface Window {
   readonly range: ByteRange;
   readonly reverse: boolean;
@@ -34,7 +34,7 @@ function compareBytes(a: Uint8Array, b: Uint8Array): number {
   return a.length - b.length;
 }
 
-/** Of several edges the one that leaves least; `direction` is 1 for lower edges and -1 for upper ones. */
+/** The most restrictive edge; `direction` is 1 for lower edges and -1 for upper ones. */
 function tightest(edges: readonly Edge[], direction: 1 | -1): Edge | undefined {
   let best: Edge | undefined;
   for (const edge of edges) {
@@ -75,7 +75,7 @@ function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
 
 const EVERYTHING: Window = { range: {}, reverse: false, offset: 0, limit: Infinity };
 
-/** The part that the options of `call` mean; `names` has those it takes. */
+/** Converts the options of `call`; `names` holds those that it accepts. */
 export function toWindow<K, T>(target: KeyTarget<K>, call: string, options: Range<K> | undefined, names: Names<T>): Window {
   if (options === undefined) return EVERYTHING;
   checkNames(call, options, names);
@@ -97,7 +97,10 @@ export function isPart({ offset, limit }: Window): boolean {
   return offset > 0 || limit !== Infinity;
 }
 
-/** The bounds of a window from the entry that it gives first to the one that it gives last; without one to the end of the bounds. */
+/**
+ * Narrows the bounds of `range` to the keys from `first` to `last`, both included, in the order of
+ * reading. Without `last`, they reach to the end of the range.
+ */
 export function boundsOf<K>(range: Range<K>, first: Bound<K>, last: Bound<K> | undefined): Bounds<K> {
   const bounds = onlyBounds(range);
   const isReverse = range.reverse === true;

@@ -1,4 +1,4 @@
-// Reads of one collection in one state: the newest, or a snapshot's.
+// Reads one collection in one state: the newest version, a snapshot or a transaction.
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
@@ -31,7 +31,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     this.#calls = new ReadCalls(target, view, true);
   }
 
-  /** Number of the state; 0 is the newest. */
+  /** Id of the snapshot or transaction that is read; 0 for the newest version. */
   protected get viewId(): number {
     return this.#view.id;
   }
@@ -149,7 +149,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     return Array.isArray(found) ? Promise.resolve(found) : this.#send(found);
   }
 
-  /** Finds out why nothing was found. */
+  /** If nothing was found, fails if `ReadCalls.misread` can explain that. */
   #unlessMisread<T>(found: Promise<T>, options: RangeOptions<K> | undefined): Promise<T> {
     const call = this.#calls.misread(options);
     return call === undefined ? found : found.then((result) => (result ? result : this.#send(call).then(() => result)));
@@ -164,7 +164,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
   async #atFromEnd(index: number, window: Window): Promise<Pair<K, V>> {
     const { range, reverse, offset, limit } = window;
     if (offset === 0 && limit === Infinity) return this.#send(this.#calls.at(range, !reverse, index));
-    // Where the end is has to be asked first, in a state that stays the same meanwhile.
+    // The end's position must be known first, in one unchanging state.
     const { connection } = this.target;
     const id = this.#view.id || connection.newId();
     const isOwn = id !== this.#view.id;
@@ -172,7 +172,7 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     const fixed = isOwn ? new CollectionReader(this.target, { id, isClosed: false }) : this;
     try {
       const count = await fixed.#send(fixed.#calls.count(window));
-      // Not awaited: the snapshot is closed by the same message.
+      // Not awaited, so that the request to close the snapshot travels in the same message.
       return index < count ? fixed.#atFromStart(count - 1 - index, window) : undefined;
     } finally {
       if (isOwn) connection.post((writer) => writer.u8(Op.snapshotClose).uv(id), () => undefined);

@@ -1,9 +1,9 @@
-// Validates what is written by the schema of its collection.
+// Validates values against the schema of their collection before they are written.
 import { KvError } from '../base/errors.ts';
 import type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
 import { checkSignal, ignore } from '../base/async.ts';
 
-/** Gives what is stored for a value. */
+/** Returns, or resolves to, what is stored for a value. */
 export type Validate<V> = (value: unknown) => V | Promise<V>;
 
 interface Validated<V> {
@@ -47,7 +47,7 @@ function failed(cause: unknown): KvError {
   return new KvError('KV_INVALID_VALUE', 'the schema threw instead of giving issues', { cause });
 }
 
-/** Calls `store` with what is stored for a value, at once unless the schema is asynchronous. */
+/** Calls `store` with the validated value, synchronously unless the schema is asynchronous. */
 export function validated<V, T>(
   { validate }: Validated<V>,
   value: unknown,

@@ -1,4 +1,4 @@
-// Where writes go: to the database, or to a transaction.
+// The destination of writes: the database or a transaction.
 import { KvError } from '../base/errors.ts';
 import type { Durability, WriteOptions } from '../types/index.ts';
 import type { Connection } from '../wire/connection.ts';
@@ -7,35 +7,38 @@ import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 
 const DURABILITIES: readonly Durability[] = ['strict', 'relaxed', 'none'];
 
-/** How the engine is told when a write counts as done. */
+/** The engine's code for a durability. */
 export function durabilityCode(durability: Durability): number {
   const code = DURABILITIES.indexOf(durability);
   if (code < 0) throw new KvError('KV_INVALID_ARGUMENT', 'durability has to be "strict", "relaxed" or "none"');
   return code;
 }
 
-/** What a write failed with before it was sent. */
+/** The failure of a write that was never sent. */
 export interface Refused {
   readonly error: unknown;
 }
 
 export interface WriteScope {
-  /** Sends a write; `read` gets what follows its version. */
+  /** Sends a write. `read` gets the version that begins the reply, and reads the rest of it. */
   write<T>(
     op: number,
     options: WriteOptions | undefined,
     write: (writer: RequestWriter) => unknown,
     read: (reader: ReplyReader, version: number) => T,
   ): Promise<T>;
-  /** Throws where writes are refused now. */
+  /** Throws if the scope refuses writes at the moment. */
   check(): void;
-  /** Follows a write that was called: its promise, or what was thrown at once. */
+  /** Tracks the outcome of a write: its promise, or the failure that kept it from being sent. */
   readonly follow?: (<T>(outcome: Promise<T> | Refused) => Promise<T>) | undefined;
-  /** `Connection.hold`, where that may be: what is called meanwhile waits. A transaction could end before. */
+  /**
+   * `Connection.hold`, if that is possible now. Transactions have none: one could end during the
+   * hold.
+   */
   readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
 }
 
-/** Each write is a commit of its own. */
+/** Each write is its own commit. */
 export class DatabaseScope implements WriteScope {
   readonly #connection: Connection;
   readonly #durability: Durability;
@@ -65,7 +68,7 @@ export class DatabaseScope implements WriteScope {
   }
 }
 
-/** What a scope needs of its transaction. */
+/** What a scope needs from its transaction. */
 export interface OpenTransaction {
   readonly connection: Connection;
   readonly id: number;
@@ -73,7 +76,7 @@ export interface OpenTransaction {
   follow<T>(outcome: Promise<T> | Refused): Promise<T>;
 }
 
-/** Writes wait in a transaction of the engine. */
+/** Writes go to a transaction in the engine and wait there for its commit. */
 export class TransactionScope implements WriteScope {
   readonly #transaction: OpenTransaction;
 

@@ -7,7 +7,7 @@ import { Op } from '../wire/opcodes.ts';
 import { CollectionReader } from './reader.ts';
 import type { Target, View } from '../wire/target.ts';
 
-/** Shared by a snapshot's readers: as long as one can be reached, the snapshot stays open. */
+/** Shared by a snapshot's readers, so that each of them keeps the snapshot from being collected. */
 class SnapshotView implements View {
   readonly #held: Handle;
   readonly version: Promise<number>;
@@ -16,7 +16,7 @@ class SnapshotView implements View {
   constructor(connection: Connection) {
     this.#held = new Handle(connection, Op.snapshotClose, 'snapshot');
     this.version = connection.request((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
-    // Nobody may ask for it.
+    // Callers need not ask for the version.
     this.version.catch(ignore);
     this.#held.own(this);
   }

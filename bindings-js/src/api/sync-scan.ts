@@ -1,4 +1,4 @@
-// An iterator over entries whose engine runs in this thread: a cursor of the engine, read in chunks.
+// A synchronous iterator: a scan of the engine, which runs in this thread, read in chunks.
 import { Chunk, ChunkSize } from '../wire/chunk.ts';
 import type { DecodeItem } from '../wire/chunk.ts';
 import type { Connection } from '../wire/connection.ts';
@@ -9,11 +9,11 @@ import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 
 export interface ScanRequest<T> {
   readonly connection: Connection;
-  /** Writes what follows the scan's number. */
+  /** Writes the fields between the scan's id and the limits of the chunk. */
   readonly write: (writer: RequestWriter) => unknown;
   readonly limit: number;
   readonly decode: DecodeItem<T>;
-  /** Decoding runs no code of the caller's. */
+  /** Decoding runs none of the caller's code. */
   readonly isFast: boolean;
 }
 
@@ -25,7 +25,7 @@ export class SyncScan<T> implements IterableIterator<T> {
   #chunk: Chunk<T> | undefined;
   #isOpen = false;
 
-  /** The state is that of now, not that of the first `next`. */
+  /** Opens the scan, so it reads the state as of now, not as of the first `next`. */
   constructor(request: ScanRequest<T>) {
     this.#request = request;
     this.#scan = new Handle(request.connection, Op.scanClose, 'iterator');
@@ -35,7 +35,7 @@ export class SyncScan<T> implements IterableIterator<T> {
     if (this.#isOpen) this.#scan.own(this);
   }
 
-  /** Before the first `next`: there is nothing. */
+  /** Before the first `next`: whether the scan has no items. */
   get isEmpty(): boolean {
     return !this.#isOpen && !this.#chunk?.left;
   }
@@ -68,7 +68,7 @@ export class SyncScan<T> implements IterableIterator<T> {
       write(writer);
       writer.uv(this.#size.next()).uv(this.#size.bytes);
     };
-    // What fails closes the scan.
+    // The engine closes a scan that fails.
     this.#isOpen = false;
     let chunk = isFast ? connection.requestNow(writeAll, (reader) => Chunk.decoded(reader, decode)) : ASK;
     if (chunk === ASK) chunk = connection.requestSync(writeAll, (reader: ReplyReader) => Chunk.kept(reader, decode));
@@ -78,5 +78,5 @@ export class SyncScan<T> implements IterableIterator<T> {
   }
 }
 
-// Where there are iterator helpers, it has them.
+// Inherits `[Symbol.iterator]` and, where the runtime has them, the iterator helpers.
 Object.setPrototypeOf(SyncScan.prototype, Object.getPrototypeOf(Object.getPrototypeOf([][Symbol.iterator]())) as object);

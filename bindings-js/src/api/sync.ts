@@ -1,4 +1,5 @@
-// The synchronous face of a database whose engine runs in this thread: the same names, plain values, no promises.
+// The synchronous API, for an engine in this thread: the same names, with values instead of
+// promises.
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
 import type { Bound, KeyPrefix } from '../codec/keys.ts';
@@ -148,13 +149,13 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
     return Array.isArray(found) ? found : this.#send(found);
   }
 
-  /** Finds out why nothing was found. */
+  /** If nothing was found, throws if `ReadCalls.misread` can explain that. */
   #checkMisread(found: unknown, options: Range<K> | undefined): void {
     const call = found ? undefined : this.#calls.misread(options);
     if (call !== undefined) this.#send(call);
   }
 
-  /** The state is that of the call, not that of the first `next`. */
+  /** Reads the state as of this call, not as of the first `next`. */
   #iterate<N extends keyof Items<K, V>>(
     call: string,
     options: Range<K> | undefined,
@@ -180,7 +181,7 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
   }
 }
 
-/** How a write begins: in the database with its durability, or in a transaction. */
+/** Writes the start of a request: opcode and durability, preceded in a transaction by its id. */
 type Begin = (writer: RequestWriter, op: number, options: WriteOptions | undefined) => RequestWriter;
 
 class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCollection<K, V, I> {
@@ -235,7 +236,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
     checkClear(args);
     const window = toWindow(this.target, 'clear', range, CLEAR);
     if (isPart(window)) {
-      // Nothing else runs meanwhile.
+      // Synchronous, so no other write comes between.
       const first = this.first(range);
       const last = window.limit === Infinity ? undefined : this.at(window.limit - 1, range);
       if (first !== undefined) this.clear(boundsOf(range, first[0] as Bound<K>, last?.[0] as Bound<K> | undefined), options);
@@ -262,7 +263,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   update(key: K, fn: SyncUpdater<K, V, I>, options?: SetOptions): V | undefined {
     this.#checkWrite('update', options, SET);
     checkFunction(fn);
-    // Nothing else runs meanwhile but what `fn` does itself.
+    // No check of the version: only `fn` itself can write in between.
     const entry = this.getEntry(key);
     const next = fn(entry?.value, key, entry);
     if (next === KEEP) return entry?.value;
@@ -281,7 +282,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
     this.#check();
   }
 
-  /** Gives what was stored. */
+  /** Returns the stored value. */
   #set(call: string, key: K, value: I, options: SetOptions | undefined, before?: Entry<K, V>): V {
     this.#checkWrite(call, options, SET);
     const changes = new ChangeList();
@@ -303,7 +304,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 }
 
-/** How the database finds the collection that is meant. */
+/** Resolves a collection's name or handle in the database. */
 export type ResolveCollection = <K, V, I>(collection: Collection<K, V, I> | string, options?: object) => Target<K, V>;
 
 class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
@@ -319,7 +320,7 @@ class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
   }
 }
 
-/** Shared by a snapshot's readers: as long as one can be reached, the snapshot stays open. */
+/** Shared by a snapshot's readers, so that each of them keeps the snapshot from being collected. */
 class SyncSnapshotView implements View {
   readonly #held: Handle;
   readonly version: number;
@@ -438,7 +439,10 @@ class KvSyncDatabase<K, V, I = V> extends KvSyncCollection<K, V, I> implements S
 }
 
 
-/** Makes synchronous faces. Comes with the transports that have them, so that others need not load it. */
+/**
+ * Creates the objects of the synchronous API. Transports that support it carry this object, so that
+ * the others need not load this module.
+ */
 export const syncFaces = {
   view: <K, V>(target: Target<K, V>, view: View, resolve: ResolveCollection): SyncView<K, V> => new KvSyncView(target, view, resolve),
   database: <K, V, I>(target: Target<K, V>, durability: Durability, resolve: ResolveCollection): SyncDatabase<K, V, I> =>

@@ -1,4 +1,5 @@
-// Transactions: a view and a write set of the engine's under a number, and the callback that is run until one commits.
+// Transactions, which the engine keeps under an id, and the loop that runs a callback until one
+// commits.
 import { KvError } from '../base/errors.ts';
 import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
@@ -16,7 +17,7 @@ import type { OpenTransaction, Refused } from './scope.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRIES = 10;
-/** setTimeout takes no more. */
+/** Maximum delay of `setTimeout`; a longer timeout never expires. */
 const MAX_TIMEOUT_MS = 0x7fff_ffff;
 
 export type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
@@ -52,7 +53,7 @@ export function checkTransactionOptions(call: string, options: TransactionOption
 
 const { then } = Promise.prototype;
 
-/** A promise that knows whether somebody takes notice of its failure. */
+/** A promise that records whether anyone handles its rejection. */
 class Noticed<T> extends Promise<T> {
   isNoticed = false;
 
@@ -74,28 +75,31 @@ interface Failure {
   readonly write: Noticed<unknown>;
 }
 
-/** What all collections of a transaction share. */
+/** The state shared by all collections of a transaction. */
 class TransactionState implements View, OpenTransaction {
   readonly connection: Connection;
   readonly options: Checked;
   readonly held: Handle;
   readonly version: Promise<number>;
   status: Transaction['status'] = 'active';
-  /** Why it cannot be used any more. */
+  /** What ended the transaction, if something failed. */
   failure: unknown;
   #give: (failure: unknown) => void = ignore;
-  /** Rejects when it ends by something else than what is called on it. */
+  /** Rejects with `failure` when the transaction ends with one. */
   readonly failed = new Promise<never>((_, reject) => { this.#give = reject; });
-  /** Writes that failed since the beginning, without those that were undone. */
+  /** Failed writes, except those that a savepoint undid. */
   readonly failures: Failure[] = [];
   #pending = 0;
-  /** Resolves when nothing is pending, where somebody waits for that. */
+  /** Resolves when no write is pending; created only if a commit waits for that. */
   #settled: Promise<void> | undefined;
   #settle = ignore;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #forgetSignal = ignore;
 
-  /** One of a callback is kept alive by its time and its signal: somebody waits for it. */
+  /**
+   * In a callback, timer and signal keep the transaction alive, because the caller waits for it.
+   * Otherwise they do not, so that a forgotten transaction can be collected.
+   */
   constructor(connection: Connection, options: Checked, isInCallback: boolean) {
     this.connection = connection;
     this.options = options;
@@ -108,7 +112,7 @@ class TransactionState implements View, OpenTransaction {
       else writer.u8(Op.transactionOpen).uv(id).u8(options.isSnapshot ? 1 : 0);
     }, (reader) => reader.uv());
     this.failed.catch(ignore);
-    // Why it could not be begun explains what becomes of all that was called on it.
+    // Later calls on the transaction fail with the reason why it could not begin.
     this.version.catch((error: unknown) => this.end('rolled-back', error));
     const { signal, timeoutMs } = options;
     this.held.own(this, isInCallback ? undefined : signal, abort);
@@ -128,7 +132,7 @@ class TransactionState implements View, OpenTransaction {
     return false;
   }
 
-  /** Throws once it has ended. */
+  /** Throws if the transaction has ended. */
   check(): void {
     if (this.status === 'active') return;
     throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await what is called on it before it ends`);
@@ -141,7 +145,7 @@ class TransactionState implements View, OpenTransaction {
 
   follow<T>(outcome: Promise<T> | Refused): Promise<T> {
     const isRefused = 'error' in outcome;
-    // Nothing will be committed that could fail instead.
+    // The transaction has ended, so there is no commit that should fail for this write.
     if (this.status !== 'active') return isRefused ? Promise.reject(outcome.error) : outcome;
     const write = new Noticed<T>((resolve, reject) => (isRefused ? reject(outcome.error) : resolve(outcome)));
     const failed = (error: unknown): void => void this.failures.push({ error, write });
@@ -163,7 +167,10 @@ class TransactionState implements View, OpenTransaction {
     return write;
   }
 
-  /** Settles once all writes that were called have; undefined if they have. Throws what one failed with that nobody takes notice of. */
+  /**
+   * Returns a promise that settles when no write is pending, or undefined if none is. In the latter
+   * case, rolls back and throws if a write failed and nobody handles its rejection.
+   */
   settle(): Promise<unknown> | undefined {
     if (this.#pending > 0) {
       this.#settled ??= new Promise((resolve) => { this.#settle = resolve; });
@@ -175,7 +182,7 @@ class TransactionState implements View, OpenTransaction {
     throw failure.error;
   }
 
-  /** Ends it on this side. */
+  /** Ends the transaction in the client only. Returns whether it was active. */
   finish(status: 'committed' | 'rolled-back', failure?: unknown): boolean {
     if (this.status !== 'active') return false;
     this.status = status;
@@ -200,7 +207,7 @@ function expire(state: TransactionState): void {
   state.end('rolled-back', new KvError('KV_TIMEOUT', message, { retryable: true }));
 }
 
-/** Thrown by `rollback` in a callback, so that the callback ends. */
+/** `rollback` throws this within a callback, to end the callback. */
 function rolledBack(reason: unknown): KvError {
   return new KvError('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
 }
@@ -208,7 +215,7 @@ function rolledBack(reason: unknown): KvError {
 export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implements Transaction<K, V, I> {
   readonly #state: TransactionState;
   readonly #resolve: Resolve;
-  /** Whether a rollback ends a callback. */
+  /** Whether `rollback` has to end a callback. */
   readonly #isInCallback: boolean;
 
   constructor(target: Target<K, V>, resolve: Resolve, options: Checked, isInCallback: boolean) {
@@ -322,7 +329,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     return this.#state.failed;
   }
 
-  // What it reads cannot change before the commit, which checks it.
+  // No check per write: the commit itself detects conflicts.
   protected override guard(): void {}
 }
 
@@ -330,7 +337,7 @@ class CollectionInTransaction<K, V, I> extends CollectionWriter<K, V, I> {
   protected override guard(): void {}
 }
 
-/** Makes expected outcomes values. */
+/** Turns the failures that callers expect into results. */
 export function toResult<T>(outcome: Promise<{ readonly value: T; readonly version: number }>): Promise<Result<T>> {
   return outcome.then(({ value, version }) => ({ ok: true, value, version }), (error: unknown) => {
     const reasons: Record<string, 'conflict' | 'rollback' | 'timeout'> = {
@@ -342,7 +349,7 @@ export function toResult<T>(outcome: Promise<{ readonly value: T; readonly versi
   });
 }
 
-/** Runs a callback in one transaction after the other until one commits. */
+/** Runs a callback in one transaction after another until one commits or retries run out. */
 export async function runTransaction<K, V, I, T>(
   begin: () => KvTransaction<K, V, I>,
   fn: (tx: Transaction<K, V, I>) => T | Promise<T>,
@@ -352,9 +359,9 @@ export async function runTransaction<K, V, I, T>(
   for (let attempts = 0; ; attempts++) {
     const tx = begin();
     try {
-      // A callback that waits for ever does not outlast its transaction.
+      // A callback that never settles must not outlast its transaction.
       const value = await Promise.race([tx.target.connection.runCallback(() => fn(tx)), tx.failed]);
-      // It may have ended by itself meanwhile: by its time or a signal.
+      // It may have timed out or been aborted, or the callback caught what `rollback` threw.
       if (tx.status === 'rolled-back') throw tx.failure ?? rolledBack(undefined);
       const version = tx.status === 'active' ? (await tx.commit()).version : await tx.baseVersion;
       return { value, version };
@@ -368,7 +375,7 @@ export async function runTransaction<K, V, I, T>(
   }
 }
 
-/** Longer after each conflict, and not the same for all that conflicted. */
+/** Backs off for up to 2^attempts ms, at most 64; random, so that rivals do not collide again. */
 function pause(attempts: number): Promise<void> {
   const most = Math.min(2 ** attempts, 64);
   return new Promise((resolve) => {

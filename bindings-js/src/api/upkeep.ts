@@ -1,4 +1,4 @@
-// Upkeep of an open database.
+// Maintenance of an open database.
 import { ReadableStream } from '../base/platform.ts';
 import type { MaintenanceOptions, VerifyReport } from '../types/index.ts';
 import { abortable, checkFunction, checkSignal, ignore } from '../base/async.ts';
@@ -8,9 +8,9 @@ import { Handle } from '../wire/handle.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
 import { Op } from '../wire/opcodes.ts';
 
-/** Slices of 1 MiB that are moved by one message. */
+/** Slices of 1 MiB moved per message. */
 const COMPACT_SLICES = 4;
-/** Checked by one message. */
+/** Bytes checked per message. */
 const VERIFY_BYTES = 2 << 20;
 const PIECE_BYTES = 256 << 10;
 
@@ -58,7 +58,7 @@ export async function compact(
       (writer) => writer.u8(Op.compact).uv(slices).uv(0),
       (reader) => {
         const reply = { isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() };
-        // Whether it ended for lack of room, and what was moved, are of interest to the command line tool.
+        // Unused: whether room was lacking, and the bytes moved.
         reader.u8();
         reader.uv();
         return reply;
@@ -67,12 +67,12 @@ export async function compact(
     first ??= before;
     onProgress(Math.max(first - after, 0), Math.max(isAll ? first - after : first - used, 0));
     if (isAll) return { before: first, after };
-    // Each message begins at the first block that has to move: what it cannot finish takes a larger one.
+    // Each message starts over, so one that is too short to shrink the file needs more slices.
     if (after >= before) slices *= 2;
   }
 }
 
-/** As the stream sees it, and as the signal does. */
+/** The source of the stream, with what the signal calls. */
 interface Source extends UnderlyingDefaultSource<Uint8Array<ArrayBuffer>> {
   abort?: () => void;
 }
@@ -108,7 +108,7 @@ export function backup(
         const total = await abortable(opened, signal);
         const next = connection.request((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
           const done = reader.uv();
-          // The piece outlives the reply that it came in.
+          // The piece outlives the reply's buffer.
           return { done, piece: reader.bytes().slice() };
         });
         const { done, piece } = await abortable(next, signal);
@@ -126,7 +126,7 @@ export function backup(
     },
     cancel: release,
   };
-  // Not the stream: a browser drops the object that stands for it while the stream itself is read on.
+  // Owned by the source: a browser may collect the stream's object while the stream is still read.
   held.own(source, signal, abort);
   return new ReadableStream(source, { highWaterMark: 0 });
 }

@@ -1,15 +1,18 @@
-// Small helpers around promises.
+// Helpers for promises and abort signals, and checks of common arguments.
 import { KvError } from './errors.ts';
 import { MessageChannel } from './platform.ts';
 
-// Older Safari lacks the symbols; these are the ones that polyfills use.
+// Older versions of Safari lack these symbols. The fallbacks are those that polyfills use.
 const symbols = Symbol as unknown as Record<'dispose' | 'asyncDispose', symbol | undefined>;
 export const dispose: typeof Symbol.dispose =
   (symbols.dispose ?? Symbol.for('Symbol.dispose')) as typeof Symbol.dispose;
 export const asyncDispose: typeof Symbol.asyncDispose =
   (symbols.asyncDispose ?? Symbol.for('Symbol.asyncDispose')) as typeof Symbol.asyncDispose;
 
-/** Runs `start` at once, unless the signal is aborted already, and waits for it as `abortable`; what it throws rejects. */
+/**
+ * Calls `start` at once, unless the signal is already aborted, and waits like `abortable`. Rejects
+ * with what `start` throws.
+ */
 export function attempt<T>(start: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   try {
     checkSignal(signal);
@@ -19,24 +22,24 @@ export function attempt<T>(start: () => Promise<T>, signal?: AbortSignal): Promi
   }
 }
 
-/** Tells whether a signal is aborted already. */
+/** Whether the signal is aborted. Throws `KV_INVALID_ARGUMENT` if it is no AbortSignal. */
 export function isAborted(signal: AbortSignal | undefined): boolean {
   if (signal === undefined) return false;
   if (typeof signal?.throwIfAborted === 'function') return signal.aborted;
   throw new KvError('KV_INVALID_ARGUMENT', 'signal has to be an AbortSignal');
 }
 
-/** Throws the reason of a signal that is aborted already. */
+/** Throws the signal's reason if it is aborted. */
 export function checkSignal(signal: AbortSignal | undefined): void {
   if (isAborted(signal)) throw signal?.reason;
 }
 
 export function ignore(): void {}
 
-/** Of the runtime, not of a test that replaces timers. */
+/** Captured at import, before a test replaces the timers. */
 const { setImmediate } = globalThis as { readonly setImmediate?: (call: () => void) => unknown };
 
-/** Lets everything else have its turn. A timer would wait for longer. */
+/** Waits for a turn of the event loop. A timer would take longer. */
 export function turn(): Promise<void> {
   return new Promise((resolve) => {
     if (setImmediate !== undefined) {
@@ -59,7 +62,10 @@ interface AbortCalls {
 
 const waiting = new WeakMap<AbortSignal, AbortCalls>();
 
-/** Calls `call` at the abort, until what it returns is called. All share one listener: Node warns of more than ten. */
+/**
+ * Calls `call` when the signal aborts, unless the returned function was called before. All calls of
+ * a signal share one listener, because Node warns about more than ten.
+ */
 export function onAbort(signal: AbortSignal | undefined, call: () => void): () => void {
   if (signal === undefined) return ignore;
   let shared = waiting.get(signal);
@@ -89,7 +95,10 @@ export function abortable<T>(promise: Promise<T>, signal: AbortSignal | undefine
   });
 }
 
-/** A promise whose work starts with the first `then`, so that one which nobody awaits costs and rejects nothing. */
+/**
+ * A promise that starts its work when it is first awaited: one that nobody awaits costs nothing and
+ * never rejects.
+ */
 export class LazyPromise<T> implements Promise<T> {
   readonly #start: () => Promise<T>;
   #started: Promise<T> | undefined;
@@ -123,13 +132,12 @@ export class LazyPromise<T> implements Promise<T> {
   }
 }
 
-/** A number of things: whole and not negative. */
 export function checkCount(name: string, value: unknown, max = Number.MAX_SAFE_INTEGER): number {
   if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= max) return value;
   throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a whole number from 0 to ${max}`);
 }
 
-/** As `checkCount`; `Infinity` is no limit. */
+/** Like `checkCount`, but also accepts `Infinity`, for no limit. */
 export function checkLimit(name: string, value: unknown): number {
   return value === Infinity ? Infinity : checkCount(name, value);
 }

@@ -1,20 +1,23 @@
-// The names of options: one that nobody reads would be ignored without a word.
+// Checks the names of options: a misspelled option would be ignored silently.
 
-/** Of an option that may be `undefined`, which is its default. */
+/** The option may be `undefined`, which selects its default. */
 type Optional = 1;
-/** Of one that has to be left out instead: `undefined` would widen what the call is about. */
+/** The option must not be `undefined`, which would widen what the call affects. */
 type Defined = 2;
 
-/** The options of a call; the compiler keeps them in step with their types. */
+/** The options of a call; the compiler keeps them in step with the options' type. */
 export type Names<T> = { readonly [P in keyof Required<T>]: Optional | Defined };
 
-/** Whether it can be what `Database.collection` gives; the class can be there more than once. */
+/** Whether `value` looks like a collection. Its class may be loaded twice, so no `instanceof`. */
 export function isCollection(value: unknown): boolean {
   const { entries, setMany } = (value ?? {}) as { entries?: unknown; setMany?: unknown };
   return typeof entries === 'function' && typeof setMany === 'function';
 }
 
-/** The name that may have been meant: the other case, the beginning or end, or all but two letters in a row. */
+/**
+ * Returns the first known name that `name` may stand for: apart from case, it is equal, a prefix of
+ * `name`, ends with `name`, or differs in one run of at most two letters (one in short names).
+ */
 export function nearest(name: string, names: readonly string[]): string | undefined {
   const given = name.toLowerCase();
   return names.find((known) => {
@@ -32,7 +35,7 @@ function unknown(name: string, call: string, names: readonly string[]): string {
   return `unknown option "${name}" of ${call}; ${near === undefined ? `it takes ${names.join(', ')}` : `did you mean "${near}"?`}`;
 }
 
-/** What is wrong with the names of an object of options, if anything; without options nothing is. */
+/** Describes what is wrong with `options`, if anything. */
 export function misnamed(call: string, options: unknown, names: object): string | undefined {
   if (options === undefined) return undefined;
   if (typeof options === 'object' && options !== null) {
@@ -46,7 +49,7 @@ export function misnamed(call: string, options: unknown, names: object): string 
         return unknown(name, call, Object.keys(names));
       }
     }
-    // A Map, a Date or a signal has no names either.
+    // Without names it could also be a Map or a Date.
     if (!isEmpty || Object.prototype.toString.call(options) === '[object Object]') return undefined;
   }
   return `the options of ${call} have to be an object`;

@@ -1,4 +1,4 @@
-// An error as it travels between threads and languages.
+// An error in the form that crosses threads and the boundary to WebAssembly.
 import { KvError } from './errors.ts';
 import type { KvErrorCode } from './errors.ts';
 

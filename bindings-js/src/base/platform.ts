@@ -1,3 +1,4 @@
-// What is used of the platform later than at the import, taken at the import: test environments such as jsdom put others in the place of these, of which one
-// may not take what another has made. Timers are not among it: who replaces them means ours, too.
+// Globals captured at import. Test environments such as jsdom later replace them with versions that
+// may not accept each other's objects. Timers are not captured: a test that replaces them means
+// ours, too.
 export const { AbortController, Event, EventTarget, MessageChannel, ReadableStream, crypto, performance, queueMicrotask } = globalThis;

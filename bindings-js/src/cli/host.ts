@@ -1,5 +1,6 @@
-// The machine of the command line tool: files, locks and streams of Node, Deno and Bun. The tool
-// itself is `engine/cli`, compiled to WebAssembly; `bindings-js/cli` declares what it calls here.
+// What the command line tool needs of its machine: files, locks and streams, in Node, Deno and Bun.
+// The tool itself is `engine/cli`, compiled to WebAssembly; `bindings-js/cli` declares the methods
+// that it calls here.
 import * as fs from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { isatty } from 'node:tty';
@@ -12,7 +13,7 @@ import { Input, whenReady } from './input.ts';
 
 const STDERR = 2;
 
-/** Errors of places where nobody can write, so that no writer has to be locked out. */
+/** Error codes of directories that nobody can write to, so there is no writer to lock out. */
 const READ_ONLY_PLACES = ['EACCES', 'EPERM', 'EROFS'];
 
 /** Files of a directory that may not exist yet. */
@@ -34,7 +35,10 @@ export interface Lock {
   release(): void;
 }
 
-/** Paths are as the user wrote them; open files are descriptors. Methods throw what `node:fs` does. */
+/**
+ * Paths are as the user wrote them; open files are descriptors. Methods throw the errors of
+ * `node:fs`, or a KvError.
+ */
 export class Host {
   readonly replacesOpenFiles = process.platform !== 'win32';
   readonly isErrorOutputTerminal = isatty(STDERR);
@@ -101,7 +105,7 @@ export class Host {
   }
 
   replace(from: string, to: string): void {
-    // Until the directory's lock is released, nobody opens the new file either.
+    // Keeps others from opening the new file until `end`.
     this.#hold(lockReplacement(resolve(from)));
     fs.renameSync(from, to);
     syncDirectory(dirname(resolve(to)));
@@ -135,7 +139,7 @@ export class Host {
     return performance.now();
   }
 
-  /** Releases what is still locked. */
+  /** Releases all remaining locks. */
   end(): void {
     for (const lock of this.#held) lock.release();
   }

@@ -10,7 +10,7 @@ function codeOf(error: unknown): string {
   return (error as NodeJS.ErrnoException).code ?? '';
 }
 
-/** Repeats a call while a pipe is not ready; `undefined` if it is not within `momentMs`. */
+/** Retries a call while a pipe is not ready; `undefined` if that takes longer than `momentMs`. */
 function whenReadyWithin<T>(momentMs: number, call: () => T): T | undefined {
   for (let waitedMs = 0; ; waitedMs++) {
     try {
@@ -23,27 +23,27 @@ function whenReadyWithin<T>(momentMs: number, call: () => T): T | undefined {
   }
 }
 
-/** Repeats a call for which another program's pipe is not ready yet. */
+/** Retries a call until another program's pipe is ready. */
 export function whenReady<T>(call: () => T): T {
   return whenReadyWithin(Infinity, call) as T;
 }
 
-/** What a read does while nothing has arrived: it ends, fails or waits. */
+/** What a read does while no input has arrived. */
 type EmptyRead = 'ends' | 'fails' | 'waits';
 
 export class Input {
   readonly #unblock: (() => void) | undefined;
   #emptyRead: EmptyRead | undefined;
-  /** Read by `isReady` and not yet asked for. */
+  /** Read ahead by `isReady`, not consumed yet. */
   #ahead = new Uint8Array();
   #isAtEnd = false;
 
-  /** `unblock` makes a pipe non-blocking, where the runtime can. */
+  /** `unblock` makes a pipe non-blocking, if the runtime can. */
   constructor(unblock: (() => void) | undefined) {
     this.#unblock = unblock;
   }
 
-  /** Reads some bytes; 0 at the end. */
+  /** Reads up to `into.length` bytes and returns how many; 0 at the end of the input. */
   read(into: Uint8Array): number {
     if (this.#ahead.length === 0) return this.#isAtEnd ? 0 : whenReady(() => this.#readNow(into));
     const piece = this.#ahead.subarray(0, into.length);
@@ -52,7 +52,7 @@ export class Input {
     return piece.length;
   }
 
-  /** Whether a read would not wait; false where the runtime cannot tell. */
+  /** Whether a read would not wait, now or within `momentMs`; false if the runtime cannot tell. */
   isReady(momentMs: number): boolean {
     this.#emptyRead ??= this.#emptyReadOf();
     if (this.#emptyRead === 'ends' || this.#isAtEnd || this.#ahead.length > 0) return true;
@@ -73,12 +73,12 @@ export class Input {
     try {
       const stat = fs.fstatSync(STDIN);
       if (stat.isFile()) return 'ends';
-      // A terminal stays as it is.
+      // Leaves a terminal as it is.
       if (this.#unblock === undefined || !(stat.isFIFO() || stat.isSocket())) return 'waits';
       this.#unblock();
       return 'fails';
     } catch {
-      // There is no standard input, or none that is known here.
+      // There is no standard input, or its kind is unknown.
       return 'waits';
     }
   }
@@ -87,7 +87,7 @@ export class Input {
     try {
       return fs.readSync(STDIN, into, 0, into.length, null);
     } catch (error) {
-      // Windows reports a closed pipe like this.
+      // Windows reports a closed pipe this way.
       if (codeOf(error) === 'EOF') return 0;
       throw error;
     }

@@ -1,4 +1,4 @@
-// The compiled engine in browsers.
+// Loads the WebAssembly module in browsers.
 import { createLoader, fetchModule } from './wasm.ts';
 import type { LoadModule, ModuleHost } from './wasm.ts';
 

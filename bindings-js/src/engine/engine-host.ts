@@ -20,19 +20,26 @@ function isPlain(thrown: unknown): thrown is PlainError {
   return typeof thrown === 'object' && thrown !== null && 'code' in thrown && 'retryable' in thrown;
 }
 
-/** A storage of ours whose lock may fail to keep others out. */
+/** What the package's own storages add to `CustomStorage`. */
 interface LockedStorage extends CustomStorage {
-  /** 1: the engine looks for others when it begins to write and after each flush; 2: before each write too. */
+  /**
+   * When the engine checks for other writers, since the lock may not exclude them. 1: before the
+   * first write, strict commits and writes to the data file, and after each flush. 2: also before
+   * each log record. Default: never.
+   */
   readonly watch?: number;
-  /** There where writes are stored later: resolves when those made so far are. */
+  /**
+   * For storages that write behind: resolves when all writes so far are stored; `undefined` if they
+   * already are.
+   */
   settled?(): Promise<void> | undefined;
 }
 
-/** Remembers open files, as an engine that crashed closes none. */
+/** Tracks open files: an engine that crashed does not close them. */
 class TrackedStorage implements CustomStorage {
   readonly #storage: LockedStorage;
   readonly files = new Map<string, StorageFile>();
-  /** The engine asks for it. */
+  /** Read by the engine, like `watch`. */
   readonly reserveBytes: number;
   readonly watch: number;
 
@@ -65,26 +72,29 @@ class TrackedStorage implements CustomStorage {
       try {
         file.close();
       } catch {
-        // There is nothing left to do with it.
+        // Nothing more can be done with this file.
       }
     }
     this.files.clear();
   }
 }
 
-/** Bound within which relaxed commits are flushed. */
+/** Relaxed commits are flushed within this time. */
 const FLUSH_WITHIN_MS = 100;
 
-/** Callbacks for what happens without a message. */
+/** Callbacks for unsolicited events. */
 export interface Background extends Pick<TransportEvents, 'trouble' | 'fail'> {
-  /** These clients have commits to read. */
+  /** Followers of these clients have commits to read. */
   news(clients: number[]): void;
 }
 
 export class EngineHost implements LookupEngine, Swept, Merged {
   readonly keyBytes: number;
   readonly keyAt: number;
-  /** Let go of at the end: a browser has room for about a hundred, and a closed database may be kept for long. */
+  /**
+   * Dropped at the end: a browser has room for about a hundred instances, and the handle of a
+   * closed database may live on.
+   */
   #instance: Instance | undefined;
   readonly #storage: TrackedStorage;
   #onDisposed: (() => void) | undefined;
@@ -94,9 +104,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #words = new Uint32Array(0);
   readonly #frameAt: number;
   #flushTimer: ReturnType<typeof setTimeout> | undefined;
-  /** Length of the message that waits for a flush. */
+  /** Bytes of the message that waits for a flush. */
   #waiting = 0;
-  /** Flushes what relaxed commits left. */
+  /** Flushes relaxed commits. A transport can replace it to flush in another thread. */
   flush = (): void => this.#engine?.flush();
   readonly #sweep: Sweep | undefined;
   readonly #merge: IdleMerge | undefined;
@@ -118,7 +128,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#frameAt = engine.frame_ptr();
   }
 
-  /** `onDisposed` is called once, after the files were closed. */
+  /** `onDisposed` is called once, by `dispose`, after the files are closed. */
   static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, onDisposed?: () => void): EngineHost {
     const tracked = new TrackedStorage(storage);
     const instance = toInstance(module);
@@ -130,19 +140,21 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
-  /** Size of the instance's memory. */
   get memoryBytes(): number {
     return this.#instance?.memory.buffer.byteLength ?? 0;
   }
 
-  /** As `execute`, but the reply is a view that holds until the next call; undefined if the engine is gone. */
+  /**
+   * Same as `execute`, but the reply is a view into WASM memory, valid until the next call. Returns
+   * `undefined` if the engine is gone.
+   */
   read(message: Uint8Array): Uint8Array | undefined {
     const engine = this.#engine;
     if (engine === undefined) return undefined;
     try {
       this.#give(engine, message);
       engine.execute(0, 0, message.length, false);
-      // Commits whose flush nobody waited for may have become visible before.
+      // Commits may have become visible since the last message, when their flush ended.
       if (this.hasNews) {
         const { news } = this;
         queueMicrotask(() => this.background?.news(news));
@@ -155,8 +167,11 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   }
 
   /**
-   * Executes a message: of a client, if several are served, under a number that the same message has when it comes again. Throws if the
-   * engine is gone.
+   * Executes a message; returns a copy of the reply. If the engine serves several clients, `client`
+   * is the sender and `sequence` numbers its messages: a message that is sent again keeps its
+   * number, so its commits are not repeated.
+   *
+   * @throws KvError if the engine is gone.
    */
   execute(message: Uint8Array, client = 0, sequence = 0): Uint8Array<ArrayBuffer> {
     return this.#call((engine) => {
@@ -166,8 +181,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   }
 
   /**
-   * As `execute`, but returns undefined where that would wait for a flush. Then the caller makes the flush and calls `resume`, before
-   * anything else is executed.
+   * Same as `execute`, but returns `undefined` if the message has to wait for a flush. The caller
+   * then flushes and calls `resume` before anything else is executed.
    */
   start(message: Uint8Array): Uint8Array<ArrayBuffer> | undefined {
     return this.#call((engine) => {
@@ -177,48 +192,56 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     });
   }
 
-  /** Continues the message that waits, as `start`. Flushes, unless the caller has. */
+  /** Continues the waiting message, like `start`. Flushes first, unless the caller has. */
   resume(): Uint8Array<ArrayBuffer> | undefined {
     return this.#call((engine) => this.#replyIfAny(engine.resume(this.#waiting)));
   }
 
-  /** What the client of the last message has open, if that message changed it. */
+  /** Exported state of the last message's client, if the message changed it. */
   get state(): Uint8Array<ArrayBuffer> | undefined {
     const state = this.#part(FramePart.state);
     return state.length === 0 ? undefined : state.slice();
   }
 
-  /** Whether `news` names anybody. */
   get hasNews(): boolean {
     return this.#word(FramePart.news + 1) > 0;
   }
 
-  /** Clients that have commits to read since the last message. Each is named once. */
+  /** As of the last message, clients with news that they have not been told of. */
   get news(): number[] {
     const { byteOffset, byteLength } = this.#part(FramePart.news);
     return byteLength === 0 ? [] : [...new Uint32Array(this.#bytes().buffer, byteOffset, byteLength / 4)];
   }
 
-  /** Begins a flush that the caller makes: of the files named, one after the other. */
+  /**
+   * Begins a flush that the caller performs: of the returned files, in this order. Empty if there
+   * is nothing to flush.
+   */
   beginFlush(): StorageFile[] {
     const names = [[], ['log'], ['data', 'log']][this.#call((engine) => engine.begin_flush())] as string[];
     this.#isFlushing = names.length > 0;
     return names.map((name) => this.#storage.files.get(name) as StorageFile);
   }
 
-  /** The flush is over; `error` is what it failed with. */
+  /** Ends the flush that was begun; `error` is `undefined` or what it failed with. */
   endFlush(error: unknown): void {
     this.#isFlushing = false;
     if (this.#engine !== undefined) this.#call((engine) => engine.end_flush(error));
   }
 
-  /** The flush that was begun is not waited for: `resume` makes another. No other may begin before it is over. */
+  /**
+   * Stops waiting for the flush that was begun; `resume` then flushes by itself. No other flush may
+   * begin before `endFlush`.
+   */
   releaseFlush(): void {
     this.#isFlushing = false;
     this.#call((engine) => engine.release_flush());
   }
 
-  /** A flush is under way that others have to wait for, or a message waits for one: nothing else may be executed. */
+  /**
+   * A message waits for a flush, or a flush runs that was not released. Nothing else may be
+   * executed meanwhile.
+   */
   get isBusy(): boolean {
     return this.#isWaiting || this.#isFlushing;
   }
@@ -250,14 +273,14 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#part(FramePart.reply).slice();
   }
 
-  /** A word of the frame. */
+  /** Reads a 32-bit word of the engine's frame; see `FramePart`. */
   #word(index: number): number {
     const bytes = this.#bytes();
     if (this.#words.buffer !== bytes.buffer) this.#words = new Uint32Array(bytes.buffer, this.#frameAt, 2 * Object.keys(FramePart).length);
     return this.#words[index]!;
   }
 
-  /** A view of what the frame has a place of. */
+  /** A view of a part of the frame, valid until the next call. */
   #part(part: number): Uint8Array<ArrayBuffer> {
     const at = this.#word(part);
     return this.#bytes().subarray(at, at + this.#word(part + 1));
@@ -287,7 +310,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#engine?.value_ptr() ?? 0;
   }
 
-  /** The message that is sent then says why. */
+  /** Records the failure. A lookup then falls back to a message, which reports it. */
   #fail(error: unknown): number {
     this.#failure = this.#crash(error);
     return Lookup.ask;
@@ -304,7 +327,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return failure;
   }
 
-  /** All of the memory. Its buffer is another one whenever it has grown, and the view of the one before is empty then. */
+  /** All of the memory. Growth replaces the buffer and empties views of the old one. */
   #bytes(): Uint8Array<ArrayBuffer> {
     if (this.#view.length === 0) this.#view = new Uint8Array((this.#instance as Instance).memory.buffer);
     return this.#view;
@@ -313,7 +336,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   sweep(message: Uint8Array): Uint8Array | undefined {
     if (this.#engine === undefined) return undefined;
     try {
-      // The message is no client's.
+      // No client awaits this reply, so the news is reported here.
       const reply = this.execute(message);
       if (this.hasNews) this.background?.news(this.news);
       return reply;
@@ -333,7 +356,10 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
-  /** From now on several clients are served, each by what it selects. */
+  /**
+   * From now on the engine serves several clients. Until `endInheritance`, clients of an earlier
+   * leader may continue from the current version.
+   */
   beginInheritance(): void {
     this.#call((engine) => engine.begin_inheritance());
   }
@@ -342,7 +368,10 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#engine?.end_inheritance();
   }
 
-  /** Serves a client of this name; gives its number. `state` is what the client had open elsewhere. */
+  /**
+   * Attaches a client; returns its number. `state` is the client's state as an earlier leader
+   * exported it.
+   */
   attach(name: string, state: Uint8Array | undefined, readOnly: boolean): number {
     return this.#call((engine) => engine.attach(name, readOnly, state));
   }
@@ -351,17 +380,17 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#call((engine) => engine.detach(client));
   }
 
-  /** What a client has open; nothing is executed afterwards. */
+  /** Exports what a client has open. Nothing may be committed here afterwards. */
   lastState(client: number): Uint8Array<ArrayBuffer> | undefined {
     return this.#call((engine) => engine.last_state(client) as Uint8Array<ArrayBuffer> | undefined);
   }
 
-  /** Resolves when everything executed so far is stored; undefined if it is. */
+  /** Resolves when everything executed so far is stored; `undefined` if it already is. */
   settled(): Promise<void> | undefined {
     return this.#storage.settled();
   }
 
-  /** Names of the clients whose last outcome is kept. */
+  /** Names of the clients whose last answers are stored. */
   remembered(): string[] {
     return this.#call((engine) => engine.remembered()).split('\n').filter((name) => name !== '');
   }
@@ -374,7 +403,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#engine?.version() ?? 0;
   }
 
-  /** Closes the database, for all its clients; the files are closed also if that fails. */
+  /** Closes the database for all its clients. Closes the files even if that fails. */
   close(): void {
     try {
       const reader = new ReplyReader(this.execute(Uint8Array.of(Op.close)));
@@ -394,10 +423,10 @@ export class EngineHost implements LookupEngine, Swept, Merged {
       try {
         this.flush();
       } catch {
-        // The engine stopped; the next message says so.
+        // The engine stopped; the next message reports it.
       }
     }, FLUSH_WITHIN_MS);
-    // What it would flush survives the end of the process anyway.
+    // Without a flush, written data still survives the end of the process.
     (this.#flushTimer as { unref?: () => void }).unref?.();
   }
 
@@ -425,7 +454,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   }
 }
 
-/** The engine's names of options are spelled as in Rust. */
+/** The engine spells option names in snake_case. */
 function inJavaScript({ code, message, retryable }: PlainError): PlainError {
   const isAboutOption = code === 'KV_INVALID_ARGUMENT';
   return { code, message: isAboutOption ? message.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) : message, retryable };
@@ -445,7 +474,7 @@ function crashed(instance: Instance | undefined, cause: unknown): KvError {
   try {
     reason = instance?.panic_message() ?? reason;
   } catch {
-    // A crashed engine owes no answer.
+    // A crashed instance may fail to tell.
   }
   return new KvError('KV_IO', `the engine stopped (${reason}); open the database again`, { cause });
 }

@@ -1,30 +1,31 @@
-// Merges memtables while nobody commits, in slices between which messages get their turn. Reads then find all records in the trees.
+// Merges memtables while there are no commits, one slice per timer, so that messages run in
+// between. Once all is merged, reads search only the trees.
 
-/** Without a commit for so long a database counts as idle. */
+/** Time without a commit after which a database counts as idle. */
 export const IDLE_MS = 100;
 
-/** What is merged. */
+/** The database to merge. */
 export interface Merged {
-  /** Not now, but soon. */
+  /** Merging has to wait; ask again later. */
   readonly isBusy: boolean;
   readonly version: number;
-  /** Merges a slice; false when there is nothing more to merge. */
+  /** Merges a slice; returns whether there is more to merge. */
   mergeSlice(): boolean;
 }
 
 export class IdleMerge {
   readonly #merged: Merged;
   #timer: ReturnType<typeof setTimeout> | undefined;
-  /** The version that was the newest when the timer was set. */
+  /** The newest version when the timer was set. */
   #seen = 0;
-  /** The version at which there was nothing more to merge. */
+  /** The version at which nothing was left to merge. */
   #done = -1;
 
   constructor(merged: Merged) {
     this.#merged = merged;
   }
 
-  /** To be called after each message. */
+  /** Call after each message. */
   touched(): void {
     if (this.#timer === undefined && this.#merged.version !== this.#done) this.#after(IDLE_MS);
   }
@@ -44,7 +45,7 @@ export class IdleMerge {
         this.#done = version;
       }
     }, waitMs);
-    // What it would merge survives the end of the process anyway.
+    // Merging is optional, so it keeps no process alive.
     (this.#timer as { unref?: () => void }).unref?.();
   }
 }

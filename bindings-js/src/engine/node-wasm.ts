@@ -1,4 +1,4 @@
-// The compiled engine where files can be read, also synchronously.
+// Loads the WebAssembly module where files can be read, synchronously too.
 import * as fs from 'node:fs';
 import { pathToFileURL } from 'node:url';
 import { KvError } from '../base/errors.ts';
@@ -10,7 +10,7 @@ import type { LoadModule } from './wasm.ts';
 export interface NodeLoader {
   readonly load: LoadModule;
   readonly loadSync: (source: WasmSource | undefined) => WebAssembly.Module;
-  /** The script of the worker. */
+  /** URL of the worker's script. */
   readonly worker: () => URL;
 }
 

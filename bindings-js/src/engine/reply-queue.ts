@@ -1,8 +1,8 @@
-// Replies that wait until what they acknowledge is stored, in the order of their messages.
+// Holds back replies until what they acknowledge is stored. Keeps them in message order.
 
 export interface ReplyTarget {
   reply(bytes: Uint8Array<ArrayBuffer>): void;
-  /** Called once at most; no reply follows. */
+  /** Called at most once; no reply follows. */
   fail(error: unknown): void;
 }
 
@@ -12,26 +12,32 @@ export class ReplyQueue {
   #last: Promise<void> | undefined;
   #hasFailed = false;
 
-  /** `settled` gives when everything that was done so far is stored, or undefined if it is. */
+  /**
+   * `settled()` resolves when everything executed so far is stored; it returns `undefined` if it
+   * already is.
+   */
   constructor(target: ReplyTarget, settled: () => Promise<void> | undefined) {
     this.#target = target;
     this.#settled = settled;
   }
 
-  /** A message was executed. A reply that acknowledges nothing waits too: it may tell of what is not stored. */
+  /**
+   * Queues the reply to the message just executed. Replies to reads wait too: they may reveal
+   * writes that are not stored yet.
+   */
   push(bytes: Uint8Array<ArrayBuffer>): void {
     const settled = this.#settled();
     if (settled === undefined && this.#last === undefined) this.#reply(bytes);
     else this.#append(settled, () => this.#reply(bytes));
   }
 
-  /** The engine is gone; replies before that are still given. */
+  /** Reports the end of the engine, after all earlier replies. */
   end(error: unknown): void {
     this.#append(undefined, () => this.#fail(error));
   }
 
   #append(settled: Promise<void> | undefined, done: () => void): void {
-    // Awaited only when the earlier ones are through.
+    // Prevents an unhandled rejection: it is awaited only after the earlier replies.
     settled?.catch(() => undefined);
     const turn = Promise.resolve(this.#last).then(() => settled).then(done, (error: unknown) => this.#fail(error));
     this.#last = turn;

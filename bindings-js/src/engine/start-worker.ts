@@ -1,10 +1,15 @@
-// Starts the worker of a page.
+// Starts a page's worker.
 import type { CheckedOptions } from '../api/options.ts';
 import { NoWorkerError } from '../wire/no-worker.ts';
 import type { WorkerPort } from '../wire/worker-port.ts';
 import { KvError } from '../base/errors.ts';
 
-/** Starts the worker that the caller gives, or our own. */
+/**
+ * Starts the worker that the caller provides, or else the package's own.
+ *
+ * @throws NoWorkerError if it cannot be started; KvError KV_INVALID_ARGUMENT if the caller's
+ * function does not return a worker.
+ */
 export function startWorker(kind: 'opfs' | 'indexeddb' | 'memory', source: CheckedOptions['worker'], own: () => Worker): WorkerPort {
   let worker: Worker;
   try {

@@ -1,28 +1,31 @@
-// Gives the space of expired entries back in the background, in slices between which other work gets its turn.
+// Purges expired entries in the background, in slices, so that other work runs in between.
 import { Op } from '../wire/opcodes.ts';
 import { ReplyReader } from '../wire/protocol.ts';
 import type { KvError } from '../base/errors.ts';
 
-/** From one round to the next. */
+/** Interval between rounds. */
 export const SWEEP_EVERY_MS = 60_000;
-/** Between the slices of a round. */
+/** Pause between the slices of a round. */
 export const SWEEP_PAUSE_MS = 50;
-/** Entries that one slice removes, in one commit. */
+/** Entries purged per slice, in one commit. */
 export const SWEEP_ENTRIES = 256;
 
-/** `purge` of one slice. */
+/** The request for one slice; its count is a two-byte varint. */
 const MESSAGE = Uint8Array.of(Op.purge, (SWEEP_ENTRIES % 0x80) | 0x80, SWEEP_ENTRIES >> 7);
 
-/** What is swept; `sweep` sends it a message and gives the reply, or undefined when there is nothing left to sweep. */
+/**
+ * The database to sweep. `sweep` executes a message and returns the reply, or `undefined` if the
+ * engine is gone.
+ */
 export interface Swept {
-  /** Not now, but soon. */
+  /** Sweeping has to wait; ask again later. */
   readonly isBusy: boolean;
   sweep(message: Uint8Array): Uint8Array | undefined;
-  /** A slice failed. */
+  /** Reports the failure of a slice. */
   trouble(error: KvError): void;
 }
 
-/** Sweeps until it is stopped, or nobody can reach what is swept any more. */
+/** Sweeps until it is stopped or `swept` is garbage-collected. */
 export class Sweep {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
@@ -36,7 +39,7 @@ export class Sweep {
 
   #after(waitMs: number, swept: WeakRef<Swept>): void {
     this.#timer = setTimeout(() => this.#slice(swept), waitMs);
-    // Nobody waits for it.
+    // Keeps no process alive.
     (this.#timer as { unref?: () => void }).unref?.();
   }
 
@@ -51,7 +54,7 @@ export class Sweep {
     const reader = new ReplyReader(reply);
     const failed = reader.u8() !== 0;
     if (failed) swept.trouble(reader.error());
-    // What failed is not tried again at once.
+    // A failed slice is retried in the next round.
     this.#after(!failed && reader.uv() >= SWEEP_ENTRIES ? SWEEP_PAUSE_MS : SWEEP_EVERY_MS, ref);
   }
 }

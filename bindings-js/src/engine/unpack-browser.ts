@@ -1,7 +1,7 @@
-// A module as packed text in a script.
+// Unpacks a module that is inlined in a script as gzip and base64.
 import { KvError } from '../base/errors.ts';
 
-/** Neither `eval` nor a `data:` URL, which a content security policy may forbid. */
+/** Avoids `eval` and `data:` URLs, which a content security policy may forbid. */
 export async function unpackModule(packed: string): Promise<ArrayBuffer> {
   try {
     const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));

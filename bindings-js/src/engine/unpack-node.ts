@@ -1,4 +1,4 @@
-// A module as packed text in a script, unpacked synchronously.
+// Unpacks a module that is inlined in a script as gzip and base64, synchronously.
 import { Buffer } from 'node:buffer';
 import { gunzipSync } from 'node:zlib';
 

@@ -1,11 +1,11 @@
-// The compiled engine, fetched and compiled once however many databases are opened.
+// Loads the WebAssembly module: fetched and compiled once for all databases.
 import { KvError } from '../base/errors.ts';
 import type { WasmSource } from '../types/index.ts';
 
-/** Gives the module of a source, or the entry's own. */
+/** Loads the module of a source, or the entry's own if `undefined`. */
 export type LoadModule = (source: WasmSource | undefined) => Promise<WebAssembly.Module>;
 
-/** Gives the module; a failure is not kept, so that the next call tries again. */
+/** Caches the module that `load` returns. A failure is not cached: the next call retries. */
 export function loadOnce(load: () => Promise<WebAssembly.Module>): () => Promise<WebAssembly.Module> {
   let loading: Promise<WebAssembly.Module> | undefined;
   return () => {
@@ -20,7 +20,7 @@ export function loadOnce(load: () => Promise<WebAssembly.Module>): () => Promise
 function failed(what: string, cause: unknown): KvError {
   if (cause instanceof KvError) return cause;
   const reason = cause instanceof Error ? cause.message : String(cause);
-  // A policy without 'wasm-unsafe-eval' is the usual cause of a module that arrives and does not compile.
+  // Usually a content security policy lacks 'wasm-unsafe-eval'.
   return cause instanceof WebAssembly.CompileError
     ? new KvError('KV_UNSUPPORTED', `WebAssembly cannot be compiled here: ${reason}`, { cause })
     : new KvError('KV_IO', `${what} cannot be loaded: ${reason}`, { cause, retryable: true });
@@ -34,7 +34,7 @@ async function compileResponse(response: Response): Promise<WebAssembly.Module> 
   checkWebAssembly();
   try {
     if (!response.ok) throw new Error(`HTTP status ${response.status}`);
-    // Only this type, without parameters, may be compiled while it arrives; servers do not always give it.
+    // Streaming compilation requires this type without parameters; not all servers send it.
     const isStreamable = response.headers.get('content-type')?.trim().toLowerCase() === 'application/wasm';
     return isStreamable
       ? await WebAssembly.compileStreaming(response)
@@ -73,7 +73,7 @@ export function compileBytesSync(bytes: ArrayBuffer | ArrayBufferView): WebAssem
   }
 }
 
-/** The name that a built-in class gives its objects, those of other windows included. */
+/** Name of a value's built-in class; works across realms, unlike `instanceof`. */
 export function classOf(value: unknown): string {
   return Object.prototype.toString.call(value).slice(8, -1);
 }
@@ -83,27 +83,31 @@ export function isWasmSource(value: unknown): value is WasmSource {
     || ['ArrayBuffer', 'URL', 'Response', 'WebAssembly.Module'].includes(classOf(value));
 }
 
-/** What the entries differ in. */
+/** What differs between entries. */
 export interface ModuleHost {
-  /** Where the entry's own module is. */
+  /** The entry's own module. */
   readonly ownModule: () => WasmSource | Promise<WasmSource>;
-  /** What relative URLs begin at. */
+  /** Base of relative URLs. */
   readonly base: () => string | undefined;
   readonly fromUrl: (url: URL) => Promise<WebAssembly.Module>;
 }
 
-/** Where the entry's own module is. */
+/**
+ * Returns the entry's own module.
+ *
+ * @throws KvError KV_UNSUPPORTED if a bundler lost it.
+ */
 export function findOwn<T>(ownModule: () => T): T {
   try {
     return ownModule();
   } catch (cause) {
-    // A bundle in another format than ESM has no import.meta.url.
+    // Bundles in formats other than ESM have no import.meta.url.
     const advice = 'the module that comes with the package cannot be found here; give open() the option wasm';
     throw new KvError('KV_UNSUPPORTED', advice, { cause });
   }
 }
 
-/** Loads modules, each once: by address where it has one, else by the object. */
+/** Creates a function that loads each module once, keyed by URL or else by source object. */
 export function createLoader({ ownModule, base, fromUrl }: ModuleHost): LoadModule {
   const byAddress = new Map<string, () => Promise<WebAssembly.Module>>();
   const byObject = new WeakMap<object, () => Promise<WebAssembly.Module>>();

@@ -5,7 +5,7 @@ import type { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
 import type { CustomStorage } from '../types/index.ts';
 
-/** What a worker hears and says. */
+/** The part of a worker's global scope that the server uses. */
 export interface Scope {
   onmessage: ((event: { readonly data: OpenRequest | LifecycleMessage | Uint8Array }) => void) | null;
   onmessageerror: (() => void) | null;
@@ -15,13 +15,13 @@ export interface Scope {
 /** A storage that the worker opened. */
 export interface WorkerStorage extends CustomStorage {
   close?(): Promise<void> | void;
-  /** Resolves when what was closed can be opened by others. */
+  /** Resolves when others can open the closed files. */
   readonly closing?: Promise<void> | undefined;
-  /** Told once, when its files were removed behind its back. */
+  /** Called once, if the files were removed or closed behind the database's back. */
   onLost?: ((error: KvError) => void) | undefined;
 }
 
-/** Where replies go. */
+/** Where replies and the final error go. */
 export interface Replies {
   push(bytes: Uint8Array<ArrayBuffer>): void;
   end(error: unknown): void;
@@ -37,14 +37,17 @@ export function postFailure(error: unknown, scope = own): void {
   scope.postMessage({ type: 'failed', error: toPlain(error) });
 }
 
-/** Serves a page that shares its database with others, where that is asked for and possible. */
+/**
+ * Serves a page that shares its database with other tabs. Returns the handler of the page's
+ * messages, or `undefined` if sharing is not requested or not possible.
+ */
 export type ServeShared = (
   request: OpenRequest,
   openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
   scope: Scope,
 ) => ((message: Uint8Array | LifecycleMessage) => void) | undefined;
 
-/** Opens what the first message asks for, then executes messages. */
+/** Opens the database that the first message names, then executes messages. */
 export function serve<S extends WorkerStorage>(
   openStorage: (request: OpenRequest, signal?: AbortSignal) => Promise<S>,
   repliesOf: (storage: S) => Replies,
@@ -91,7 +94,7 @@ export function serve<S extends WorkerStorage>(
     if (take !== undefined) return take(data as Uint8Array | LifecycleMessage);
     if (data instanceof Uint8Array) return execute(data);
     if ('type' in data) {
-      // Without other tabs a page's life is of no interest, and there is nothing to leave.
+      // Without other tabs the page's lifecycle does not matter, and leaving needs no steps.
       if (data.type === 'leave') scope.postMessage({ type: 'left', error: undefined });
       return;
     }

@@ -1,5 +1,6 @@
-// What the entries for browsers share: the engine runs in a dedicated worker, a database is a directory of the origin
-// private file system. Importing this touches nothing, so that pages may be rendered on servers.
+// Shared by the browser entries. The engine runs in a dedicated worker, and a database is a
+// directory in OPFS. Importing this module has no side effects, so servers can render pages that
+// use it.
 import type { Key } from '../codec/keys.ts';
 import { abortable } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
@@ -44,7 +45,7 @@ interface Opened {
   readonly persistence: 'opfs' | 'indexeddb' | 'memory';
 }
 
-/** Where the options say, or where they say to go if that is not to be had. */
+/** Opens the requested storage, or the one that `onUnavailable` names if that is not available. */
 async function openWhere(loadModule: LoadModule, path: string, options: CheckedOptions): Promise<Opened> {
   const { storage, onUnavailable, thread } = options;
   if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
@@ -68,15 +69,18 @@ async function openWhere(loadModule: LoadModule, path: string, options: CheckedO
   }
 }
 
-/** Some browsers have OPFS without what a worker needs of it. That a worker's script is missing or forbidden says nothing about OPFS. */
+/**
+ * Some browsers have OPFS, but not everything that the worker needs of it. A worker whose script is
+ * missing or forbidden says nothing about OPFS.
+ */
 function isUnavailable(error: unknown): boolean {
   return error instanceof KvError && error.code === 'KV_UNSUPPORTED' && !(error instanceof NoWorkerError);
 }
 
 /**
- * For Node, Deno and Bun.
+ * Only for Node, Deno and Bun.
  *
- * @throws KvError KV_UNSUPPORTED: a page cannot open files synchronously.
+ * @throws KvError KV_UNSUPPORTED always: a page cannot open files synchronously.
  */
 export function openSync<K = Key, V = unknown, I = V>(_name: string | URL, _options?: OpenOptions<K, V, I>): SyncDatabase<K, V, I> {
   throw new KvError('KV_UNSUPPORTED', 'openSync needs files that open synchronously, as in Node, Deno and Bun; use open');
@@ -91,13 +95,13 @@ async function openInWorker(
   signal?.throwIfAborted();
   const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
   const request = loadModule(wasm).then((module) => ({ module, storage, name, lockTimeoutMs, engine }));
-  // It may fail before anybody waits for it.
+  // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
   if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
   return SharedTransport.open(start, request, signal);
 }
 
-/** In a worker of the caller's, where the synchronous API is wanted. */
+/** Runs the engine in the calling thread, which OPFS requires to be a dedicated worker. */
 async function openInSameThread(
   loadModule: LoadModule,
   name: string,
@@ -119,7 +123,10 @@ async function openInSameThread(
   return new InThreadTransport(module, storage, engine, { release: () => storage.close(), syncFaces });
 }
 
-/** `storage: 'indexeddb'`: in a worker of its own kind, or here if there are none. */
+/**
+ * Opens a database in IndexedDB: in a worker of its own kind, or in this thread if `thread` says so
+ * or there are no workers.
+ */
 async function openInIndexedDb(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
   directoryName(name);
   const { lockTimeoutMs, signal, thread, wasm } = options;
@@ -129,11 +136,11 @@ async function openInIndexedDb(loadModule: LoadModule, name: string, options: Ch
   return open(module, name, options);
 }
 
-// Bundlers know this form. webpack takes the name for that of the file, so each has its own.
+// Bundlers recognize this form. webpack names the file after `name`, so each worker has its own.
 const ownWorker = (): Worker => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
 const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv-indexeddb' });
 
-/** An object cannot be passed to a worker: the engine runs where the object is. */
+/** A custom storage cannot be passed to a worker, so the engine runs in this thread. */
 async function openHere(
   loadModule: LoadModule,
   storage: CustomStorage,
@@ -145,10 +152,10 @@ async function openHere(
 }
 
 /**
- * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
+ * Removes a database; returns whether there was one. Other files in its directory stay.
  *
- * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if its files are of another program, or so damaged at their beginning that nobody can tell:
- * then all of them stay, unless `force` is set.
+ * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if a file belongs to another program, or its
+ * start is too damaged to tell: then all files stay, unless `force` is set.
  */
 export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
   const storage = checkDestroy(options);
@@ -160,13 +167,13 @@ function ignoreMissing(error: unknown): undefined {
   if (!(error instanceof DOMException && error.name === 'NotFoundError')) throw error;
 }
 
-/** The databases of this origin, with the bytes they take. */
+/** Lists the databases of this origin, with their size in bytes. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
   if (checkPlace('list', options) !== undefined) return (await import('./indexeddb.ts')).list();
   const root = await rootDirectory(false);
   if (root === undefined) return [];
   const found: { name: string; size: number }[] = [];
-  // The types of windows lack the iteration.
+  // The DOM types lack async iteration.
   const directories = root as unknown as AsyncIterable<[string, FileSystemDirectoryHandle]>;
   try {
     for await (const [name, directory] of directories) {
@@ -180,7 +187,7 @@ export async function list(options: PlaceOptions = {}): Promise<{ name: string; 
 }
 
 async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
-  // Where a restoration was cut off on its last step there is another file in the place of the data.
+  // After a restore that was interrupted at its last step, the restored file is the data.
   const size = await fileSize(directory, DATA_FILE).catch(ignoreMissing) || await fileSize(directory, RESTORED_FILE).catch(ignoreMissing);
   return size === undefined ? undefined : size + (await fileSize(directory, LOG_FILE).catch(() => 0));
 }
@@ -191,8 +198,9 @@ async function fileSize(directory: FileSystemDirectoryHandle, name: string): Pro
 }
 
 /**
- * Asks the browser to keep the origin's data when space runs short; tells whether it does. It may ask the user. False also where it has not
- * answered within 30 seconds; a later call tells what came of it.
+ * Asks the browser to keep the origin's data when space runs short, for which it may ask the user;
+ * returns whether it will. Returns false too if the browser does not answer within 30 seconds; a
+ * later call returns the outcome.
  */
 export async function persist(): Promise<boolean> {
   const asked = globalThis.navigator?.storage?.persist?.();
@@ -200,9 +208,9 @@ export async function persist(): Promise<boolean> {
 }
 
 /**
- * Bytes that the origin uses and may use, as the browser estimates.
+ * The browser's estimate of the bytes that the origin uses and may use; 0 where it has none.
  *
- * @throws KvError KV_TIMEOUT if it does not answer within 30 seconds.
+ * @throws KvError KV_TIMEOUT if the browser does not answer within 30 seconds.
  */
 export async function estimate(): Promise<{ usage: number; quota: number }> {
   const asked = globalThis.navigator?.storage?.estimate?.();

@@ -7,12 +7,14 @@ import { Host } from '../cli/host.ts';
 
 const PROGRAM = 'mangrove-kv';
 const EXIT_FAILURE = 1;
-/** Nested values recurse, and the deepest ones need more than Node gives its main thread. */
+/**
+ * Nested values are read recursively, and the deepest need more stack than Node's main thread has.
+ */
 const STACK_MB = 64;
-/** Deno and Bun choose no stack sizes for threads, and no blocking modes for pipes. */
+/** Deno and Bun can set neither the stack size of a thread nor the blocking mode of a pipe. */
 const isNode = !('Deno' in globalThis) && !('Bun' in globalThis);
 
-/** Windows also takes `/`; the tool takes nothing else between names. */
+/** Windows also accepts `/`, the only separator that the tool knows. */
 function withSlashes(argument: string): string {
   return process.platform === 'win32' && fs.existsSync(argument) ? argument.replaceAll('\\', '/') : argument;
 }
@@ -51,7 +53,7 @@ function runInThread(): void {
       process.exitCode = code;
       return;
     }
-    // A pipe becomes non-blocking once this thread has a stream of it.
+    // Creating this thread's stream of a pipe makes the pipe non-blocking.
     void process.stdin;
     Atomics.store(unblocked, 0, 1);
     Atomics.notify(unblocked, 0);

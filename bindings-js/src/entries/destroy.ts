@@ -1,11 +1,11 @@
-// Removing databases of the origin private file system, loaded by the browser's entry where that is asked for.
+// Removes databases from OPFS. The browser entry loads this module only when it is needed.
 import { KvError } from '../base/errors.ts';
 import { checkOpfsFile } from '../storage/opfs-files.ts';
 import { DATA_FILE, HELD, LOG_FILE, RESTORED_FILE, directoryName, nameOf, rootDirectory, toKvError } from '../storage/opfs.ts';
 import { checkForce } from '../storage/ours.ts';
 import type { DestroyOptions } from '../types/index.ts';
 
-/** Whether it was there. */
+/** Returns whether it existed. */
 async function remove(parent: FileSystemDirectoryHandle, name: string): Promise<boolean> {
   try {
     await parent.removeEntry(name, { recursive: true });
@@ -16,7 +16,10 @@ async function remove(parent: FileSystemDirectoryHandle, name: string): Promise<
   }
 }
 
-/** In this order: what was restored would take the place of the data, and the data cannot be removed while it is open. */
+/**
+ * In order of removal: a restored file would become the data if that were removed first, and the
+ * data file cannot be removed while it is open.
+ */
 const FILES = [RESTORED_FILE, DATA_FILE, LOG_FILE];
 const LEFT_BY_RESTORE = ['data.restoring', 'log.restoring', 'backup.restoring'];
 
@@ -30,7 +33,7 @@ export async function destroy(name: string, options: DestroyOptions): Promise<bo
     for (const file of force ? [] : FILES) await checkOpfsFile(parent, name, file);
     let wasThere = false;
     for (const file of [...FILES, ...LEFT_BY_RESTORE]) if (await remove(parent, file)) wasThere = true;
-    // It stays if there is something else in it.
+    // Fails if the directory contains other files; it then stays.
     return await root.removeEntry(directory).then(() => true, () => wasThere);
   } catch (error) {
     if (nameOf(error) === 'NotFoundError') return false;

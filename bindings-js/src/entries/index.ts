@@ -35,9 +35,9 @@ export async function open<K = Key, V = unknown, I = V>(
 /**
  * Creates a database from the output of `backup()`. An existing database must be closed. With
  * `overwrite`, the new database replaces the existing one in one step after it has been verified
- * completely: whatever ends the work before that step leaves the old one as it was. Needs space for
- * both databases, and for the backup if it is a stream. Entries keep their expiry. `onProgress`
- * counts entries.
+ * completely: an interruption before that step leaves the old one unchanged. Needs space for both
+ * databases, and for the backup if it is a stream. Entries keep their expiry. `onProgress` counts
+ * entries.
  *
  * @throws KvError KV_EXISTS without `overwrite`; KV_LOCKED if the database is open; KV_CORRUPT if
  * the backup is damaged, cut off or not a backup, or if existing files are not a database's (see

@@ -13,8 +13,8 @@ import type { DestroyOptions } from '../types/index.ts';
 const DESTROY_WAIT_MS = 500;
 
 /**
- * Runs the engine in the caller's thread where there are no workers, as in extension service
- * workers.
+ * Runs the engine in the caller's thread: on request, or where there are no workers, as in
+ * extension service workers.
  */
 export async function openHere(module: WebAssembly.Module, name: string, options: CheckedOptions): Promise<Transport> {
   const { engine, lockTimeoutMs, signal } = options;

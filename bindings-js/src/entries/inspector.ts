@@ -1,6 +1,7 @@
 /**
- * A view into an open database, for any page: its collections and entries, the trees and the file as pictures, the figures of log and cache, and
- * its upkeep. It needs no framework, and its style stays in a shadow root.
+ * An inspector for an open database, for any page: collections and entries, trees and file as
+ * diagrams, statistics of log and cache, and upkeep. Needs no framework; its style stays in a
+ * shadow root.
  *
  * @module mangrove-kv/inspector
  */
@@ -11,24 +12,34 @@ export type { InspectedCollection, InspectedDatabase, InspectedEntries } from '.
 
 /** Options of `mountInspector`. */
 export interface InspectorOptions {
-  /** Handles of collections that have codecs of your own. The others are opened with the codecs whose ids are stored with them. */
+  /**
+   * Handles of collections with custom codecs. The others are opened with the codecs whose ids are
+   * stored with them.
+   */
   collections?: readonly InspectedCollection[] | undefined;
-  /** Milliseconds between two looks at the figures while it can be seen; what is shown is read again after commits, of other tabs too. Default 1000. */
+  /**
+   * Milliseconds between refreshes of the statistics while the inspector is visible. Its views are
+   * also read again after commits, other tabs' included; a layout that is slow to compute only by
+   * the Refresh button. Default: 1000.
+   */
   refreshMs?: number | undefined;
-  /** Called with the name of a database that was made from a backup. */
+  /** Called with the name of a database that was restored from a backup. */
   onRestored?: ((name: string) => void) | undefined;
 }
 
 /** An inspector on a page. */
 export interface Inspector extends Disposable {
-  /** Takes it off the page and stops what it does. The database stays open. Idempotent. */
+  /**
+   * Removes the inspector from the page and stops its work. The database stays open. Idempotent.
+   */
   dispose(): void;
 }
 
 /**
- * Shows a database inside `element`, behind what is there. Colours are light or dark as the `color-scheme` of the page says; the custom properties
- * `--mangrove-accent`, `--mangrove-ink`, `--mangrove-soft`, `--mangrove-line`, `--mangrove-card`, `--mangrove-tint`, `--mangrove-danger`, `--mangrove-font` and
- * `--mangrove-mono` change them.
+ * Appends an inspector of a database to `element`. Its colours follow the page's `color-scheme`.
+ * The custom properties `--mangrove-accent`, `--mangrove-ink`, `--mangrove-soft`,
+ * `--mangrove-line`, `--mangrove-card`, `--mangrove-tint`, `--mangrove-danger`, `--mangrove-font`
+ * and `--mangrove-mono` override colours and fonts.
  *
  * ```js
  * const inspector = mountInspector(document.querySelector('#inspector'), db);

@@ -1,5 +1,5 @@
 /**
- * What a range holds, for views that are drawn anew when it changes.
+ * Live queries: the entries of a range, for views that redraw when it changes.
  *
  * @module mangrove-kv/live
  */
@@ -9,35 +9,41 @@ import { AbortController, queueMicrotask } from '../base/platform.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
 import type { Entry, KvIterator, Range, RangeOptions, WithMeta } from '../types/index.ts';
 
-/** What a live query holds; each is an object that does not change. */
+/** Result of a live query. Never changes; a new result is a new object. */
 export type LiveResult<K, V> =
   | { readonly status: 'loading'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
   | { readonly status: 'ready'; readonly entries: readonly (readonly [K, V])[]; readonly error: undefined }
-  /** Reading failed; `entries` are those of before. */
+  /** Reading failed; `entries` are the last ones read. */
   | { readonly status: 'failed'; readonly entries: readonly (readonly [K, V])[]; readonly error: unknown };
 
-/** Fits `useSyncExternalStore` of React and stores of other frameworks. The functions need no `this`. */
+/**
+ * Fits React's `useSyncExternalStore` and the stores of other frameworks. The functions need no
+ * `this`.
+ */
 export interface LiveQuery<K, V> {
-  /** Calls `onChange` when `getSnapshot` has something new, until the function that it returns is called. */
+  /** Calls `onChange` when `getSnapshot` has a new result. Returns the function that ends this. */
   readonly subscribe: (onChange: () => void) => () => void;
-  /** The newest result: the same object until there is a new one. */
+  /** Returns the newest result: the same object until there is a new one. */
   readonly getSnapshot: () => LiveResult<K, V>;
 }
 
 /** What a live query needs of a collection. */
 export interface LiveSource<K, V> {
-  /** The entries of a range with version and expiry, as `Collection.entries` gives them. */
+  /** The entries of a range with version and expiry, as `Collection.entries` returns them. */
   entries(range: RangeOptions<K> & WithMeta): KvIterator<Entry<K, V>, K>;
-  /** The commits that touch a range, as `Collection.watch` gives them. */
+  /** The commits that touch a range, as `Collection.watch` returns them. */
   watch(options?: WatchOptions<K>): CommitIterator<K, V>;
 }
 
-/** setTimeout takes no more. */
+/** Longest delay of setTimeout. */
 const MAX_WAIT_MS = 0x7fff_ffff;
 
 const LOADING = { status: 'loading', entries: [], error: undefined } as const;
 
-/** Calls `call` when it is later than `at`, or earlier where that is very far; keeps no process alive. */
+/**
+ * Calls `call` just after `at`, in milliseconds since 1970, or earlier if that is beyond the
+ * longest delay. Keeps no process alive.
+ */
 function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
   const timer = setTimeout(call, Math.min(Math.max(at - Date.now(), 0) + 1, MAX_WAIT_MS));
   (timer as { unref?: () => void }).unref?.();
@@ -77,9 +83,9 @@ class Live<K, V> {
       if (stop.signal.aborted) return;
       stop.abort();
       this.#stop = undefined;
-      // Commits were missed, but what there is now can be read.
+      // Commits were missed, but the current entries can be read.
       if ((error as { code?: unknown } | undefined)?.code === 'KV_TRUNCATED_FEED') return this.#start();
-      // The next listener tries again.
+      // The next subscription tries again.
       this.#publish({ status: 'failed', entries: this.#result.entries, error });
     };
     this.#follow(stop.signal, fail).catch(fail);
@@ -98,7 +104,7 @@ class Live<K, V> {
         while (isStale) {
           isStale = false;
           const entries = await list({});
-          // When one of those left out ends, others move up.
+          // When an entry that `offset` skips expires, the others move up.
           const leftOut = offset > 0 ? await list({ offset: 0, limit: offset }) : [];
           signal.throwIfAborted();
           clearTimeout(timer);
@@ -108,11 +114,11 @@ class Live<K, V> {
           this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
         }
       } finally {
-        // In the same step as the last look: a commit that comes later begins to read.
+        // In the same step as the last check of `isStale`, so that any later commit starts a read.
         isReading = false;
       }
     };
-    // Commits that come while entries are read are one reason more to read them, not several.
+    // Commits during a read cause one more read, not one each.
     const refresh = (): void => {
       isStale = true;
       if (isReading) return;
@@ -137,13 +143,15 @@ class Live<K, V> {
 }
 
 /**
- * The entries of a range, kept up to date while somebody listens. Bounds, `limit`, `offset` and `reverse` apply as in
- * `entries`. After commits that touch the bounds, and when one of its entries expires, the range is read anew, once for all that came together:
- * O(log n + entries), and O(`offset`). Without listeners nothing is read, and the last result stays.
+ * The entries of a range, kept up to date while there are subscriptions. Bounds, `limit`, `offset`
+ * and `reverse` apply as in `entries`. The range is read again after commits that touch the bounds
+ * and when one of its entries expires, once for all that happens meanwhile: O(log n + entries), and
+ * O(`offset`). Without subscriptions nothing is read, and the last result stays.
  *
- * Make it once for a view, not in each drawing of it.
+ * Create it once per view, not on every render.
  *
- * @throws KvError KV_INVALID_ARGUMENT for what is no collection or no range. What is wrong with a key is in the result, as is what fails later.
+ * @throws KvError KV_INVALID_ARGUMENT if `collection` or `range` is invalid. The result reports
+ * invalid keys and later failures.
  */
 export function liveQuery<K, V>(collection: LiveSource<K, V>, range: Range<K> = {}): LiveQuery<K, V> {
   if (typeof collection?.entries !== 'function' || typeof collection.watch !== 'function') {

@@ -1,4 +1,4 @@
-// Loaded by the browser's entry only where the engine runs in the caller's thread.
+// The browser entry loads this module only if the engine runs in the caller's thread.
 export { InThreadTransport } from '../engine/in-thread-transport.ts';
 export { syncFaces } from '../api/sync.ts';
 export { WatchedStorage } from '../storage/custom.ts';

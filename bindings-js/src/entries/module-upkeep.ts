@@ -1,2 +1,2 @@
-// Where the module is that restores and recovers; see `entries/module.ts`.
+// Location of the upkeep module; see `entries/module.ts`.
 export const ownModule = (): URL => new URL('./mangrove_upkeep_bg.wasm', import.meta.url);

@@ -1,2 +1,3 @@
-// Where the engine's module is. Bundlers recognize this form. The build replaces this file in the inlined entries.
+// Location of the engine's module. Bundlers recognize this form. For the inlined entries the build
+// replaces this file.
 export const ownModule = (): URL => new URL('./mangrove_bg.wasm', import.meta.url);

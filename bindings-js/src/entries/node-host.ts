@@ -1,4 +1,5 @@
-// What the entries for Node, Deno and Bun share: the engine runs in the caller's thread, a database is a directory.
+// Shared by the entries for Node, Deno and Bun. The engine runs in the caller's thread unless
+// `thread` is "worker", and a database is a directory.
 import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -41,7 +42,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const checked = checkOptions(options);
   const { signal } = checked;
   signal?.throwIfAborted();
-  // Before anything is waited for, so that the error leads to the caller.
+  // Before the first await, so that the stack of the error leads to the caller.
   if (checked.storage === 'auto' || checked.storage === 'fs') toPath(name);
   const module = await abortable(loader.load(checked.wasm), signal);
   const place = await toPlace(name, checked);
@@ -92,7 +93,7 @@ async function openInWorker(
       throw new KvError('KV_INVALID_ARGUMENT', 'here worker has to be the URL of dist/node-worker.js');
     }
     const script = source === undefined ? loader.worker() : new URL(source, pathToFileURL(`${process.cwd()}/`));
-    // Its import replaces globals in Deno, so only those who need it have it.
+    // Importing this replaces globals in Deno, so it is loaded only when needed.
     const { Worker } = await import('node:worker_threads');
     port = new NodeWorkerPort(new Worker(script, NodeWorkerPort.options), place.release);
   } catch (error) {
@@ -103,7 +104,7 @@ async function openInWorker(
   return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine }), signal);
 }
 
-/** Readers lock nobody out. */
+/** A read-only handle locks nobody out. */
 function isExclusive(place: Place, options: CheckedOptions): boolean {
   return place.persistence === 'fs' && !options.engine.readOnly;
 }
@@ -143,10 +144,10 @@ function noIndexedDb(): KvError {
 }
 
 /**
- * Removes a database with all that is in it; tells whether there was one. Other files in its directory stay.
+ * Removes a database; returns whether there was one. Other files in its directory stay.
  *
- * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if its files are of another program, or so damaged at their beginning that nobody can tell:
- * then all of them stay, unless `force` is set.
+ * @throws KvError KV_LOCKED if it is open; KV_CORRUPT if a file belongs to another program, or its
+ * start is too damaged to tell: then all files stay, unless `force` is set.
  */
 export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
   if (checkDestroy(options) !== undefined) throw noIndexedDb();
@@ -155,12 +156,13 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   const data = join(path, DATA_FILE);
   if (!fs.existsSync(data)) return false;
   const check = (): void => force ? undefined : checkFilesOurs(path, [DATA_FILE, LOG_FILE]);
-  // Before a lock is made in a place of others, and again when nobody else can write there.
+  // Checked before locking, which may create files, and again when nobody else can write.
   check();
   const release = await lockDirectory(path, 0);
   try {
     check();
-    // Without data a log means nothing, nor does what an interrupted restoration has left. The file is the lock, so it goes last.
+    // Once the data is gone, the log and the leftovers of an interrupted restore mean nothing. The
+    // data file goes last, as it may carry the lock.
     fs.truncateSync(data, 0);
     for (const name of [LOG_FILE, 'data.restoring', 'log.restoring', 'backup.restoring']) fs.rmSync(join(path, name), { force: true });
     fs.rmSync(data);
@@ -178,7 +180,9 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   return true;
 }
 
-/** The databases that are directories of the working directory, with the bytes they take. */
+/**
+ * Lists the databases that are subdirectories of the working directory, with their size in bytes.
+ */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
   if (checkPlace('list', options) !== undefined) throw noIndexedDb();
   const found: { name: string; size: number }[] = [];
@@ -189,7 +193,7 @@ export async function list(options: PlaceOptions = {}): Promise<{ name: string; 
   return found;
 }
 
-/** Size of a database's files; undefined if there are none or they are something else. */
+/** Bytes of a database's files; `undefined` if the directory holds no database. */
 function databaseSize(directory: string): number | undefined {
   const data = join(directory, DATA_FILE);
   let handle: number | undefined;
@@ -208,17 +212,21 @@ function databaseSize(directory: string): number | undefined {
   }
 }
 
-/** Whether databases can be kept here, and where. */
+/** Returns whether databases can be kept here, and where: always in files. */
 export async function checkSupport(): Promise<Support> {
   return { ok: true, storage: 'fs' };
 }
 
-/** Asks that data be kept, which files are anyway. */
+/** Resolves to true: files are kept anyway. */
 export async function persist(): Promise<boolean> {
   return true;
 }
 
-/** Bytes used and usable on the file system of the working directory. */
+/**
+ * Bytes used, and usable by this user, on the file system of the working directory.
+ *
+ * @throws KvError KV_IO.
+ */
 export async function estimate(): Promise<{ usage: number; quota: number }> {
   try {
     const { bsize, blocks, bfree, bavail } = fs.statfsSync(process.cwd());

@@ -1,4 +1,4 @@
-// Loaded by the entry for Node, Deno and Bun when something is to be restored or recovered.
+// Restore and recover in Node, Deno and Bun. The entry loads this module only when it is needed.
 import { ownModule } from './module-upkeep.ts';
 import { createModuleLoader } from '../engine/node-wasm.ts';
 import { recoverWith, restoreWith } from '../upkeep/node.ts';

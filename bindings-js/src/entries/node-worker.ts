@@ -1,4 +1,5 @@
-// The thread that runs one engine over the files of a directory, in Node, Deno and Bun. Whoever starts it holds the directory's lock.
+// The thread that runs one engine in Node, Deno and Bun. For a database that is not read-only,
+// whoever starts it holds the directory's lock.
 import { parentPort } from 'node:worker_threads';
 import { MemoryStorage } from '../storage/memory.ts';
 import { NodeStorage } from '../storage/node-fs.ts';

@@ -46,9 +46,9 @@ export function openSync<K = Key, V = unknown, I = V>(
 /**
  * Creates a database from the output of `backup()`. An existing database must be closed. With
  * `overwrite`, the new database replaces the existing one in one step after it has been verified
- * completely: whatever ends the work before that step leaves the old one as it was. Needs space for
- * both databases, and for the backup if it is a stream. Entries keep their expiry. `onProgress`
- * counts entries.
+ * completely: an interruption before that step leaves the old one unchanged. Needs space for both
+ * databases, and for the backup if it is a stream. Entries keep their expiry. `onProgress` counts
+ * entries.
  *
  * The work is done in this thread: once the backup is there, nothing else runs, and `signal` can
  * end the work only from `onProgress`.

@@ -1,5 +1,5 @@
 /**
- * Whether a storage keeps the promises of `CustomStorage` and `StorageFile`.
+ * Checks whether a storage keeps the promises of `CustomStorage` and `StorageFile`.
  *
  * @module mangrove-kv/testing
  */
@@ -29,11 +29,13 @@ async function runAll(checks: readonly Check[]): Promise<void> {
 }
 
 /**
- * Tests a storage: every promise of `CustomStorage` and `StorageFile` that can be seen from outside, then a database
- * over it. That a flush outlasts a power cut cannot be seen.
+ * Tests every promise of `CustomStorage` and `StorageFile` that can be observed, then a database on
+ * the storage. That a flush outlasts a power cut cannot be observed.
  *
- * `makeStorage` gives an empty storage with each call. With `test` every check is registered as a test of its own;
- * without, all run and what fails is thrown together as an AggregateError.
+ * `makeStorage` returns a new, empty storage on each call. With `test`, each check becomes a test
+ * of its own. Without it, all checks run.
+ *
+ * @throws AggregateError with every failed check, if `test` is missing.
  */
 export async function testStorage(
   makeStorage: () => CustomStorage | Promise<CustomStorage>,

@@ -1,4 +1,4 @@
-// Loaded by the browser's entry when something is to be restored or recovered.
+// Restore and recover in browsers. The entry loads this module only when it is needed.
 import { createBrowserLoader } from '../engine/browser-wasm.ts';
 import { ownModule } from './module-upkeep.ts';
 import { recoverIn, restoreIn } from '../upkeep/page.ts';

@@ -10,7 +10,7 @@ import { recoverInto, restoreInto } from '../upkeep/run.ts';
 import type { Target } from '../upkeep/run.ts';
 import type { UpkeepMessage, UpkeepPiece, UpkeepRequest } from '../upkeep/worker-protocol.ts';
 
-/** Exists in workers only, so that the types of windows lack it. */
+/** Exists only in workers, so the DOM types lack it. */
 declare const FileReaderSync: new () => { readAsArrayBuffer(blob: Blob): ArrayBuffer };
 
 interface Scope {
@@ -22,13 +22,13 @@ const scope = globalThis as unknown as Scope;
 
 const watch: Watch = (phase, done, total) => {
   scope.postMessage({ type: 'progress', phase, done, total });
-  // Who wants it to end ends the worker.
+  // To end the work, the page terminates the worker.
   return true;
 };
 
 const neverEnded = (): KvError => new KvError('KV_IO', 'the work was ended');
 
-/** A Blob is read where it lies. */
+/** Reads a Blob in place. */
 function blobFile(blob: Blob): StorageFile {
   const reader = new FileReaderSync();
   const refuse = (): never => {
@@ -48,7 +48,7 @@ function blobFile(blob: Blob): StorageFile {
   };
 }
 
-/** Asks the page for pieces up to the last. */
+/** Copies a backup to a file, piece by piece as the page sends them on request. */
 async function spool(target: Target): Promise<StorageFile> {
   const file = await target.spool();
   const append = appendTo(file);

@@ -1,4 +1,4 @@
-// The dedicated worker that runs one engine over the files of the origin private file system.
+// The dedicated worker that runs one engine over files in OPFS, or in memory.
 import { KvError } from '../base/errors.ts';
 import { MemoryStorage } from '../storage/memory.ts';
 import { OpfsStorage } from '../storage/opfs.ts';
@@ -14,7 +14,7 @@ serve<WorkerStorage>(
   },
   (storage) => ({
     push: (bytes) => {
-      // Who has closed the database may open or remove it at once.
+      // After the reply to `close`, the client may open or remove the database at once.
       const closing = storage instanceof OpfsStorage ? storage.closing : undefined;
       if (closing === undefined) postReply(bytes);
       else void closing.then(() => postReply(bytes));

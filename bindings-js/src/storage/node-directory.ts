@@ -1,4 +1,4 @@
-// The directory of a database: its path, its creation, and whether what lies in it is ours.
+// A database's directory: its path, its creation, and whether the files in it are ours.
 import * as fs from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -6,10 +6,14 @@ import { KvError } from '../base/errors.ts';
 import { DATA_FILE, NodeStorage, isMissing, syncDirectory, toKvError } from './node-fs.ts';
 import { checkOurs, notOurs } from './ours.ts';
 
-/** What begins as a URL does. A drive has one letter. */
+/** The start of a URL. A scheme has at least two letters; a single one is a Windows drive. */
 const URL_START = /^(?:file:|[a-z][a-z\d+.-]+:\/\/)/i;
 
-/** The path of a database's directory. */
+/**
+ * Returns the path of a database's directory.
+ *
+ * @throws KvError KV_INVALID_ARGUMENT.
+ */
 export function toPath(name: string | URL): string {
   if (typeof name === 'string') {
     if (URL_START.test(name)) {
@@ -17,7 +21,7 @@ export function toPath(name: string | URL): string {
     }
     if (name !== '' && !name.includes('\0')) return resolve(name);
   }
-  // The class of another realm, or of a test environment, is another one.
+  // Not `instanceof`: another realm or a test environment has its own URL class.
   const { href } = (name ?? {}) as Partial<URL>;
   if (typeof href !== 'string') throw new KvError('KV_INVALID_ARGUMENT', 'the name has to be a path or a file: URL');
   try {
@@ -27,7 +31,7 @@ export function toPath(name: string | URL): string {
   }
 }
 
-/** A file where a directory has to be, the path itself or one above it. */
+/** Returns the file at the path or above it that stands where a directory has to be. */
 function fileInTheWay(path: string): string | undefined {
   for (let at = path; ; at = dirname(at)) {
     try {
@@ -46,7 +50,7 @@ export function prepareDirectory(path: string, create: boolean): void {
     if (file !== undefined) throw new KvError('KV_INVALID_ARGUMENT', `${file} is a file; the name has to be that of a directory, which holds the database`);
     if (!create) throw new KvError('KV_NOT_FOUND', `the database ${path} does not exist`);
     const first = fs.mkdirSync(path, { recursive: true });
-    // Each new directory is a name in its parent.
+    // The name of each new directory is synced in its parent.
     for (let made = path; first !== undefined && made.length >= first.length; made = resolve(made, '..')) {
       syncDirectory(resolve(made, '..'));
     }
@@ -56,9 +60,9 @@ export function prepareDirectory(path: string, create: boolean): void {
 }
 
 /**
- * Checks that what is there of a database's files is ours.
+ * Checks that the existing ones of these files are ours.
  *
- * @throws KvError KV_CORRUPT if a file is of another program, or so damaged that nobody can tell.
+ * @throws KvError KV_CORRUPT if a file belongs to another program, or is too damaged to tell.
  */
 export function checkFilesOurs(path: string, files: readonly string[]): void {
   const storage = new NodeStorage(path, true);

@@ -1,4 +1,4 @@
-// Whether a browser can keep databases.
+// Tells whether a browser can keep databases.
 import { KvError } from '../base/errors.ts';
 import type { Support } from '../types/index.ts';
 import { BROWSER_MS, within } from './deadline.ts';
@@ -11,7 +11,7 @@ const MESSAGES = {
 } as const;
 
 /**
- * Whether databases can be kept here. Nothing is created.
+ * Returns whether databases can be kept here. Creates nothing.
  *
  * @throws KvError KV_TIMEOUT if the browser does not answer within 30 seconds.
  */
@@ -23,7 +23,7 @@ export async function checkSupport(): Promise<Support> {
   try {
     await within(navigator.storage.getDirectory(), BROWSER_MS, 'opening the origin private file system');
   } catch (error) {
-    // No answer is not a refusal.
+    // A timeout is not a refusal.
     if (error instanceof KvError) throw error;
     return lacking('private-mode');
   }

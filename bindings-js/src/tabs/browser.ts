@@ -1,17 +1,21 @@
-// The protocol's world in a browser: BroadcastChannel, Web Locks, and files that a worker opens.
+// The protocol's environment in a browser: BroadcastChannel, Web Locks, and an engine in the
+// worker.
 import { AbortController, performance } from '../base/platform.ts';
 import { toKvError } from '../storage/opfs.ts';
 import { KvError } from '../base/errors.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from './environment.ts';
 import type { Message } from './messages.ts';
 
-/** Whether there is all that the protocol needs. */
+/** Whether the browser has all that the protocol needs. */
 export function isSupported(): boolean {
   return typeof BroadcastChannel === 'function' && typeof globalThis.navigator?.locks?.request === 'function';
 }
 
 export class BrowserEnvironment implements Environment {
-  /** The channel on which what is posted comes back, as a sign that channels work. */
+  /**
+   * Name of the channel on which the tab also receives its own messages, as proof that channels
+   * work.
+   */
   readonly #echoed: string;
   readonly #open: (signal: AbortSignal) => Promise<LeaderEngine>;
   readonly #failed: (error: KvError) => void;
@@ -38,7 +42,7 @@ export class BrowserEnvironment implements Environment {
   channel(name: string, receive: (message: Message) => void): Channel {
     const incoming = new BroadcastChannel(name);
     incoming.onmessage = ({ data }) => receive(data as Message);
-    // A channel does not hear itself, but others of its name in the same thread.
+    // A BroadcastChannel receives messages of other instances in its thread, but not its own.
     const outgoing = name === this.#echoed ? new BroadcastChannel(name) : incoming;
     return {
       post: (message) => outgoing.postMessage(message),
@@ -59,7 +63,7 @@ export class BrowserEnvironment implements Environment {
       release = resolve;
       callbacks.granted(resolve);
     });
-    // A theft cannot be waited for, so it takes no signal.
+    // Web Locks refuses `steal` with a signal; a steal does not wait.
     const options = steal ? { steal } : { signal: controller.signal };
     navigator.locks.request(name, options, held).catch((error: unknown) => {
       if (isOver && release === undefined) return;
@@ -74,7 +78,8 @@ export class BrowserEnvironment implements Environment {
   }
 
   dropKept(): void {
-    // Chromium drops such a page when a lock of it is asked for or all locks are, but not if somebody waits for the lock already.
+    // Chromium drops a kept page when one of its locks is requested or the locks are listed, but
+    // not because of a request that was waiting before.
     navigator.locks.query().catch(() => undefined);
   }
 

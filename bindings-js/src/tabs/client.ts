@@ -1,5 +1,5 @@
-// A tab as a client of whichever tab leads: its page's messages, one request under way at a time, and what it takes to have each
-// answered once, whoever leads meanwhile.
+// A tab as a client of whichever tab leads. It queues the page's messages, keeps one request in
+// flight, and resends it until it is answered once, across changes of leader.
 import { KvError } from '../base/errors.ts';
 import type { KvErrorCode } from '../base/errors.ts';
 import type { Channel, Environment, PageEvents } from './environment.ts';
@@ -8,30 +8,30 @@ import type { Exchange, Message, Request } from './messages.ts';
 
 const FIRST_RESEND_MS = 400;
 const MAX_RESEND_MS = 3200;
-/** A request that was sent more often than this goes with a hello. */
+/** A request that was sent more often than this is preceded by a `hello` when it is resent. */
 const HELLO_AFTER = 2;
-/** Messages that wait are sent together up to this length. */
+/** Queued messages are combined into one request up to this size. */
 const MAX_REQUEST_BYTES = 4 << 20;
-/** A message that the engine does not survive is not tried for ever. */
+/** A request that has crashed the engine this many times is refused. */
 const MAX_CRASHES = 2;
 
-/** A leader in this very thread. */
+/** A leader in the same thread. */
 export interface OwnLeader {
   readonly term: number;
   request(request: Request): void;
 }
 
-/** Of the page, and not sent yet. */
+/** A message of the page that is not part of a request yet. */
 interface Unsent {
   readonly message: Uint8Array;
   readonly since: number;
 }
 
-/** The request under way. */
+/** The request in flight. */
 interface Flight {
   readonly seq: number;
   readonly message: Uint8Array;
-  /** Messages of the page that it consists of. */
+  /** Number of the page's messages in it. 0 if it only tells the leader what is open. */
   readonly count: number;
   readonly since: number;
   wasSent: boolean;
@@ -42,10 +42,10 @@ interface Flight {
 export interface ClientOptions {
   readonly database: string;
   readonly id: string;
-  /** Another worker was this client before, and is gone with what it knew. */
+  /** Replaces a worker that has ended. What was open in that worker is lost. */
   readonly isAgain: boolean;
   readonly readOnly: boolean;
-  /** How long a message may wait while nobody leads. */
+  /** How long a message may wait without a leader before it is refused. */
   readonly deadlineMs: number;
 }
 
@@ -57,27 +57,29 @@ export class Client {
   readonly #waiting: Unsent[] = [];
   #flight: Flight | undefined;
   #seq = 0;
-  /** What the page has open, as its leader last said. */
+  /** What the page has open, as a leader last reported it; null if nothing. */
   #state: Uint8Array | null = null;
-  /** The newest term that is known. */
+  /** The term this client follows. */
   term = 0;
   #own: OwnLeader | undefined;
   #channel: Channel | undefined;
-  /** The leader listens to the channel. */
+  /** The leader takes requests. */
   #isReady = false;
-  /** The leader does not know yet what the page has open. */
+  /** The leader may not know what the page has open, so requests carry a `hello`. */
   #isUnknown = true;
   #hasOpened = false;
   #cancelResend: () => void = () => {};
   #heardAt = -Infinity;
-  /** When somebody last led in the newest term, whatever was said since of who is to lead next. */
+  /**
+   * When the leader of `term` was last heard. Unlike `#heardAt`, it survives a change of leader.
+   */
   #ledAt = -Infinity;
-  /** Of the request after which the state was as it is. */
+  /** The last request that `#state` accounts for. */
   #stateSeq = 0;
   #version = 0;
-  /** Since when nobody serves it. */
+  /** Since when there is no leader, if there is none. */
   #aloneSince: number;
-  /** When this tab last ran again after it had not. */
+  /** When this tab last resumed. Time before that does not count as waiting. */
   #forgivenAt = -Infinity;
   #wasBlocked = false;
   visible = true;
@@ -87,14 +89,14 @@ export class Client {
     this.#options = options;
     this.#page = page;
     this.#announce = announce;
-    // Nothing that was open can be gone on with, but it was.
+    // Empty bytes tell the engine that what was open is lost.
     if (options.isAgain) this.#state = new Uint8Array(0);
-    // What is kept of it must not pass for the outcome of something new.
+    // If the client table has a row from before, its replies must not answer new requests.
     if (options.isAgain) this.#seq = Math.floor(env.time());
     this.#aloneSince = env.now();
   }
 
-  /** Nothing of the page is under way. */
+  /** Whether all messages of the page are answered. */
   get isIdle(): boolean {
     return (this.#flight?.count ?? 0) === 0 && this.#waiting.length === 0;
   }
@@ -103,30 +105,30 @@ export class Client {
     return this.#hasOpened;
   }
 
-  /** A leader was heard since this began to listen. */
+  /** Whether a leader was heard since the last change of leader. */
   get hasHeard(): boolean {
     return this.#heardAt !== -Infinity;
   }
 
-  /** The leader that was heard says nothing any more. */
+  /** Whether another tab should lead but was not heard lately, or never. */
   get isSilent(): boolean {
     return this.#own === undefined && this.#env.now() - this.#heardAt > MISSED_HEARTBEATS * HEARTBEAT_MS;
   }
 
-  /** A message of the page. */
+  /** Queues a message of the page. */
   push(message: Uint8Array): void {
     this.#waiting.push({ message, since: this.#env.now() });
     this.#next();
   }
 
-  /** Begins to listen. */
+  /** Starts listening. */
   join(): void {
     const { database, id } = this.#options;
     this.#channel = this.#env.channel(names.of(database, id), (message) => this.#receive(message as Exchange));
     this.#aloneSince = this.#env.now();
   }
 
-  /** Listens no more; what is under way stays so. */
+  /** Stops listening. Keeps unanswered messages. */
   part(): void {
     this.#cancelResend();
     this.#channel?.close();
@@ -136,7 +138,7 @@ export class Client {
     this.#heardAt = -Infinity;
   }
 
-  /** The leader is here. */
+  /** This tab has become the leader. */
   lead(own: OwnLeader): void {
     this.#cancelResend();
     this.#own = own;
@@ -146,7 +148,7 @@ export class Client {
     this.#greet();
   }
 
-  /** It is here no more. */
+  /** This tab no longer leads. */
   unlead(): void {
     this.#own = undefined;
     this.#isReady = false;
@@ -155,10 +157,11 @@ export class Client {
     this.#ledAt = this.#aloneSince = this.#env.now();
   }
 
-  /** Another tab says that it leads. */
+  /** Another tab announced that it leads. */
   hear(term: number, version: number): void {
     if (this.#own !== undefined) return;
-    // What is late is of no use, unless the clocks went back and the newer one is gone.
+    // An older term is a late message, unless the newer leader is silent: then the clock was set
+    // back.
     if (term < this.term && this.#env.now() - this.#ledAt <= MISSED_HEARTBEATS * HEARTBEAT_MS) return;
     this.#heardAt = this.#ledAt = this.#env.now();
     if (term !== this.term || !this.#isReady) {
@@ -169,38 +172,41 @@ export class Client {
       this.#hello();
       return;
     }
-    // A word about it may have been lost.
+    // The `news` message may have been lost.
     if (version > this.#version) this.#page.news();
     this.#version = version;
   }
 
-  /** The leader of this term lets go. */
+  /** The leader of this term has resigned. */
   resigned(term: number): void {
     if (this.#own !== undefined || term !== this.term) return;
     this.#isReady = false;
     this.#isUnknown = true;
-    // The next to get the lock may be a page that is kept.
+    // The next in line for the lock may be a page in the back/forward cache; this calls `dropKept`.
     this.#later(0, () => {});
     this.#aloneSince = this.#env.now();
     this.forgetLeader();
   }
 
-  /** The leader that was heard leads no more. */
+  /** The leader that was heard no longer leads. */
   forgetLeader(): void {
     this.#heardAt = -Infinity;
   }
 
-  /** Tells the leader whether the page can be seen. */
+  /** Tells the leader whether the page is visible. */
   showVisible(): void {
     if (this.#own === undefined && this.#isReady) this.#channel?.post({ type: 'visible', term: this.term, visible: this.visible });
   }
 
-  /** Answers to what this tab's own leader was asked. */
+  /** Receives a message from the leader in this thread. */
   receive(message: Exchange): void {
     this.#receive(message);
   }
 
-  /** Looks at the time. */
+  /**
+   * Called once per heartbeat interval. Looks for a leader and refuses messages that waited too
+   * long. `isForgiven` says that the tab did not run before.
+   */
   tick(isForgiven: boolean): void {
     const now = this.#env.now();
     if (isForgiven) this.#forgivenAt = now;
@@ -211,7 +217,7 @@ export class Client {
       return;
     }
     this.#env.dropKept();
-    // Somebody may lead that was not heard.
+    // There may be a leader whose announcements were lost.
     this.#announce({ type: 'who', protocol: PROTOCOL, client: this.#options.id });
     const oldest = this.#flight?.since ?? this.#waiting[0]?.since;
     if (oldest === undefined) return;
@@ -224,7 +230,7 @@ export class Client {
     this.refuse(`no tab answered within ${this.#options.deadlineMs} ms`);
   }
 
-  /** Answers everything with an error. What was sent may have been done, or will be. */
+  /** Refuses all messages. A request that was sent may have taken effect, or may still do so. */
   refuse(why: string, code: KvErrorCode = 'KV_TIMEOUT'): void {
     const flight = this.#flight;
     this.#cancelResend();
@@ -235,9 +241,9 @@ export class Client {
   }
 
   #receive(message: Exchange): void {
-    // It goes to the leader.
+    // These are addressed to the leader.
     if (message.type === 'request' || message.type === 'visible') return;
-    // All that was said of a new term may have been lost.
+    // The announcements of the new term may have been lost.
     if (message.type === 'ready' && message.term > this.term) return this.hear(message.term, this.#version);
     if (message.term !== this.term) return;
     this.#heardAt = this.#ledAt = this.#env.now();
@@ -252,7 +258,7 @@ export class Client {
         this.#answer(message.seq, message.bytes);
         return;
       case 'state':
-        // Where the answer is missing, the requests will be executed once more on what was open before them.
+        // A request whose reply is missing will be executed again, on what was open before it.
         if (message.seq < this.#stateSeq || (this.#flight !== undefined && this.#flight.seq <= message.seq)) return;
         this.#stateSeq = message.seq;
         this.#state = message.state;
@@ -303,7 +309,7 @@ export class Client {
     this.#later(0, () => this.#hello());
   }
 
-  /** Tells a new leader what is open, with the request under way or one of its own. */
+  /** Tells a new leader what is open, with the request in flight or an empty one. */
   #greet(): void {
     this.#cancelResend();
     this.#flight ??= this.#depart(0);
@@ -321,7 +327,7 @@ export class Client {
     this.#send();
   }
 
-  /** A request of the first messages that wait. */
+  /** Makes a request of the first `count` queued messages. */
   #depart(count: number): Flight {
     const taken = this.#waiting.splice(0, count);
     const since = taken[0]?.since ?? this.#env.now();
@@ -341,7 +347,7 @@ export class Client {
     }
     this.#channel?.post(request);
     this.#later(flight.resends++, () => {
-      // A leader that does not know this client hears no request of it.
+      // A leader that does not know this client does not listen to its channel.
       if (flight.resends > HELLO_AFTER) this.#sayHello();
       this.#send();
     });

@@ -1,90 +1,115 @@
-// What the protocol of many tabs needs of the world: a clock, channels, locks, and an engine. Nothing here returns a promise, so that a
-// simulation can run everything between any two steps.
+// What the multi-tab protocol needs of its environment: a clock, channels, locks and an engine.
+// Apart from `settled`, nothing returns a promise, so that a simulation can interleave tabs at
+// every step.
 import type { KvError } from '../base/errors.ts';
 import type { Message } from './messages.ts';
 
-/** Reaches all others that have a channel of this name, in no promised way: messages may be lost, late or doubled. */
+/**
+ * Broadcasts to all other channels of this name, and on `names.all` to the sender itself. Messages
+ * may be lost, delayed, reordered or duplicated.
+ */
 export interface Channel {
   post(message: Message): void;
   close(): void;
 }
 
 export interface LockCallbacks {
-  /** It is held until `release` is called. */
+  /** The lock is held until `release` is called. */
   granted(release: () => void): void;
-  /** Somebody took it away. */
+  /** Another tab stole the lock, possibly before `granted` was called. */
   lost?(): void;
 }
 
-/** The engine with what each client has open in it. Where a method throws, the engine is gone. */
+/** The engine, with a session for each client. If a method throws, the engine is unusable. */
 export interface LeaderEngine {
   /** Version of the last commit. */
   readonly version: number;
-  /** Begins to serve a client; `state` is what the leader before said that the client has open. Gives the number of its session. */
+  /**
+   * Opens a session and returns its number. `state` is what the client had open, as an earlier
+   * session exported it; empty bytes mean that all of it is lost.
+   */
   attach(client: string, state: Uint8Array | undefined, readOnly: boolean): number;
-  /** What the client has open is closed. */
+  /** Ends a session and closes what is open in it. */
   detach(session: number): void;
   /**
-   * Executes the requests of a message. Writes that a leader before committed under the same number are not done again, but answered as
-   * they were then.
+   * Executes a message. Writes that an earlier leader committed under the same `seq` are not
+   * repeated; the reply contains their stored replies.
    */
   execute(message: Uint8Array, session: number, seq: number): Uint8Array<ArrayBuffer>;
-  /** What the client has open, if the last message changed it. */
+  /** What the client of the last message has open; undefined if the message did not change that. */
   readonly state: Uint8Array<ArrayBuffer> | undefined;
-  /** Sessions whose clients have commits to read since the last message. */
+  /** Sessions whose followers have new commits to read, as of the last message. */
   readonly news: readonly number[];
-  /** What the client has open; nothing is executed afterwards. */
+  /**
+   * What the client has open, including the commits that its followers have not read. Nothing may
+   * be executed afterwards.
+   */
   lastState(session: number): Uint8Array<ArrayBuffer> | undefined;
-  /** When all that was executed is stored; undefined if it is. */
+  /** Resolves when everything executed so far is stored; undefined if it already is. */
   settled(): Promise<void> | undefined;
-  /** Clients whose last outcome is kept. */
+  /** Clients with a row in the client table. */
   remembered(): string[];
-  /** Forgets what is kept for a client that will never ask again. */
+  /** Deletes the row of a client that has ended, at the latest with the next commit. */
   forget(client: string): void;
-  /** From now on no state of before the opening can be taken up. */
+  /**
+   * Releases the version at which the database was opened. Sessions attached from now on lose their
+   * snapshots and iterators.
+   */
   endInheritance(): void;
-  /** Finishes and closes the files, also when it throws. */
+  /** Completes pending work and closes the files, which are closed even if this throws. */
   close(): void;
-  /** Closes the files of an engine that is gone. */
+  /** Closes the files without completing pending work. */
   dispose(): void;
 }
 
 export interface Environment {
-  /** Milliseconds; goes on while nothing runs. */
+  /** Monotonic time in milliseconds; advances while the tab is frozen. */
   now(): number;
-  /** Milliseconds since 1970. */
+  /** Unix time in milliseconds. */
   time(): number;
-  /** Gives what cancels it. */
+  /** Returns a function that cancels the timer. */
   after(ms: number, run: () => void): () => void;
-  /** Undefined if there are no channels here. */
   channel(name: string, receive: (message: Message) => void): Channel;
-  /** Waits for a lock, or takes it away from whoever has it. Gives what ends the waiting. */
+  /**
+   * Requests a lock, or steals it from its holder. Returns a function that withdraws the request.
+   */
   lock(name: string, steal: boolean, callbacks: LockCallbacks): () => void;
-  /** Somebody who should answer does not. It may be a page that the browser stopped at work and keeps in the background, with its locks. */
+  /**
+   * Makes the browser drop pages that it keeps in the back/forward cache together with their locks
+   * (docs/BROWSERS.md). Called when an expected message is missing.
+   */
   dropKept(): void;
-  /** Opens the files, waiting for them if they are held, and the engine. Gives what ends the waiting. */
+  /**
+   * Opens the files, waiting while they are held, and then the engine. Returns a function that
+   * cancels.
+   */
   openEngine(opened: (engine: LeaderEngine) => void, failed: (error: KvError) => void): () => void;
 }
 
-/** Whom a tab works for. */
+/** Events for the tab's page. */
 export interface PageEvents {
-  /** Who waits for this tab's lock learns from now on that it is gone. */
+  /**
+   * The tab holds the lock of its name: from now on, acquiring that lock proves that the tab has
+   * ended.
+   */
   joined(): void;
-  /** There is an engine that serves this tab, for the first time. */
+  /** A leader has served this tab for the first time. */
   opened(): void;
-  /** Answers as many of the oldest messages. */
+  /** The replies to the `count` oldest unanswered messages. */
   reply(bytes: Uint8Array<ArrayBuffer>, count: number): void;
-  /** As many of the oldest messages are not answered. */
+  /** The `count` oldest unanswered messages get no reply. */
   refuse(error: KvError, count: number): void;
-  /** There may be commits for those who follow them. */
+  /** There may be new commits for the page's followers. */
   news(): void;
-  /** Something is waited for. */
+  /**
+   * This tab waits for a leader or for a tab of another version, or such a tab waits for this one.
+   */
   blocked(reason: BlockedReason): void;
-  /** Something failed, and it goes on. */
+  /** A failure that the tab survives. */
   trouble(error: KvError): void;
-  /** It cannot be opened, or not any more. */
+  /** The database could not be opened, or can no longer be used. */
   failed(error: KvError): void;
-  /** Everything is closed, as was asked for. */
+  /** Everything is closed, as requested by `leave`. `error` says what failed while closing. */
   left(error: KvError | undefined): void;
 }
 

@@ -1,4 +1,4 @@
-// The tab that has the files: it executes the requests of all clients, its own page's among them.
+// The tab that holds the files and executes the requests of all clients, including its own page's.
 import { isSame } from '../base/bytes.ts';
 import { KvError } from '../base/errors.ts';
 import type { OwnLeader } from './client.ts';
@@ -6,45 +6,47 @@ import type { Channel, Environment, LeaderEngine } from './environment.ts';
 import { HEARTBEAT_MS, PROTOCOL, names } from './messages.ts';
 import type { Announcement, Exchange, Reply, Request } from './messages.ts';
 
-/** How long the clients of the leader before have to come with what they had open. */
+/** How long clients of an earlier leader can continue their snapshots and iterators here. */
 const INHERITANCE_MS = 3000;
 
-/** A client counts as gone once its lock could be held for so long, by a tab that ran. */
+/**
+ * A client is forgotten once this tab has held the client's lock for this long, and ran meanwhile.
+ */
 const FORGET_MS = 100;
 const LATE_MS = 20;
-/** What came while this tab did not run is heard first. */
+/** A last pause, to handle what arrived while this tab did not run. */
 const LAST_LOOK_MS = 10;
 
-/** A client that is served. */
+/** A client being served, remote or this tab's own. */
 interface Served {
   readonly client: string;
   readonly channel: Channel | undefined;
-  /** Undefined until it said what it has open. */
+  /** Undefined until the client has said what it has open. */
   session: number | undefined;
-  /** Of the last request that was executed, and its answer once that may be given. */
+  /** The last executed request, and its reply once its commits are stored. */
   seq: number;
   reply: Reply | undefined;
-  /** What the client was last told that it has open, or said. */
+  /** What the client has open, as it or this leader last said. */
   state: Uint8Array | null;
   visible: boolean;
 }
 
 export interface LeaderOptions {
   readonly database: string;
-  /** Name of this tab's own client. */
+  /** Id of this tab's own client. */
   readonly own: string;
   readonly term: number;
-  /** There may be clients of a leader before. */
+  /** Whether clients of an earlier leader may continue their snapshots and iterators. */
   readonly inherits: boolean;
 }
 
 export interface LeaderEvents {
   announce(message: Announcement): void;
-  /** To this tab's own client. */
+  /** Delivers a message to this tab's own client. */
   toOwn(message: Exchange): void;
-  /** The engine is gone. */
+  /** The engine has failed and its files are closed. */
   crashed(error: KvError): void;
-  /** Some client's page can be seen, or not any more. */
+  /** The set of visible clients may have changed. */
   visibility(): void;
 }
 
@@ -57,9 +59,9 @@ export class Leader implements OwnLeader {
   readonly #own: Served;
   readonly #remote = new Map<string, Served>();
   readonly #sessions = new Map<number, Served>();
-  /** Ends waiting for the end of a client, by the client. */
+  /** By client: cancels the wait for its lock, or releases it. */
   readonly #watched = new Map<string, () => void>();
-  /** Those whose lock is held here: they are gone, unless they say otherwise before long. */
+  /** Clients whose lock is held here. Each is forgotten soon, unless it is heard again. */
   readonly #forgetting = new Set<string>();
   #cancelHeartbeat: (() => void) | undefined;
   readonly #cancelInheritance: () => void;
@@ -72,13 +74,13 @@ export class Leader implements OwnLeader {
     this.#engine = engine;
     this.term = term;
     this.#own = { client: own, channel: undefined, session: undefined, seq: 0, reply: undefined, state: null, visible: true };
-    // The state of the beginning keeps what is freed from being used again.
+    // The inherited version keeps freed space from being reused.
     if (!inherits) engine.endInheritance();
     this.#cancelInheritance = inherits ? env.after(INHERITANCE_MS, () => engine.endInheritance()) : () => {};
     for (const client of engine.remembered()) if (client !== own) this.#watch(client);
   }
 
-  /** A client whose page can be seen. */
+  /** A client whose page is visible. */
   get heir(): string | undefined {
     for (const { client, visible } of this.#remote.values()) if (visible) return client;
     return undefined;
@@ -89,7 +91,7 @@ export class Leader implements OwnLeader {
     this.#events.announce({ type: 'lead', protocol: PROTOCOL, term: this.term, client: this.#own.client, version: this.#engine.version });
   }
 
-  /** A client wants to be served. */
+  /** Starts to serve a client, or tells it again that this leader listens. */
   hello(client: string, visible: boolean): void {
     if (this.#isOver) return;
     let served = this.#remote.get(client);
@@ -106,12 +108,12 @@ export class Leader implements OwnLeader {
     this.#events.visibility();
   }
 
-  /** From this tab's own client. */
+  /** Takes a request from this tab's own client. */
   request(request: Request): void {
     this.#execute(this.#own, request);
   }
 
-  /** Tells the clients of these sessions that they have commits to read. */
+  /** Tells the clients of these sessions that there are new commits for their followers. */
   tellNews(sessions: readonly number[]): void {
     if (this.#isOver) return;
     for (const session of sessions) {
@@ -120,19 +122,22 @@ export class Leader implements OwnLeader {
     }
   }
 
-  /** The engine is gone. */
+  /** The engine failed outside a request. */
   fail(error: KvError): void {
     this.#crash(error);
   }
 
-  /** Serves nobody any more; what was not stored is lost. */
+  /** Stops serving. Commits that are not stored are lost. */
   abandon(): void {
     if (this.#isOver) return;
     this.#end();
     this.#engine.dispose();
   }
 
-  /** Serves nobody any more and closes the files. */
+  /**
+   * Hands over, stops serving and closes the files. With `forgetsOwn`, its own client will not
+   * return.
+   */
   close(forgetsOwn: boolean): void {
     if (this.#isOver) return;
     try {
@@ -144,7 +149,7 @@ export class Leader implements OwnLeader {
     this.#engine.close();
   }
 
-  /** Says for the last time what everybody has open. */
+  /** Tells each client its final state. */
   #handOver(): void {
     for (const [session, served] of this.#sessions) {
       const state = this.#engine.lastState(session);
@@ -169,7 +174,7 @@ export class Leader implements OwnLeader {
     });
   }
 
-  /** The client is there, whatever is known of its lock. */
+  /** The client is alive: if its lock is held here, releases it and waits for it again. */
   #watchAgain(client: string): void {
     if (!this.#forgetting.delete(client)) return;
     this.#watched.get(client)?.();
@@ -177,14 +182,15 @@ export class Leader implements OwnLeader {
     this.#watch(client);
   }
 
-  /** Waits for the end of a client, to forget it. */
+  /** Waits for the lock of a client, which proves that the client has ended, to forget it. */
   #watch(client: string): void {
     if (this.#watched.has(client)) return;
     let cancel = (): void => {};
     const end = this.#env.lock(names.client(this.#database, client), false, {
       granted: (release) => {
         let cancelForgetting = (): void => {};
-        // Word that it was taken away again may be next, if this tab did not run meanwhile.
+        // If this tab did not run, the client may have stolen the lock back, and that event may be
+        // next.
         const forgetLater = (ms: number): void => {
           const due = this.#env.now() + ms;
           cancelForgetting = this.#env.after(ms, () => {
@@ -201,7 +207,7 @@ export class Leader implements OwnLeader {
           release();
         };
       },
-      // The client came back before this tab knew that it was gone.
+      // The client came back and stole its lock.
       lost: () => {
         cancel();
         this.#forgetting.delete(client);
@@ -249,7 +255,7 @@ export class Leader implements OwnLeader {
       return;
     }
     if (served.session !== undefined && request.seq <= served.seq) {
-      // The answer was lost, unless it is not to be given yet.
+      // The reply was lost, or waits for the commits to be stored.
       if (request.seq === served.seq && served.reply !== undefined) this.#post(served, served.reply);
       return;
     }
@@ -275,7 +281,10 @@ export class Leader implements OwnLeader {
     this.tellNews(news);
   }
 
-  /** With what the client says that it has open: it may have taken the answer of a leader before to what was executed here as well. */
+  /**
+   * The client's session. Starts over if `hello` has another state: the client may have taken an
+   * earlier leader's reply to a request that was executed here too.
+   */
   #sessionOf(served: Served, { hello }: Request): number {
     if (served.session !== undefined && (hello === undefined || isSame(hello.state, served.state))) return served.session;
     this.#detach(served);
@@ -294,21 +303,21 @@ export class Leader implements OwnLeader {
 
   #answer(served: Served, reply: Reply): void {
     if (this.#isOver || served.seq !== reply.seq) return;
-    // One's own client loses nothing.
+    // Messages to this tab's own client are never lost.
     if (served !== this.#own) served.reply = reply;
     this.#post(served, reply);
   }
 
   #post(served: Served, message: Exchange): void {
     if (served === this.#own) this.#events.toOwn(message);
-    // Who is gone meanwhile has no channel any more.
+    // The channel of a client that was forgotten meanwhile is closed.
     else if (this.#remote.get(served.client) === served) served.channel?.post(message);
   }
 
   #crash(error: unknown, served?: Served, seq = 0): void {
     if (this.#isOver) return;
     const reason = error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error });
-    // Who hears of it may let go of everything at once.
+    // The files come first: this tab's client may react by releasing the leader's lock at once.
     this.#isOver = true;
     this.#engine.dispose();
     if (served !== undefined) this.#post(served, { type: 'crashed', term: this.term, seq, code: reason.code, reason: reason.message });

@@ -1,41 +1,51 @@
-// What tabs of one database say to each other.
+// The messages between the tabs of one database.
 
 import type { KvErrorCode } from '../base/errors.ts';
 
-/** Grows with each change that tabs of another version would not understand. */
+/** Incremented with each incompatible change of the messages. */
 export const PROTOCOL = 1;
 
-/** Everybody hears these. */
+/** Broadcast to all tabs of the database. */
 export type Announcement =
-  /** Somebody looks for the leader. */
+  /** A tab looks for the leader. */
   | { readonly type: 'who'; readonly protocol: number; readonly client: string }
-  /** The leader, from the moment it serves and then again and again. `version` is that of the last commit. */
+  /**
+   * The leader announces itself: when it begins to serve, as its heartbeat, and in reply to `who`.
+   * `version` is that of the last commit.
+   */
   | { readonly type: 'lead'; readonly protocol: number; readonly term: number; readonly client: string; readonly version: number }
-  /** Somebody holds the lock and opens the files. */
+  /** A tab holds the leader's lock and opens the files. */
   | { readonly type: 'opening'; readonly client: string }
-  /** The leader lets go, best for `heir`. */
+  /** The leader has closed the files. Other tabs should let `heir` lead next. */
   | { readonly type: 'resign'; readonly term: number; readonly heir: string | undefined }
-  /** A client that wants to be served. */
+  /** A client introduces itself to the leader. */
   | { readonly type: 'hello'; readonly protocol: number; readonly term: number; readonly client: string; readonly visible: boolean };
 
-/** Between a client and the leader of a term, over the client's own channel. */
+/** Between a client and the leader of a term, on the client's own channel. */
 export type Exchange =
-  /** Leader: it listens, and wants to know what the client has open. */
+  /** Leader: it listens to this channel. The next request has to carry a `hello`. */
   | { readonly type: 'ready'; readonly term: number }
-  /** Client: requests under a number one higher than before, or the same again. The first to a leader says what the client has open, `null` being nothing. */
+  /**
+   * Client: a request, numbered one higher than the previous one, or a resend under the same
+   * number. `hello` is included until the leader replies; its `state` is what the client has open,
+   * null if nothing.
+   */
   | {
     readonly type: 'request'; readonly term: number; readonly seq: number; readonly message: Uint8Array;
     readonly hello: { readonly state: Uint8Array | null; readonly readOnly: boolean } | undefined;
   }
-  /** Leader: the answer, and what the client has open if that changed. */
+  /** Leader: the reply, and what the client has open if that changed. */
   | { readonly type: 'reply'; readonly term: number; readonly seq: number; readonly bytes: Uint8Array<ArrayBuffer>; readonly state: Uint8Array<ArrayBuffer> | undefined }
-  /** Leader: the engine did not survive the request. */
+  /** Leader: the request, or the storing of its commits, crashed the engine. */
   | { readonly type: 'crashed'; readonly term: number; readonly seq: number; readonly code: KvErrorCode; readonly reason: string }
-  /** Leader, letting go: what the client had open after this request, with all that there was for those who follow the commits. */
+  /**
+   * Resigning leader: what the client has open after request `seq`, including the commits that its
+   * followers have not read.
+   */
   | { readonly type: 'state'; readonly term: number; readonly seq: number; readonly state: Uint8Array<ArrayBuffer> }
-  /** Leader: there are commits for those who follow them. */
+  /** Leader: there are new commits for the client's followers. */
   | { readonly type: 'news'; readonly term: number }
-  /** Client: whether its page can be seen. */
+  /** Client: whether its page is visible. */
   | { readonly type: 'visible'; readonly term: number; readonly visible: boolean };
 
 export type Message = Announcement | Exchange;
@@ -49,7 +59,7 @@ export const names = {
   client: (database: string, client: string): string => `mangrove-kv:${database}:client:${client}`,
 } as const;
 
-/** Milliseconds. */
+/** Interval of the leader's announcements, and of the tick with which peers check for them. */
 export const HEARTBEAT_MS = 1000;
-/** So many may be missing before a leader counts as silent. */
+/** Number of heartbeats that may be missing before a leader counts as silent. */
 export const MISSED_HEARTBEATS = 3;

@@ -1,5 +1,5 @@
-// One tab among those that have the same database open: it waits to lead, leads, and lets go. Safety does not depend on any of this:
-// only who holds the files can write them. See docs/TABS.md.
+// One of the tabs that share a database: it waits to lead, leads, and resigns. Safety does not
+// depend on any of this, as only the holder of the files can write them. See docs/TABS.md.
 import { KvError } from '../base/errors.ts';
 import { Client } from './client.ts';
 import type { Channel, Environment, LeaderEngine, PageEvents } from './environment.ts';
@@ -7,35 +7,35 @@ import { Leader } from './leader.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, PROTOCOL, names } from './messages.ts';
 import type { Announcement } from './messages.ts';
 
-/** After a theft none by the same tab for so long, then for twice as long. */
+/** Minimum time between the first two steals by the same tab. Doubles with each steal. */
 const FIRST_STEAL_PAUSE_MS = 60_000;
-/** How long the heir of a leader that resigned goes first. */
+/** How long other tabs let the heir of a resigned leader go first. */
 const HEIR_FIRST_MS = 1000;
-/** Before an engine that could not be opened is tried again. */
+/** Pause before a tab that could not open the engine requests the leader's lock again. */
 const RETRY_MS = 1000;
-/** A tick that comes later than this says that this tab did not run meanwhile. */
+/** A longer gap between two ticks shows that this tab did not run. */
 const LATE_TICK_MS = 2 * HEARTBEAT_MS;
 
 export interface PeerOptions {
   readonly database: string;
-  /** Of this tab for as long as it is open; nobody else's. */
+  /** Unique to this tab while the database is open. */
   readonly id: string;
-  /** Another worker was this tab before, and is gone with what it knew. */
+  /** Replaces a worker that has ended. What was open in that worker is lost. */
   readonly isAgain: boolean;
   readonly readOnly: boolean;
-  /** `open` fails if somebody else has the database open. */
+  /** `open` fails if another tab has the database open. */
   readonly exclusive: boolean;
   readonly deadlineMs: number;
 }
 
 type Role =
-  /** It has to be sure of its name first. */
+  /** Waits for the lock of its name. */
   | 'joining'
   | 'follower'
-  /** It has the lock and opens the files. */
+  /** Holds the leader's lock and opens the files. */
   | 'opening'
   | 'leader'
-  /** The page is in the background of its tab's history. */
+  /** The page is frozen or in the back/forward cache. */
   | 'away'
   | 'gone';
 
@@ -48,25 +48,27 @@ export class Peer {
   #channel: Channel | undefined;
   #leader: Leader | undefined;
   #joinedAt: number;
-  /** Lets go of the lock of the leader, or ends waiting for it. */
+  /** Releases the leader's lock, or withdraws the request for it. */
   #letGo: () => void = () => {};
   #cancelOpening: () => void = () => {};
   #cancelRetry: () => void = () => {};
   #cancelTick: () => void = () => {};
   #releaseName: () => void = () => {};
-  /** The others let this one go first for a while. */
+  /** The tab that goes first until then, if it wants to lead. */
   #heir: { readonly id: string; readonly until: number } | undefined;
-  /** When one last let go of the files or said that it opens them, if nobody leads since. */
+  /**
+   * When a tab last resigned, opened the files or yielded the lock, if no leader was heard since.
+   */
   #openingAt: number | undefined;
-  /** When this tab last heard itself. */
+  /** When this tab last received its own announcement. */
   #echoAt = -Infinity;
   #tickAt = 0;
   #wasLate = false;
-  /** Ticks in a row that came in time while the leader was silent and the page visible. */
+  /** Consecutive punctual ticks with the leader silent and the page visible. */
   #silentTicks = 0;
   #stealPauseMs = FIRST_STEAL_PAUSE_MS;
   #mayStealAt = -Infinity;
-  /** What it becomes once nothing is under way. */
+  /** The role to take once all messages are answered. */
   #whenIdle: 'away' | 'gone' | undefined;
 
   constructor(env: Environment, options: PeerOptions, page: PageEvents) {
@@ -92,7 +94,6 @@ export class Peer {
     return this.#role;
   }
 
-  /** Begins. */
   start(): void {
     this.#start(false);
   }
@@ -104,8 +105,8 @@ export class Peer {
     this.#joinedAt = this.#tickAt = this.#env.now();
     this.#channel = this.#env.channel(names.all(database), (message) => this.#hear(message as Announcement));
     this.#client.join();
-    // Who waits for this lock learns that this tab is gone: it has to be held before anybody hears of it. A leader that does not run may
-    // have got it while this tab was away.
+    // Others take this lock for the end of this tab, so the tab must hold it before anyone hears of
+    // it. A tab that returns steals it, as a frozen leader may have acquired it in the meantime.
     const end = this.#env.lock(names.client(database, id), isBack, {
       granted: (release) => {
         this.#releaseName = release;
@@ -120,29 +121,29 @@ export class Peer {
     this.#tickLater();
   }
 
-  /** A message of the page. */
+  /** Takes a message of the page. */
   push(message: Uint8Array): void {
     this.#client.push(message);
   }
 
-  /** There are commits that no request made. */
+  /** There are commits that were not made by a request. */
   tellNews(sessions: readonly number[]): void {
     this.#leader?.tellNews(sessions);
   }
 
-  /** The engine is gone, without a request. */
+  /** The engine failed outside a request. */
   engineFailed(error: KvError): void {
     this.#leader?.fail(error);
   }
 
-  /** The files are gone: nobody can go on. */
+  /** The files are gone, so no tab can continue. */
   end(error: KvError): void {
     this.#leader?.abandon();
     this.#leader = undefined;
     this.#fail(error);
   }
 
-  /** The page can be seen, or not any more. */
+  /** The page became visible or hidden. */
   setVisible(visible: boolean): void {
     if (visible === this.#client.visible) return;
     this.#client.visible = visible;
@@ -150,23 +151,24 @@ export class Peer {
     this.#considerResigning();
   }
 
-  /** The page goes into the background of its tab's history, or for ever. */
+  /** The page is frozen, enters the back/forward cache or is unloaded. */
   hide(): void {
     if (this.#role === 'away' || this.#role === 'gone') return;
     this.#resign(false);
-    // Who waits for an answer goes on being known, or it could be done twice.
+    // A tab with unanswered requests keeps the lock of its name. Otherwise the leader would delete
+    // its row in the client table, and a resend could be executed twice.
     this.#whenIdle ??= 'away';
     this.#checkIdle();
   }
 
-  /** The page is back. */
+  /** The page has thawed or is shown again. */
   show(): void {
     if (this.#whenIdle === 'away') this.#whenIdle = undefined;
     if (this.#role === 'away') this.#start(true);
     else if (this.#role === 'follower') this.#queue(false);
   }
 
-  /** Closes everything. What was pushed before is answered first. */
+  /** Closes everything once all messages are answered. */
   leave(): void {
     if (this.#role === 'gone') return;
     this.#whenIdle = 'gone';
@@ -177,13 +179,13 @@ export class Peer {
     const next = this.#whenIdle;
     if (next === undefined || this.#role === 'gone' || !(this.#client.isIdle || this.#role === 'away')) return;
     this.#whenIdle = undefined;
-    // It may have come to lead since it began to wait.
+    // The tab may have become the leader while it waited.
     const failure = this.#resign(next === 'gone');
     this.#part(next);
     if (next === 'gone') this.#page.left(failure);
   }
 
-  /** Lets go of all. */
+  /** Releases everything. */
   #part(role: 'away' | 'gone'): void {
     this.#role = role;
     this.#cancelOpening();
@@ -236,7 +238,7 @@ export class Peer {
     }
   }
 
-  /** A tab of another version waits for this one to let go. */
+  /** A tab of another version was heard. If this tab leads, the other has to wait for its end. */
   #meetOther(): void {
     if (this.#leader === undefined) return;
     this.#leader.announce();
@@ -244,7 +246,7 @@ export class Peer {
   }
 
   #follow(term: number, version: number): void {
-    // The leader may be about to learn that whoever had this name is gone.
+    // The leader may be about to acquire the lock of this name, and to forget the tab.
     if (this.#role === 'joining') return;
     if (this.#options.exclusive && !this.#client.hasOpened) {
       return this.#fail(new KvError('KV_EXISTS', `the database ${this.#options.database} exists already: another tab has it open`));
@@ -253,7 +255,7 @@ export class Peer {
     this.#client.hear(term, version);
   }
 
-  /** Waits to lead. */
+  /** Requests or steals the leader's lock. */
   #queue(steal: boolean): void {
     this.#letGo();
     let isOver = false;
@@ -284,7 +286,7 @@ export class Peer {
     this.#open();
   }
 
-  /** Lets the others go first. */
+  /** Yields the leader's lock, and requests it again after `ms`. */
   #requeue(ms: number): void {
     this.#role = 'follower';
     this.#openingAt = this.#env.now();
@@ -311,7 +313,7 @@ export class Peer {
   #opened(engine: LeaderEngine): void {
     this.#cancelOpening = () => {};
     if (this.#role !== 'opening') {
-      // Meanwhile it was closed, or the lock stolen.
+      // Meanwhile the tab was closed, or it lost the lock.
       this.#closeUnused(engine);
       return;
     }
@@ -344,10 +346,11 @@ export class Peer {
   #notOpened(error: KvError): void {
     this.#cancelOpening = () => {};
     if (this.#role !== 'opening' && this.#role !== 'leader') return;
-    // Who was served before stays: what holds the files may go, or room for the engine be found, or another tab lead.
+    // A tab that was served before stays: the files or memory may become free, or another tab may
+    // lead.
     if (this.#client.hasOpened && error.retryable) {
       this.#client.refuse(error.message, error.code);
-      // Who was about to leave has left by now.
+      // The refusals may have completed a pending `hide` or `leave`.
       if (this.role === 'opening' || this.role === 'leader') this.#requeue(RETRY_MS);
       return;
     }
@@ -359,22 +362,22 @@ export class Peer {
     this.#client.unlead();
     if (this.#role !== 'leader') return;
     this.#page.trouble(error);
-    // The lock is kept.
+    // The tab still holds the lock.
     this.#open();
   }
 
-  /** Another took the lock away: it could not hear this tab. */
+  /** Another tab stole the leader's lock, as it did not hear this one. */
   #lost(): void {
     this.#cancelOpening();
     this.#closeLeader(false);
-    // Also if it was not told yet that it had it.
+    // A follower may lose the lock before it learns that it held it.
     if (this.#role === 'leader' || this.#role === 'opening' || this.#role === 'follower') {
       this.#role = 'follower';
       this.#queue(false);
     }
   }
 
-  /** Closes the engine and lets go of the lock. */
+  /** Closes the engine, announces the resignation and releases the leader's lock. */
   #resign(forgetsOwn: boolean, heir?: string): KvError | undefined {
     this.#cancelOpening();
     const leader = this.#leader;
@@ -400,7 +403,7 @@ export class Peer {
     }
   }
 
-  /** A tab that cannot be seen may be stopped at any time: one that can had better lead. */
+  /** Resigns if the page is hidden and another tab is visible: browsers suspend hidden tabs. */
   #considerResigning(): void {
     if (this.#role !== 'leader' || this.#client.visible || this.#whenIdle !== undefined) return;
     const heir = this.#leader?.heir;
@@ -422,7 +425,8 @@ export class Peer {
     const now = this.#env.now();
     const isLate = now - this.#tickAt > LATE_TICK_MS;
     this.#tickAt = now;
-    // Time in which nothing ran was no waiting, but for tabs that hardly ever run.
+    // Time in which the tab did not run does not count as waiting, unless the previous tick was
+    // late too: a tab that hardly ever runs would otherwise wait forever.
     const isForgiven = isLate && !this.#wasLate;
     this.#wasLate = isLate;
     if (isForgiven) this.#joinedAt = now;

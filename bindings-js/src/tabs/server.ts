@@ -1,4 +1,4 @@
-// A dedicated worker whose page shares its database with other tabs.
+// Runs in a dedicated worker whose page shares its database with other tabs.
 import { Awake } from '../wire/awake.ts';
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from '../engine/engine-host.ts';
@@ -14,7 +14,10 @@ function evicted(name: string): KvError {
   return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to begin anew`);
 }
 
-/** Serves the page, if there is all that it takes; undefined if not. Gives what takes the page's messages. */
+/**
+ * Serves the page and returns the handler of its messages. Returns undefined if the database is not
+ * shared or the browser cannot share it.
+ */
 export function serveTabs(
   request: OpenRequest,
   openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
@@ -24,9 +27,9 @@ export function serveTabs(
   if (tabs === undefined || !isSupported()) return undefined;
   const database = `${storage}:${name}`;
   let wasOpened = false;
-  /** The files that this tab had last. */
+  /** The storage that this worker opened last. */
   let storageOf: WorkerStorage | undefined;
-  /** The files were removed behind its back. */
+  /** Set if the browser or the user removed the files while they were open. */
   let lost: KvError | undefined;
 
   const awake = new Awake();
@@ -47,7 +50,7 @@ export function serveTabs(
     trouble: (error) => post({ type: 'trouble', error: toPlain(error) }),
     failed: (error) => post({ type: 'failed', error: toPlain(error) }),
     left: (error) => {
-      // Who has closed the database may open or remove it at once.
+      // The page may reopen or delete the database at once, so the files must be free by then.
       void Promise.resolve(storageOf?.closing).then(() => {
         const failure = lost ?? error;
         post({ type: 'left', error: failure && toPlain(failure) });
@@ -56,7 +59,8 @@ export function serveTabs(
   };
 
   const open = async (signal: AbortSignal): Promise<LeaderEngine> => {
-    // Who was served before found it there; it is not made anew behind their backs. Reading only is a matter of this page's requests.
+    // After this page was served, a missing database was removed and must not be created again.
+    // `readOnly` restricts this page's session, not the engine, which serves other tabs too.
     const create = engine.create && !engine.readOnly && !wasOpened;
     const options = { ...engine, create, exclusive: engine.exclusive && !wasOpened, readOnly: false };
     const opened = await openStorage({ ...request, engine: options }, signal).catch((error: unknown) => {

@@ -1,4 +1,5 @@
-// The engine of a database that tabs share: in this page's worker, or through it in another tab's.
+// Transport to the engine of a shared database, which runs in this page's worker or, reached
+// through that, in another tab's.
 import { fromPlain } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, crypto, performance } from '../base/platform.ts';
@@ -11,15 +12,18 @@ import type { Transport, TransportEvents } from '../wire/transport.ts';
 import type { WorkerPort } from '../wire/worker-port.ts';
 import type { LifecycleMessage, OpenRequest } from '../wire/worker-protocol.ts';
 
-/** A worker that ends again so soon is not replaced any more. */
+/** A worker that ends within this time after a restart is not replaced. */
 const RESTART_PAUSE_MS = 10_000;
-/** How long a worker may take to close everything. */
+/** How long a worker may take to close the database before it is terminated. */
 const LEAVE_MS = 10_000;
 
-/** How long a page that may come back gives its worker to let go of everything. */
+/**
+ * How long a page that may enter the back/forward cache waits for its worker to release its locks
+ * and files.
+ */
 const LET_GO_MS = 50;
 
-/** What a page says when it opens a database that tabs share. */
+/** The page's part of an `OpenRequest`; the transport adds `tabs`. */
 export type SharedRequest = Omit<OpenRequest, 'tabs'>;
 
 export class SharedTransport implements Transport {
@@ -33,9 +37,9 @@ export class SharedTransport implements Transport {
   #lock = '';
   #unanswered = 0;
   #restartedAt = -Infinity;
-  /** Ends watching over the worker. */
+  /** Stops waiting for the worker's lock. */
   #unwatch = (): void => {};
-  /** The worker is of no use any more. */
+  /** Called when the worker has failed or ended. */
   #stopped: (reason: string) => void = () => {};
   #left: ((error: KvError | undefined) => void) | undefined;
   #isOver = false;
@@ -48,7 +52,7 @@ export class SharedTransport implements Transport {
     this.#worker = start();
   }
 
-  /** Opens a database in a worker; ends the worker if that fails. */
+  /** Opens a database in a worker; terminates the worker if that fails. */
   static async open(start: () => WorkerPort, request: Promise<SharedRequest>, signal: AbortSignal | undefined): Promise<SharedTransport> {
     signal?.throwIfAborted();
     const transport = new SharedTransport(start, request);
@@ -69,7 +73,7 @@ export class SharedTransport implements Transport {
 
   async dispose(): Promise<void> {
     if (this.#isOver) return;
-    // It lets go of its lock before it has closed everything.
+    // The worker releases its lock before it reports that everything is closed.
     this.#unwatch();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const failure = await new Promise<KvError | undefined>((resolve) => {
@@ -95,16 +99,16 @@ export class SharedTransport implements Transport {
           resolve();
         },
         failed: reject,
-        // Before it says anything a worker fails when its script is missing or forbidden.
+        // An error this early usually means that the worker's script is missing or forbidden.
         stopped: (reason) => reject(new NoWorkerError(reason)),
       });
-      // The worker starts while the module is loaded.
+      // The worker starts while the module loads.
       this.#asked.then((request) => this.#ask(request, false)).catch(reject);
     });
   }
 
   #ask(request: SharedRequest, isAgain: boolean): void {
-    // Pages without HTTPS have no randomUUID.
+    // `randomUUID` is missing outside secure contexts.
     const client = crypto.getRandomValues(new Uint32Array(4)).join('-');
     const tabs = { client, isAgain, isVisible: globalThis.document?.visibilityState !== 'hidden' };
     this.#request = request;
@@ -154,17 +158,18 @@ export class SharedTransport implements Transport {
     this.#worker.postMessage(message);
   }
 
-  /** Listens to what becomes of the page. */
+  /** Forwards the page's lifecycle events to the worker. */
   #hear(): void {
     const { document } = globalThis;
     if (document === undefined) return;
     const { signal } = this.#ears;
     const visibility = (): void => this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
     const hide = (event: Event): void => {
-      // A page that waits for a lock is not kept in the background.
+      // A page that waits for a lock is not kept in the back/forward cache.
       this.#unwatch();
       this.#say({ type: 'hide' });
-      // A browser stops the worker together with the page, before it hears of this, and drops a page whose locks others wait for.
+      // Browsers stop the worker together with the page, often before it receives this message.
+      // Still holding its locks, the page would be dropped as soon as another tab wants them.
       if ((event as Partial<PageTransitionEvent>).persisted) for (const end = performance.now() + LET_GO_MS; performance.now() < end;);
     };
     const show = (): void => this.#say({ type: 'show' });
@@ -175,24 +180,31 @@ export class SharedTransport implements Transport {
     document.addEventListener('resume', show, { signal });
   }
 
-  /** Whoever gets the worker's lock knows that the worker is gone: a browser says nothing when it ends one. */
+  /**
+   * Acquiring the worker's lock proves that the worker has ended; browsers do not report that
+   * otherwise.
+   */
   async #watch(): Promise<void> {
     this.#unwatch();
     const controller = new AbortController();
     const { signal } = controller;
     this.#unwatch = () => controller.abort();
     try {
-      // After the removal of a site's data a page and a new worker do not see each other's locks.
+      // After a site's data was removed, a page and a new worker do not see each other's locks. The
+      // lock then appears free and proves nothing.
       const isBlind = await navigator.locks.request(this.#lock, { ifAvailable: true }, (lock) => lock !== null);
       if (isBlind || signal.aborted) return;
       await navigator.locks.request(this.#lock, { signal }, () => undefined);
       if (!signal.aborted) this.#stopped('it ended');
     } catch {
-      // It is watched no more.
+      // Aborted by `#unwatch`, or the browser refuses locks.
     }
   }
 
-  /** Another worker takes over; what was open is lost, and what was not answered may be done or not. */
+  /**
+   * Starts a replacement worker. Open snapshots, iterators and transactions are lost, and
+   * unanswered requests may or may not have taken effect.
+   */
   #restart(reason: string): void {
     if (this.#isOver) return;
     if (this.#left !== undefined) return this.#left(undefined);

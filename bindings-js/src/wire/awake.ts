@@ -1,15 +1,16 @@
-// A thread that waits falls asleep, and to wake it takes longer than to look an entry up. So one that has just answered stays awake for a
-// moment, as the next message is likely to be near, and one that asks stays awake for as long as answers lately took no longer than that.
+// Waking a sleeping thread takes longer than a lookup. So a worker that has just replied keeps its
+// event loop spinning briefly for the next message, and a thread that sent a message spins too
+// while recent replies arrived in time.
 import { MessageChannel } from '../base/platform.ts';
 
-/** Turns of the event loop, of a few microseconds each. What else there is to do gets its turn between them. */
+/** Turns of the event loop, of a few microseconds each. Other tasks run between them. */
 const TURNS = 40;
-/** Answers in a row that come too late for it until it sleeps. */
+/** Consecutive late replies after which an asker stops spinning. */
 const PATIENCE = 3;
-/** Then it tries again once in so many times. */
+/** From then on it spins for every so many-th message, to notice faster replies. */
 const TRY_EVERY = 16;
 
-/** Keeps a thread from going to sleep for a moment. */
+/** Keeps the current thread's event loop spinning for a moment. */
 export class Awake {
   readonly #channel = new MessageChannel();
   #left = 0;
@@ -25,25 +26,23 @@ export class Awake {
     return this.#left > 0;
   }
 
-  /** For so many turns from now. */
+  /** Spins for `TURNS` from now. */
   stay(): void {
     if (this.#left <= 0) this.#channel.port2.postMessage(0);
     this.#left = TURNS;
   }
 
-  /** No longer. */
   rest(): void {
-    // One turn is under way.
+    // Not 0: a turn is in flight, and `stay` must not start a second chain.
     this.#left = Math.min(this.#left, 1);
   }
 
-  /** For good. */
   end(): void {
     this.#channel.port1.close();
   }
 }
 
-/** One that asks. */
+/** Spins while a reply is awaited, as long as that pays off. */
 export class Asker {
   readonly #awake = new Awake();
   #patience = PATIENCE;

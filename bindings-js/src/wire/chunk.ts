@@ -1,11 +1,11 @@
-// A part of a scan: the items of one reply.
+// A chunk of a scan: the items of one reply.
 import { ScanFlag } from './opcodes.ts';
 import type { ReplyReader } from './protocol.ts';
 
-/** Takes an item's fields and makes the item. */
+/** Reads the fields of one item and decodes it. */
 export type DecodeItem<T> = (reader: ReplyReader) => T;
 
-/** What a scan gives, beside its other flags; as the engine knows them. */
+/** Which parts of an entry a scan returns, as `ScanFlag` bits. */
 export const Content = {
   keys: ScanFlag.keys,
   values: ScanFlag.values,
@@ -13,15 +13,15 @@ export const Content = {
   meta: ScanFlag.keys | ScanFlag.values | ScanFlag.meta,
 } as const;
 
-/** Items of a chunk that is decoded at once. */
+/** Limits of a chunk that is decoded at once. */
 const FIRST_ITEMS = 32;
 const MAX_ITEMS = 2048;
 const BYTES = 64 << 10;
-/** A scan of no more items is one chunk. */
+/** A scan with a limit up to this requests all its items in the first chunk. */
 const MAX_SHORT_SCAN = 256;
 
 export class Chunk<T> {
-  /** Items that were not taken yet. */
+  /** Items not taken yet. */
   left: number;
   readonly isLast: boolean;
   readonly #reader: ReplyReader;
@@ -37,12 +37,15 @@ export class Chunk<T> {
     this.#decode = decode;
   }
 
-  /** Decodes each item when it is taken; the reply has to stay as it is. */
+  /** Decodes each item when it is taken. The reply's buffer must not change until then. */
   static kept<T>(reader: ReplyReader, decode: DecodeItem<T>): Chunk<T> {
     return new Chunk(reader, decode, true);
   }
 
-  /** Decodes all now, up to one that cannot be decoded. `decode` must not run code of the caller's. */
+  /**
+   * Decodes all items now, up to the first that fails; `take` throws that failure in its place.
+   * `decode` must not run the caller's code.
+   */
   static decoded<T>(reader: ReplyReader, decode: DecodeItem<T>): Chunk<T> {
     const chunk = new Chunk(reader, decode, false);
     const items: T[] = [];
@@ -70,7 +73,10 @@ export class Chunk<T> {
   }
 }
 
-/** How many items chunks have that are decoded at once: more and more, as somebody seems to want them all. */
+/**
+ * Limits for successive chunks of one scan that are decoded at once. The item limit quadruples: a
+ * scan that continues is likely to be read to its end.
+ */
 export class ChunkSize {
   readonly bytes = BYTES;
   #items: number;

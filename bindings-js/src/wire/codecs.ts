@@ -1,4 +1,4 @@
-// Calls codecs, which may be the user's own: whatever they throw comes out typed.
+// Runs codecs, the caller's own included, and turns whatever they throw into a `KvError`.
 import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
@@ -6,7 +6,7 @@ import { KvError } from '../base/errors.ts';
 import type { KvErrorCode } from '../base/errors.ts';
 
 export function typed(code: KvErrorCode, message: string, cause: unknown): KvError {
-  // By name: the class can be there more than once.
+  // Not `instanceof`: the class may be loaded more than once.
   return (cause as Partial<KvError> | undefined)?.name === 'KvError' ? cause as KvError : new KvError(code, message, { cause });
 }
 
@@ -15,13 +15,16 @@ export function checkBytes(code: KvErrorCode, bytes: Uint8Array): Uint8Array {
   throw new KvError(code, 'the codec has to encode to a Uint8Array');
 }
 
-/** What a collection's codecs threw, with the names of both. Made here, so that the stack leads to the caller, however deep the codec was. */
+/**
+ * The error for a codec that threw, naming collection and codec. Created here, so that its stack
+ * leads to the caller however deep in the codec `cause` was thrown.
+ */
 function refused({ name }: Named, what: 'key' | 'value', { id }: { readonly id: string }, cause: unknown): KvError {
   const { code, message } = typed(what === 'key' ? 'KV_INVALID_KEY' : 'KV_INVALID_VALUE', `the codec threw ${String(cause)}`, cause);
   return new KvError(code, `${message} (${name === '' ? 'default collection' : `collection "${name}"`}, ${what} codec ${id})`, { cause });
 }
 
-/** A collection, as errors name it. */
+/** A collection's name for errors; empty for the default collection. */
 interface Named {
   readonly name: string;
 }
@@ -34,7 +37,7 @@ export function encodeKey<K>(target: Named & { readonly key: KeyCodec<K> }, key:
   }
 }
 
-/** Bounds, prefixes and what else is made of keys. */
+/** As `encodeKey`, for what is derived from keys, such as bounds and prefixes. */
 export function keyPart<T>(target: Named & { readonly key: { readonly id: string } }, encode: () => T): T {
   try {
     return encode();
@@ -60,13 +63,13 @@ export function decodeValue<V>(codec: ValueCodec<V>, bytes: Uint8Array): V {
   return decodePart('value', codec, undefined, bytes, 0, bytes.length);
 }
 
-/** What is needed of a codec to decode. */
+/** The part of a codec that decodes. */
 export interface Decoder<T> {
   readonly id: string;
   decode(bytes: Uint8Array): T;
 }
 
-/** Decodes a part of a buffer that may change later. */
+/** Decodes part of a buffer that may change later: the result shares no memory with it. */
 export function decodePart<T>(
   what: 'key' | 'value',
   codec: Decoder<T>,
@@ -76,14 +79,14 @@ export function decodePart<T>(
   to: number,
 ): T {
   try {
-    // A codec of the caller's may keep what it gets.
+    // A codec of the caller's may keep the bytes it is given.
     return fast === undefined ? codec.decode(bytes.slice(from, to)) : fast.read(bytes, from, to);
   } catch (error) {
     throw typed('KV_CORRUPT', `codec ${codec.id} cannot decode a stored ${what}`, error);
   }
 }
 
-/** Refuses what is no codec before anything is stored with it. */
+/** Throws `KV_INVALID_ARGUMENT` for a malformed codec before anything is stored with it. */
 export function checkCodec<C extends { readonly id: string }>(what: string, codec: C): C {
   const { id, encode, decode } = (codec ?? {}) as C & { encode: unknown; decode: unknown };
   if (typeof id === 'string' && id.length > 0 && typeof encode === 'function' && typeof decode === 'function') return codec;

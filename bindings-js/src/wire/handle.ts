@@ -1,11 +1,15 @@
-// What is open in the engine for an object: closed when the object ends, when nobody can reach it, or when it was idle for too long.
+// Handles of what is open in the engine on behalf of an owner. A handle closes when its owner
+// closes it, when the owner is garbage-collected, or after the idle timeout.
 import { KvError } from '../base/errors.ts';
 import { ignore, onAbort } from '../base/async.ts';
 import type { Connection } from './connection.ts';
 
 const abandoned = new FinalizationRegistry<Handle>((handle) => handle.end());
 
-/** A function that calls `fn` while `target` can be reached, and does not keep it alive. Nor may `fn`: it closes over nothing. */
+/**
+ * Returns a function that calls `fn` with `target` unless that has been garbage-collected. The
+ * function does not keep `target` alive, and `fn` must not close over it either.
+ */
 export function weakly<T extends object>(target: T, fn: (target: T) => void): () => void {
   const ref = new WeakRef(target);
   return () => {
@@ -19,12 +23,15 @@ export class Handle {
   readonly #id: number;
   readonly #op: number;
   readonly #what: string | undefined;
-  /** The round of `IdleHandles` in which it was used last. */
+  /** Round of `IdleHandles` of the last use. */
   #usedIn = 0;
   #isExpired = false;
   #forgetSignal = ignore;
 
-  /** A number for what the request `op` will close. `what` names it in errors; without a name it may be idle for ever. */
+  /**
+   * Allocates the id; `op` is the request that closes it. `what` names the handle in errors; a
+   * handle without a name never expires.
+   */
   constructor(connection: Connection, op: number, what?: string) {
     this.connection = connection;
     this.#id = connection.newId();
@@ -32,7 +39,7 @@ export class Handle {
     this.#what = what;
   }
 
-  /** Counts as a use. Throws KV_TIMEOUT once it was closed for being idle. */
+  /** Reading it counts as a use. Throws `KV_TIMEOUT` once the handle has expired. */
   get id(): number {
     const { idle } = this.connection;
     if (this.#isExpired) {
@@ -47,14 +54,20 @@ export class Handle {
     return this.#usedIn;
   }
 
-  /** It is open for `owner` from now on. `abort` is called at the abort, as by `weakly`. */
+  /**
+   * Closes the handle when `owner` is garbage-collected. Calls `abort(owner)` when `signal` aborts,
+   * unless the handle has closed; `abort` must not close over `owner` (see `weakly`).
+   */
   own<T extends object>(owner: T, signal?: AbortSignal, abort: (owner: T) => void = ignore): void {
     abandoned.register(owner, this, this);
     if (this.#what !== undefined) this.connection.idle.add(this);
     if (signal !== undefined) this.#forgetSignal = onAbort(signal, weakly(owner, abort));
   }
 
-  /** It is closed by other means; tells whether it was open. */
+  /**
+   * Gives up the handle without a request, as the engine closes it by other means. Returns whether
+   * it was open.
+   */
   release(): boolean {
     this.#detach();
     return abandoned.unregister(this);
@@ -69,7 +82,7 @@ export class Handle {
     this.connection.idle.delete(this);
   }
 
-  /** Closes it for being idle, unless somebody waits for commits through it. */
+  /** Closes the handle for being idle, unless a follower waits for commits through it. */
   expire(): void {
     if (this.connection.waiting.has(this.#id)) {
       this.#usedIn = this.connection.idle.round;

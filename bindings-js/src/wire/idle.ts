@@ -1,18 +1,18 @@
-// Closes idle handles: each one pins a version of the database, and with it space in the file.
+// Closes idle handles: each may pin a version of the database, and so space in the file.
 
 /** Timer rounds per timeout: an idle handle closes at most one round late. */
 const ROUNDS = 4;
 const MAX_TIMER_MS = 0x7fff_ffff;
 
 export interface Idle {
-  /** The round in which it was used last. */
+  /** Round of the last use. */
   readonly usedIn: number;
   expire(): void;
 }
 
 /**
- * Time passes in rounds of a timer, so that noting a use costs no look at the clock and the sleep of a machine or a frozen page does not count as
- * idleness. The timer runs only while something is open.
+ * Measures time in rounds of a timer: recording a use does not read the clock, and a sleeping
+ * machine or a frozen page does not count as idleness. The timer runs only while handles are open.
  */
 export class IdleHandles {
   readonly timeoutMs: number;
@@ -21,7 +21,7 @@ export class IdleHandles {
   #round = 0;
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  /** `timeoutMs` may be `Infinity`. */
+  /** With a `timeoutMs` of `Infinity`, handles never expire. */
   constructor(timeoutMs: number) {
     this.timeoutMs = timeoutMs;
     this.#roundMs = Math.max(timeoutMs / ROUNDS, 1);
@@ -36,7 +36,7 @@ export class IdleHandles {
     this.#open.add(handle);
     if (this.#timer !== undefined) return;
     this.#timer = setInterval(() => this.#next(), this.#roundMs);
-    // Node ends a process whose timers are all unreferenced.
+    // The timer must not keep a Node process alive.
     (this.#timer as { unref?: () => void }).unref?.();
   }
 

@@ -1,4 +1,5 @@
-// The codecs that were named to a connection, by their ids: what is stored is decoded with those.
+// The codecs in use on each connection, by collection name and codec ids. The feed of all
+// collections and error messages decode with them.
 import { keyCodecs } from '../codec/keys.ts';
 import type { KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
@@ -25,16 +26,16 @@ export function rememberCodecs<K, V>(connection: Connection, name: string, key: 
   codecs.set(id(name, pair), pair);
 }
 
-/** The codecs with the ids that are stored with a collection, if they are known here. */
+/** The codecs with the ids stored with a collection, if registered or the defaults. */
 export function findCodecs(connection: Connection, name: string, keyId: string, valueId: string): CodecPair | undefined {
   const found = known.get(connection)?.get(id(name, { key: { id: keyId }, value: { id: valueId } }));
   return found ?? (keyId === DEFAULT.key.id && valueId === DEFAULT.value.id ? DEFAULT : undefined);
 }
 
-/** Most characters of a key that a message shows. */
+/** Longer keys are cut in error messages. */
 const SHOWN_CHARACTERS = 100;
 
-/** A key as it was written, for a message. */
+/** A key for an error message: decoded with a registered codec, or as hex if none can. */
 export function describeKey(connection: Connection, name: string, bytes: Uint8Array): string {
   let text = toHex(bytes);
   for (const [id, { key }] of known.get(connection) ?? []) {
@@ -42,7 +43,7 @@ export function describeKey(connection: Connection, name: string, bytes: Uint8Ar
     try {
       text = keyText(key.decode(bytes.slice()));
     } catch {
-      // It was named with a codec that is not the collection's.
+      // Registered with a codec other than the collection's.
     }
   }
   return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text;

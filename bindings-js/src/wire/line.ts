@@ -1,18 +1,24 @@
-// Calls under one name take turns.
+// Serializes asynchronous calls that share a name.
 import { abortable, checkSignal, ignore } from '../base/async.ts';
 
-/** A callback that takes longer lets the next one go on: what it waits for may stand in line behind it. */
+/**
+ * A callback that awaits for longer yields its turn: what it awaits may be queued behind it, which
+ * would be a deadlock.
+ */
 const PATIENCE_MS = 1000;
 
-/** Runs a callback of the caller's. */
+/** Runs a callback of the caller within its turn. */
 export type CallBack = <R>(fn: () => R | Promise<R>) => Promise<R>;
 
 export class Line {
   readonly #last = new Map<string, Promise<void>>();
-  /** Whose callback is on the stack. */
+  /** Name of the call whose callback is on the stack. */
   #calling: string | undefined;
 
-  /** Runs `work` when those that joined under this name before have left; at once if there are none. */
+  /**
+   * Runs `work` once earlier calls with this name have finished or yielded; at once if there are
+   * none. `work` runs the caller's callbacks through `call`.
+   */
   async join<T>(name: string, signal: AbortSignal | undefined, work: (call: CallBack) => Promise<T>): Promise<T> {
     let leave = ignore;
     const call: CallBack = async (fn) => {
@@ -32,7 +38,7 @@ export class Line {
         clearTimeout(timer);
       }
     };
-    // The callback may wait for it.
+    // Called by a callback of the same name, which may await it: queueing would deadlock.
     if (this.#calling === name) return work(call);
     const before = this.#last.get(name);
     const left = new Promise<void>((resolve) => { leave = resolve; });

@@ -1,35 +1,42 @@
-// Lookups of single keys without messages, where the engine runs in this thread.
+// Reads without messages, for an engine that runs in this thread.
 import { decodePart, encodeKey } from './codecs.ts';
 import { ASK, isFast } from './target.ts';
 import type { Target, View } from './target.ts';
 
-/** What the engine answers instead of a length. */
+/** Results of the engine's `get` and `has` other than a length. */
 export const Lookup = { absent: -1, ask: -2 } as const;
 
 /** The engine as lookups see it. */
 export interface LookupEngine {
-  /** All of its memory, until the next call. */
+  /** All of its memory; a view that holds until the next call. */
   readonly memory: Uint8Array;
-  /** Where the key belongs, and how long it may be. */
+  /** Address and size, in bytes, of the buffer for a key. */
   readonly keyAt: number;
   readonly keyBytes: number;
-  /** Where the value is that `get` found, until the next call. */
+  /** Address of the value that `get` found; holds until the next call. */
   readonly valueAt: number;
   /**
-   * Looks up the key of `length` bytes; gives the length of its value or one of `Lookup`. With `goesOn` in the state that was
-   * read last, whatever expired since.
+   * Looks up the key of `length` bytes at `keyAt`; returns the length of its value or one of
+   * `Lookup`. With `goesOn`, reads the state of the previous lookup, in which nothing has expired
+   * since.
    */
   get(view: number, collection: number, length: number, goesOn: boolean): number;
-  /** Executes a message that only reads. Gives the reply, which stays until the next call; undefined if the engine is gone. */
+  /**
+   * Executes a read-only message. Returns a view of the reply that holds until the next call;
+   * undefined if the engine is gone.
+   */
   read(message: Uint8Array): Uint8Array | undefined;
-  /** As `get`, but a positive number where there is a value. */
+  /** As `get`, but returns a positive number if there is a value. */
   has(view: number, collection: number, length: number, goesOn: boolean): number;
 }
 
 type Ask = typeof ASK;
 type Found<V> = V | undefined | Ask;
 
-/** Each answer may be `ASK`: then a message is needed, because there is an error to tell or the engine is gone. */
+/**
+ * Any result may be `ASK`: the request then has to be sent as a message, because the key is too
+ * long for the buffer, the codecs may run the caller's code, or there is an error to report.
+ */
 export class Lookups {
   readonly #engine: LookupEngine;
 
@@ -70,7 +77,10 @@ export class Lookups {
     return found === Lookup.ask ? ASK : found > 0;
   }
 
-  /** Length of the key in the engine's memory; negative if there is no room. */
+  /**
+   * Writes the key to the engine's memory and returns its length; negative if it does not fit or
+   * the view is closed.
+   */
   #putKey<K, V>(target: Target<K, V>, view: View, key: K): number {
     if (view.isClosed) return Lookup.ask;
     const { memory, keyAt, keyBytes } = this.#engine;
@@ -78,13 +88,13 @@ export class Lookups {
     if (end >= 0) return end - keyAt;
     const bytes = encodeKey(target, key);
     if (bytes.length > keyBytes) return Lookup.ask;
-    // The codec may have made the engine's memory grow.
+    // Read `memory` anew: the caller's codec may have made it grow.
     this.#engine.memory.set(bytes, keyAt);
     return bytes.length;
   }
 }
 
-/** All in one state, so no code of the caller's may run between them. */
+/** Reads all keys in one state, so the caller's code must not run in between. */
 function many<K, T>(target: Parameters<typeof isFast>[0], keys: readonly K[], look: (key: K, goesOn: boolean) => T | Ask): T[] | Ask {
   if (!isFast(target)) return ASK;
   const all: T[] = [];

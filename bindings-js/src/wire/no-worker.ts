@@ -1,4 +1,4 @@
-// A worker that could not be started, which says nothing about what it would have found.
+// The worker could not be started, which says nothing about the storages that it supports.
 import { KvError } from '../base/errors.ts';
 
 export class NoWorkerError extends KvError {

@@ -1,5 +1,5 @@
-// The binary protocol of the engine: requests out, replies in. Little endian; `uv` is an unsigned LEB128, `bytes` a
-// `uv` length with that many bytes, `str` `bytes` of UTF-8.
+// The engine's binary protocol: requests out, replies in. `u8` is a byte, `uv` an unsigned LEB128,
+// `bytes` a `uv` length and that many bytes, `str` the `bytes` of UTF-8 text.
 import { KvError } from '../base/errors.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KvErrorCode } from '../base/errors.ts';
@@ -17,20 +17,20 @@ export interface ByteRange {
   readonly upperExclusive?: boolean;
 }
 
-/** Stands in a message for the key that follows it. */
+/** Placeholder in an error's message for the key that follows the message. */
 const KEY_PLACE = '\0';
 
 const MIN_CAPACITY = 1024;
-/** A larger buffer is not kept for the next message. */
+/** A larger buffer is not reused for the next message. */
 const MAX_KEPT_CAPACITY = 4 << 20;
-/** The engine's memory ends at 4 GiB, and it needs some copies. */
+/** The engine's memory ends at 4 GiB and holds several copies of a request. */
 const MAX_REQUEST_BYTES = 512 << 20;
 const textEncoder = new TextEncoder();
 const textDecoder = new TextDecoder();
 
-/** What is made room for before something is encoded; more may be there. */
+/** Bytes reserved before a fast codec encodes; it may use all spare capacity. */
 const ENCODED_ROOM = 512;
-/** Largest number in two bytes of LEB128. */
+/** Largest number that two bytes of LEB128 hold. */
 const MAX_TWO_BYTES = (1 << 14) - 1;
 
 /** Collects the requests of one message. */
@@ -42,18 +42,18 @@ export class RequestWriter {
     return this.#length;
   }
 
-  /** What was written, as a view that holds until the next write. */
+  /** A view of what was written; holds until the next write. */
   view(): Uint8Array<ArrayBuffer> {
     return this.#bytes.subarray(0, this.#length);
   }
 
-  /** Begins the next message. With `surrender` the buffer belongs to whoever has the view. */
+  /** Begins the next message. With `surrender`, the holder of the view owns the buffer. */
   reset(surrender: boolean): void {
     if (surrender || this.#bytes.length > MAX_KEPT_CAPACITY) this.#bytes = new Uint8Array(MIN_CAPACITY);
     this.#length = 0;
   }
 
-  /** Takes back what was written after the writer had this length. */
+  /** Discards what was written beyond `length`. */
   truncate(length: number): void {
     this.#length = length;
   }
@@ -68,7 +68,7 @@ export class RequestWriter {
     if (value < 0x80) return this.u8(value);
     this.#reserve(8);
     let rest = value;
-    // Bit operators would cut the number to 32 bits.
+    // Shifts would truncate the number to 32 bits.
     while (rest >= 0x80) {
       this.#bytes[this.#length++] = (rest % 0x80) | 0x80;
       rest = Math.floor(rest / 0x80);
@@ -81,21 +81,24 @@ export class RequestWriter {
     return this.uv(bytes.length).raw(bytes);
   }
 
-  /** The byte string that a value is encoded as, if `fast` is there and can do it; else writes nothing and gives false. */
+  /**
+   * Writes the value's encoding as `bytes`. Returns false, having written nothing, if there is no
+   * fast codec or it cannot encode this value in place.
+   */
   encoded<T>(fast: FastCodec<T> | undefined, value: T): boolean {
     if (fast === undefined) return false;
     this.#reserve(ENCODED_ROOM);
     const start = this.#length + 2;
     const end = fast.put(value, this.#bytes, start, Math.min(this.#bytes.length, start + MAX_TWO_BYTES));
     if (end < 0) return false;
-    // A length of two bytes, whatever it is.
+    // The length takes two bytes even if one would do: its place was left before encoding.
     this.#bytes[start - 2] = (end - start) | 0x80;
     this.#bytes[start - 1] = (end - start) >> 7;
     this.#length = end;
     return true;
   }
 
-  /** Bytes without a length. */
+  /** Writes bytes without a length. */
   raw(bytes: Uint8Array): this {
     this.#reserve(bytes.length);
     this.#bytes.set(bytes, this.#length);
@@ -136,7 +139,7 @@ export class RequestWriter {
 export class ReplyReader {
   readonly #bytes: Uint8Array;
   #at = 0;
-  /** Set when a reply went past the message's end, after which nothing of it makes sense. */
+  /** Set when a read went past the message's end; the rest of the message is meaningless then. */
   isBroken = false;
 
   constructor(bytes: Uint8Array) {
@@ -165,7 +168,10 @@ export class ReplyReader {
     }
   }
 
-  /** A view of the message; a reply's buffer is never used again. */
+  /**
+   * A view of the message. Copy what outlives a reply in the engine's memory
+   * (`Connection.requestNow`); other replies have a buffer of their own.
+   */
   bytes(): Uint8Array {
     const length = this.uv();
     const end = this.#at + length;
@@ -175,7 +181,7 @@ export class ReplyReader {
     return bytes;
   }
 
-  /** A reader of the next so many bytes, which are passed over here. */
+  /** A reader of the next `length` bytes, which this reader skips. */
   fork(length: number): ReplyReader {
     const start = this.#at;
     this.#at += length;
@@ -183,7 +189,7 @@ export class ReplyReader {
     return new ReplyReader(this.#bytes.subarray(start, this.#at));
   }
 
-  /** Passes over a byte string and gives what `decodePart` makes of it. */
+  /** Reads `bytes` and decodes them by `decodePart`, without an intermediate view. */
   decoded<T>(what: 'key' | 'value', codec: Decoder<T>, fast: FastCodec<T> | undefined): T {
     const length = this.uv();
     const start = this.#at;
@@ -201,7 +207,7 @@ export class ReplyReader {
     return textDecoder.decode(this.bytes());
   }
 
-  /** What stands in place of a result. `keyText` shows a key of a collection. */
+  /** Reads the error that takes the place of a result. `keyText` renders a key for its message. */
   failure(keyText: (collection: string, key: Uint8Array) => string): PlainError {
     const code = this.str() as KvErrorCode;
     const message = this.str();
@@ -212,7 +218,7 @@ export class ReplyReader {
     return { code, message: message.replace(KEY_PLACE, () => keyText(collection, key)), retryable };
   }
 
-  /** As `failure`, of a request that is about no key. */
+  /** As `failure`, for requests whose errors name no key. */
   error(): KvError {
     return fromPlain(this.failure(String));
   }

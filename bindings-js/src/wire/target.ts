@@ -1,4 +1,4 @@
-// What is read: a collection, in a state.
+// What requests refer to: a collection, and the state in which it is read.
 import { fastOf } from '../codec/fast.ts';
 import type { FastCodec } from '../codec/fast.ts';
 import type { KeyCodec } from '../codec/keys.ts';
@@ -7,7 +7,7 @@ import { KvError } from '../base/errors.ts';
 import type { Connection } from './connection.ts';
 import type { Validate } from '../api/schema.ts';
 
-/** Name of the collection that the database itself is. */
+/** Name of the default collection, which the database object itself stands for. */
 export const DEFAULT_COLLECTION = '';
 
 export function checkName(name: unknown): void {
@@ -15,9 +15,9 @@ export function checkName(name: unknown): void {
   throw new KvError('KV_INVALID_ARGUMENT', 'a collection name has to be a well-formed string that is not empty');
 }
 
-/** Which state a reader sees. */
+/** The state that a reader sees. */
 export interface View {
-  /** 0 for the newest. */
+  /** Id of an open snapshot or transaction; 0 for the newest version. */
   readonly id: number;
   readonly isClosed: boolean;
 }
@@ -28,15 +28,15 @@ export const NEWEST: View = { id: 0, isClosed: false };
 export interface Target<K, V> {
   readonly connection: Connection;
   readonly name: string;
-  /** Its number in the connection. */
+  /** Index in the connection (`Connection.use`). */
   readonly index: number;
   readonly key: KeyCodec<K>;
   readonly value: ValueCodec<V>;
   readonly fastKey: FastCodec<K> | undefined;
   readonly fastValue: FastCodec<V> | undefined;
-  /** Milliseconds until entries expire that are stored without a time. */
+  /** Time to live, in milliseconds, of entries stored without an expiry of their own. */
   readonly expireIn: number | undefined;
-  /** Gives what is stored for a value. */
+  /** Returns, or resolves to, what is stored for a value; throws if the value is invalid. */
   readonly validate: Validate<V> | undefined;
 }
 
@@ -52,10 +52,13 @@ export function newTarget<K, V>(
   return { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate };
 }
 
-/** Whether keys and values are encoded and decoded without code of the caller's. */
+/** Whether encoding and decoding keys and values runs none of the caller's code. */
 export function isFast({ fastKey, fastValue }: { readonly fastKey: unknown; readonly fastValue: unknown }): boolean {
   return fastKey !== undefined && fastValue !== undefined;
 }
 
-/** Stands for a result that only a message brings. The same where this module is there more than once. */
+/**
+ * In place of a result: the request has to be sent as a message. `Symbol.for` makes it the same in
+ * all copies of this module.
+ */
 export const ASK: unique symbol = Symbol.for('mangrove-kv.ask');

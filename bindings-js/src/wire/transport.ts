@@ -1,45 +1,51 @@
-// How messages reach the engine.
+// The interface between a connection and what carries its messages to the engine.
 import type { KvError } from '../base/errors.ts';
 import type { Lookups } from './lookup.ts';
 import type { syncFaces } from '../api/sync.ts';
 
-/** Where a transport reports to. */
+/** Callbacks of a transport. */
 export interface TransportEvents {
-  /** The replies to so many of the oldest messages that have none yet. */
+  /** The replies to the `count` oldest unanswered messages. */
   reply(bytes: Uint8Array, count: number): void;
-  /** So many of the oldest messages get no reply, and what was open may be gone. */
+  /**
+   * The `count` oldest unanswered messages get no reply, and what the session had open may be lost.
+   * `count` may be 0.
+   */
   refuse(error: KvError, count: number): void;
-  /** Another tab is waited for, or waits for this one. */
+  /** This tab waits for another one, or another one for this tab. */
   blocked(): void;
-  /** There are commits that those who follow them were not told of. Comes when the message that made them has been executed. */
+  /** Followers may have commits to fetch. Comes after the message that made them has executed. */
   news(): void;
-  /** A transport that was busy is not any more. */
+  /** The transport is no longer busy. */
   idle(): void;
-  /** Work in the background failed; the engine goes on. */
+  /** Background work failed; the transport remains usable. */
   trouble(error: KvError): void;
-  /** The engine is gone; no further reply comes. */
+  /** The engine is gone; no reply follows. */
   fail(error: KvError): void;
 }
 
-/** A way to one engine. Replies come in the order of the messages. */
+/** Carries messages to one engine. Replies arrive in the order of the messages. */
 export interface Transport {
-  /** Whether a sent message's buffer is given away. */
+  /** Whether `send` transfers the message's buffer, because the engine runs in another thread. */
   readonly takesBuffers: boolean;
-  /** Set before the first message. */
+  /** Set before the first message is sent. */
   events: TransportEvents | undefined;
-  /** Whether what is sent now would have to wait; then it had better be collected until `idle`. */
+  /**
+   * Whether a message sent now would have to wait. The connection then batches requests until
+   * `events.idle`.
+   */
   readonly isBusy?: boolean;
   send(message: Uint8Array<ArrayBuffer>): void;
-  /** Ends being busy at once; the replies that were waited for come meanwhile. */
+  /** Stops being busy: delivers outstanding replies before it returns. */
   settle?(): void;
-  /** Sends a message and gives its reply at once; only where the engine runs in this thread. */
+  /** Sends a message and returns its reply; only where the engine runs in this thread. */
   sendSync?(message: Uint8Array<ArrayBuffer>): Uint8Array;
-  /** There where the synchronous API is. */
+  /** Present where the synchronous API is available. */
   readonly syncFaces?: typeof syncFaces | undefined;
-  /** Lookups without messages; only where the engine runs in this thread and answers messages at once. */
+  /** Only where the engine runs in this thread and its replies do not wait for the storage. */
   readonly lookups?: Lookups | undefined;
-  /** Whether calls that never wait give the event loop its turn now and then. */
+  /** Whether calls that never wait yield to the event loop now and then. */
   readonly takesTurns?: boolean;
-  /** Frees what the engine holds; called once, after its last reply or failure. Rejects if that failed. */
+  /** Releases the engine. Called after its last reply or failure; rejects if releasing fails. */
   dispose(): Promise<void> | void;
 }

@@ -1,4 +1,4 @@
-// A worker as the transport needs it: a browser's, or a thread of Node.
+// The interface of a worker that transports use: a browser's `Worker` or a thread of Node.
 import type { WorkerMessage } from './worker-protocol.ts';
 
 export interface WorkerPort {
@@ -6,6 +6,6 @@ export interface WorkerPort {
   onerror: ((event: { readonly message?: string; preventDefault(): void }) => void) | null;
   onmessageerror: (() => void) | null;
   postMessage(message: unknown, transfer?: ArrayBuffer[]): void;
-  /** Gives a promise where the end is not at once. */
+  /** Returns a promise if the worker ends asynchronously. */
   terminate(): Promise<void> | void;
 }

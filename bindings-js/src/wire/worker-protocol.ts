@@ -1,4 +1,4 @@
-// What travels between a page and its worker beside the binary messages.
+// Messages between a page and its worker, other than the binary requests.
 import type { PlainError } from '../base/plain-error.ts';
 import type { EngineOptions } from '../api/options.ts';
 
@@ -6,44 +6,47 @@ import type { EngineOptions } from '../api/options.ts';
 export interface OpenRequest {
   readonly module: WebAssembly.Module;
   readonly storage: 'opfs' | 'indexeddb' | 'fs' | 'memory';
-  /** Of the database; with "fs" the path of its directory. */
+  /** Name of the database; with "fs" the path of its directory. */
   readonly name: string;
   readonly lockTimeoutMs: number;
   readonly engine: EngineOptions;
-  /** Missing where the database is not shared with other tabs. */
+  /** Absent unless the database is shared with other tabs. */
   readonly tabs?: {
-    /** Name of this opening, which no other has. */
+    /** Unique id of the client, new for each worker. */
     readonly client: string;
     readonly isVisible: boolean;
-    /** Another worker served this opening before and is gone, with what it knew. */
+    /** The worker replaces one that died, whose state is lost. */
     readonly isAgain: boolean;
   } | undefined;
 }
 
-/** To a worker that shares its database with other tabs: what becomes of the page. */
+/** Lifecycle of the page, for a worker that shares its database with other tabs. */
 export type LifecycleMessage =
   | { readonly type: 'visible'; readonly isVisible: boolean }
-  /** It goes into the background of its tab's history, and comes back. */
+  /** The page is hidden by navigation or frozen, or it is back. */
   | { readonly type: 'hide' | 'show' }
-  /** It closes the database; everything was answered. */
+  /** The page closes the database and awaits no more replies. */
   | { readonly type: 'leave' };
 
-/** What a worker says; a binary reply without more answers one message. */
+/** Messages from a worker. A bare `Uint8Array` replies to one message. */
 export type WorkerMessage =
-  /** Its script runs. */
+  /** The script runs. */
   | { readonly type: 'started' }
   | { readonly type: 'opened' }
   | { readonly type: 'news' }
-  /** It could not open the database, or its engine is gone; or work in the background failed. */
+  /**
+   * "failed": the database could not be opened, or the engine is gone. "trouble": background work
+   * failed.
+   */
   | { readonly type: 'failed' | 'trouble'; readonly error: PlainError }
-  /** Answers as many messages. */
+  /** Replies to `count` messages. */
   | { readonly type: 'reply'; readonly bytes: Uint8Array<ArrayBuffer>; readonly count: number }
-  /** So many messages are not answered. */
+  /** `count` messages get no reply. */
   | { readonly type: 'refused'; readonly error: PlainError; readonly count: number }
-  /** The page can see by the worker's lock whether it is there. */
+  /** The worker holds its lock, by which the page notices that the worker has died. */
   | { readonly type: 'joined' }
-  /** A tab is waited for, or waits for this one. */
+  /** This tab waits for a leader, or tabs with different protocol versions wait for each other. */
   | { readonly type: 'blocked'; readonly reason: 'leader' | 'version' }
-  /** Everything is closed. */
+  /** The worker has closed everything. */
   | { readonly type: 'left'; readonly error: PlainError | undefined }
   | Uint8Array;

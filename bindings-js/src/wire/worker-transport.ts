@@ -6,7 +6,7 @@ import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
 import type { OpenRequest } from './worker-protocol.ts';
 
-/** Until the worker's script runs, however long opening takes then. */
+/** How long the worker's script may take to start; opening may take any time after that. */
 export const START_MS = 30_000;
 
 export class WorkerTransport implements Transport {
@@ -18,7 +18,7 @@ export class WorkerTransport implements Transport {
     this.#worker = worker;
   }
 
-  /** Opens a database in the worker; ends the worker if that fails. */
+  /** Opens a database in the worker; terminates the worker if that fails. */
   static async open(
     worker: WorkerPort,
     request: Promise<OpenRequest>,
@@ -60,7 +60,7 @@ export class WorkerTransport implements Transport {
         this.#listen();
         resolve();
       };
-      // Before it says anything a worker fails when its script is missing or forbidden.
+      // A worker that fails before its first message has a script that is missing or blocked.
       worker.onerror = (event) => {
         event.preventDefault();
         reject(new NoWorkerError(event.message ?? ''));

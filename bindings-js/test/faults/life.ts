@@ -4,6 +4,7 @@ import assert from 'node:assert/strict';
 import { isDeepStrictEqual } from 'node:util';
 import { Connection } from '../../src/wire/connection.ts';
 import { KvDatabase } from '../../src/api/database.ts';
+import { syncFaces } from '../../src/api/sync.ts';
 import { InThreadTransport } from '../../src/engine/in-thread-transport.ts';
 import { checkOptions } from '../../src/api/options.ts';
 import { KvError } from '../../src/base/errors.ts';
@@ -54,7 +55,7 @@ export interface Counts {
 
 export function open(module: WebAssembly.Module, disk: Disk, flushesLater: boolean): Database<string> {
   disk.flushesLater = flushesLater;
-  return new KvDatabase<string, unknown>(new Connection(new InThreadTransport(module, disk, engine, { release: () => undefined })), INFO, {});
+  return new KvDatabase<string, unknown>(new Connection(new InThreadTransport(module, disk, engine, { release: () => undefined, syncFaces })), INFO, {});
 }
 
 function anyFault(random: Random): Fault {

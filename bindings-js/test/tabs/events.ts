@@ -2,7 +2,7 @@
 
 export interface Event {
   readonly at: number;
-  /** Events at the same time run in the order in which they were planned. */
+  /** Breaks ties: events due at the same time run in the order in which they were planned. */
   readonly order: number;
   readonly run: () => void;
   isCancelled: boolean;

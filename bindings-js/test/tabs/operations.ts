@@ -16,9 +16,11 @@ export const kinds = {
   /** Outcome: the version of the snapshot, or `LOST`, or `UNKNOWN`. */
   readSnapshot: 4,
   closeSnapshot: 5,
-  /** From now on the client receives news. Outcome: the version from which on. */
+  /**
+   * Starts a follower: the client receives news from then on. Outcome: the version it starts after.
+   */
   follow: 6,
-  /** Fetches the news. Outcome: the version up to which. */
+  /** Reads the news. Outcome: the version reached. */
   poll: 7,
   /** Crashes the engine. */
   poison: 8,

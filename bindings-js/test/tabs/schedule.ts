@@ -35,13 +35,10 @@ export interface Outcome {
 }
 
 const MAX_TABS = 5;
-/** Longer than the rest of any wait once the faults have ended. */
+/** Longer than what can remain of any wait once the faults have ended. */
 const PEACE_MS = 30_000;
 const MAX_SETTLED_MS = 10_000;
-/**
- * Allowance beyond the deadline: during faults, messages may be lost repeatedly, but each wait
- * ends.
- */
+/** Allowance beyond the deadline: faults may lose messages repeatedly, but every wait ends. */
 const WAR_MS = 30_000;
 
 const WEIGHTS: readonly (readonly [Deed, number])[] = [
@@ -203,7 +200,7 @@ function makePeace(world: World): number {
   if (rest().length > 0 && world.leader === undefined) world.violate('nobody leads');
   const settledMs = world.now - since;
   if (settledMs > MAX_SETTLED_MS) world.violate(`recovery took ${settledMs} ms after the last fault`);
-  // Even tabs that were refused at the last moment must be served by now.
+  // Tabs that were refused just before the end of the faults must be served by now, too.
   const probes: { readonly tab: Tab; readonly pushed: Pushed }[] = [];
   world.run(PEACE_MS, () => rest().every((tab) => tab.openings > 0 && tab.peer.role !== 'opening'));
   for (const tab of rest()) probes.push({ tab, pushed: tab.push(kinds.read, kinds.append, ...[...tab.snapshots.keys()].map((handle) => ({ kind: kinds.readSnapshot, handle }))) });

@@ -1,5 +1,4 @@
-// Stories of tabs that work together: who leads, who is served, and that each write is executed
-// once.
+// Stories of tabs that cooperate: who leads, who is served, and that each write is executed once.
 import { strict as assert } from 'node:assert';
 import { describe, test } from 'node:test';
 import { names } from '../../src/tabs/messages.ts';

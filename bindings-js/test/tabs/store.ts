@@ -1,11 +1,13 @@
-// Simulated files, and an engine that does with them what the protocol expects of the real one: a
-// commit and the outcome stored for its client are one atomic step, and a crash can occur between
-// any two steps.
+// Simulated files, and a model of the engine with the properties that the protocol relies on: a
+// commit and its client's row are stored in one atomic step, and a crash can occur between any two
+// steps.
 import type { LeaderEngine } from '../../src/tabs/environment.ts';
 import { LOST, UNKNOWN, VERSIONS, decode, encodeOutcomes, isWrite, kinds } from './operations.ts';
 import type { Operation } from './operations.ts';
 
-/** What is stored for a client: the outcomes of the writes of its last message. */
+/**
+ * A row of the client table: the outcomes of the writes of the client's last message that wrote.
+ */
 interface Row {
   readonly seq: number;
   readonly outcomes: readonly number[];
@@ -15,16 +17,16 @@ interface Commit {
   readonly id: number;
   readonly outcome: number;
   readonly client: string;
-  /** What was stored for the client before. */
+  /** The client's row before this commit. */
   readonly before: Row | undefined;
 }
 
-/** Checks what happens to the files. */
+/** Observes what happens to the files, and collects violations. */
 export interface Observer {
   committed(id: number): void;
   /** A crash lost a commit. */
   undone(id: number, outcome: number): void;
-  /** What was stored for a client was deleted. */
+  /** The row of a client was deleted. */
   forgot(client: string): void;
   violate(what: string): void;
 }
@@ -89,11 +91,11 @@ interface Session {
   readonly readOnly: boolean;
   nextHandle: number;
   snapshots: Snapshot[];
-  /** The version up to which it knows the news, if it follows. */
+  /** The version up to which its follower has read; undefined if it does not follow. */
   followed: number | undefined;
   isTold: boolean;
   isDirty: boolean;
-  /** Whether its state was taken for the last time. */
+  /** Whether `lastState` was called. */
   isOver: boolean;
 }
 
@@ -104,7 +106,7 @@ export interface Fate {
   /** How many of the `count` commits not yet stored a crash loses. */
   losesOf(count: number): number;
   /**
-   * Whether commits are stored later, which is when `stored` must be called. Otherwise they are
+   * Returns whether commits are stored later, and if so calls `stored` then. Otherwise they are
    * stored at once.
    */
   later(stored: () => void): boolean;
@@ -156,7 +158,7 @@ export class ModelEngine implements LeaderEngine {
   }
 
   #restore(session: Session, state: Uint8Array): void {
-    // An empty state means that something was open, but the worker that knew of it is gone.
+    // An empty state means that what was open was lost with the previous worker.
     if (state.length === 0) return;
     const saved = JSON.parse(new TextDecoder().decode(state)) as Pick<Session, 'nextHandle' | 'snapshots' | 'followed'> & { client: string };
     if (saved.client !== session.client) this.#observer.violate(`${session.client} presents the state of ${saved.client}`);
@@ -254,7 +256,7 @@ export class ModelEngine implements LeaderEngine {
 
   settled(): Promise<void> | undefined {
     if (this.#store.stored === this.#store.version) return undefined;
-    // The simulation must run entirely in its events, so this is not a real promise.
+    // Not a real promise: everything must run within the simulation's events.
     const then = (done: () => void, failed: (error: unknown) => void): void => {
       this.#settling.push({ done, failed });
     };

@@ -1,4 +1,4 @@
-// A simulated tab: its page, and what the page may expect of the protocol.
+// A simulated tab: its page, with checks of what the page may expect of the protocol.
 import type { KvError } from '../../src/base/errors.ts';
 import type { PageEvents } from '../../src/tabs/environment.ts';
 import type { Message } from '../../src/tabs/messages.ts';
@@ -25,7 +25,7 @@ export class Tab {
   readonly deadlineMs: number;
   isAlive = true;
   isFrozen = false;
-  /** It was frozen at work, as its page entered the back/forward cache. */
+  /** It entered the back/forward cache before it could release anything. */
   isKept = false;
   isVisible: boolean;
   /** `leave` was called. */
@@ -42,7 +42,10 @@ export class Tab {
   readonly deferred: Event[] = [];
   ranSince = 0;
   frozenAt = 0;
-  /** End of its last freeze of such length that it cannot know who was silent. */
+  /**
+   * End of its last freeze of over two heartbeats, after which it cannot tell whether the leader
+   * was silent.
+   */
   sleptUntil = -Infinity;
   /**
    * When the world last delivered a message from a leader, or from a tab that opens the files or
@@ -58,9 +61,9 @@ export class Tab {
   /** Versions of open snapshots by handle. */
   readonly snapshots = new Map<number, number>();
   lostSnapshots = 0;
-  /** The version up to which it knows the news; undefined if it does not follow. */
+  /** The version up to which its follower has read; undefined if it does not follow. */
   followed: number | undefined;
-  /** News was announced since it last asked for it. */
+  /** News was announced and not read yet. */
   hasNews = false;
   maxWaitMs = 0;
 
@@ -125,14 +128,15 @@ export class Tab {
       this.heardItselfAt = this.world.now;
     } else if (['opening', 'resign', 'lead', 'ready', 'reply', 'crashed', 'news'].includes(message.type)) {
       const term = 'term' in message ? message.term : this.#newestTerm;
-      // A message of a leader may arrive after another one, possibly this tab, has succeeded it.
+      // A leader's message may arrive after another tab, possibly this one, has succeeded that
+      // leader.
       if (term < this.#newestTerm) return;
       this.#newestTerm = term;
       this.heardLeaderAt = this.world.now;
     }
   }
 
-  /** Checks what must hold at each step. */
+  /** Checks the invariants that hold after each step. */
   check(): void {
     if (!this.isAlive) return;
     const { role } = this.peer;

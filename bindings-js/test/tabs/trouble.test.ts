@@ -21,7 +21,7 @@ describe('a frozen leader', () => {
     pass(world, 2000);
     assert.equal(first.peer.role, 'follower');
     assert.equal(second.peer.role, 'leader');
-    // The second tab waited too long, and the first may have received the request.
+    // The second tab's wait timed out, and the first may have received the request.
     assert.equal(asked.refused?.code, 'KV_TIMEOUT');
     assert.ok(world.store.version <= 1);
     assert.equal(world.counts.steals, 1);
@@ -143,7 +143,7 @@ describe('a frozen leader', () => {
     const asked = second.push(append);
     pass(world, 5000);
     assert.deepEqual(asked.outcomes, [1]);
-    // The leader still learns of its end.
+    // The leader still detects the end of the second tab.
     world.kill(second);
     pass(world);
     assert.deepEqual([...world.store.rows.keys()], []);

@@ -1,5 +1,5 @@
-// The simulated world of the tabs of one database: a clock, channels, locks and files, which fail
-// as a browser's may, and checks of what must hold at each step.
+// The simulated world of the tabs of one database: a clock, channels, locks and files, which can
+// fail as a browser's do, and checks of the invariants.
 import { KvError } from '../../src/base/errors.ts';
 import type { Channel, Environment, LeaderEngine, LockCallbacks } from '../../src/tabs/environment.ts';
 import { HEARTBEAT_MS, MISSED_HEARTBEATS, names } from '../../src/tabs/messages.ts';
@@ -15,7 +15,7 @@ import { Tab } from './tab.ts';
 export const DATABASE = 'db';
 /** Unix time at which the simulation starts, in milliseconds. */
 const FIRST_TIME = 1_700_000_000_000;
-/** Far more than any schedule takes. */
+/** Far more than any schedule needs. */
 const MAX_STEPS = 100_000;
 const LEADER_LOCK = names.leader(DATABASE);
 const ALL = names.all(DATABASE);
@@ -37,11 +37,11 @@ export interface Faults {
   buffer: number;
   /** The engine crashes at a step of an execution. */
   crash: number;
-  /** The tab dies at a step of an execution or of something else that it does. */
+  /** The tab dies at a step of an execution or of another action. */
   die: number;
   /** Opening the files fails. */
   notOpened: number;
-  /** There is temporarily no room for an engine. */
+  /** There is temporarily no memory for an engine. */
   noRoom: number;
   /** Closing the files fails. */
   notClosed: number;
@@ -75,8 +75,8 @@ export interface Counts {
 }
 
 /**
- * A tab that comes back steals the lock of its name. The previous holder may learn of that this
- * many milliseconds later.
+ * A tab that comes back steals the lock of its name. The previous holder may learn of that up to
+ * this many milliseconds later.
  */
 const RETURN_MS = 50;
 
@@ -172,8 +172,8 @@ export class World implements Observer {
 
   forgot(client: string): void {
     const holder = this.#locks.get(names.client(DATABASE, client))?.holder;
-    // A leader that leaves forgets itself, and a tab that has just come back has not been asked for
-    // anything yet.
+    // A leader that leaves deletes its own row. A tab that has just come back was idle when it
+    // left, so it needs nothing from its row.
     const isThere = holder?.wasTold === true && holder.tab.id === client && this.now - holder.toldAt > RETURN_MS;
     if (isThere && !holder.tab.isLeaving) this.violate(`${client} is forgotten although it is alive`);
   }
@@ -237,7 +237,7 @@ export class World implements Observer {
     }
   }
 
-  /** Checks what must hold at each step. */
+  /** Checks the invariants that hold after each step. */
   check(): void {
     let couldLead = false;
     for (const tab of this.tabs) {
@@ -267,7 +267,7 @@ export class World implements Observer {
     return tab;
   }
 
-  /** The worker in a tab ends with all it knew; another takes its place. */
+  /** Ends the worker in a tab and starts another in its place, which knows nothing of the first. */
   restart(tab: Tab): Tab {
     this.kill(tab);
     const again = new Tab(this, tab.id, { visible: tab.isVisible, deadlineMs: tab.deadlineMs, isAgain: true });
@@ -284,7 +284,9 @@ export class World implements Observer {
     this.end(tab);
   }
 
-  /** Closes its channels at once; its locks become free soon, and the files late. */
+  /**
+   * Closes its channels at once; its locks become free within 50 ms, and the files within 500 ms.
+   */
   end(tab: Tab): void {
     tab.isAlive = false;
     tab.deferred.length = 0;
@@ -312,7 +314,7 @@ export class World implements Observer {
     tab.frozenAt = this.now;
   }
 
-  /** Its page is left, before it can release anything. */
+  /** Puts the tab into the back/forward cache before it can release anything. */
   keep(tab: Tab): void {
     this.freeze(tab);
     tab.isKept = true;
@@ -500,7 +502,7 @@ export class World implements Observer {
     this.#grantNext(name, lock);
   }
 
-  /** Checks the design's conditions for stealing against what the world itself saw. */
+  /** Checks the conditions for stealing against what the world itself delivered. */
   #checkSteal(tab: Tab): void {
     this.counts.steals++;
     this.say(() => `${tab.id} steals`);

@@ -27,11 +27,7 @@ use system::System;
 use verbs::Verb;
 
 #[derive(Parser)]
-#[command(
-    name = "mangrove",
-    version,
-    about = "Reads and writes Mangrove databases"
-)]
+#[command(name = "mangrove", version, about = "Reads and writes Mangrove databases")]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,

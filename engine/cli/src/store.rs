@@ -111,7 +111,10 @@ fn check_no_backup(path: &Path) -> Result<()> {
     let mut front = [0; BACKUP_MAGIC.len()];
     // Opening the file reports that it cannot be read.
     let is_backup = is_file(path)
-        && system().open(path).and_then(|mut file| file.read_exact(&mut front)).is_ok()
+        && system()
+            .open(path)
+            .and_then(|mut file| file.read_exact(&mut front))
+            .is_ok()
         && front == BACKUP_MAGIC;
     if is_backup {
         let file = path.display();

@@ -257,11 +257,7 @@ fn a_backup_is_no_database_and_says_so() {
     verbs.extend([vec!["load", file], vec!["recover", file, out]]);
     for verb in verbs {
         let failed = run(&verb).fails(1, "KV_INVALID_ARGUMENT");
-        assert!(
-            failed.err.contains("restore "),
-            "{}",
-            failed.err
-        );
+        assert!(failed.err.contains("restore "), "{}", failed.err);
     }
     assert_eq!(fs::read(file).unwrap(), before);
     assert!(!place.path("out").exists());

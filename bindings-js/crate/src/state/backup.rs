@@ -1,4 +1,4 @@
-//! A backup that the client takes piece by piece.
+//! Backups that the client takes piece by piece.
 
 use mangrove_engine::{Database, Result};
 
@@ -6,7 +6,7 @@ use super::{Lost, State, missing};
 use crate::protocol::Writer;
 use crate::table::MAX_OPEN_LARGE;
 
-/// A message carries no more than this and a value.
+/// Limit on the size that a client can ask for. A piece may exceed it by a frame and a value.
 const MAX_PIECE_BYTES: u64 = 16 << 20;
 
 impl State {

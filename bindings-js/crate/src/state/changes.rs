@@ -1,4 +1,4 @@
-//! Following the commits.
+//! Requests of followers.
 
 use std::ops::Bound;
 
@@ -10,12 +10,12 @@ use crate::protocol::{View, Writer};
 use crate::request::Part;
 
 impl State {
-    /// Whether there are commits for followers that had taken everything; true once.
+    /// Whether there are commits for followers that had read everything; true once.
     pub(crate) fn has_news(&mut self, database: &Database) -> bool {
         self.followers.has_news(database)
     }
 
-    /// The database was opened again and is further than `before`.
+    /// Continues the followers in a refreshed database that was in state `before`.
     pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
         self.followers.refresh(before, database);
     }
@@ -29,7 +29,7 @@ impl State {
         out: &mut Writer,
     ) -> Result<()> {
         let filter = if let Some(Part { collection, range }) = part {
-            // What is stored with other codecs cannot be followed.
+            // Fails if the codecs differ: the client could not decode the changes.
             self.tree(database, View::Current, collection)?;
             let slot = &self.slots[self.slot_index(collection)?];
             let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);

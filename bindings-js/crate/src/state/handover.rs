@@ -1,6 +1,6 @@
-//! What a client has open, written down so that another session can go on with it: in the tab that leads next, or after the engine was
-//! opened again. Snapshots and scans go on if the database is still in the state that they read; transactions never do, as what
-//! they read could have changed unseen.
+//! What a client has open, exported so that another session can continue it: in the next leader's
+//! tab, or after the engine was reopened. Snapshots and scans continue if the database is still in
+//! the state that they read. Transactions never do, as what they read could have changed unnoticed.
 
 use mangrove_engine::{ConflictReason, Database, Error, Result, Snapshot};
 
@@ -9,8 +9,9 @@ use crate::protocol::{Reader, Writer};
 use crate::scan::{Origin, Scan};
 
 impl State {
-    /// What is open, if that changed since it was last asked for. With `last` in any case, and with what there is for those who follow the
-    /// commits: then nothing may be committed here any more.
+    /// Exports what is open; `None` if that has not changed since the last export. With `last` it
+    /// is always exported, with the commits that followers have not read; nothing may be committed
+    /// here afterwards.
     pub(crate) fn export(&mut self, database: &Database, last: bool) -> Option<Vec<u8>> {
         if !(std::mem::take(&mut self.has_changed) || last) {
             return None;
@@ -54,7 +55,7 @@ impl State {
         self.followers.export(database, last, out);
     }
 
-    /// What no other session can go on with.
+    /// Returns what no other session can continue.
     fn lost_elsewhere(&self) -> Vec<(u64, Lost)> {
         let mut lost: Vec<(u64, Lost)> = self.lost.table.iter().map(|(id, lost)| (id, *lost)).collect();
         lost.extend(self.transactions.iter().map(|(id, _)| (id, Lost::Transaction)));
@@ -68,11 +69,12 @@ impl State {
             (id, lost)
         }));
         lost.extend(self.backups.iter().map(|(id, _)| (id, Lost::View)));
-        // A verification begins again.
+        // Verifications are not listed: the client starts them over.
         lost
     }
 
-    /// What [`export`](Self::export) wrote, as far as `inherited`, the state in which the database was taken over, allows.
+    /// Imports what [`export`](Self::export) wrote. Snapshots and scans continue only in the state
+    /// `inherited`, in which the database was taken over.
     pub(crate) fn import(database: &Database, inherited: Option<&Snapshot>, reader: &mut Reader<'_>) -> Result<Self> {
         let mut state = Self {
             is_portable: true,
@@ -133,7 +135,7 @@ impl State {
     }
 }
 
-/// Why there is nothing under a number where one asks for a kind of thing.
+/// Returns the error for an id under which nothing of this kind is open.
 pub(super) fn missing(losses: &Losses, id: u64, kind: Lost) -> Error {
     let lost = losses.table.get(id).copied().or(losses.is_all.then_some(kind));
     match lost {

@@ -1,4 +1,4 @@
-//! A layout that the client takes slice by slice.
+//! Layouts that the client reads in slices.
 
 use mangrove_engine::{Database, Error, ExtentKind, LayoutPart, LayoutScan, Result};
 
@@ -8,8 +8,9 @@ use crate::report;
 use crate::table::MAX_OPEN_LARGE;
 
 impl State {
-    /// Visits some nodes more; the first request with an id says that it begins, one for no nodes ends it early. Writes how many records were
-    /// reached, of how many, and the parts of the file that were found, or none and what they are parts of.
+    /// Visits up to `visits` more nodes and values. `begins` marks the first request of an id; 0
+    /// visits end it early. Writes how many records were reached and of how many, then the parts of
+    /// the file that were found or, at the end, 0 and the figures of the file.
     pub(crate) fn layout(
         &mut self,
         id: u64,
@@ -27,14 +28,14 @@ impl State {
                 .check_room(MAX_OPEN_LARGE, "layouts at once; wait for one to end")?;
             self.layouts.insert(id, database.layout_scan()?);
         }
-        // It does not go over to another session, and what was found in the one before would be told twice.
+        // A layout is not handed over: starting over would report parts twice.
         let scan = self.layouts.get_mut(id).ok_or(Error::SnapshotLost)?;
         let found = scan.next_parts(visits);
         let (done, total) = scan.progress();
         out.uv(done);
         out.uv(total);
         if let Ok(Some(parts)) = found {
-            // Never none: they would be taken for the end.
+            // One more than their number: 0 marks the end.
             out.uv(parts.len() as u64 + 1);
             for part in &parts {
                 write_part(part, out);

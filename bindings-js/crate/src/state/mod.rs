@@ -1,4 +1,4 @@
-//! What a client has open, and each request's meaning.
+//! What a client has open, and what each request does.
 
 use mangrove_engine::{BackupPieces, Database, Error, LayoutScan, Result, Snapshot, Tree, Verification};
 
@@ -24,7 +24,7 @@ use handover::missing;
 pub(crate) use source::Source;
 use transactions::Open;
 
-/// A collection that the client has named, with the codecs it uses.
+/// A collection that the client has declared, with the codecs it uses.
 struct Slot {
     name: String,
     key_codec: String,
@@ -38,10 +38,10 @@ impl Slot {
     }
 }
 
-/// A slot's codecs compared with those stored now.
+/// A slot's codecs compared with the stored ones.
 enum Codecs {
     Unknown,
-    /// The collection is not there; its first write stores them.
+    /// The collection does not exist; its first write stores them.
     Absent,
     Stored,
     Mismatch(Error),
@@ -50,7 +50,7 @@ enum Codecs {
 /// A state of the database to read from.
 struct ReadView {
     snapshot: Snapshot,
-    /// By slot.
+    /// By index of the slot.
     trees: Vec<Lookup>,
 }
 
@@ -71,12 +71,12 @@ impl ReadView {
     }
 }
 
-/// Collections, snapshots and scans of one client, by the numbers it gave them.
+/// What one client has open, by the ids it assigned.
 #[derive(Default)]
 pub(crate) struct State {
     slots: Vec<Slot>,
-    /// The newest committed state, kept from read to read and dropped before each commit, which would otherwise have
-    /// to keep what it replaces.
+    /// The newest committed state, kept between reads. Dropped before each commit, which would
+    /// otherwise have to keep what it replaces.
     current: Option<ReadView>,
     snapshots: Table<ReadView>,
     transactions: Table<Open>,
@@ -86,21 +86,21 @@ pub(crate) struct State {
     verifications: Table<Verification>,
     layouts: Table<LayoutScan>,
     lost: Losses,
-    /// Another session may have to go on with what is open.
+    /// Another session may have to continue with what is open.
     is_portable: bool,
-    /// What is open has changed since it was last exported.
+    /// What is open has changed since the last export.
     has_changed: bool,
 }
 
-/// What was open in the session before this one and could not be taken over.
+/// What was open in an earlier session and could not be taken over.
 #[derive(Default)]
 struct Losses {
     table: Table<Lost>,
-    /// Nobody knows what was open.
+    /// What was open is not known.
     is_all: bool,
 }
 
-/// What was under a number.
+/// What an id stood for.
 #[derive(Clone, Copy)]
 enum Lost {
     View,
@@ -108,7 +108,7 @@ enum Lost {
 }
 
 impl State {
-    /// Of a client whose requests another session may have to go on with.
+    /// Returns the state of a client that another session may have to take over.
     pub(crate) fn portable() -> Self {
         Self {
             is_portable: true,
@@ -116,26 +116,26 @@ impl State {
         }
     }
 
-    /// The writes since the last commit were undone, or others committed.
+    /// Forgets what is known about stored codecs: writes were undone, or others committed.
     pub(crate) fn undo(&mut self) {
         for slot in &mut self.slots {
             slot.codecs = Codecs::Unknown;
         }
     }
 
-    /// Lets go of the newest state.
+    /// Releases the newest state.
     pub(crate) fn forget_current(&mut self) {
         self.current = None;
     }
 
-    /// Lets go of the newest state if entries may have expired since it was first read.
+    /// Releases the newest state if records may have expired since it was read.
     pub(crate) fn forget_if_timed(&mut self) {
         if self.current.as_ref().is_some_and(|view| view.snapshot.may_expire()) {
             self.current = None;
         }
     }
 
-    /// Executes a request and appends what follows the status of its reply.
+    /// Executes a request and appends what follows the status byte of its reply.
     pub(crate) fn execute(&mut self, request: &Request<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
         let database = writes.database;
         self.has_changed |= request.opens();
@@ -200,7 +200,7 @@ impl State {
             Request::Collections {} => report::collections(&database.collections(), out),
             Request::Flush {} => database.flush()?,
             Request::Stats {} => {
-                // The state kept from read to read is no snapshot of the client's.
+                // The statistics count open snapshots; this one is not the client's.
                 self.forget_current();
                 out.bytes(report::stats(database).as_bytes());
             }
@@ -231,7 +231,7 @@ impl State {
                 self.forget_current();
                 self.layout(id, visits, begins, database, out)?;
             }
-            // The session handles these: they change what it serves.
+            // The session handles these itself.
             Request::Refresh {} | Request::Close {} => return Err(Error::Closed),
         }
         Ok(())
@@ -251,7 +251,7 @@ impl State {
             value_codec: value_codec.to_owned(),
             codecs: Codecs::Unknown,
         };
-        // Another slot of the name may know of a write that is not committed yet.
+        // Another slot of the same name may know of an uncommitted write.
         let known = self
             .slots
             .iter()
@@ -266,7 +266,7 @@ impl State {
         if known.is_none() && index == self.slots.len() {
             self.slots.push(slot);
         } else if !known.is_some_and(|known| known.is_same(&slot)) {
-            // The client may repeat a declaration, but not change it.
+            // The client may repeat a declaration but not change it.
             return Err(unacceptable("the number of a collection is used for another one"));
         }
         self.check(database, index)
@@ -279,7 +279,7 @@ impl State {
             .ok_or_else(|| unacceptable("unknown collection"))
     }
 
-    /// Fails where the collection holds other codecs than the slot's.
+    /// Fails if the collection has other codecs than the slot.
     fn check(&mut self, database: &Database, index: usize) -> Result<()> {
         if matches!(self.slots[index].codecs, Codecs::Unknown) {
             let snapshot = &self.current.get_or_insert_with(|| ReadView::new(database)).snapshot;
@@ -291,7 +291,7 @@ impl State {
         }
     }
 
-    /// The collection in the state asked for.
+    /// Returns the collection in the given state.
     fn tree(&mut self, database: &Database, view: View, index: u64) -> Result<Option<&Tree>> {
         let index = self.slot_index(index)?;
         let view = match view {
@@ -326,7 +326,7 @@ impl State {
         })
     }
 
-    /// Where to read from.
+    /// Returns where a request reads.
     pub(crate) fn source(&mut self, database: &Database, view: View, collection: u64) -> Result<Source<'_>> {
         if let View::Opened(id) = view
             && self.transactions.get_mut(id).is_some()
@@ -337,7 +337,8 @@ impl State {
         Ok(Source::Committed(self.tree(database, view, collection)?))
     }
 
-    /// Where to look keys up: in what is not committed yet if there is something and the newest state is asked for.
+    /// Returns where a lookup reads: in uncommitted writes if there are any and the newest state is
+    /// meant.
     fn newest_source<'a>(&'a mut self, writes: &'a mut Writes<'_>, view: View, collection: u64) -> Result<Source<'a>> {
         let database = writes.database;
         if view == View::Current && writes.is_open() {
@@ -350,7 +351,7 @@ impl State {
         self.source(database, view, collection)
     }
 
-    /// Version of a committed state that was read before.
+    /// Returns the version of a committed state that was read before.
     fn version(&self, view: View) -> Option<u64> {
         let view = match view {
             View::Current => self.current.as_ref(),
@@ -375,7 +376,7 @@ impl State {
     }
 }
 
-/// 0 is the number of the newest state.
+/// Fails for 0, which stands for the newest state.
 fn check_id(id: u64) -> Result<()> {
     if id == 0 {
         return Err(unacceptable("0 is no number of a snapshot or transaction"));
@@ -395,7 +396,7 @@ fn compare_in(snapshot: &Snapshot, slot: &Slot) -> Codecs {
     })
 }
 
-/// The slot's codecs against those that are stored.
+/// Compares the slot's codecs with the stored ones.
 fn compare(slot: &Slot, key_codec: &str, value_codec: &str) -> Codecs {
     if slot.key_codec == key_codec && slot.value_codec == value_codec {
         return Codecs::Stored;

@@ -1,4 +1,4 @@
-//! Lookups, counts and positions, and scans.
+//! Lookups, counts, positions and scans.
 
 use mangrove_engine::{Database, KeyRange, Result};
 

@@ -1,11 +1,12 @@
-//! Where a request reads: a committed state, writes that wait for their commit, or a transaction of the client's.
+//! Where a request reads: in a committed state, in uncommitted writes, or in a transaction of the
+//! client.
 
 use mangrove_engine::{Direction, Entry, KeyRange, Result, Transaction, Tree, WriteTransaction};
 
 use crate::protocol::Writer;
 use crate::range;
 
-/// A collection in a state; committed ones need not have it.
+/// A collection in one of these. A committed state may lack it.
 pub(crate) enum Source<'a> {
     Committed(Option<&'a Tree>),
     /// Lookups only.
@@ -14,7 +15,7 @@ pub(crate) enum Source<'a> {
 }
 
 impl Source<'_> {
-    /// The transaction that is read, if it is one.
+    /// Returns the transaction, if the source is one.
     pub(crate) fn transaction(&self) -> Option<&Transaction> {
         match self {
             Self::Transaction(transaction, _) => Some(transaction),
@@ -22,7 +23,7 @@ impl Source<'_> {
         }
     }
 
-    /// Appends the value of a key, if there is one.
+    /// Appends the value of a key; returns whether there is one.
     pub(crate) fn get_into(&self, key: &[u8], into: &mut Vec<u8>) -> Result<bool> {
         let value = match self {
             Self::Committed(tree) => return tree.map_or(Ok(false), |tree| tree.get_into(key, into)),
@@ -57,7 +58,8 @@ impl Source<'_> {
         }
     }
 
-    /// Appends the entry at a position, or that there is none. O(log n) in committed states, O(position) in transactions.
+    /// Writes the record at a position, or that there is none. O(log n) in committed states,
+    /// O(position) in transactions.
     pub(super) fn at(&self, range: KeyRange<'_>, from_end: bool, position: u64, out: &mut Writer) -> Result<()> {
         match self {
             Self::Committed(Some(tree)) if position > 0 => {
@@ -72,7 +74,7 @@ impl Source<'_> {
                 }
                 return Ok(());
             }
-            // An edge is found without counting.
+            // The first and the last record are found without counting.
             Self::Committed(Some(tree)) if !range::is_empty(&range) => {
                 let mut cursor = tree.cursor(range, direction(from_end));
                 if cursor.advance()? {

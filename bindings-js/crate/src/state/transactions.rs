@@ -1,4 +1,4 @@
-//! Transactions that a client has open from message to message.
+//! Transactions that a client keeps open across messages.
 
 use mangrove_engine::{Durability, Error, Isolation, Result, Savepoint, Transaction};
 
@@ -11,12 +11,13 @@ use crate::table::MAX_OPEN;
 pub(super) struct Open {
     pub(super) transaction: Transaction,
     savepoints: Vec<Savepoint>,
-    /// Slots that are known to have the codecs that the transaction sees.
+    /// By slot: whether its codecs are known to match what the transaction sees.
     checked: Vec<bool>,
 }
 
 impl Open {
-    /// Fails where the collection holds other codecs than the slot's; stores the slot's if it holds none and is to be written.
+    /// Fails if the collection has other codecs than the slot. Stores the slot's if it has none and
+    /// `writes` is set.
     pub(super) fn prepare(&mut self, index: usize, slot: &Slot, writes: bool) -> Result<()> {
         if self.checked.get(index).copied().unwrap_or_default() {
             return Ok(());
@@ -42,7 +43,7 @@ impl Open {
         Ok(())
     }
 
-    /// Other codecs may be stored now.
+    /// Forgets checked codecs, because others may be stored now.
     pub(super) fn forget_codecs(&mut self) {
         self.checked.clear();
     }
@@ -91,10 +92,10 @@ impl State {
             .transactions
             .take(id)
             .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
-        // Else the commit would have to keep what it replaces.
+        // While the state is held, the commit has to keep what it replaces.
         self.forget_current();
         let info = writes.commit_other(durability, open.transaction)?;
-        // Collections may have come and gone.
+        // Collections may have been created or dropped.
         self.undo();
         out.uv(info.version);
         Ok(())
@@ -112,7 +113,7 @@ impl State {
         Ok(())
     }
 
-    /// Goes back to a savepoint, which stays, and forgets those after it.
+    /// Returns to a savepoint, which remains, and drops those after it.
     pub(super) fn rollback_to(&mut self, id: u64, number: u64) -> Result<()> {
         let open = self.open_transaction(id)?;
         let number = usize::try_from(number).unwrap_or(usize::MAX);

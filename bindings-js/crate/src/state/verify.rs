@@ -1,4 +1,4 @@
-//! A verification that the client takes slice by slice.
+//! Verifications that the client runs in slices.
 
 use mangrove_engine::{Database, Error, Result};
 
@@ -8,8 +8,9 @@ use crate::report;
 use crate::table::MAX_OPEN_LARGE;
 
 impl State {
-    /// Checks some bytes more; the first request with an id begins. Writes whether that was all, how many records were checked, of how many,
-    /// and at the end the report.
+    /// Checks about `bytes` more bytes; the first request with an id begins the verification.
+    /// Writes whether it has ended, how many records were checked and of how many, and at the end
+    /// the report.
     pub(crate) fn verify(&mut self, id: u64, bytes: u64, database: &Database, out: &mut Writer) -> Result<()> {
         if self.verifications.get_mut(id).is_none() {
             self.verifications

@@ -1,4 +1,4 @@
-//! Writes, to the newest state or into a transaction of the client.
+//! Writes, to the newest state or within a transaction of the client.
 
 use mangrove_engine::{ConflictReason, Durability, Entry, Error, KeyRange, Result, Transaction, WriteTransaction};
 
@@ -21,7 +21,7 @@ struct Record<'a> {
 trait Target {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()>;
     fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool>;
-    /// Returns how many records were removed, as far as that is known.
+    /// Returns how many records were removed; 0 in a transaction, where that is not known.
     fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64>;
     fn drop_collection(&mut self, name: &str) -> Result<bool>;
     fn rename_collection(&mut self, name: &str, to: &str) -> Result<bool>;
@@ -71,8 +71,8 @@ impl Target for Transaction {
     }
 }
 
-/// Makes the changes of a checked write. Returns what follows the version in its reply, a number or
-/// a flag; nothing follows a `Set`.
+/// Makes the changes of a write that was checked. Returns what follows the version in its reply, a
+/// number or a flag; nothing follows a `Set`.
 fn apply(write: &Write<'_>, slots: &[Slot], target: &mut dyn Target) -> Result<u64> {
     let name = |collection: u64| slots[to_index(collection)].name.as_str();
     Ok(match *write {
@@ -119,7 +119,7 @@ fn apply(write: &Write<'_>, slots: &[Slot], target: &mut dyn Target) -> Result<u
 }
 
 impl State {
-    /// Commits a write of its own. Consecutive ones become durable together.
+    /// Commits a write. Consecutive writes become durable together.
     pub(super) fn write(&mut self, write: &Write<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
         let mut fresh = Vec::new();
         if self.prepare(None, write, writes, &mut fresh, out)? {
@@ -161,7 +161,7 @@ impl State {
         Ok(())
     }
 
-    /// Writes into a transaction. The reply is that of a write of its own, with 0 for the version.
+    /// Writes within a transaction. The reply is that of a commit, with 0 as the version.
     pub(super) fn write_within(
         &mut self,
         id: u64,
@@ -170,7 +170,7 @@ impl State {
         out: &mut Writer,
     ) -> Result<()> {
         let open = self.open_transaction(id)?;
-        // Nothing else changes a part before it fails.
+        // Only a batch can fail after making some of its changes.
         let before = matches!(write, Write::Batch { .. }).then(|| open.transaction.savepoint());
         let written = self
             .prepare(Some(id), write, writes, &mut Vec::new(), out)
@@ -196,8 +196,8 @@ impl State {
         written
     }
 
-    /// Checks everything that can be wrong with a write, so that once it begins only the storage
-    /// can fail. Collects the slots whose codecs it stores. Returns whether it is answered already.
+    /// Checks a write, so that only the storage can make it fail once it begins. Collects the slots
+    /// whose codecs the write has to store. Returns whether the reply is complete already.
     fn prepare(
         &mut self,
         transaction: Option<u64>,
@@ -278,8 +278,8 @@ impl State {
         Ok(false)
     }
 
-    /// Checks a collection's codecs; returns its slot and whether a write that stores records has to
-    /// store them too.
+    /// Checks a collection's codecs. Returns the slot's index and whether a write of records has to
+    /// store the codecs.
     fn prepare_slot(
         &mut self,
         transaction: Option<u64>,
@@ -319,7 +319,7 @@ impl State {
         Ok(())
     }
 
-    /// Looks a record up where the write goes.
+    /// Looks up a record where the write goes.
     fn find(
         &mut self,
         transaction: Option<u64>,
@@ -331,7 +331,7 @@ impl State {
         self.newest_source(writes, view, collection)?.entry(key)
     }
 
-    /// The codecs of this slot were stored with the last write.
+    /// Notes that the last write stored the codecs of this slot.
     fn now_has_codecs_of(&mut self, index: usize) {
         let Slot {
             name,
@@ -358,7 +358,7 @@ fn durability(write: &Write<'_>) -> Durability {
     }
 }
 
-/// Appends what follows the status of a write's reply.
+/// Appends what follows the status byte of a write's reply.
 fn reply(write: &Write<'_>, version: u64, result: u64, out: &mut Writer) {
     out.uv(version);
     match write {
@@ -370,7 +370,7 @@ fn reply(write: &Write<'_>, version: u64, result: u64, out: &mut Writer) {
     }
 }
 
-/// For an index that was found to be a slot's.
+/// Converts a checked index of a slot.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "it was compared with the number of slots"
@@ -379,7 +379,7 @@ fn to_index(collection: u64) -> usize {
     collection as usize
 }
 
-/// Fails unless the record is of this version, or, with `None`, absent.
+/// Fails unless the record has this version or, with `None`, is absent.
 fn check(version: Option<u64>, found: Option<Entry>, collection: &str, key: &[u8]) -> Result<()> {
     let found = found.map(|entry| entry.version);
     if found == version {

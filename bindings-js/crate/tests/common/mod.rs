@@ -1,4 +1,5 @@
-//! Builds messages, reads replies, and a storage in memory whose writes can be made to fail.
+//! Helpers that build messages and read replies, and a storage in memory whose writes can be made
+//! to fail.
 
 #![allow(
     missing_docs,
@@ -15,10 +16,10 @@ use mangrove_bindings::session::{Progress, Session};
 use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options, Result};
 
-/// In the flags of an error: a collection and a key follow.
+/// Flag of an error: a collection and a key follow.
 const HAS_KEY: u8 = 2;
 
-/// Opcode of a request by its name.
+/// Returns the opcode of a request.
 pub fn op(name: &str) -> u8 {
     let mut codes = mangrove_bindings::request::Request::CODES
         .iter()
@@ -34,7 +35,7 @@ impl Request {
         Self(vec![op])
     }
 
-    /// The same write in a transaction.
+    /// Returns the same write within a transaction.
     pub fn within(self, transaction: u64) -> Self {
         let mut request = Self::new(op("Within")).uv(transaction);
         request.0.extend(self.0);
@@ -61,7 +62,7 @@ impl Request {
     }
 }
 
-/// A strict write to the first collection.
+/// Returns a strict write to the first collection.
 pub fn set(key: &str, value: &str) -> Request {
     Request::new(op("Set")).u8(0).uv(0).str(key).str(value)
 }
@@ -84,7 +85,8 @@ pub fn execute_bytes(session: &mut Session, message: &[u8]) -> Reply {
     Reply::new(&out)
 }
 
-/// As a host whose flushes take a while, in each of the ways that it has.
+/// Executes a message like a host with asynchronous flushes. In turn, a flush ends before the
+/// message continues, is released, or ends and leaves nothing to flush.
 fn execute_waiting(session: &mut Session, message: &[u8], out: &mut Writer) {
     let mut progress = session.start(message, out);
     for turn in 0.. {
@@ -156,7 +158,7 @@ impl Reply {
         String::from_utf8(self.bytes()).expect("UTF-8")
     }
 
-    /// The code of the error, if it is one.
+    /// Reads the status; returns the code of the error, if it is one.
     pub fn status(&mut self) -> std::result::Result<(), String> {
         if self.u8() == 0 {
             return Ok(());
@@ -174,7 +176,7 @@ impl Reply {
         (self.u8() == 1).then(|| self.bytes())
     }
 
-    /// The key of an optional entry.
+    /// Reads the key of an optional record.
     pub fn pair_key(&mut self) -> Option<String> {
         (self.u8() == 1).then(|| {
             let key = self.str();
@@ -184,7 +186,7 @@ impl Reply {
     }
 }
 
-/// A chunk of keys: whether it is the last, and the keys.
+/// Reads a chunk of keys; returns whether it is the last, and the keys.
 pub fn keys(reply: &mut Reply) -> (bool, Vec<String>) {
     assert_eq!(reply.status(), Ok(()));
     let is_done = reply.u8() == 1;

@@ -1,4 +1,4 @@
-//! Followers of the commits within a session.
+//! Followers within a session.
 
 use super::common::{FaultyStorage, Request, execute, op, open, set};
 use super::use_default;
@@ -17,7 +17,7 @@ fn next_changes(id: u64) -> Request {
     Request::new(op("ChangesNext")).uv(id).uv(0)
 }
 
-/// The followers that may have something.
+/// Returns the followers that may have something to read.
 fn ready(session: &mut Session) -> Vec<u64> {
     let mut reply = execute(session, &[Request::new(op("ChangesReady"))]);
     assert_eq!(reply.status(), Ok(()));
@@ -30,7 +30,7 @@ fn commits_wake_only_those_they_are_of_interest_to() {
     execute(&mut session, &[use_default(), set("a", "1")]);
     let range = |id, from: &str, to: &str| {
         let request = Request::new(op("ChangesOpen")).uv(id).uv(0).u8(1).uv(0);
-        // Including the lower, without the upper bound.
+        // Lower bound inclusive, upper bound exclusive.
         request.u8(1 | 4 | 8).str(from).str(to)
     };
     let opened: Vec<Request> = (0..8)
@@ -40,7 +40,7 @@ fn commits_wake_only_those_they_are_of_interest_to() {
     execute(&mut session, &[range(8, "2", "6"), follow(9, 0, None)]);
     let drain = |session: &mut Session| {
         let all: Vec<Request> = (0..10).map(next_changes).collect();
-        // One commit each time.
+        // Each request returns one commit.
         while !ready(session).is_empty() {
             execute(session, &all);
         }
@@ -55,7 +55,7 @@ fn commits_wake_only_those_they_are_of_interest_to() {
     execute(&mut session, &[set("3x", "1"), set("9", "2"), set("7", "3")]);
     assert!(session.next_news().is_some() && session.next_news().is_none());
     assert_eq!(ready(&mut session), [3, 7, 8]);
-    // Those that were told already are not told again; another is.
+    // Only followers that have not been told yet are news.
     execute(&mut session, &[set("3x", "2")]);
     assert!(session.next_news().is_none());
     execute(&mut session, &[set("5", "1")]);
@@ -96,7 +96,7 @@ fn followers_are_told_once_of_new_commits_and_get_theirs() {
     assert_eq!((reply.status(), reply.status(), reply.uv()), (Ok(()), Ok(()), 1));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
-    // Who has not asked whether there is something does not wait for it.
+    // A follower that has not read to the end gets no news.
     execute(&mut session, &[set("0", "0")]);
     assert!(session.next_news().is_none());
     execute(&mut session, &[next_changes(1), next_changes(1), next_changes(2)]);

@@ -1,22 +1,22 @@
-// Encoded bounds as a caller would say them.
+// Turns encoded bounds back into those a caller would write.
 import { isSame } from '../../base/bytes.ts';
 import { MAX_KEY, encodeBound, prefixRange } from '../../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../../codec/keys.ts';
 import type { Bounds } from '../../types/index.ts';
 
-/** An end of a range in bytes; undefined where it has none. */
+/** An encoded bound; undefined if the range has none on that side. */
 export type ByteBound = { readonly bytes: Uint8Array; readonly isExclusive: boolean } | undefined;
 
 function attempt<T>(make: () => T): T | undefined {
   try {
     return make();
   } catch {
-    // It stands for nothing of the kind.
+    // The bytes are not a bound of this form.
     return undefined;
   }
 }
 
-/** What encodes to these bytes. */
+/** The bound that encodes to these bytes; undefined if none does. */
 function toBound<K>(codec: KeyCodec<K>, bytes: Uint8Array): Bound<K> | undefined {
   const candidates: (() => unknown)[] = [
     () => codec.decode(bytes),

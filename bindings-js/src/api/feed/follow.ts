@@ -1,4 +1,4 @@
-// Ways to follow commits: of one collection's range, or of the whole database.
+// Following commits: those that touch a collection's range, or all of the database.
 import { queueMicrotask } from '../../base/platform.ts';
 import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../types/feed.ts';
 import { KvError } from '../../base/errors.ts';
@@ -25,7 +25,7 @@ export function watch<K, V>(target: Target<K, V>, options: WatchOptions<K> = {})
   return new FeedIterator<K, V>({
     connection,
     prepare: () => {
-      // Also where it is not the one that reads the bounds.
+      // `writeFilter` checks this too, but is not called if the database is closed.
       checkNames('watch', options, WATCH);
       if (typeof initial !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'initial has to be a boolean');
       return new FixedDecoders({ key, value } as unknown as CodecPair);
@@ -45,7 +45,7 @@ export function changes(connection: Connection, options: ChangesOptions = {}): C
       checkNames('changes', options, CHANGES);
       if (since !== undefined) checkCount('since', since);
       const decoders = new StoredDecoders(connection);
-      // Collections that are made later say their codecs in the feed.
+      // The feed announces the codecs of collections that are created later.
       connection.post((writer) => writer.u8(Op.collections), (reader) => {
         for (let left = reader.uv(); left > 0; left--) {
           const name = reader.str();
@@ -61,7 +61,7 @@ export function changes(connection: Connection, options: ChangesOptions = {}): C
   });
 }
 
-/** As an exception that nobody catches. */
+/** Reports an error as an uncaught exception. */
 function report(error: unknown): void {
   if (typeof globalThis.reportError === 'function') globalThis.reportError(error);
   else queueMicrotask(() => { throw error; });
@@ -73,7 +73,7 @@ export function subscribe<K, V>(
   listener: (commit: Commit<K, V>) => void,
 ): Subscription {
   checkFunction(listener);
-  // What is wrong with the range is said at once.
+  // Throws at once if the range is invalid.
   toWindow(target, 'subscribe', range, FOLLOW);
   const { signal } = range ?? {};
   if (isAborted(signal)) return { unsubscribe: ignore, [dispose]: ignore };

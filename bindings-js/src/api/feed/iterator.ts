@@ -1,4 +1,4 @@
-// Follows the commits of an engine: asks for those there are, then waits until it says that there are more.
+// The client's side of a follower: pulls the commits there are, then waits for news of more.
 import type { Commit, CommitIterator } from '../../types/feed.ts';
 import { abortable, asyncDispose, checkSignal, ignore } from '../../base/async.ts';
 import type { Connection } from '../../wire/connection.ts';
@@ -15,13 +15,13 @@ const CHUNK_BYTES = 256 << 10;
 /** What to follow. */
 export interface FeedRequest<K, V> {
   readonly connection: Connection;
-  /** Asks for what decoding needs; what it throws is what the iterator fails with. */
+  /** Requests what decoding needs. The iterator fails with whatever this throws. */
   readonly prepare: () => Decoders;
   readonly since: number | undefined;
-  /** Writes which collection and range, if not all. */
+  /** Writes whether one collection is followed, and if so which one and in which range. */
   readonly writeFilter: (writer: RequestWriter) => unknown;
   readonly signal: AbortSignal | undefined;
-  /** Asks for what comes before the first commit, in the state from which commits are followed. */
+  /** Reads the changes to return first, in the state from which commits are followed. */
   readonly first?: (() => Promise<Commit<K, V>['changes']>) | undefined;
 }
 
@@ -29,7 +29,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   readonly #held: Handle;
   readonly #signal: AbortSignal | undefined;
   #opened: Promise<number> = Promise.resolve(0);
-  /** The one from which commits are followed, once it is known. */
+  /** The version from which commits are followed, once it is known. */
   #version: number | undefined;
   #first: Promise<Commit<K, V>['changes']> | undefined;
   #decoders: Decoders | undefined;
@@ -37,7 +37,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
   #isEnded = false;
   #failure: { readonly error: unknown } | undefined;
   #wake: (() => void) | undefined;
-  /** What the connection knew of news when everything there was had been asked for. */
+  /** `connection.news` when the pull that returned all remaining commits was requested. */
   #newsAtEnd: number | undefined;
   #tail: Promise<unknown> = Promise.resolve();
 
@@ -72,7 +72,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     await this.return();
   }
 
-  /** Now, not at the first `next`: what is written after the call is seen. */
+  /** Opens at once rather than at the first `next`: later commits are seen from here on. */
   #open({ connection, prepare, since, writeFilter, signal, first }: FeedRequest<K, V>): void {
     this.#decoders = prepare();
     this.#opened = connection.request((writer) => {
@@ -102,7 +102,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
       this.#failure = undefined;
       if (failure !== undefined) throw failure.error;
       if (this.#isEnded) return undefined;
-      // After each wait everything may be different.
+      // Anything may have changed during a wait, so each pass takes one step and starts over.
       const first = this.#first;
       if (this.#version === undefined) {
         this.#version = await abortable(this.#opened, this.#signal);
@@ -137,7 +137,7 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
     this.#newsAtEnd = isAll ? news : undefined;
   }
 
-  /** Until there is something new, of whatever kind. */
+  /** Waits until there may be commits, or this iterator or the connection ends. */
   #wait(): Promise<void> {
     const { connection, id } = this.#held;
     if (this.#isEnded || this.#failure !== undefined || connection.status !== 'open') return Promise.resolve();
@@ -145,11 +145,11 @@ export class FeedIterator<K, V> implements CommitIterator<K, V> {
       this.#wake = () => {
         connection.waiting.delete(id);
         this.#wake = undefined;
-        // Being woken is a sign of news even where it is for others.
+        // A wake-up means news, even if `connection.news` has not grown since the last pull.
         this.#newsAtEnd = undefined;
         resolve();
       };
-      // Whoever waits is reachable; an iterator that nobody asks for its next commit need not be.
+      // Registered only while a call waits: an iterator without a pending `next` can be collected.
       connection.waiting.set(id, this.#wake);
     });
   }

@@ -153,7 +153,9 @@ struct Lines {
 
 impl Lines {
     fn new() -> Result<Self> {
-        let input = system().input().map_err(|error| Failure::io("opening standard input", &error))?;
+        let input = system()
+            .input()
+            .map_err(|error| Failure::io("opening standard input", &error))?;
         Ok(Self {
             input: BufReader::with_capacity(BUFFER_BYTES, input),
             number: 0,
