@@ -8,7 +8,7 @@ import { NodeWorkerPort } from '../src/engine/node-worker-port.ts';
 const SCRIPT = `
 const { parentPort } = require('node:worker_threads');
 parentPort.on('message', (data) => {
-  parentPort.postMessage({ type: 'trouble', error: { code: 'KV_IO', message: 'a purge failed', retryable: false } });
+  parentPort.postMessage({ type: 'backgroundError', error: { code: 'KV_IO', message: 'a purge failed', retryable: false } });
   parentPort.postMessage({ type: 'news' });
   parentPort.postMessage(data);
 });
@@ -43,7 +43,7 @@ test('only replies end the wait for one', async () => {
         };
         port.postMessage(Uint8Array.of(round));
       });
-      assert.deepEqual(heard, ['trouble', 'news', 'reply']);
+      assert.deepEqual(heard, ['backgroundError', 'news', 'reply']);
       assert.deepEqual(worker.calls, ['ref', 'unref']);
     }
   } finally {

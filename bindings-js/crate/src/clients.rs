@@ -9,7 +9,7 @@ use crate::state::State;
 use crate::table::Table;
 
 /// A client that is not selected.
-struct Aside {
+struct Idle {
     client: Client,
     state: State,
     /// Version of the database when the client was last selected.
@@ -18,7 +18,7 @@ struct Aside {
 
 #[derive(Default)]
 pub(crate) struct Clients {
-    aside: Table<Aside>,
+    idle: Table<Idle>,
     /// Number of the selected client.
     current: u64,
     last: u64,
@@ -60,7 +60,7 @@ impl Session {
         self.clients.kept.to_forget.retain(|gone| gone != name.as_bytes());
         self.clients.last += 1;
         let id = self.clients.last;
-        self.clients.aside.insert(id, Aside { client, state, version });
+        self.clients.idle.insert(id, Idle { client, state, version });
         self.select(id);
         Ok(id)
     }
@@ -71,14 +71,14 @@ impl Session {
             return;
         }
         let version = self.database.as_ref().map_or(0, Database::version);
-        let found = self.clients.aside.take(id).unwrap_or_else(|| Aside {
+        let found = self.clients.idle.take(id).unwrap_or_else(|| Idle {
             client: Client::closed(),
             state: State::default(),
             version,
         });
         // While the state is held, each commit keeps what it replaces.
         self.state.forget_current();
-        let before = Aside {
+        let before = Idle {
             client: std::mem::replace(&mut self.client, found.client),
             state: std::mem::replace(&mut self.state, found.state),
             version,
@@ -87,7 +87,7 @@ impl Session {
             // Other clients may have created or dropped collections.
             self.state.undo();
         }
-        self.clients.aside.insert(self.clients.current, before);
+        self.clients.idle.insert(self.clients.current, before);
         self.clients.current = id;
     }
 
@@ -101,7 +101,7 @@ impl Session {
         if id == self.clients.current {
             self.select(0);
         }
-        self.clients.aside.remove(id);
+        self.clients.idle.remove(id);
     }
 
     /// Removes what is stored for a client, with the next commit.
@@ -134,9 +134,9 @@ impl Session {
             return Some(self.clients.current);
         }
         self.clients
-            .aside
+            .idle
             .iter_mut()
-            .find_map(|(id, aside)| aside.state.has_news(database).then_some(id))
+            .find_map(|(id, idle)| idle.state.has_news(database).then_some(id))
     }
 
     /// Ends inheritance: clients attached from now on have lost what they had open.

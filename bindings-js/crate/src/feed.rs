@@ -74,7 +74,7 @@ impl Filter {
 enum Position {
     /// The follower reads commits itself.
     Reading(Changes),
-    /// The follower has everything up to this version or a later one. The scout of
+    /// The follower has everything up to this version or a later one. The scanner of
     /// [`Followers`](crate::followers::Followers) looks for the next commit of interest.
     Waiting(u64),
 }

@@ -20,7 +20,7 @@ const MAX_PENDING_BYTES: u64 = 1 << 20;
 pub(crate) struct Followers {
     table: Table<Follower>,
     /// Reads on behalf of all waiting followers.
-    scout: Option<Changes>,
+    scanner: Option<Changes>,
     ranges: Ranges,
     /// Followers without a filter.
     whole: Vec<u64>,
@@ -54,7 +54,7 @@ impl Followers {
     /// `pending`, also writes the commits that they have yet to read, and marks those as read here.
     pub(crate) fn export(&mut self, database: &Database, pending: bool, out: &mut Writer) {
         if pending {
-            self.look(database);
+            self.catch_up(database);
         }
         out.uv(self.table.iter().count() as u64);
         let ids: Vec<u64> = self.table.iter().map(|(id, _)| id).collect();
@@ -117,10 +117,10 @@ impl Followers {
     }
 
     pub(crate) fn next(&mut self, database: &Database, id: u64, max_bytes: u64, out: &mut Writer) -> Result<()> {
-        self.look(database);
+        self.catch_up(database);
         let follower = self.table.get_mut(id).ok_or(Error::Closed)?;
         if let Some(changes) = follower.next(database, max_bytes, out)? {
-            self.scout.get_or_insert(changes);
+            self.scanner.get_or_insert(changes);
         }
         Ok(())
     }
@@ -130,13 +130,13 @@ impl Followers {
         self.ranges.remove(id);
         self.whole.retain(|&other| other != id);
         if self.table.is_empty() {
-            self.scout = None;
+            self.scanner = None;
         }
     }
 
     /// Continues in a refreshed database that was in state `before`.
     pub(crate) fn refresh(&mut self, before: &Snapshot, database: &Database) {
-        self.scout = None;
+        self.scanner = None;
         for follower in self.table.values_mut() {
             follower.refresh(before, database);
             self.has_news = true;
@@ -145,13 +145,13 @@ impl Followers {
 
     /// Whether there is something for a follower that had read everything; true once.
     pub(crate) fn has_news(&mut self, database: &Database) -> bool {
-        self.look(database);
+        self.catch_up(database);
         std::mem::take(&mut self.has_news)
     }
 
     /// Writes the ids of the followers that may have something to read.
     pub(crate) fn ready(&mut self, database: &Database, out: &mut Writer) {
-        self.look(database);
+        self.catch_up(database);
         let ready: Vec<u64> = self
             .table
             .iter()
@@ -165,14 +165,18 @@ impl Followers {
     }
 
     /// Examines the commits since the last call.
-    fn look(&mut self, database: &Database) {
-        while let Some(scout) = self.scout.as_mut().filter(|scout| scout.version() < database.version()) {
-            let before = scout.clone();
-            match scout.next_commit() {
+    fn catch_up(&mut self, database: &Database) {
+        while let Some(scanner) = self
+            .scanner
+            .as_mut()
+            .filter(|scanner| scanner.version() < database.version())
+        {
+            let before = scanner.clone();
+            match scanner.next_commit() {
                 Ok(Some(commit)) => self.wake(&before, &commit),
                 Ok(None) => return,
                 Err(error) => {
-                    self.scout = None;
+                    self.scanner = None;
                     self.has_news = true;
                     for follower in self.table.values_mut() {
                         follower.fail(&error);

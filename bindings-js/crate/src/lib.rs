@@ -244,15 +244,15 @@ impl Engine {
     }
 
     /// Looks up the key of `len` bytes in the key buffer. Returns the length of the value, -1 if
-    /// there is none, or -2 if only a message can report the outcome. With `goes_on`, reads the
+    /// there is none, or -2 if only a message can report the outcome. With `same_state`, reads the
     /// state of the previous lookup, even if records have expired since.
-    pub fn get(&mut self, view: f64, collection: u32, len: usize, goes_on: bool) -> i32 {
+    pub fn get(&mut self, view: f64, collection: u32, len: usize, same_state: bool) -> i32 {
         let key = self.key.get(..len).unwrap_or_default();
         self.value.clear();
         self.value.shrink_to(KEPT_BYTES);
         let found = self
             .session
-            .get(to_view(view), collection.into(), key, goes_on, &mut self.value);
+            .get(to_view(view), collection.into(), key, same_state, &mut self.value);
         match found {
             Ok(true) => i32::try_from(self.value.len()).unwrap_or(ASK),
             Ok(false) => ABSENT,
@@ -261,9 +261,9 @@ impl Engine {
     }
 
     /// As `get`, but returns 1 if there is a value.
-    pub fn has(&mut self, view: f64, collection: u32, len: usize, goes_on: bool) -> i32 {
+    pub fn has(&mut self, view: f64, collection: u32, len: usize, same_state: bool) -> i32 {
         let key = self.key.get(..len).unwrap_or_default();
-        match self.session.has(to_view(view), collection.into(), key, goes_on) {
+        match self.session.has(to_view(view), collection.into(), key, same_state) {
             Ok(true) => 1,
             Ok(false) => ABSENT,
             Err(_) => ASK,

@@ -163,19 +163,26 @@ impl Session {
     }
 
     /// Looks up a key like a message with one `Get`: appends its value and returns whether there is
-    /// one. With `goes_on`, reads the state of the previous lookup, even if records have expired
+    /// one. With `same_state`, reads the state of the previous lookup, even if records have expired
     /// since.
-    pub fn get(&mut self, view: View, collection: u64, key: &[u8], goes_on: bool, into: &mut Vec<u8>) -> Result<bool> {
-        self.source(view, collection, goes_on)?.get_into(key, into)
+    pub fn get(
+        &mut self,
+        view: View,
+        collection: u64,
+        key: &[u8],
+        same_state: bool,
+        into: &mut Vec<u8>,
+    ) -> Result<bool> {
+        self.source(view, collection, same_state)?.get_into(key, into)
     }
 
     /// Looks up a key like a message with one `HasMany` of that key.
-    pub fn has(&mut self, view: View, collection: u64, key: &[u8], goes_on: bool) -> Result<bool> {
-        self.source(view, collection, goes_on)?.contains(key)
+    pub fn has(&mut self, view: View, collection: u64, key: &[u8], same_state: bool) -> Result<bool> {
+        self.source(view, collection, same_state)?.contains(key)
     }
 
-    fn source(&mut self, view: View, collection: u64, goes_on: bool) -> Result<Source<'_>> {
-        if !goes_on {
+    fn source(&mut self, view: View, collection: u64, same_state: bool) -> Result<Source<'_>> {
+        if !same_state {
             self.state.forget_if_timed();
         }
         // No group is open between messages.

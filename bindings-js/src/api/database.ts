@@ -80,9 +80,9 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     this.transact = (work, given) => this.transaction(work, given);
     const release = info.isLocked ? hold(info.persistence, info.path, this.#onBlocked) : ignore;
     connection.onBlocked = this.#onBlocked;
-    connection.onTrouble = (error) => report(this.#listeners, this, 'error', { error });
+    connection.onBackgroundError = (error) => report(this.#listeners, this, 'error', { error });
     connection.onClosed = (failure) => {
-      if (failure !== undefined) connection.onTrouble(failure);
+      if (failure !== undefined) connection.onBackgroundError(failure);
       release();
       report(this.#listeners, this, 'close', { reason: failure });
     };

@@ -83,7 +83,7 @@ class TrackedStorage implements CustomStorage {
 const FLUSH_WITHIN_MS = 100;
 
 /** Callbacks for unsolicited events. */
-export interface Background extends Pick<TransportEvents, 'trouble' | 'fail'> {
+export interface Background extends Pick<TransportEvents, 'backgroundError' | 'fail'> {
   /** Followers of these clients have commits to read. */
   news(clients: number[]): void;
 }
@@ -290,17 +290,17 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#instance === undefined ? this.#view : this.#bytes();
   }
 
-  get(view: number, collection: number, length: number, goesOn: boolean): number {
+  get(view: number, collection: number, length: number, sameState: boolean): number {
     try {
-      return this.#engine?.get(view, collection, length, goesOn) ?? Lookup.ask;
+      return this.#engine?.get(view, collection, length, sameState) ?? Lookup.ask;
     } catch (error) {
       return this.#fail(error);
     }
   }
 
-  has(view: number, collection: number, length: number, goesOn: boolean): number {
+  has(view: number, collection: number, length: number, sameState: boolean): number {
     try {
-      return this.#engine?.has(view, collection, length, goesOn) ?? Lookup.ask;
+      return this.#engine?.has(view, collection, length, sameState) ?? Lookup.ask;
     } catch (error) {
       return this.#fail(error);
     }
@@ -413,8 +413,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
-  trouble(error: KvError): void {
-    this.background?.trouble(error);
+  backgroundError(error: KvError): void {
+    this.background?.backgroundError(error);
   }
 
   #flushLater(): void {

@@ -74,7 +74,7 @@ export class InThreadTransport implements Transport {
     }
     this.#host.background = {
       news: () => this.events?.news(),
-      trouble: (error) => this.events?.trouble(error),
+      backgroundError: (error) => this.events?.backgroundError(error),
       fail: (error) => this.#fail(error),
     };
     storage.onLost = (error) => this.#fail(error);
@@ -188,7 +188,7 @@ export class InThreadTransport implements Transport {
     this.#isFlushing = false;
     this.#host.endFlush(error);
     // A waiting message reports the error in its reply.
-    if (error !== undefined && !this.#isMessageWaiting) this.events?.trouble(error as KvError);
+    if (error !== undefined && !this.#isMessageWaiting) this.events?.backgroundError(error as KvError);
     if (isReleased) return;
     if (this.#isMessageWaiting) {
       this.#resume();

@@ -22,7 +22,7 @@ export interface Swept {
   readonly isBusy: boolean;
   sweep(message: Uint8Array): Uint8Array | undefined;
   /** Reports the failure of a slice. */
-  trouble(error: KvError): void;
+  backgroundError(error: KvError): void;
 }
 
 /** Sweeps until it is stopped or `swept` is garbage-collected. */
@@ -53,7 +53,7 @@ export class Sweep {
     if (swept === undefined || reply === undefined) return;
     const reader = new ReplyReader(reply);
     const failed = reader.u8() !== 0;
-    if (failed) swept.trouble(reader.error());
+    if (failed) swept.backgroundError(reader.error());
     // A failed slice is retried in the next round.
     this.#after(!failed && reader.uv() >= SWEEP_ENTRIES ? SWEEP_PAUSE_MS : SWEEP_EVERY_MS, ref);
   }

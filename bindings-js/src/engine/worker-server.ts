@@ -69,7 +69,7 @@ export function serve<S extends WorkerStorage>(
       storage.onLost = fail;
       host.background = {
         news: () => scope.postMessage({ type: 'news' }),
-        trouble: (error) => scope.postMessage({ type: 'trouble', error: toPlain(error) }),
+        backgroundError: (error) => scope.postMessage({ type: 'backgroundError', error: toPlain(error) }),
         fail,
       };
     } catch (error) {

@@ -106,7 +106,7 @@ export interface PageEvents {
    */
   blocked(reason: BlockedReason): void;
   /** A failure that the tab survives. */
-  trouble(error: KvError): void;
+  backgroundError(error: KvError): void;
   /** The database could not be opened, or can no longer be used. */
   failed(error: KvError): void;
   /** Everything is closed, as requested by `leave`. `error` says what failed while closing. */

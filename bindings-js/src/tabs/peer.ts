@@ -361,7 +361,7 @@ export class Peer {
     this.#leader = undefined;
     this.#client.unlead();
     if (this.#role !== 'leader') return;
-    this.#page.trouble(error);
+    this.#page.backgroundError(error);
     // The tab still holds the lock.
     this.#open();
   }
@@ -398,7 +398,7 @@ export class Peer {
       return undefined;
     } catch (error) {
       const failure = error instanceof KvError ? error : new KvError('KV_IO', String(error), { cause: error });
-      if (!forgetsOwn) this.#page.trouble(failure);
+      if (!forgetsOwn) this.#page.backgroundError(failure);
       return failure;
     }
   }

@@ -47,7 +47,7 @@ export function serveTabs(
     refuse: (error, count) => post({ type: 'refused', error: toPlain(error), count }),
     news: () => post({ type: 'news' }),
     blocked: (reason) => post({ type: 'blocked', reason }),
-    trouble: (error) => post({ type: 'trouble', error: toPlain(error) }),
+    backgroundError: (error) => post({ type: 'backgroundError', error: toPlain(error) }),
     failed: (error) => post({ type: 'failed', error: toPlain(error) }),
     left: (error) => {
       // The page may reopen or delete the database at once, so the files must be free by then.
@@ -77,7 +77,7 @@ export function serveTabs(
       const host = EngineHost.open(request.module, opened, options, () => void opened.close?.());
       host.background = {
         news: (sessions) => peer.tellNews(sessions),
-        trouble: (error) => page.trouble(error),
+        backgroundError: (error) => page.backgroundError(error),
         fail: (error) => peer.engineFailed(error),
       };
       host.beginInheritance();

@@ -44,7 +44,7 @@ export class SharedTransport implements Transport {
   #left: ((error: KvError | undefined) => void) | undefined;
   #isOver = false;
   readonly #asker = new Asker();
-  readonly #ears = new AbortController();
+  readonly #listeners = new AbortController();
 
   private constructor(start: () => WorkerPort, request: Promise<SharedRequest>) {
     this.#start = start;
@@ -129,7 +129,7 @@ export class SharedTransport implements Transport {
           return this.events?.refuse(fromPlain(data.error), data.count);
         case 'news': return this.events?.news();
         case 'blocked': return this.events?.blocked();
-        case 'trouble': return this.events?.trouble(fromPlain(data.error));
+        case 'backgroundError': return this.events?.backgroundError(fromPlain(data.error));
         case 'joined': return void this.#watch();
         case 'left': return this.#left?.(data.error && fromPlain(data.error));
         case 'started': return first.started();
@@ -162,7 +162,7 @@ export class SharedTransport implements Transport {
   #hear(): void {
     const { document } = globalThis;
     if (document === undefined) return;
-    const { signal } = this.#ears;
+    const { signal } = this.#listeners;
     const visibility = (): void => this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
     const hide = (event: Event): void => {
       // A page that waits for a lock is not kept in the back/forward cache.
@@ -224,7 +224,7 @@ export class SharedTransport implements Transport {
     }
     this.#listen({ started: () => {}, opened: () => {}, failed: (failure) => this.#fail(failure), stopped: () => this.#fail(error) });
     this.#ask(request, true);
-    this.events?.trouble(error);
+    this.events?.backgroundError(error);
     this.events?.refuse(error, unanswered);
   }
 
@@ -237,7 +237,7 @@ export class SharedTransport implements Transport {
   #end(): void {
     this.#isOver = true;
     this.#unwatch();
-    this.#ears.abort();
+    this.#listeners.abort();
     this.#asker.end();
     void this.#worker.terminate();
   }

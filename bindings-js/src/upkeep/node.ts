@@ -14,10 +14,10 @@ import { RenamedStorage, UnchangedStorage } from './files.ts';
 import { Watcher, alreadyExists, appendTo, checkUpkeepOptions, isBlob, pour, readerOf, watchRestore } from './options.ts';
 import type { PieceReader } from './options.ts';
 import { toRecoverReport } from './report.ts';
-import { ASIDE, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
+import { RESTORING_SUFFIX, SPOOL_FILE, recoverInto, restoreInto } from './run.ts';
 import type { Source, Target } from './run.ts';
 
-const MADE_FILES = [`${DATA_FILE}${ASIDE}`, `${LOG_FILE}${ASIDE}`, SPOOL_FILE];
+const MADE_FILES = [`${DATA_FILE}${RESTORING_SUFFIX}`, `${LOG_FILE}${RESTORING_SUFFIX}`, SPOOL_FILE];
 
 function sizeOf(path: string): number {
   try {
@@ -47,7 +47,7 @@ class Directory implements Target {
     this.#path = path;
     this.#isNew = isNew;
     this.#release = release;
-    this.storage = new RenamedStorage(new NodeStorage(path), (file) => file + ASIDE);
+    this.storage = new RenamedStorage(new NodeStorage(path), (file) => file + RESTORING_SUFFIX);
   }
 
   /** `canOverwrite`: whether the caller could have set `overwrite`. */

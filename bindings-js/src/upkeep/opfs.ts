@@ -10,10 +10,10 @@ import { checkOurs } from '../storage/ours.ts';
 import type { RestoreOptions } from '../types/upkeep.ts';
 import { UnchangedStorage } from './files.ts';
 import { alreadyExists } from './options.ts';
-import { ASIDE, SPOOL_FILE } from './run.ts';
+import { RESTORING_SUFFIX, SPOOL_FILE } from './run.ts';
 import type { Source, Target } from './run.ts';
 
-export const MADE_FILES = [`${DATA_FILE}${ASIDE}`, `${LOG_FILE}${ASIDE}`, SPOOL_FILE] as const;
+export const MADE_FILES = [`${DATA_FILE}${RESTORING_SUFFIX}`, `${LOG_FILE}${RESTORING_SUFFIX}`, SPOOL_FILE] as const;
 /** A worker that was terminated a moment ago may still hold its files. */
 const LOCK_WAIT_MS = 500;
 const FINISH_PAUSE_MS = 10;
@@ -62,7 +62,7 @@ export class OpfsTarget implements Target {
     this.#name = name;
     this.#isNew = isNew;
     this.#files = files;
-    const made = [DATA_FILE, LOG_FILE].map((file) => [file, files.get(file + ASIDE) as OpfsFile] as const);
+    const made = [DATA_FILE, LOG_FILE].map((file) => [file, files.get(file + RESTORING_SUFFIX) as OpfsFile] as const);
     this.storage = new OpenedFiles(new Map(made));
   }
 

@@ -5,12 +5,12 @@ import type { FullRecoverReport, RestoreReport } from './report.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 /** Suffix of files that are not in use yet, or no longer. Opening a database ignores them. */
-export const ASIDE = '.restoring';
+export const RESTORING_SUFFIX = '.restoring';
 /**
  * A spooled backup that arrived as a stream. The engine reads synchronously, so all of it must be
  * there.
  */
-export const SPOOL_FILE = `backup${ASIDE}`;
+export const SPOOL_FILE = `backup${RESTORING_SUFFIX}`;
 
 /** The locked destination of a new database. */
 export interface Target {

@@ -79,7 +79,7 @@ export class Connection {
   /** Called when this tab waits for another one, or another one for this tab. */
   onBlocked: () => void = ignore;
   /** Called when background work failed but the connection remains usable. */
-  onTrouble: (error: KvError) => void = ignore;
+  onBackgroundError: (error: KvError) => void = ignore;
   /**
    * Wakes waiting followers, by handle id: called when there may be commits to fetch, and when the
    * connection closes.
@@ -101,7 +101,7 @@ export class Connection {
       blocked: () => this.onBlocked(),
       news: () => this.#onNews(),
       idle: () => this.#schedule(),
-      trouble: (error) => this.onTrouble(error),
+      backgroundError: (error) => this.onBackgroundError(error),
       fail: (error) => this.#onFailure(error),
     };
   }

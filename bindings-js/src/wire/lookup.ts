@@ -17,17 +17,17 @@ export interface LookupEngine {
   readonly valueAt: number;
   /**
    * Looks up the key of `length` bytes at `keyAt`; returns the length of its value or one of
-   * `Lookup`. With `goesOn`, reads the state of the previous lookup, in which nothing has expired
+   * `Lookup`. With `sameState`, reads the state of the previous lookup, in which nothing has expired
    * since.
    */
-  get(view: number, collection: number, length: number, goesOn: boolean): number;
+  get(view: number, collection: number, length: number, sameState: boolean): number;
   /**
    * Executes a read-only message. Returns a view of the reply that holds until the next call;
    * undefined if the engine is gone.
    */
   read(message: Uint8Array): Uint8Array | undefined;
   /** As `get`, but returns a positive number if there is a value. */
-  has(view: number, collection: number, length: number, goesOn: boolean): number;
+  has(view: number, collection: number, length: number, sameState: boolean): number;
 }
 
 type Ask = typeof ASK;
@@ -49,11 +49,11 @@ export class Lookups {
   }
 
   getMany<K, V>(target: Target<K, V>, view: View, keys: readonly K[]): (V | undefined)[] | Ask {
-    return many<K, V | undefined>(target, keys, (key, goesOn) => this.#get(target, view, key, goesOn));
+    return many<K, V | undefined>(target, keys, (key, sameState) => this.#get(target, view, key, sameState));
   }
 
   hasMany<K, V>(target: Target<K, V>, view: View, keys: readonly K[]): boolean[] | Ask {
-    return many(target, keys, (key, goesOn) => this.#has(target, view, key, goesOn));
+    return many(target, keys, (key, sameState) => this.#has(target, view, key, sameState));
   }
 
   /** See `LookupEngine.read`. */
@@ -61,19 +61,19 @@ export class Lookups {
     return this.#engine.read(message);
   }
 
-  #get<K, V>(target: Target<K, V>, view: View, key: K, goesOn: boolean): Found<V> {
+  #get<K, V>(target: Target<K, V>, view: View, key: K, sameState: boolean): Found<V> {
     const engine = this.#engine;
     const keyLength = this.#putKey(target, view, key);
     if (keyLength < 0) return ASK;
-    const length = engine.get(view.id, target.index, keyLength, goesOn);
+    const length = engine.get(view.id, target.index, keyLength, sameState);
     if (length < 0) return length === Lookup.absent ? undefined : ASK;
     const at = engine.valueAt;
     return decodePart('value', target.value, target.fastValue, engine.memory, at, at + length);
   }
 
-  #has<K, V>(target: Target<K, V>, view: View, key: K, goesOn: boolean): boolean | Ask {
+  #has<K, V>(target: Target<K, V>, view: View, key: K, sameState: boolean): boolean | Ask {
     const keyLength = this.#putKey(target, view, key);
-    const found = keyLength < 0 ? Lookup.ask : this.#engine.has(view.id, target.index, keyLength, goesOn);
+    const found = keyLength < 0 ? Lookup.ask : this.#engine.has(view.id, target.index, keyLength, sameState);
     return found === Lookup.ask ? ASK : found > 0;
   }
 
@@ -95,7 +95,7 @@ export class Lookups {
 }
 
 /** Reads all keys in one state, so the caller's code must not run in between. */
-function many<K, T>(target: Parameters<typeof isFast>[0], keys: readonly K[], look: (key: K, goesOn: boolean) => T | Ask): T[] | Ask {
+function many<K, T>(target: Parameters<typeof isFast>[0], keys: readonly K[], look: (key: K, sameState: boolean) => T | Ask): T[] | Ask {
   if (!isFast(target)) return ASK;
   const all: T[] = [];
   for (const key of keys) {

@@ -19,7 +19,7 @@ export interface TransportEvents {
   /** The transport is no longer busy. */
   idle(): void;
   /** Background work failed; the transport remains usable. */
-  trouble(error: KvError): void;
+  backgroundError(error: KvError): void;
   /** The engine is gone; no reply follows. */
   fail(error: KvError): void;
 }

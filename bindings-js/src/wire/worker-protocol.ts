@@ -35,10 +35,10 @@ export type WorkerMessage =
   | { readonly type: 'opened' }
   | { readonly type: 'news' }
   /**
-   * "failed": the database could not be opened, or the engine is gone. "trouble": background work
-   * failed.
+   * "failed": the database could not be opened, or the engine is gone. "backgroundError": the
+   * engine goes on.
    */
-  | { readonly type: 'failed' | 'trouble'; readonly error: PlainError }
+  | { readonly type: 'failed' | 'backgroundError'; readonly error: PlainError }
   /** Replies to `count` messages. */
   | { readonly type: 'reply'; readonly bytes: Uint8Array<ArrayBuffer>; readonly count: number }
   /** `count` messages get no reply. */

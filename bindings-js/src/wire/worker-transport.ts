@@ -55,7 +55,7 @@ export class WorkerTransport implements Transport {
         clearTimeout(timer);
         if (data instanceof Uint8Array || data.type === 'started') return;
         signal?.removeEventListener('abort', abort);
-        if (data.type === 'trouble') return;
+        if (data.type === 'backgroundError') return;
         if (data.type === 'failed') return reject(fromPlain(data.error));
         this.#listen();
         resolve();
@@ -75,7 +75,7 @@ export class WorkerTransport implements Transport {
     worker.onmessage = ({ data }) => {
       if (data instanceof Uint8Array) this.events?.reply(data, 1);
       else if (data.type === 'news') this.events?.news();
-      else if (data.type === 'trouble') this.events?.trouble(fromPlain(data.error));
+      else if (data.type === 'backgroundError') this.events?.backgroundError(fromPlain(data.error));
       else if (data.type === 'failed') fail(fromPlain(data.error));
     };
     worker.onerror = (event) => {

@@ -72,7 +72,7 @@ const MUTATIONS = [
   ['peer that failed to open relies on an earlier opening', 'peer.ts', 'this.#role = \'follower\';\n    this.#openingAt = this.#env.now();', 'this.#role = \'follower\';'],
   ['peer that is not visible keeps the lock', 'peer.ts', 'if (heir === undefined) return;', 'return;'],
   ['peer does not let the heir go first', 'peer.ts', 'this.#heir = { id: message.heir, until: this.#env.now() + HEIR_FIRST_MS };', ';'],
-  ['peer does not open again after a crash', 'peer.ts', '    this.#page.trouble(error);', '    return this.#page.trouble(error);'],
+  ['peer does not open again after a crash', 'peer.ts', '    this.#page.backgroundError(error);', '    return this.#page.backgroundError(error);'],
   ['peer leads in a past term', 'peer.ts', 'Math.max(this.#client.term + 1, Math.floor(this.#env.time()))', 'Math.floor(this.#env.time() / 3_600_000)'],
   ['engine stores no outcome', 'store.ts', 'this.rows.set(client, { seq, outcomes });', ''],
   ['engine stores only the last outcome of a message', 'store.ts', 'before?.seq === seq ? [...before.outcomes, outcome] : [outcome]', 'before?.seq === seq ? [outcome] : [outcome]'],

@@ -169,7 +169,7 @@ export class Tab {
       blocked: ifAlive((reason: string) => {
         this.blocked.push(reason);
       }),
-      trouble: ifAlive((error: KvError) => {
+      backgroundError: ifAlive((error: KvError) => {
         this.troubles.push(error);
       }),
       failed: ifAlive((error: KvError) => {

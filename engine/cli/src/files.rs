@@ -51,9 +51,9 @@ impl Storage for SingleFile {
 }
 
 /// Files under other names, beside those of a database.
-pub(crate) struct Aside(pub(crate) Arc<dyn Storage>);
+pub(crate) struct RestoringFiles(pub(crate) Arc<dyn Storage>);
 
-impl Aside {
+impl RestoringFiles {
     /// Suffix of files that are not yet, or no longer, in use. Opening a database ignores them.
     pub(crate) const SUFFIX: &str = ".restoring";
 
@@ -62,7 +62,7 @@ impl Aside {
     }
 }
 
-impl Storage for Aside {
+impl Storage for RestoringFiles {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         self.0.open(&Self::name_of(name), create)
     }

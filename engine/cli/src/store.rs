@@ -10,7 +10,7 @@ use mangrove_engine::storage::{Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options};
 
 use crate::failure::{Failure, Result};
-use crate::files::{Aside, SingleFile};
+use crate::files::{RestoringFiles, SingleFile};
 use crate::system::{Sharing, is_directory, is_file, program, system};
 
 /// Name of the data file in a directory, as the engine asks for it.
@@ -319,7 +319,7 @@ impl Replacement {
     /// fails, the old one is unchanged.
     pub(crate) fn fill<T>(mut self, make: impl FnOnce(Arc<dyn Storage>) -> Result<T>) -> Result<T> {
         let files = system().storage(&self.directory, Sharing::Alone);
-        let made = make(Arc::new(Aside(Arc::clone(&files)))).and_then(|made| self.install().map(|()| made));
+        let made = make(Arc::new(RestoringFiles(Arc::clone(&files)))).and_then(|made| self.install().map(|()| made));
         if made.is_ok() {
             // The new database was closed, so it needs no log. The old log's records mean nothing
             // to it and are only in the way.
@@ -346,14 +346,14 @@ impl Replacement {
         if !system().replaces_open_files() {
             self.old = None;
         }
-        let made = self.directory.join(format!("{DATA_FILE}{}", Aside::SUFFIX));
+        let made = self.directory.join(format!("{DATA_FILE}{}", RestoringFiles::SUFFIX));
         system().replace(&made, &data).map_err(failed)
     }
 
     /// Removes what this replacement, or an interrupted earlier one, has made.
     fn remove_made(&self) -> Result<()> {
         for name in [DATA_FILE, LOG_FILE, "backup"] {
-            match system().remove_file(&self.directory.join(format!("{name}{}", Aside::SUFFIX))) {
+            match system().remove_file(&self.directory.join(format!("{name}{}", RestoringFiles::SUFFIX))) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(Failure::io("removing what an interrupted restoration has left", &error));
                 }
