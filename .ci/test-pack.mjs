@@ -147,7 +147,7 @@ try {
   checkPrepack(join(directory, 'again'));
   checkPeers(directory, tarball);
   // The modules are no scripts, and CommonJS requires ES modules.
-  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm', 'mangrove_upkeep_bg.wasm']);
+  check('attw', directory, ['attw', tarball, '--profile', 'esm-only', '--exclude-entrypoints', 'mangrove_bg.wasm', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm', 'mangrove_upkeep_bg.wasm']);
   writeFileSync(join(directory, 'package.json'), '{ "private": true }');
   check('npm install', directory, ['npm', 'install', '--offline', '--no-audit', '--no-fund', tarball]);
   writeFileSync(join(directory, 'program.mjs'), PROGRAM);

@@ -16,7 +16,7 @@ const PEERS = {
 
 /** `code` is bundled, `workers` are bundled each for itself, `files` are loaded beside them. */
 const PROGRAMS = [
-  { name: 'mangrove-kv', own: ['index.js', 'worker.js', 'mangrove_bg.wasm'] },
+  { name: 'mangrove-kv', own: ['index.js', 'worker.js', 'mangrove_core_bg.wasm'] },
   { name: 'idb-keyval', code: "export { get, set } from 'idb-keyval';" },
   { name: 'idb', code: "export { openDB } from 'idb';" },
   { name: 'keyv', code: "export { Keyv } from 'keyv';" },

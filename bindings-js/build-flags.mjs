@@ -9,11 +9,11 @@ export function wasmEnv() {
   return { ...env, RUSTFLAGS: `${env.RUSTFLAGS ?? ''} -Cllvm-args=-inline-threshold=25`.trim() };
 }
 
-/** What wasm-pack gives wasm-opt. */
+/** What wasm-pack gives wasm-opt, but for the names of functions. */
 export function wasmOptFlags() {
   const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
   const list = /^wasm-opt = \[\n([^\]]*)\]/m.exec(manifest)?.[1] ?? '';
-  const flags = list.split('\n').map((line) => /^\s*"(.*)",?$/.exec(line)?.[1]).filter((flag) => flag !== undefined);
+  const flags = list.split('\n').map((line) => /^\s*"(.*)",?$/.exec(line)?.[1]).filter((flag) => flag !== undefined && flag !== '-g');
   if (flags.length === 0) throw new Error('bindings-js/crate/Cargo.toml has no flags for wasm-opt');
   return flags;
 }

@@ -11,7 +11,7 @@ const LOADERS = [/^async function __wbg_load\([\s\S]*?^\}$/m, /^let __wbg_init_p
 const typesOf = (name, names) => `import type * as glue from './${name}.js';
 ${names.includes('Engine') ? '\nexport type Engine = glue.Engine;\n' : ''}
 /** What one instance of the module exports. */
-export type Instance = Omit<typeof glue, 'default' | 'initSync'> & { readonly memory: WebAssembly.Memory };
+export type Instance = Omit<typeof glue, 'default' | 'initSync'> & { readonly exports: WebAssembly.Exports; readonly memory: WebAssembly.Memory };
 
 /** Makes a new instance with a memory of its own. */
 export function instantiate(module: WebAssembly.Module): Instance;
@@ -31,7 +31,7 @@ export function writeGlue(directory, name) {
   body = cut(body, EXPORT_LIST).replace(EXPORT, '');
   if (/^(?:export|import) /m.test(body)) throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
   // A test environment may put others in their place between the import and an open.
-  const code = `const { TextDecoder, TextEncoder } = globalThis;\nexport function instantiate(wasmModuleToUse) {\n${body}\nconst { memory } = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, memory };\n}\n`;
+  const code = `const { TextDecoder, TextEncoder } = globalThis;\nexport function instantiate(wasmModuleToUse) {\n${body}\nconst exports = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, exports, memory: exports.memory };\n}\n`;
   writeFileSync(join(directory, 'glue.js'), code);
   writeFileSync(join(directory, 'glue.d.ts'), typesOf(name, names));
 }

@@ -4,7 +4,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 /** By the file that is replaced, the directory with the packed module. */
-const PACKED = { module: 'wasm', 'module-upkeep': 'wasm-upkeep' };
+const PACKED = { module: 'wasm', 'module-core': 'wasm', 'module-upkeep': 'wasm-upkeep' };
 
 /** The module as text, packed: so it takes no more after the server's compression than the file does. */
 export function writePacked(directory, name) {
@@ -18,12 +18,14 @@ export function inlineModules(source, build, platform) {
   return {
     name: 'inline-modules',
     setup({ onResolve, onLoad }) {
-      onResolve({ filter: /^\.\/module(?:-upkeep)?\.ts$/ }, ({ path }) => ({ path: path.slice(2, -3), namespace: 'packed' }));
+      onResolve({ filter: /^\.\/module(?:-core|-upkeep)?\.ts$/ }, ({ path }) => ({ path: path.slice(2, -3), namespace: 'packed' }));
       onLoad({ filter: /.*/, namespace: 'packed' }, ({ path }) => ({
         resolveDir: source,
         contents: `import packed from ${JSON.stringify(join(build, PACKED[path], 'packed.js'))};
 import { unpackModule } from ${JSON.stringify(unpack)};
 export const ownModule = () => unpackModule(packed);
+// The packed module is whole.
+export const ownRest = undefined;
 `,
       }));
     },

@@ -2,22 +2,23 @@
 // dist/ is not what the last build made of the sources as they are.
 import { createHash } from 'node:crypto';
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { basename, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
 import { bundleAdapters } from './build-adapters.mjs';
-import { wasmEnv } from './build-flags.mjs';
+import { wasmEnv, wasmOptFlags } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { inlineModules, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { checkSizes } from './build-sizes.mjs';
+import { writeSplit } from './build-split.mjs';
 
 const HERE = fileURLToPath(new URL('.', import.meta.url));
 const DIST = join(HERE, 'dist');
 /** The modules: the crate of each, and where wasm-pack writes it; the TypeScript imports `glue.js` from there. */
 const MODULES = [
-  { crate: 'crate', directory: join(HERE, 'build', 'wasm'), name: 'mangrove', isInlined: true },
+  { crate: 'crate', directory: join(HERE, 'build', 'wasm'), name: 'mangrove', isInlined: true, isSplit: true },
   { crate: 'upkeep', directory: join(HERE, 'build', 'wasm-upkeep'), name: 'mangrove_upkeep', isInlined: true },
   { crate: 'cli', directory: join(HERE, 'build', 'wasm-cli'), name: 'mangrove_cli', isInlined: false },
 ];
@@ -45,6 +46,7 @@ const WASM_INPUTS = [
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/build-inline.mjs',
+  'bindings-js/build-split.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
@@ -73,7 +75,7 @@ const ENTRIES = [
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
   { name: 'destroy', platform: 'browser' },
-  { name: 'layout', source: 'api/layout', platform: 'neutral' },
+  { name: 'maintenance', source: 'api/maintenance', platform: 'neutral' },
   { name: 'upkeep', platform: 'browser' },
   { name: 'upkeep-inline', source: 'upkeep', platform: 'browser', isInlined: true },
   { name: 'live', platform: 'neutral' },
@@ -82,7 +84,7 @@ const ENTRIES = [
   { name: 'node-worker', platform: 'node' },
   { name: 'node-upkeep', platform: 'node' },
   { name: 'node-upkeep-inline', source: 'node-upkeep', platform: 'node', isInlined: true },
-  { name: 'node-layout', source: 'api/layout', platform: 'node' },
+  { name: 'node-maintenance', source: 'api/maintenance', platform: 'node' },
   { name: 'cli', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
@@ -110,13 +112,18 @@ function hasHash(stamp, hash) {
   return existsSync(stamp) && readFileSync(stamp, 'utf8') === hash;
 }
 
+/** The WebAssembly files of a module. */
+function filesOf({ directory, name, isSplit }) {
+  return ['', ...(isSplit ? ['_core', '_rest'] : [])].map((part) => join(directory, `${name}${part}_bg.wasm`));
+}
+
 function buildWasm() {
   const hash = hashOf(WASM_INPUTS);
   const isCurrent = hasHash(WASM_STAMP, hash)
-    && MODULES.every(({ directory, name }) => existsSync(join(directory, `${name}_bg.wasm`)));
+    && MODULES.flatMap(filesOf).every((file) => existsSync(file));
   if (isCurrent) return;
   rmSync(WASM_STAMP, { force: true });
-  for (const { crate, directory, name, isInlined } of MODULES) {
+  for (const { crate, directory, name, isInlined, isSplit } of MODULES) {
     rmSync(directory, { recursive: true, force: true });
     // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
     run('wasm-pack', [
@@ -124,17 +131,18 @@ function buildWasm() {
       '--no-pack', '--out-dir', directory, '--out-name', name,
     ], { env: wasmEnv() });
     writeGlue(directory, name);
+    if (isSplit) writeSplit(directory, name, { flags: wasmOptFlags(), env: wasmEnv() });
     if (isInlined) writePacked(directory, name);
   }
   writeFileSync(WASM_STAMP, hash);
 }
 
-/** The engine in the page's own thread, IndexedDB, layouts, and destroying, restoring and recovering are files of their own, as few load them. */
+/** The engine in the page's own thread, IndexedDB, maintenance, and destroying, restoring and recovering are files of their own, as few load them. */
 const rareStaysApart = (isInlined) => ({
   name: 'rare-stays-apart',
   setup({ onResolve, initialOptions }) {
-    const layout = initialOptions.platform === 'node' ? './node-layout.js' : './layout.js';
-    onResolve({ filter: /^\.\/layout\.ts$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: layout, external: true } : undefined);
+    const maintenance = initialOptions.platform === 'node' ? './node-maintenance.js' : './maintenance.js';
+    onResolve({ filter: /^\.\/maintenance\.ts$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: maintenance, external: true } : undefined);
     onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
       if (kind !== 'dynamic-import') return undefined;
       const suffix = isInlined && path.endsWith('upkeep.ts') ? '-inline.js' : '.js';
@@ -177,7 +185,8 @@ const WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker\.js",import\.meta\.ur
 const INDEXEDDB_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-indexeddb\.js",import\.meta\.url\),\{type:"module"/;
 const UPKEEP_WORKER_REFERENCE = /new Worker\(new URL\("\.\/worker-upkeep\.js",import\.meta\.url\),\{type:"module"/;
 const UPKEEP_MODULE_REFERENCE = /new URL\("\.\/mangrove_upkeep_bg\.wasm", ?import\.meta\.url\)/;
-const MODULE_REFERENCE = /new URL\("\.\/mangrove_bg\.wasm",import\.meta\.url\)/;
+const CORE_REFERENCE = /new URL\("\.\/mangrove_core_bg\.wasm",import\.meta\.url\)/;
+const REST_REFERENCE = /new URL\("\.\/mangrove_rest_bg\.wasm",import\.meta\.url\)/;
 
 function checkAssetReferences() {
   const expect = (file, pattern, isWanted) => {
@@ -185,10 +194,11 @@ function checkAssetReferences() {
     throw new Error(`dist/${file} has ${isWanted ? 'no' : 'a'} reference that bundlers understand: ${pattern}`);
   };
   expect('index.js', WORKER_REFERENCE, true);
-  expect('index.js', MODULE_REFERENCE, true);
+  expect('index.js', CORE_REFERENCE, true);
+  expect('index.js', REST_REFERENCE, true);
   expect('inline.js', WORKER_REFERENCE, true);
   for (const file of ['index.js', 'inline.js']) expect(file, INDEXEDDB_WORKER_REFERENCE, true);
-  for (const file of ['inline.js', 'node-inline.js']) expect(file, /mangrove_bg\.wasm/, false);
+  for (const file of ['inline.js', 'node-inline.js']) expect(file, /mangrove_(?:core_|rest_)?bg\.wasm/, false);
   for (const file of ['upkeep.js', 'upkeep-inline.js']) expect(file, UPKEEP_WORKER_REFERENCE, true);
   for (const file of ['upkeep.js', 'node-upkeep.js']) expect(file, UPKEEP_MODULE_REFERENCE, true);
   for (const file of ['upkeep-inline.js', 'node-upkeep-inline.js']) expect(file, /mangrove_upkeep_bg\.wasm/, false);
@@ -200,7 +210,7 @@ function emitTypes() {
 
 function copyAssets() {
   chmodSync(join(DIST, 'cli.js'), 0o755);
-  for (const { directory, name } of MODULES) copyFileSync(join(directory, `${name}_bg.wasm`), join(DIST, `${name}_bg.wasm`));
+  for (const file of MODULES.flatMap(filesOf)) copyFileSync(file, join(DIST, basename(file)));
   // npm packs what lies beside package.json only.
   for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) {
     if (existsSync(join(ROOT, name))) copyFileSync(join(ROOT, name), join(HERE, name));

@@ -10,7 +10,10 @@ import { runtimeArgs } from './support/runtime.ts';
 
 const PROGRAM = fileURLToPath(new URL('./support/import-main.mjs', import.meta.url));
 /** Worker scripts, which begin to serve, and files that are not modules. */
-const NO_ENTRIES = ['./worker', './node-worker', './worker-indexeddb', './worker-upkeep', './mangrove_bg.wasm', './mangrove_upkeep_bg.wasm', './package.json'];
+const NO_ENTRIES = [
+  './worker', './node-worker', './worker-indexeddb', './worker-upkeep', './package.json',
+  './mangrove_bg.wasm', './mangrove_core_bg.wasm', './mangrove_rest_bg.wasm', './mangrove_upkeep_bg.wasm',
+];
 
 function entries(): string[] {
   const { exports } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { exports: object };

@@ -13,6 +13,7 @@ pub mod protocol;
 mod range;
 mod report;
 pub mod request;
+mod rest;
 mod scan;
 pub mod session;
 mod state;
@@ -26,8 +27,10 @@ use mangrove_host::{HostStorage, JsStorage, keep_panic_message, log_bytes, to_js
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{
-    AWAITS_FLUSH, FRAME_NEWS, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, NEEDS_FLUSH, View, Writer,
+    AWAITS_FLUSH, FRAME_NEWS, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, LACKS_REST, NEEDS_FLUSH, View,
+    Writer,
 };
+use crate::rest::Rest;
 use crate::session::{Progress, Session};
 
 /// Buffers up to this size are kept between messages.
@@ -145,8 +148,8 @@ impl Engine {
     /// performs the flush that `begin_flush` describes and calls `resume`. Until then it executes
     /// no other message and leaves the request buffer unchanged.
     ///
-    /// Returns `AWAITS_FLUSH` if the message waits, `NEEDS_FLUSH` if relaxed commits need a
-    /// `flush`, otherwise 0.
+    /// Returns `AWAITS_FLUSH` if the message waits; otherwise `NEEDS_FLUSH` if relaxed commits need
+    /// a `flush`, and `LACKS_REST` if the host is to load the rest of the module.
     pub fn execute(&mut self, client: f64, sequence: f64, len: usize, may_wait: bool) -> u8 {
         self.client = to_id(client);
         self.session.select(self.client);
@@ -168,6 +171,16 @@ impl Engine {
         let message = self.request.get(..len).unwrap_or_default();
         let progress = self.session.resume(message, &mut self.reply);
         self.report(progress)
+    }
+
+    /// Says that this is the core of a module that was split, without its rest.
+    pub fn lack_rest(&mut self) {
+        self.session.rest = Rest::Lacking { is_wanted: false };
+    }
+
+    /// Says that the rest of the module is loaded, or why it could not be.
+    pub fn end_loading(&mut self, failure: Option<String>) {
+        self.session.rest = failure.map_or(Rest::Loaded, Rest::Failed);
     }
 
     /// Begins a flush that the host performs. Returns 1 for the log, 2 for the data file and then
@@ -215,7 +228,9 @@ impl Engine {
         }
         self.locate(FRAME_STATE, self.state.as_ptr() as usize, self.state.len());
         self.collect_news();
-        if self.session.needs_flush() { NEEDS_FLUSH } else { 0 }
+        let needs_flush = if self.session.needs_flush() { NEEDS_FLUSH } else { 0 };
+        let lacks_rest = if self.session.rest.take_wanted() { LACKS_REST } else { 0 };
+        needs_flush | lacks_rest
     }
 
     fn collect_news(&mut self) {

@@ -53,6 +53,7 @@ flags! {
     EXECUTE_FLAGS {
         AWAITS_FLUSH "awaitsFlush" = 1,
         NEEDS_FLUSH "needsFlush" = 2,
+        LACKS_REST "lacksRest" = 4,
     }
 }
 
@@ -64,6 +65,15 @@ flags! {
         FRAME_REPLY "reply" = 2,
         FRAME_STATE "state" = 4,
         FRAME_NEWS "news" = 6,
+    }
+}
+
+flags! {
+    /// First byte of a reply.
+    REPLY_STATUS {
+        OK "ok" = 0,
+        FAILED "failed" = 1,
+        AGAIN "again" = 2,
     }
 }
 
@@ -450,7 +460,7 @@ impl Writer {
     /// Begins a successful reply.
     pub fn begin(&mut self) -> ReplyStart {
         let start = ReplyStart(self.bytes.len());
-        self.bytes.push(0);
+        self.bytes.push(OK);
         start
     }
 
@@ -467,7 +477,7 @@ impl Writer {
             Error::Conflict(conflict) => conflict.key.as_deref().map(|key| (conflict, key)),
             _ => None,
         };
-        self.bytes.push(1);
+        self.bytes.push(FAILED);
         self.bytes(error.code().as_bytes());
         match conflict {
             Some((conflict, _)) => self.bytes(conflict.message(KEY_PLACE).as_bytes()),
@@ -479,6 +489,19 @@ impl Writer {
             self.bytes(conflict.collection.as_deref().unwrap_or_default().as_bytes());
             self.bytes(key);
         }
+    }
+
+    /// Writes a failure of the host, which may not last, as a whole reply.
+    pub fn host_failure(&mut self, what: &str, source: &str) {
+        self.bytes.push(FAILED);
+        self.bytes(b"KV_IO");
+        self.bytes([what, ": ", source].concat().as_bytes());
+        self.bytes.push(RETRYABLE);
+    }
+
+    /// Writes a whole reply that asks for the request again.
+    pub fn again(&mut self) {
+        self.bytes.push(AGAIN);
     }
 
     /// Writes a flag, 0 or 1.

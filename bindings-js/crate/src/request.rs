@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use mangrove_engine::{Durability, KeyRange, Result};
 
 use crate::protocol::{
-    BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, EXECUTE_FLAGS, FRAME_PARTS, RANGE_FLAGS, Reader, SCAN_FLAGS,
-    ScanOptions, View,
+    BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, EXECUTE_FLAGS, FRAME_PARTS, RANGE_FLAGS, REPLY_STATUS, Reader,
+    SCAN_FLAGS, ScanOptions, View,
 };
 
 trait Field<'a>: Sized {
@@ -279,6 +279,20 @@ impl Request<'_> {
         }
     }
 
+    /// Whether code executes it that may be a module of its own, loaded at its first request; see
+    /// [`rest`](crate::rest).
+    pub(crate) fn needs_rest(&self) -> bool {
+        matches!(
+            self,
+            Self::Stats {}
+                | Self::Verify { .. }
+                | Self::BackupNext { .. }
+                | Self::Compact { .. }
+                | Self::Layout { .. }
+                | Self::Refresh {}
+        )
+    }
+
     /// Whether the request changes what the client has open. `ScanOpen` does only if the scan stays
     /// open, and sets the state's `has_changed` itself.
     pub(crate) fn opens(&self) -> bool {
@@ -344,6 +358,7 @@ pub fn typescript() -> String {
     table("Ends of a range.", "RangeFlag", RANGE_FLAGS);
     table("Direction, content and end of a scan.", "ScanFlag", SCAN_FLAGS);
     table("Changes of a batch.", "BatchKind", BATCH_FLAGS);
+    table("First byte of each reply.", "ReplyStatus", REPLY_STATUS);
     table("What follows an error's message.", "ErrorFlag", ERROR_FLAGS);
     table("What is left to do after a message.", "ExecuteFlag", EXECUTE_FLAGS);
     table(

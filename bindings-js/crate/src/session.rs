@@ -20,6 +20,7 @@ use crate::client::{Client, Outcome};
 use crate::clients::{Clients, Kept};
 use crate::protocol::{Reader, View, Writer};
 use crate::request::Request;
+use crate::rest::Rest;
 use crate::state::{Source, State};
 
 /// An open database and what its clients have open in it.
@@ -29,6 +30,7 @@ pub struct Session {
     pub(crate) state: State,
     pub(crate) client: Client,
     pub(crate) clients: Clients,
+    pub(crate) rest: Rest,
     waiting: Option<Waiting>,
     /// The host's flush in progress.
     flush: Option<OpenFlush>,
@@ -62,6 +64,7 @@ impl Session {
             state: State::default(),
             client: Client::default(),
             clients: Clients::default(),
+            rest: Rest::default(),
             waiting: None,
             flush: None,
             released: None,
@@ -136,7 +139,7 @@ impl Session {
                 break;
             };
             let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
-            let end = Group::new(message, writes).run(&mut self.state, &mut reader, out);
+            let end = Group::new(message, writes, &mut self.rest).run(&mut self.state, &mut reader, out);
             match end {
                 End::Message => break,
                 End::AwaitsFlush(executed) => {
@@ -212,6 +215,8 @@ impl Session {
     }
 
     /// Moves to what the writer beside this reader has committed. Snapshots do not change.
+    // A root of the rest of the module: see `rest`.
+    #[inline(never)]
     fn refresh(&mut self) -> Result<bool> {
         self.state.forget_current();
         self.state.undo();
@@ -260,14 +265,16 @@ enum End {
 struct Group<'m, 'd> {
     message: &'m [u8],
     writes: Writes<'d>,
+    rest: &'d mut Rest,
     executed: Vec<Executed>,
 }
 
 impl<'m, 'd> Group<'m, 'd> {
-    fn new(message: &'m [u8], writes: Writes<'d>) -> Self {
+    fn new(message: &'m [u8], writes: Writes<'d>, rest: &'d mut Rest) -> Self {
         Self {
             message,
             writes,
+            rest,
             executed: Vec::new(),
         }
     }
@@ -303,6 +310,10 @@ impl<'m, 'd> Group<'m, 'd> {
                 }
             }
             match request {
+                Ok(request) if request.needs_rest() && !self.rest.is_loaded() => {
+                    self.rest.refuse(out);
+                    self.note(at..self.message.len() - reader.left(), reply_at, false, false);
+                }
                 Ok(Request::Refresh {}) => return End::Refresh,
                 Ok(Request::Close {}) => return End::Close,
                 _ => self.execute(state, request, at..self.message.len() - reader.left(), out),

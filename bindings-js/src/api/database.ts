@@ -29,7 +29,7 @@ import type { Target } from '../wire/target.ts';
 import { DatabaseScope, renameIn } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
-import { backup, compact, verify } from './upkeep.ts';
+import { backup } from './upkeep.ts';
 
 /** Maximum number of expired entries that one commit purges. */
 const PURGE_SLICE = 1000;
@@ -176,7 +176,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   refresh(): Promise<boolean> {
-    return this.#connection.request((writer) => writer.u8(Op.refresh), (reader) => reader.u8() !== 0);
+    return this.#connection.requestLoading((writer) => writer.u8(Op.refresh), (reader) => reader.u8() !== 0);
   }
 
   get sync(): SyncDatabase<K, V, I> {
@@ -213,19 +213,19 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   stats(): Promise<Stats> {
-    return this.#connection.request((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
+    return this.#connection.requestLoading((writer) => writer.u8(Op.stats), (reader) => JSON.parse(reader.str()) as Stats);
   }
 
   async layout(options?: LayoutOptions): Promise<Layout> {
-    return (await import('./layout.ts')).layout(this.#connection, options);
+    return (await import('./maintenance.ts')).layout(this.#connection, options);
   }
 
-  verify(options?: MaintenanceOptions): Promise<VerifyReport> {
-    return verify(this.#connection, options);
+  async verify(options?: MaintenanceOptions): Promise<VerifyReport> {
+    return (await import('./maintenance.ts')).verify(this.#connection, options);
   }
 
-  compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {
-    return compact(this.#connection, options);
+  async compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {
+    return (await import('./maintenance.ts')).compact(this.#connection, options);
   }
 
   backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>> {

@@ -148,7 +148,7 @@ export async function layout(connection: Connection, options: LayoutOptions | un
   const parts = new Parts();
   try {
     for (let begins = 1; ; begins = 0) {
-      const { done, total, found } = await abortable(connection.request(
+      const { done, total, found } = await abortable(connection.requestLoading(
         (writer) => writer.u8(Op.layout).uv(id).uv(VISITS).u8(begins),
         (reader) => {
           const [done, total, count] = [reader.uv(), reader.uv(), reader.uv()];

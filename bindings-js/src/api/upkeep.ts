@@ -1,6 +1,6 @@
-// Maintenance of an open database.
+// Backups of an open database, and the options that all maintenance has.
 import { ReadableStream } from '../base/platform.ts';
-import type { MaintenanceOptions, VerifyReport } from '../types/index.ts';
+import type { MaintenanceOptions } from '../types/index.ts';
 import { abortable, checkFunction, checkSignal, ignore } from '../base/async.ts';
 import type { Names } from '../base/names.ts';
 import type { Connection } from '../wire/connection.ts';
@@ -8,10 +8,6 @@ import { Handle } from '../wire/handle.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
 import { Op } from '../wire/opcodes.ts';
 
-/** Slices of 1 MiB moved per message. */
-const COMPACT_SLICES = 4;
-/** Bytes checked per message. */
-const VERIFY_BYTES = 2 << 20;
 const PIECE_BYTES = 256 << 10;
 
 /** @internal */
@@ -24,52 +20,6 @@ export function check<T extends MaintenanceOptions>(call: string, options: T | u
   checkFunction(onProgress);
   checkSignal(signal);
   return { signal, onProgress };
-}
-
-export async function verify(connection: Connection, options: MaintenanceOptions | undefined): Promise<VerifyReport> {
-  const { signal, onProgress } = check('verify', options, MAINTENANCE);
-  const id = connection.newId();
-  try {
-    for (;;) {
-      const { done, total, report } = await abortable(connection.request(
-        (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
-        (reader) => {
-          const isAll = reader.u8() !== 0;
-          return { done: reader.uv(), total: reader.uv(), report: isAll ? JSON.parse(reader.str()) as VerifyReport : undefined };
-        },
-      ), signal);
-      onProgress(done, total);
-      if (report !== undefined) return report;
-    }
-  } catch (error) {
-    if (connection.status === 'open') connection.post((writer) => writer.u8(Op.verifyClose).uv(id), ignore);
-    throw error;
-  }
-}
-
-export async function compact(
-  connection: Connection,
-  options: MaintenanceOptions | undefined,
-): Promise<{ readonly before: number; readonly after: number }> {
-  const { signal, onProgress } = check('compact', options, MAINTENANCE);
-  let first: number | undefined;
-  for (let slices = COMPACT_SLICES; ;) {
-    const { isAll, before, after, used } = await abortable(connection.request(
-      (writer) => writer.u8(Op.compact).uv(slices).uv(0),
-      (reader) => {
-        const reply = { isAll: reader.u8() !== 0, before: reader.uv(), after: reader.uv(), used: reader.uv() };
-        // Unused: whether room was lacking, and the bytes moved.
-        reader.u8();
-        reader.uv();
-        return reply;
-      },
-    ), signal);
-    first ??= before;
-    onProgress(Math.max(first - after, 0), Math.max(isAll ? first - after : first - used, 0));
-    if (isAll) return { before: first, after };
-    // Each message starts over, so one that is too short to shrink the file needs more slices.
-    if (after >= before) slices *= 2;
-  }
 }
 
 /** The source of the stream, with what the signal calls. */
@@ -106,7 +56,7 @@ export function backup(
     async pull(controller) {
       try {
         const total = await abortable(opened, signal);
-        const next = connection.request((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
+        const next = connection.requestLoading((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
           const done = reader.uv();
           // The piece outlives the reply's buffer.
           return { done, piece: reader.bytes().slice() };

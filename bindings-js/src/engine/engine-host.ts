@@ -14,6 +14,7 @@ import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
 import { Sweep } from './sweep.ts';
 import type { Swept } from './sweep.ts';
+import { BROWSER_MS, within } from '../storage/deadline.ts';
 import type { CustomStorage, StorageFile } from '../types/index.ts';
 
 function isPlain(thrown: unknown): thrown is PlainError {
@@ -79,6 +80,23 @@ class TrackedStorage implements CustomStorage {
   }
 }
 
+/**
+ * The rest of a module that was split: code for calls that a page seldom makes. The engine asks for
+ * it at the first of them.
+ */
+export type Rest = WebAssembly.Module | (() => Promise<WebAssembly.Module>);
+
+export interface HostOptions {
+  /** Called once, by `dispose`, after the files are closed. */
+  readonly onDisposed?: (() => void) | undefined;
+  /** Required if the module is the core of a split one. */
+  readonly rest?: Rest | undefined;
+}
+
+const noRest = (): never => {
+  throw new Error('the option wasm has the core of the module only; give it the whole one');
+};
+
 /** Relaxed commits are flushed within this time. */
 const FLUSH_WITHIN_MS = 100;
 
@@ -113,9 +131,12 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   background: Background | undefined;
   #isWaiting = false;
   #isFlushing = false;
+  #rest: Rest;
+  #isLoadingRest = false;
 
-  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions, onDisposed?: () => void) {
+  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions, { onDisposed, rest = noRest }: HostOptions) {
     this.#onDisposed = onDisposed;
+    this.#rest = rest;
     this.#instance = instance;
     this.#storage = storage;
     this.#engine = engine;
@@ -126,14 +147,18 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.keyBytes = engine.key_bytes();
     this.keyAt = engine.key_ptr();
     this.#frameAt = engine.frame_ptr();
+    // A core exports the table that its rest fills.
+    if ('rest' in instance.exports) {
+      engine.lack_rest();
+      if (typeof rest === 'object') this.#addRest(rest);
+    }
   }
 
-  /** `onDisposed` is called once, by `dispose`, after the files are closed. */
-  static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, onDisposed?: () => void): EngineHost {
+  static open(module: WebAssembly.Module, storage: CustomStorage, options: EngineOptions, hostOptions: HostOptions = {}): EngineHost {
     const tracked = new TrackedStorage(storage);
     const instance = toInstance(module);
     try {
-      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options, onDisposed);
+      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options, hostOptions);
     } catch (error) {
       tracked.closeAll();
       throw isPlain(error) ? fromPlain(inJavaScript(error)) : crashed(instance, error);
@@ -269,8 +294,30 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   #reply(flags: number): Uint8Array<ArrayBuffer> {
     if (this.#flushTimer === undefined && (flags & ExecuteFlag.needsFlush) !== 0) this.#flushLater();
+    if ((flags & ExecuteFlag.lacksRest) !== 0) void this.#loadRest();
     this.#merge?.touched();
     return this.#part(FramePart.reply).slice();
+  }
+
+  /** Requests that need the rest are answered with `again` meanwhile. */
+  async #loadRest(): Promise<void> {
+    if (this.#isLoadingRest) return;
+    this.#isLoadingRest = true;
+    try {
+      const rest = this.#rest;
+      const module = typeof rest === 'object' ? rest : await within(rest(), BROWSER_MS, 'the rest of the engine');
+      if (this.#engine !== undefined) this.#addRest(module);
+    } catch (error) {
+      this.#engine?.end_loading(error instanceof Error ? error.message : String(error));
+    } finally {
+      this.#isLoadingRest = false;
+    }
+  }
+
+  #addRest(module: WebAssembly.Module): void {
+    // Its start fills the core's table.
+    new WebAssembly.Instance(module, { core: (this.#instance as Instance).exports });
+    this.#engine?.end_loading(undefined);
   }
 
   /** Reads a 32-bit word of the engine's frame; see `FramePart`. */

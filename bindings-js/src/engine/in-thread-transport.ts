@@ -1,6 +1,7 @@
 // Runs the engine in the caller's thread. A reply is delivered at once, when another thread has
 // flushed the commits it acknowledges, or when a storage that writes behind has stored them.
 import { EngineHost } from './engine-host.ts';
+import type { Rest } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
 import { queueMicrotask } from '../base/platform.ts';
 import { ReplyQueue } from './reply-queue.ts';
@@ -32,6 +33,8 @@ export interface InThreadOptions {
   readonly release: () => unknown;
   /** The synchronous API, if the entry has it. */
   readonly syncFaces?: typeof syncFaces;
+  /** The rest of a split module. The synchronous API needs it loaded. */
+  readonly rest?: Rest | undefined;
   /** Whether calls that never wait yield to the event loop now and then. Default: true. */
   readonly takesTurns?: boolean;
 }
@@ -54,10 +57,10 @@ export class InThreadTransport implements Transport {
    */
   #isFlushing = false;
 
-  constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, syncFaces, takesTurns = true }: InThreadOptions) {
+  constructor(module: WebAssembly.Module, storage: InThreadStorage, engine: EngineOptions, { release, rest, syncFaces, takesTurns = true }: InThreadOptions) {
     this.#release = release;
     try {
-      this.#host = EngineHost.open(module, storage, engine);
+      this.#host = EngineHost.open(module, storage, engine, { rest });
     } catch (error) {
       void release();
       throw error;

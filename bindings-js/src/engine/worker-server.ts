@@ -1,6 +1,7 @@
 // A dedicated worker that runs one engine.
 import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from './engine-host.ts';
+import type { Rest } from './engine-host.ts';
 import type { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
 import type { CustomStorage } from '../types/index.ts';
@@ -19,6 +20,15 @@ export interface WorkerStorage extends CustomStorage {
   readonly closing?: Promise<void> | undefined;
   /** Called once, if the files were removed or closed behind the database's back. */
   onLost?: ((error: KvError) => void) | undefined;
+}
+
+/** How the worker loads the rest of a split module. */
+export function restOf({ rest }: OpenRequest): Rest | undefined {
+  return rest === undefined ? undefined : async () => {
+    const response = await fetch(rest);
+    if (!response.ok) throw new Error(`${rest}: HTTP status ${response.status}`);
+    return WebAssembly.compile(await response.arrayBuffer());
+  };
 }
 
 /** Where replies and the final error go. */
@@ -64,7 +74,7 @@ export function serve<S extends WorkerStorage>(
   const open = async (request: OpenRequest): Promise<void> => {
     const storage = await openStorage(request);
     try {
-      host = EngineHost.open(request.module, storage, request.engine);
+      host = EngineHost.open(request.module, storage, request.engine, { rest: restOf(request) });
       replies = repliesOf(storage);
       storage.onLost = fail;
       host.background = {

@@ -17,13 +17,32 @@ import { KvError } from '../base/errors.ts';
 import { BROWSER_MS, within } from '../storage/deadline.ts';
 import { checkSupport } from '../storage/support.ts';
 import { DATA_FILE, LOG_FILE, RESTORED_FILE, directoryName, rootDirectory, toKvError } from '../storage/opfs.ts';
-import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase } from '../types/index.ts';
+import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
 import { startWorker } from '../engine/start-worker.ts';
 import type { LoadModule } from '../engine/wasm.ts';
 
 /** @internal */
+export interface Modules {
+  readonly load: LoadModule;
+  /** Address of the rest, if the entry's own module is split. */
+  readonly ownRest: (() => URL) | undefined;
+}
+
+/** A module that the caller gives is whole. */
+function restOf({ ownRest }: Modules, wasm: WasmSource | undefined): URL | undefined {
+  return wasm === undefined ? ownRest?.() : undefined;
+}
+
+/** Loads all of the engine, which then runs in the calling thread. */
+async function loadWhole(modules: Modules, wasm: WasmSource | undefined): Promise<{ module: WebAssembly.Module; rest: WebAssembly.Module | undefined }> {
+  const address = restOf(modules, wasm);
+  const [module, rest] = await Promise.all([modules.load(wasm), address === undefined ? undefined : modules.load(address)]);
+  return { module, rest };
+}
+
+/** @internal */
 export async function openIn<K = Key, V = unknown, I = V>(
-  loadModule: LoadModule,
+  modules: Modules,
   name: string | URL,
   options: OpenOptions<K, V, I>,
 ): Promise<Database<K, V, I>> {
@@ -33,10 +52,10 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const { storage, durability, idleTimeoutMs } = checked;
   if (typeof storage === 'object') {
     if (checked.thread === 'worker') throw noStorageInWorker();
-    const transport = await openHere(loadModule, storage, checked);
+    const transport = await openHere(modules, storage, checked);
     return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options);
   }
-  const { transport, persistence } = await openWhere(loadModule, path, checked);
+  const { transport, persistence } = await openWhere(modules, path, checked);
   return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence, durability, isLocked: persistence !== 'memory' }, options);
 }
 
@@ -46,13 +65,13 @@ interface Opened {
 }
 
 /** Opens the requested storage, or the one that `onUnavailable` names if that is not available. */
-async function openWhere(loadModule: LoadModule, path: string, options: CheckedOptions): Promise<Opened> {
+async function openWhere(modules: Modules, path: string, options: CheckedOptions): Promise<Opened> {
   const { storage, onUnavailable, thread } = options;
   if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
-  if (storage === 'indexeddb') return { transport: await openInIndexedDb(loadModule, path, options), persistence: storage };
+  if (storage === 'indexeddb') return { transport: await openInIndexedDb(modules, path, options), persistence: storage };
   if (storage === 'memory') {
     const isHere = thread === 'same' || (thread === 'auto' && typeof Worker !== 'function');
-    const transport = await (isHere ? openInSameThread : openInWorker)(loadModule, path, options, storage);
+    const transport = await (isHere ? openInSameThread : openInWorker)(modules, path, options, storage);
     return { transport, persistence: storage };
   }
   directoryName(path);
@@ -61,11 +80,11 @@ async function openWhere(loadModule: LoadModule, path: string, options: CheckedO
   const isSupported = support.ok || (isHere && support.reason === 'no-worker');
   try {
     if (!isSupported) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
-    const transport = await (isHere ? openInSameThread : openInWorker)(loadModule, path, options, 'opfs');
+    const transport = await (isHere ? openInSameThread : openInWorker)(modules, path, options, 'opfs');
     return { transport, persistence: 'opfs' };
   } catch (error) {
     if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
-    return openWhere(loadModule, path, { ...options, storage: onUnavailable });
+    return openWhere(modules, path, { ...options, storage: onUnavailable });
   }
 }
 
@@ -87,14 +106,14 @@ export function openSync<K = Key, V = unknown, I = V>(_name: string | URL, _opti
 }
 
 async function openInWorker(
-  loadModule: LoadModule,
+  modules: Modules,
   name: string,
   { lockTimeoutMs, engine, signal, wasm, worker }: CheckedOptions,
   storage: 'opfs' | 'indexeddb' | 'memory',
 ): Promise<Transport> {
   signal?.throwIfAborted();
   const start = (): WorkerPort => startWorker(storage, worker, storage === 'indexeddb' ? ownIndexedDbWorker : ownWorker);
-  const request = loadModule(wasm).then((module) => ({ module, storage, name, lockTimeoutMs, engine }));
+  const request = modules.load(wasm).then((module) => ({ module, rest: restOf(modules, wasm)?.href, storage, name, lockTimeoutMs, engine }));
   // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
   if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
@@ -103,14 +122,14 @@ async function openInWorker(
 
 /** Runs the engine in the calling thread, which OPFS requires to be a dedicated worker. */
 async function openInSameThread(
-  loadModule: LoadModule,
+  modules: Modules,
   name: string,
   { engine, signal, wasm, lockTimeoutMs }: CheckedOptions,
   kind: 'opfs' | 'memory',
 ): Promise<Transport> {
-  const loaded = Promise.all([loadModule(wasm), import('./local.ts')]);
-  const [module, { InThreadTransport, MemoryStorage, OpfsStorage, syncFaces }] = await abortable(loaded, signal);
-  if (kind === 'memory') return new InThreadTransport(module, new MemoryStorage(), engine, { release: () => undefined, syncFaces });
+  const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
+  const [{ module, rest }, { InThreadTransport, MemoryStorage, OpfsStorage, syncFaces }] = await abortable(loaded, signal);
+  if (kind === 'memory') return new InThreadTransport(module, new MemoryStorage(), engine, { release: () => undefined, rest, syncFaces });
   if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {
     throw new KvError('KV_UNSUPPORTED', 'files of the origin private file system can be used in the same thread in dedicated workers only');
   }
@@ -120,20 +139,20 @@ async function openInSameThread(
     storage.close();
     throw signal.reason;
   }
-  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), syncFaces });
+  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), rest, syncFaces });
 }
 
 /**
  * Opens a database in IndexedDB: in a worker of its own kind, or in this thread if `thread` says so
  * or there are no workers.
  */
-async function openInIndexedDb(loadModule: LoadModule, name: string, options: CheckedOptions): Promise<Transport> {
+async function openInIndexedDb(modules: Modules, name: string, options: CheckedOptions): Promise<Transport> {
   directoryName(name);
   const { lockTimeoutMs, signal, thread, wasm } = options;
-  if (thread !== 'same' && typeof Worker === 'function') return openInWorker(loadModule, name, options, 'indexeddb');
+  if (thread !== 'same' && typeof Worker === 'function') return openInWorker(modules, name, options, 'indexeddb');
   if (lockTimeoutMs > 0) reportBlocked('indexeddb', name);
-  const [module, { openHere: open }] = await abortable(Promise.all([loadModule(wasm), import('./indexeddb.ts')]), signal);
-  return open(module, name, options);
+  const [{ module, rest }, { openHere: open }] = await abortable(Promise.all([loadWhole(modules, wasm), import('./indexeddb.ts')]), signal);
+  return open(module, rest, name, options);
 }
 
 // Bundlers recognize this form. webpack names the file after `name`, so each worker has its own.
@@ -142,13 +161,13 @@ const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.
 
 /** A custom storage cannot be passed to a worker, so the engine runs in this thread. */
 async function openHere(
-  loadModule: LoadModule,
+  modules: Modules,
   storage: CustomStorage,
   { engine, signal, wasm }: CheckedOptions,
 ): Promise<Transport> {
-  const loaded = Promise.all([loadModule(wasm), import('./local.ts')]);
-  const [module, { InThreadTransport, WatchedStorage, syncFaces }] = await abortable(loaded, signal);
-  return new InThreadTransport(module, new WatchedStorage(storage), engine, { release: () => undefined, syncFaces });
+  const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
+  const [{ module, rest }, { InThreadTransport, WatchedStorage, syncFaces }] = await abortable(loaded, signal);
+  return new InThreadTransport(module, new WatchedStorage(storage), engine, { release: () => undefined, rest, syncFaces });
 }
 
 /**

@@ -7,7 +7,7 @@
 import type { Key } from '../codec/keys.ts';
 import { openIn } from './browser.ts';
 import { createBrowserLoader } from '../engine/browser-wasm.ts';
-import { ownModule } from './module.ts';
+import { ownModule, ownRest } from './module-core.ts';
 import type { Database, OpenOptions } from '../types/index.ts';
 import type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';
 
@@ -15,7 +15,7 @@ export * from '../api/index.ts';
 export { destroy, estimate, list, openSync, persist } from './browser.ts';
 export { checkSupport } from '../storage/support.ts';
 
-const loadModule = createBrowserLoader(ownModule);
+const modules = { load: createBrowserLoader(ownModule), ownRest };
 
 /**
  * Opens a database, creating it if it does not exist.
@@ -29,7 +29,7 @@ export async function open<K = Key, V = unknown, I = V>(
   name: string | URL,
   options: OpenOptions<K, V, I> = {},
 ): Promise<Database<K, V, I>> {
-  return openIn(loadModule, name, options);
+  return openIn(modules, name, options);
 }
 
 /**

@@ -16,14 +16,19 @@ const DESTROY_WAIT_MS = 500;
  * Runs the engine in the caller's thread: on request, or where there are no workers, as in
  * extension service workers.
  */
-export async function openHere(module: WebAssembly.Module, name: string, options: CheckedOptions): Promise<Transport> {
+export async function openHere(
+  module: WebAssembly.Module,
+  rest: WebAssembly.Module | undefined,
+  name: string,
+  options: CheckedOptions,
+): Promise<Transport> {
   const { engine, lockTimeoutMs, signal } = options;
   const storage = await IndexedDbStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs, signal);
   if (signal?.aborted) {
     storage.close();
     throw signal.reason;
   }
-  return new InThreadTransport(module, storage, engine, { release: () => storage.close() });
+  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), rest });
 }
 
 export async function destroy(name: string, options: DestroyOptions): Promise<boolean> {

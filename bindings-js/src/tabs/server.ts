@@ -4,6 +4,7 @@ import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worke
 import { EngineHost } from '../engine/engine-host.ts';
 import { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
+import { restOf } from '../engine/worker-server.ts';
 import type { Scope, WorkerStorage } from '../engine/worker-server.ts';
 import { BrowserEnvironment, isSupported } from './browser.ts';
 import type { LeaderEngine, PageEvents } from './environment.ts';
@@ -74,7 +75,7 @@ export function serveTabs(
     };
     try {
       signal.throwIfAborted();
-      const host = EngineHost.open(request.module, opened, options, () => void opened.close?.());
+      const host = EngineHost.open(request.module, opened, options, { onDisposed: () => void opened.close?.(), rest: restOf(request) });
       host.background = {
         news: (sessions) => peer.tellNews(sessions),
         backgroundError: (error) => page.backgroundError(error),

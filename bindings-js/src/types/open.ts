@@ -111,8 +111,8 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
   signal?: AbortSignal | undefined;
   /**
    * The engine's module, if it is not the file beside the script: loaded from elsewhere, already
-   * fetched or compiled, or lost by a bundler. It must be the `mangrove_bg.wasm` of this version.
-   * Each source is compiled once.
+   * fetched or compiled, or lost by a bundler. It must be the `mangrove_bg.wasm` of this version:
+   * all of the module, which browsers otherwise load in two parts. Each source is compiled once.
    */
   wasm?: WasmSource | undefined;
   /**

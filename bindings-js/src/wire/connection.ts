@@ -9,7 +9,7 @@ import { ASK } from './target.ts';
 import { IdleHandles } from './idle.ts';
 import { Line } from './line.ts';
 import type { Lookups } from './lookup.ts';
-import { Op } from './opcodes.ts';
+import { Op, ReplyStatus } from './opcodes.ts';
 import { ReplyReader, RequestWriter } from './protocol.ts';
 import type { Transport } from './transport.ts';
 
@@ -32,6 +32,12 @@ const FEW_FOLLOWERS = 4;
 
 /** How long fire-and-forget requests wait to piggyback. */
 const LATER_MS = 20;
+
+/** Pauses between requests that are sent again, in ms: the first, and the longest. */
+const AGAIN_MS = [4, 200] as const;
+
+/** The engine cannot execute the request yet. */
+const AGAIN = Symbol('again');
 
 const ignore = (): void => {};
 
@@ -62,6 +68,8 @@ export class Connection {
    */
   #mustName = false;
   #isInCallback = false;
+  /** Requests that may be sent again. */
+  readonly #repeated = new Set<Promise<unknown>>();
   #later: ((writer: RequestWriter) => unknown)[] = [];
   #laterTimer: ReturnType<typeof setTimeout> | undefined;
   #status: ConnectionStatus = 'open';
@@ -164,6 +172,28 @@ export class Connection {
   request<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
     if (this.#status !== 'open') return Promise.reject(this.closedError());
     return this.#enqueue(write, read);
+  }
+
+  /**
+   * As `request`, for requests that the engine may not be able to execute before it has loaded more
+   * code. They are sent again until it is; later requests go ahead of them.
+   */
+  requestLoading<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
+    if (this.#status !== 'open') return Promise.reject(this.closedError());
+    const asked = this.#repeat(write, read);
+    this.#repeated.add(asked);
+    const forget = (): unknown => this.#repeated.delete(asked);
+    asked.then(forget, forget);
+    return asked;
+  }
+
+  async #repeat<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
+    for (let [ms, longest] = AGAIN_MS as readonly [number, number]; ; ms = Math.min(ms * 2, longest)) {
+      const reply = await this.#enqueue<T | typeof AGAIN>(write, read);
+      if (reply !== AGAIN) return reply;
+      await new Promise((resolve) => setTimeout(resolve, ms));
+      if (this.#status === 'closed') throw this.closedError();
+    }
   }
 
   /** Sends a request and ignores its outcome. */
@@ -328,6 +358,12 @@ export class Connection {
   async #close(): Promise<void> {
     // After a failure there is nothing left to finish.
     if (this.#status === 'closed') return;
+    if (this.#repeated.size > 0) {
+      // No later request is accepted, and these are executed first.
+      this.#status = 'closing';
+      await Promise.allSettled(this.#repeated);
+      if (this.#failure !== undefined) return;
+    }
     const closed = this.#enqueue((writer) => writer.u8(Op.close), ignore);
     this.#status = 'closing';
     this.#wakeAll();
@@ -414,7 +450,9 @@ export class Connection {
     const reader = new ReplyReader(bytes);
     for (const [index, pending] of batch.entries()) {
       try {
-        if (reader.u8() === 0) pending.resolve(pending.read(reader) as never);
+        const status = reader.u8();
+        if (status === ReplyStatus.ok) pending.resolve(pending.read(reader) as never);
+        else if (status === ReplyStatus.again) pending.resolve(AGAIN as never);
         else refuse(pending, this.#failureOf(reader));
       } catch (error) {
         pending.reject(error);

@@ -74,6 +74,13 @@ export const BatchKind = {
   check: 0x03,
 } as const;
 
+/** First byte of each reply. */
+export const ReplyStatus = {
+  ok: 0x00,
+  failed: 0x01,
+  again: 0x02,
+} as const;
+
 /** What follows an error's message. */
 export const ErrorFlag = {
   retryable: 0x01,
@@ -84,6 +91,7 @@ export const ErrorFlag = {
 export const ExecuteFlag = {
   awaitsFlush: 0x01,
   needsFlush: 0x02,
+  lacksRest: 0x04,
 } as const;
 
 /** Places in the engine's frame of 32-bit words: each part has an address and a length in bytes. */

@@ -5,6 +5,8 @@ import type { EngineOptions } from '../api/options.ts';
 /** The first message to a worker. */
 export interface OpenRequest {
   readonly module: WebAssembly.Module;
+  /** Address of the rest of a split module. */
+  readonly rest?: string | undefined;
   readonly storage: 'opfs' | 'indexeddb' | 'fs' | 'memory';
   /** Name of the database; with "fs" the path of its directory. */
   readonly name: string;

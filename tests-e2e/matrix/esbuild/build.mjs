@@ -6,7 +6,7 @@ import { build } from 'esbuild';
 await build({
   entryPoints: ['main.js'], outdir: 'out', bundle: true, splitting: true, format: 'esm', minify: true, logLevel: 'warning',
 });
-for (const name of ['worker', 'worker-upkeep', 'mangrove_bg.wasm', 'mangrove_upkeep_bg.wasm']) {
+for (const name of ['worker', 'worker-upkeep', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm', 'mangrove_upkeep_bg.wasm']) {
   const path = fileURLToPath(import.meta.resolve(`mangrove-kv/${name}`));
   copyFileSync(path, `out/${path.slice(path.lastIndexOf('/') + 1)}`);
 }

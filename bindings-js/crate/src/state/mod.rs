@@ -8,13 +8,14 @@ use crate::request::Request;
 use crate::scan::Scan;
 use crate::session::Writes;
 use crate::table::{MAX_OPEN, Table};
-use crate::{range, report, upkeep};
+use crate::{range, report};
 
 mod backup;
 mod changes;
 mod handover;
 mod layout;
 mod reads;
+mod rest;
 mod source;
 mod transactions;
 mod verify;
@@ -199,15 +200,6 @@ impl State {
             Request::ChangesReady {} => self.changes_ready(database, out),
             Request::Collections {} => report::collections(&database.collections(), out),
             Request::Flush {} => database.flush()?,
-            Request::Stats {} => {
-                // The statistics count open snapshots; this one is not the client's.
-                self.forget_current();
-                out.bytes(report::stats(database).as_bytes());
-            }
-            Request::Verify { id, bytes } => {
-                self.forget_current();
-                self.verify(id, bytes, database, out)?;
-            }
             Request::VerifyClose { id } => self.verify_close(id),
             Request::Purge { limit } => {
                 writes.client.check_writable()?;
@@ -215,22 +207,14 @@ impl State {
                 let purged = database.purge_expired(usize::try_from(limit).unwrap_or(usize::MAX))?;
                 out.uv(purged as u64);
             }
+            // Not in the rest: a backup is of the state at its call.
             Request::BackupOpen { id } => self.backup_open(id, database, out)?,
-            Request::BackupNext { id, bytes } => self.backup_next(id, bytes, out)?,
             Request::BackupClose { id } => self.backup_close(id),
-            Request::Compact {
-                slices,
-                threshold_bytes,
-            } => {
-                writes.client.check_writable()?;
-                self.forget_current();
-                writes.end_inheritance();
-                upkeep::compact(database, slices, threshold_bytes, out)?;
-            }
-            Request::Layout { id, visits, begins } => {
-                self.forget_current();
-                self.layout(id, visits, begins, database, out)?;
-            }
+            Request::Stats {}
+            | Request::Verify { .. }
+            | Request::BackupNext { .. }
+            | Request::Compact { .. }
+            | Request::Layout { .. } => self.execute_rest(request, writes, out)?,
             // The session handles these itself.
             Request::Refresh {} | Request::Close {} => return Err(Error::Closed),
         }

@@ -11,7 +11,7 @@ impl State {
     /// Checks about `bytes` more bytes; the first request with an id begins the verification.
     /// Writes whether it has ended, how many records were checked and of how many, and at the end
     /// the report.
-    pub(crate) fn verify(&mut self, id: u64, bytes: u64, database: &Database, out: &mut Writer) -> Result<()> {
+    pub(super) fn verify(&mut self, id: u64, bytes: u64, database: &Database, out: &mut Writer) -> Result<()> {
         if self.verifications.get_mut(id).is_none() {
             self.verifications
                 .check_room(MAX_OPEN_LARGE, "verifications at once; wait for one to end")?;

@@ -1,0 +1,141 @@
+// Splits the engine's module in two: the core, which every page loads, and the rest, which a page loads at the first call that needs it. The rest has
+// the functions that nothing but the roots reaches. It runs in the core's memory and calls its functions; the core calls the roots through its table,
+// whose last places the rest fills.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { run } from '../.ci/tools.mjs';
+
+/** Names of functions, as Rust demangles them; one of each has to exist. */
+const ROOTS = [/State>::execute_rest\b/, /Session::refresh\b/];
+/** Name of the table among the core's exports, by which the host knows a core. */
+const TABLE = 'rest';
+const NAME = String.raw`\$(?:"[^"]*"|[^\s()]+)`;
+const REFERENCE = new RegExp(String.raw`\((?:return_call|call|ref\.func) (${NAME})`, 'g');
+const GLOBAL = new RegExp(String.raw`\(global\.(?:get|set) (${NAME})`, 'g');
+
+/** The top-level forms of a module's text, each with its kind and name. */
+function formsOf(text) {
+  const forms = [];
+  for (const line of text.split('\n')) {
+    const begun = new RegExp(String.raw`^ \((\w+)(?: (${NAME}))?`).exec(line);
+    if (begun !== null) forms.push({ kind: begun[1], name: begun[2], lines: [line] });
+    else if (forms.length > 0 && line.startsWith(' ')) forms.at(-1).lines.push(line);
+  }
+  return forms.map(({ kind, name, lines }) => {
+    const code = lines.join('\n');
+    if (kind !== 'import') return { kind, name, code };
+    const imported = new RegExp(String.raw`^ \(import "[^"]*" "[^"]*" \((\w+) (${NAME})`).exec(code);
+    return { kind, name: imported[2], of: imported[1], code };
+  });
+}
+
+function matchesOf(code, pattern) {
+  return [...code.matchAll(pattern)].map((match) => match[1]);
+}
+
+/** Names of the functions that can be called without a root. */
+function reachedWithout(roots, forms) {
+  const functions = new Map(forms.filter(({ kind }) => kind === 'func').map(({ name, code }) => [name, code]));
+  const entries = forms.filter(({ kind }) => ['export', 'elem', 'start', 'global'].includes(kind));
+  const waiting = entries.flatMap(({ code }) => matchesOf(code, new RegExp(`(${NAME})`, 'g')));
+  const reached = new Set();
+  while (waiting.length > 0) {
+    const name = waiting.pop();
+    if (reached.has(name) || roots.has(name) || !functions.has(name)) continue;
+    reached.add(name);
+    waiting.push(...matchesOf(functions.get(name), REFERENCE));
+  }
+  return reached;
+}
+
+/** The types of a function's parameters, and its results as they are written. */
+function signatureOf(code) {
+  const [header] = code.split('\n', 1);
+  const parameters = matchesOf(header, /\(param (?:\$\S+ )?([^)]*)\)/g).flatMap((types) => types.split(' '));
+  return { parameters, results: /\(result [^)]*\)/.exec(header)?.[0] ?? '' };
+}
+
+/** Returns the texts of the core and of the rest. */
+export function split(text) {
+  const forms = formsOf(text);
+  const functions = forms.filter(({ kind }) => kind === 'func');
+  const roots = ROOTS.map((pattern) => {
+    const found = functions.filter(({ name }) => pattern.test(name));
+    if (found.length !== 1) throw new Error(`the module has ${found.length} functions ${pattern}`);
+    return found[0];
+  });
+  const reached = reachedWithout(new Set(roots.map(({ name }) => name)), forms);
+  const moved = functions.filter(({ name }) => !reached.has(name));
+  const movedNames = new Set(moved.map(({ name }) => name));
+
+  const table = forms.find(({ kind, code }) => kind === 'table' && code.endsWith('funcref)'));
+  const size = /\((?:table) \S+ (\d+) (\d+) funcref\)/.exec(table.code);
+  if (size === null || size[1] !== size[2]) throw new Error(`the module's table is not what is expected: ${table.code}`);
+  const first = Number(size[1]);
+  const memory = forms.find(({ kind }) => kind === 'memory');
+  const memoryExport = /\(export "([^"]*)" \(memory/.exec(forms.find(({ kind, code }) => kind === 'export' && /\(memory/.test(code)).code)[1];
+
+  if (moved.some(({ code }) => /\(table\./.test(code))) throw new Error('a function of the rest uses a table by itself');
+  const needed = (pattern, from) => [...new Set(moved.flatMap(({ code }) => matchesOf(code, pattern)))].filter((name) => from(name)).sort();
+  const calls = needed(REFERENCE, (name) => !movedNames.has(name));
+  const globals = needed(GLOBAL, () => true);
+  const short = (at) => `_${at.toString(36)}`;
+  const declarations = new Map(forms.filter(({ kind, of }) => kind === 'func' || of === 'func').map(({ name, code }) => [name, code]));
+
+  const stubs = roots.map(({ name, code }, at) => {
+    const { parameters, results } = signatureOf(code);
+    const types = parameters.map((type) => `(param ${type})`).join(' ');
+    const given = parameters.map((_, index) => `(local.get ${index})`).join(' ');
+    return ` (func ${name} ${types} ${results}\n  (call_indirect ${table.name} ${types} ${results} ${given} (i32.const ${first + at})))`;
+  });
+  const exports = [
+    ` (export "${TABLE}" (table ${table.name}))`,
+    ...globals.map((name, at) => ` (export "${short(calls.length + at)}" (global ${name}))`),
+    ...calls.map((name, at) => ` (export "${short(at)}" (func ${name}))`),
+  ];
+  const core = forms.filter(({ name, kind }) => kind !== 'func' || !movedNames.has(name))
+    .map(({ kind, name, code }) => kind === 'table' && name === table.name ? ` (table ${table.name} ${first + roots.length} ${first + roots.length} funcref)` : code);
+
+  const imports = [
+    ` (import "core" "${memoryExport}" (memory ${memory.code.replace(/^ \(memory /, '').replace(/\)$/, '')}))`,
+    ` (import "core" "${TABLE}" (table ${table.name} ${first + roots.length} ${first + roots.length} funcref))`,
+    ...globals.map((name, at) => {
+      const type = new RegExp(String.raw`\(global ${escaped(name)} (\(mut \w+\)|\w+)`).exec(forms.find((form) => form.kind === 'global' && form.name === name).code)[1];
+      return ` (import "core" "${short(calls.length + at)}" (global ${name} ${type}))`;
+    }),
+    ...calls.map((name, at) => {
+      const { parameters, results } = signatureOf(declarations.get(name));
+      return ` (import "core" "${short(at)}" (func ${name} (param ${parameters.join(' ')}) ${results}))`;
+    }),
+  ];
+  const places = ` (elem (i32.const ${first}) ${roots.map(({ name }) => name).join(' ')})`;
+  const types = forms.filter(({ kind }) => kind === 'type').map(({ code }) => code);
+  const module = (parts) => `(module\n${parts.join('\n')}\n)\n`;
+  return {
+    core: module([...core, ...stubs, ...exports]),
+    rest: module([...types, ...imports, places, ...moved.map(({ code }) => code)]),
+  };
+}
+
+function escaped(text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);
+}
+
+/** Writes `<name>_core_bg.wasm` and `<name>_rest_bg.wasm` beside `<name>_bg.wasm`, whose functions have names until then. */
+export function writeSplit(directory, name, { flags, env }) {
+  const features = flags.filter((flag) => flag.startsWith('--enable-'));
+  const work = join(directory, 'split');
+  mkdirSync(work, { recursive: true });
+  const module = join(directory, `${name}_bg.wasm`);
+  const whole = join(work, 'whole.wat');
+  run('wasm-dis', [module, ...features, '-o', whole], { env });
+  const parts = split(readFileSync(whole, 'utf8'));
+  for (const part of ['core', 'rest']) {
+    const text = join(work, `${part}.wat`);
+    const assembled = join(work, `${part}.wasm`);
+    writeFileSync(text, parts[part]);
+    run('wasm-as', [text, ...features, '-o', assembled], { env });
+    run('wasm-opt', [assembled, '-o', join(directory, `${name}_${part}_bg.wasm`), ...flags], { env });
+  }
+  run('wasm-opt', [module, '-o', module, '--strip-debug', ...features], { env });
+}

@@ -1,0 +1,42 @@
+//! Requests that the rest of the module executes; see [`rest`](crate::rest).
+
+use mangrove_engine::{Error, Result};
+
+use super::State;
+use crate::protocol::Writer;
+use crate::request::Request;
+use crate::session::Writes;
+use crate::{report, upkeep};
+
+impl State {
+    // A root of the rest of the module: the build finds it by its name.
+    #[inline(never)]
+    pub(super) fn execute_rest(
+        &mut self,
+        request: &Request<'_>,
+        writes: &mut Writes<'_>,
+        out: &mut Writer,
+    ) -> Result<()> {
+        let database = writes.database;
+        // Statistics count open snapshots, and the others want freed space; this state is not the
+        // client's.
+        self.forget_current();
+        match *request {
+            Request::Stats {} => out.bytes(report::stats(database).as_bytes()),
+            Request::Verify { id, bytes } => self.verify(id, bytes, database, out)?,
+            Request::BackupNext { id, bytes } => self.backup_next(id, bytes, out)?,
+            Request::Compact {
+                slices,
+                threshold_bytes,
+            } => {
+                writes.client.check_writable()?;
+                writes.end_inheritance();
+                upkeep::compact(database, slices, threshold_bytes, out)?;
+            }
+            Request::Layout { id, visits, begins } => self.layout(id, visits, begins, database, out)?,
+            // `State::execute` has the others.
+            _ => return Err(Error::Closed),
+        }
+        Ok(())
+    }
+}
