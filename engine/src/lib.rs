@@ -86,7 +86,10 @@ pub use background::Background;
 pub use block::Compression;
 pub use clock::Clock;
 pub use database::{Changes, Database, OpenFlush, Options, Stats, is_database_file};
-pub use error::{Conflict, ConflictReason, Corruption, Error, Result};
+pub use error::{
+    BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, Error, IoFailure, Result, Text, TooLarge,
+    TooMany, WrongBase,
+};
 pub use maintenance::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
 pub use maintenance::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
 pub use maintenance::{

@@ -283,7 +283,9 @@ impl StorageFile for FullFile {
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<(), Error> {
         if offset + from.len() as u64 > self.1.load(Ordering::Relaxed) {
             let context = "the disk is full".to_owned();
-            return Err(Error::StorageFull { context });
+            return Err(Error::StorageFull {
+                context: context.into(),
+            });
         }
         self.0.write_at(offset, from)
     }

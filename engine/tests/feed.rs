@@ -205,8 +205,8 @@ fn what_is_no_longer_kept_is_refused() {
     let Err(Error::TruncatedFeed { horizon }) = database.changes(Some(newest - 11)).map(drop) else {
         panic!("it is too far back");
     };
-    assert_eq!(horizon, newest - 10);
-    let mut changes = database.changes(Some(horizon)).expect("it is kept");
+    assert_eq!(*horizon, newest - 10);
+    let mut changes = database.changes(Some(*horizon)).expect("it is kept");
     for number in 0..20_u8 {
         set(&database, &[number], b"");
     }
@@ -218,7 +218,7 @@ fn what_is_no_longer_kept_is_refused() {
     set(&database, b"k", b"");
     assert!(matches!(
         database.changes(Some(0)),
-        Err(Error::TruncatedFeed { horizon: 1 })
+        Err(Error::TruncatedFeed { horizon }) if *horizon == 1
     ));
 }
 

@@ -28,7 +28,7 @@ impl Storage for Unlocked {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>, Error> {
         let mut files = lock(&self.files);
         if !create && !files.contains_key(name) {
-            return Err(Error::NotFound { what: name.to_owned() });
+            return Err(Error::NotFound { what: name.into() });
         }
         Ok(Arc::new(UnlockedFile(Arc::clone(
             files.entry(name.to_owned()).or_default(),
@@ -53,10 +53,9 @@ impl StorageFile for UnlockedFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<(), Error> {
         let bytes = lock(&self.0);
         let start = offset as usize;
-        let part = bytes.get(start..start + into.len()).ok_or_else(|| Error::Io {
-            context: "reading".to_owned(),
-            source: "end of file".to_owned(),
-        })?;
+        let part = bytes
+            .get(start..start + into.len())
+            .ok_or_else(|| Error::io("reading", "end of file"))?;
         into.copy_from_slice(part);
         Ok(())
     }

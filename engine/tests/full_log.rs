@@ -85,7 +85,7 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, durabili
         }
         Err(error) => {
             // On an I/O error the power may have gone midway; otherwise the commit never happened.
-            if !matches!(error, Error::Io { .. }) {
+            if !matches!(error, Error::Io(_)) {
                 history.states.truncate(base + 1);
             }
             Err(error)

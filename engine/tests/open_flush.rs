@@ -200,7 +200,7 @@ fn a_failed_flush_undoes_what_waited_and_ends_writing() {
     host.submit(b"1", b"value", Strict);
     let flush = host.database.begin_flush().expect("it waits");
     let failure = Error::StorageFull {
-        context: "flush log".to_owned(),
+        context: "flush log".into(),
     };
     assert!(flush.finish(Err(failure)).is_err());
     assert_eq!(host.database.version(), 1);
@@ -239,7 +239,7 @@ fn a_released_flush_lets_others_flush_and_still_counts() {
     host.database.flush().expect("the storage works");
     // The system reported lost writes to this flush and to no other.
     let failure = Error::StorageFull {
-        context: "flush log".to_owned(),
+        context: "flush log".into(),
     };
     assert!(flush.finish(Err(failure)).is_err());
     assert!(matches!(host.database.begin(), Err(Error::Poisoned { .. })));

@@ -440,7 +440,7 @@ fn failures_under_contention() {
                         match world.commit(writer, any_durability()) {
                             Ok(_) => assert!(!poisoned, "a commit after a failed flush"),
                             Err(Error::Poisoned { .. }) => poisoned = true,
-                            Err(Error::Io { .. } | Error::StorageFull { .. }) => {}
+                            Err(Error::Io(_) | Error::StorageFull { .. }) => {}
                             Err(error) => panic!("{error}"),
                         }
                     }
@@ -542,7 +542,7 @@ fn a_merge_beside_commits_fails() {
                 spawn(&world, |world| {
                     for _ in 0..3 {
                         match world.commit(0, any_durability()) {
-                            Ok(_) | Err(Error::Poisoned { .. } | Error::Io { .. } | Error::StorageFull { .. }) => {}
+                            Ok(_) | Err(Error::Poisoned { .. } | Error::Io(_) | Error::StorageFull { .. }) => {}
                             Err(error) => panic!("{error}"),
                         }
                     }

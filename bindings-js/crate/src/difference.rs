@@ -67,7 +67,7 @@ fn compare(
     give: &mut impl FnMut(Change),
 ) -> Result<()> {
     let truncated = || Error::TruncatedFeed {
-        horizon: after.version(),
+        horizon: after.version().into(),
     };
     let cursor = |snapshot: &Snapshot| {
         snapshot

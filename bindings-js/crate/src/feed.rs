@@ -57,11 +57,11 @@ impl Filter {
                 value_codec,
             } => {
                 if *collection == self.name && (*key_codec != self.key_codec || *value_codec != self.value_codec) {
-                    return Err(Error::CodecMismatch {
-                        collection: self.name.as_str().into(),
-                        stored: [key_codec, "/", value_codec].concat().into(),
-                        requested: [self.key_codec.as_str(), "/", &self.value_codec].concat().into(),
-                    });
+                    return Err(Error::codec_mismatch(
+                        self.name.as_str(),
+                        [key_codec, "/", value_codec].concat(),
+                        [self.key_codec.as_str(), "/", &self.value_codec].concat(),
+                    ));
                 }
                 false
             }

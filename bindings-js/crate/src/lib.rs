@@ -377,7 +377,7 @@ fn to_options(given: &EngineOptions) -> mangrove_engine::Result<Options> {
         Some("none") => Compression::None,
         _ => {
             return Err(Error::InvalidArgument {
-                what: "compression has to be \"lz4\" or \"none\"".to_owned(),
+                what: "compression has to be \"lz4\" or \"none\"".into(),
             });
         }
     };

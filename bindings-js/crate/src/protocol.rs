@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
     pub fn malformed(&mut self) -> Error {
         self.rest = &[];
         Error::InvalidArgument {
-            what: "malformed request".to_owned(),
+            what: "malformed request".into(),
         }
     }
 

@@ -29,7 +29,7 @@ impl<T> Table<T> {
         if self.entries.len() < limit {
             return Ok(());
         }
-        Err(Error::TooManyOpen { what, limit })
+        Err(Error::too_many_open(what, limit))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

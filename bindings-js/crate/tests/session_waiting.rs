@@ -21,10 +21,7 @@ fn prepared() -> mangrove_bindings::session::Session {
 }
 
 fn failure() -> Error {
-    Error::Io {
-        context: "flush log".to_owned(),
-        source: "the disk is gone".to_owned(),
-    }
+    Error::io("flush log", "the disk is gone")
 }
 
 #[test]

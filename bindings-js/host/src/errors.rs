@@ -37,20 +37,26 @@ pub fn to_js(error: &Error) -> JsValue {
 pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
     let code = property(thrown, "code").unwrap_or_default();
     match code.as_str() {
-        "KV_QUOTA_EXCEEDED" | "ENOSPC" | "EDQUOT" => return Error::StorageFull { context },
-        "KV_LOCKED" => return Error::Locked { file: file.to_owned() },
-        "KV_NOT_FOUND" => return Error::NotFound { what: file.to_owned() },
+        "KV_QUOTA_EXCEEDED" | "ENOSPC" | "EDQUOT" => {
+            return Error::StorageFull {
+                context: context.into(),
+            };
+        }
+        "KV_LOCKED" => return Error::Locked { file: file.into() },
+        "KV_NOT_FOUND" => return Error::NotFound { what: file.into() },
         "KV_READ_ONLY" => return Error::ReadOnly,
         _ => {}
     }
     if property(thrown, "name").is_some_and(|name| name == "QuotaExceededError") {
-        return Error::StorageFull { context };
+        return Error::StorageFull {
+            context: context.into(),
+        };
     }
     let source = property(thrown, "message").or_else(|| thrown.as_string());
-    Error::Io {
+    Error::io(
         context,
-        source: source.unwrap_or_else(|| "the storage threw something that is no error".to_owned()),
-    }
+        source.unwrap_or_else(|| "the storage threw something that is no error".to_owned()),
+    )
 }
 
 /// Returns a string that anything that can be thrown has as a property, including `null` and

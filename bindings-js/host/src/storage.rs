@@ -146,7 +146,7 @@ fn context(action: &str, name: &str, offset: Option<u64>) -> String {
 impl Storage for JsStorage {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         if !create && !self.exists(name)? {
-            return Err(Error::NotFound { what: name.to_owned() });
+            return Err(Error::NotFound { what: name.into() });
         }
         let file = self.call("open", name, |storage| storage.open(name))?;
         Ok(Arc::new(JsFile::new(file, name)?))
@@ -210,10 +210,10 @@ impl JsFile {
     fn ask_size(&self) -> Result<()> {
         let size = self.call("size of", None, HostFile::size)?;
         if !(0.0..9_007_199_254_740_992.0).contains(&size) || size.fract() != 0.0 {
-            return Err(Error::Io {
-                context: context("size of", &self.name, None),
-                source: "the storage gave no whole number".to_owned(),
-            });
+            return Err(Error::io(
+                context("size of", &self.name, None),
+                "the storage gave no whole number",
+            ));
         }
         self.size.store(size as u64, Ordering::Relaxed);
         Ok(())
@@ -229,10 +229,10 @@ fn number(offset: u64) -> f64 {
 impl StorageFile for JsFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         if offset.saturating_add(into.len() as u64) > self.size.load(Ordering::Relaxed) {
-            return Err(Error::Io {
-                context: context("read", &self.name, Some(offset)),
-                source: "the file ends before".to_owned(),
-            });
+            return Err(Error::io(
+                context("read", &self.name, Some(offset)),
+                "the file ends before",
+            ));
         }
         if into.is_empty() {
             return Ok(());

@@ -130,7 +130,7 @@ fn check_exists(storage: &dyn Storage, path: &Path) -> Result<()> {
         return Ok(());
     }
     let what = format!("a database at {}", path.display());
-    Err(Error::NotFound { what }.into())
+    Err(Error::NotFound { what: what.into() }.into())
 }
 
 fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Database> {
@@ -283,7 +283,7 @@ impl Replacement {
     pub(crate) fn new(path: &Path, force: bool) -> Result<Self> {
         if is_file(path) {
             let what = format!("{}, a file", path.display());
-            return Err(Error::AlreadyExists { what }.into());
+            return Err(Error::AlreadyExists { what: what.into() }.into());
         }
         let directory = path.to_owned();
         let files = system().storage(path, Sharing::Alone);

@@ -109,7 +109,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
     pub(super) fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
             return Err(Error::InvalidArgument {
-                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes"),
+                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes").into(),
             });
         }
         let entry = self.create(collection)?;
@@ -119,11 +119,11 @@ impl<I: OrderedIndex<Record>> Draft<I> {
             value_codec.clone_into(&mut entry.value_codec);
             self.changed = true;
         } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
-            return Err(Error::CodecMismatch {
-                collection: collection.into(),
-                stored: [&entry.key_codec, "/", &entry.value_codec].concat().into(),
-                requested: [key_codec, "/", value_codec].concat().into(),
-            });
+            return Err(Error::codec_mismatch(
+                collection,
+                [&entry.key_codec, "/", &entry.value_codec].concat(),
+                [key_codec, "/", value_codec].concat(),
+            ));
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
         }
         if self.collections.contains_key(to) {
             return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat(),
+                what: ["the collection ", to].concat().into(),
             });
         }
         if let Some(collection) = self.collections.remove(from) {
@@ -173,10 +173,7 @@ impl<I: OrderedIndex<Record>> Draft<I> {
 
 pub(super) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_BYTES {
-        return Err(Error::KeyTooLarge {
-            len_bytes: key.len(),
-            max_bytes: MAX_KEY_BYTES,
-        });
+        return Err(Error::key_too_large(key.len(), MAX_KEY_BYTES));
     }
     Ok(())
 }
@@ -193,5 +190,5 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidArgument { what })
+    Err(Error::InvalidArgument { what: what.into() })
 }

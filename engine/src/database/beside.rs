@@ -29,7 +29,7 @@ impl Reopen {
     pub(super) fn new(storage: Arc<dyn Storage>, options: Options) -> Result<Self> {
         if !options.read_only {
             return Err(Error::InvalidArgument {
-                what: "beside a writer a database can only be opened with read_only".to_owned(),
+                what: "beside a writer a database can only be opened with read_only".into(),
             });
         }
         Ok(Self { storage, options })

@@ -32,7 +32,7 @@ impl Changes {
             None
         } else {
             if version < newest {
-                return Err(Error::TruncatedFeed { horizon: newest });
+                return Err(Error::TruncatedFeed { horizon: newest.into() });
             }
             Some(feed.enter(newest))
         };
@@ -102,7 +102,9 @@ impl Changes {
             None => self.stored_horizon(snapshot)?,
         };
         if self.version < horizon {
-            return Err(Error::TruncatedFeed { horizon });
+            return Err(Error::TruncatedFeed {
+                horizon: horizon.into(),
+            });
         }
         Ok(())
     }

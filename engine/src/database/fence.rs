@@ -99,7 +99,7 @@ impl Fence {
     fn lost(state: &mut State) -> Error {
         state.is_lost = true;
         Error::Locked {
-            file: crate::pages::DATA_FILE.to_owned(),
+            file: crate::pages::DATA_FILE.into(),
         }
     }
 

@@ -28,7 +28,7 @@ const MIN_CACHE_BYTES: usize = 64 << 10;
 pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
     check(options)?;
     let missing = || Error::NotFound {
-        what: "the database".to_owned(),
+        what: "the database".into(),
     };
     let create = options.create && !options.read_only;
     if !create && !storage.exists(DATA_FILE)? {
@@ -58,7 +58,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         Found::NotCreated => return Err(missing()),
         Found::Superblocks(_) if options.exclusive => {
             return Err(Error::AlreadyExists {
-                what: "the database".to_owned(),
+                what: "the database".into(),
             });
         }
         Found::Superblocks(list) => list,
@@ -145,7 +145,7 @@ fn recover(
 }
 
 fn check(options: &Options) -> Result<()> {
-    let invalid = |what: &str| Err(Error::InvalidArgument { what: what.to_owned() });
+    let invalid = |what: &str| Err(Error::InvalidArgument { what: what.into() });
     if !options.unit_bytes.is_power_of_two() || !(512..=65536).contains(&options.unit_bytes) {
         return invalid("unit_bytes must be a power of two from 512 to 65536");
     }
@@ -192,10 +192,10 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
 fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<()> {
     match read_all(file, DATA_FILE)? {
         Found::Superblocks(list) if list.first() == Some(superblock) => Ok(()),
-        _ => Err(Error::Io {
-            context: format!("creating {DATA_FILE}"),
-            source: "the storage does not return what was written to it".to_owned(),
-        }),
+        _ => Err(Error::io(
+            format!("creating {DATA_FILE}"),
+            "the storage does not return what was written to it",
+        )),
     }
 }
 

@@ -62,10 +62,7 @@ impl OpenFlush {
 impl Drop for OpenFlush {
     fn drop(&mut self) {
         if let Some(turn) = self.turn.take() {
-            let failure = Error::Io {
-                context: "flush log".to_owned(),
-                source: "the host gave its flush up".to_owned(),
-            };
+            let failure = Error::io("flush log", "the host gave its flush up");
             self.shared.flush.end(&turn, &Err(failure));
         }
     }

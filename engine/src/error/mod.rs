@@ -6,8 +6,12 @@
 use std::fmt;
 
 mod conflict;
+mod details;
+mod text;
 
 pub use conflict::{Conflict, ConflictReason};
+pub use details::{BackupDamage, CodecMismatch, IoFailure, TooLarge, TooMany, WrongBase};
+pub use text::Text;
 
 /// Result of every fallible operation of the engine.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -17,30 +21,20 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Error {
     /// The storage refused a read, write, flush or resize.
-    Io {
-        /// The failed operation, with file and offset.
-        context: String,
-        /// The message of the operating system or host.
-        source: String,
-    },
+    Io(Box<IoFailure>),
     /// The storage is full; nothing of the failed transaction is visible.
     StorageFull {
         /// The write that failed.
-        context: String,
+        context: Text,
     },
     /// The file's bytes differ from those written.
     Corrupt(Box<Corruption>),
     /// A backup's bytes differ from those written, or some are missing.
-    CorruptBackup {
-        /// What is wrong, in one sentence.
-        what: String,
-        /// Position in the stream, in bytes: that of the damaged frame, or the end.
-        offset: u64,
-    },
+    CorruptBackup(Box<BackupDamage>),
     /// The file exists but was not created by Mangrove.
     NotADatabase {
         /// Name of the file.
-        file: String,
+        file: Text,
     },
     /// The file was written by a newer release.
     VersionUnsupported {
@@ -52,17 +46,17 @@ pub enum Error {
     /// Another process, tab or handle has the database open.
     Locked {
         /// Name of the database or file.
-        file: String,
+        file: Text,
     },
     /// The requested database does not exist.
     NotFound {
         /// What was requested.
-        what: String,
+        what: Text,
     },
     /// The database or collection exists already.
     AlreadyExists {
         /// What exists.
-        what: String,
+        what: Text,
     },
     /// A write was attempted on a read-only handle.
     ReadOnly,
@@ -72,26 +66,16 @@ pub enum Error {
     /// are refused until the database is opened again.
     Poisoned {
         /// The failure that caused it.
-        cause: String,
+        cause: Text,
     },
     /// A key exceeds the limit of this database.
-    KeyTooLarge {
-        /// Length of the key in bytes.
-        len_bytes: usize,
-        /// Maximum key length in bytes.
-        max_bytes: usize,
-    },
+    KeyTooLarge(Box<TooLarge>),
     /// A value exceeds the limit of the format.
-    ValueTooLarge {
-        /// Length of the value in bytes.
-        len_bytes: usize,
-        /// Maximum value length in bytes.
-        max_bytes: usize,
-    },
+    ValueTooLarge(Box<TooLarge>),
     /// An option or argument is out of range.
     InvalidArgument {
         /// Which one, and the allowed range.
-        what: String,
+        what: Text,
     },
     /// A later commit conflicts with an optimistic transaction. It wrote what the transaction read
     /// or, under snapshot isolation, wrote. Nothing was changed; run it again.
@@ -99,16 +83,11 @@ pub enum Error {
     /// A snapshot, with all that was open in it, is lost with the process or tab that kept it.
     SnapshotLost,
     /// The limit on open objects of one kind is reached.
-    TooManyOpen {
-        /// The kind, and what to do.
-        what: &'static str,
-        /// The limit.
-        limit: usize,
-    },
+    TooManyOpen(Box<TooMany>),
     /// The requested changes are no longer kept.
     TruncatedFeed {
         /// Changes after this version are kept.
-        horizon: u64,
+        horizon: Box<u64>,
     },
     /// A reader beside a writer is out of date: the writer has reused blocks of its state. Call
     /// [`Database::refresh`](crate::Database::refresh).
@@ -116,24 +95,12 @@ pub enum Error {
     /// The database was created with a key order that this version does not support.
     KeyOrderUnsupported {
         /// Name of the key order.
-        order: Box<str>,
+        order: Text,
     },
     /// An incremental backup requires another base version than the database has.
-    WrongBase {
-        /// The base version required.
-        base: u64,
-        /// The version of the database.
-        version: u64,
-    },
+    WrongBase(Box<WrongBase>),
     /// A collection was opened with codecs other than those it was written with.
-    CodecMismatch {
-        /// Name of the collection.
-        collection: Box<str>,
-        /// Codec ids stored in the database.
-        stored: Box<str>,
-        /// Codec ids requested.
-        requested: Box<str>,
-    },
+    CodecMismatch(Box<CodecMismatch>),
 }
 
 /// Where damaged bytes were found.
@@ -163,6 +130,55 @@ impl Corruption {
 }
 
 impl Error {
+    /// Creates a failure of the storage: the failed operation, with file and offset, and what the
+    /// operating system or host says of it.
+    #[must_use]
+    pub fn io(context: impl Into<Text>, source: impl Into<Text>) -> Self {
+        Self::Io(Box::new(IoFailure {
+            context: context.into(),
+            source: source.into(),
+        }))
+    }
+
+    /// Creates the error of a key with `len_bytes` bytes where `max_bytes` are allowed.
+    #[must_use]
+    pub fn key_too_large(len_bytes: usize, max_bytes: usize) -> Self {
+        Self::KeyTooLarge(Box::new(TooLarge { len_bytes, max_bytes }))
+    }
+
+    /// Creates the error of a value with `len_bytes` bytes where `max_bytes` are allowed.
+    #[must_use]
+    pub fn value_too_large(len_bytes: usize, max_bytes: usize) -> Self {
+        Self::ValueTooLarge(Box::new(TooLarge { len_bytes, max_bytes }))
+    }
+
+    /// Creates the error of a limit on open objects. `what` names their kind, and what to do.
+    #[must_use]
+    pub fn too_many_open(what: &'static str, limit: usize) -> Self {
+        Self::TooManyOpen(Box::new(TooMany { what, limit }))
+    }
+
+    /// Creates the error of a collection opened with the wrong codecs.
+    #[must_use]
+    pub fn codec_mismatch(collection: impl Into<Text>, stored: impl Into<Text>, requested: impl Into<Text>) -> Self {
+        Self::CodecMismatch(Box::new(CodecMismatch {
+            collection: collection.into(),
+            stored: stored.into(),
+            requested: requested.into(),
+        }))
+    }
+
+    pub(crate) fn corrupt_backup(what: impl Into<Text>, offset: u64) -> Self {
+        Self::CorruptBackup(Box::new(BackupDamage {
+            what: what.into(),
+            offset,
+        }))
+    }
+
+    pub(crate) fn wrong_base(base: u64, version: u64) -> Self {
+        Self::WrongBase(Box::new(WrongBase { base, version }))
+    }
+
     /// Creates a corruption of the block that starts at `unit`.
     pub(crate) fn corrupt_at(unit: u64, what: impl Into<String>) -> Self {
         Self::Corrupt(Box::new(Corruption {
@@ -202,23 +218,23 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Io { .. } | Self::Poisoned { .. } => "KV_IO",
+            Self::Io(_) | Self::Poisoned { .. } => "KV_IO",
             Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
-            Self::Corrupt(_) | Self::CorruptBackup { .. } | Self::NotADatabase { .. } => "KV_CORRUPT",
+            Self::Corrupt(_) | Self::CorruptBackup(_) | Self::NotADatabase { .. } => "KV_CORRUPT",
             Self::VersionUnsupported { .. } | Self::KeyOrderUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
             Self::Locked { .. } => "KV_LOCKED",
             Self::NotFound { .. } => "KV_NOT_FOUND",
             Self::AlreadyExists { .. } => "KV_EXISTS",
             Self::ReadOnly => "KV_READ_ONLY",
             Self::Closed => "KV_CLOSED",
-            Self::KeyTooLarge { .. } => "KV_KEY_TOO_LARGE",
-            Self::ValueTooLarge { .. } => "KV_VALUE_TOO_LARGE",
-            Self::InvalidArgument { .. } | Self::WrongBase { .. } => "KV_INVALID_ARGUMENT",
-            Self::CodecMismatch { .. } => "KV_CODEC_MISMATCH",
+            Self::KeyTooLarge(_) => "KV_KEY_TOO_LARGE",
+            Self::ValueTooLarge(_) => "KV_VALUE_TOO_LARGE",
+            Self::InvalidArgument { .. } | Self::WrongBase(_) => "KV_INVALID_ARGUMENT",
+            Self::CodecMismatch(_) => "KV_CODEC_MISMATCH",
             Self::Conflict(_) => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
             Self::SnapshotLost => "KV_SNAPSHOT_LOST",
-            Self::TooManyOpen { .. } => "KV_TOO_MANY_OPEN",
+            Self::TooManyOpen(_) => "KV_TOO_MANY_OPEN",
             Self::TruncatedFeed { .. } => "KV_TRUNCATED_FEED",
         }
     }
@@ -232,7 +248,7 @@ impl Error {
                 | Self::StorageFull { .. }
                 | Self::Conflict(_)
                 | Self::SnapshotLost
-                | Self::TooManyOpen { .. }
+                | Self::TooManyOpen(_)
         )
     }
 }
@@ -240,15 +256,16 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io { context, source } => write!(f, "{context}: {source}"),
+            Self::Io(failure) => write!(f, "{}: {}", failure.context, failure.source),
             Self::StorageFull { context } => write!(
                 f,
                 "{context}: no space left; the transaction was undone, free some space and try again"
             ),
             Self::Corrupt(corruption) => corruption.fmt(f),
-            Self::CorruptBackup { what, offset } => write!(
+            Self::CorruptBackup(damage) => write!(
                 f,
-                "corrupt backup: {what}, at byte {offset}; nothing was restored, use another copy of it"
+                "corrupt backup: {}, at byte {}; nothing was restored, use another copy of it",
+                damage.what, damage.offset
             ),
             Self::NotADatabase { file } => write!(
                 f,
@@ -270,17 +287,13 @@ impl fmt::Display for Error {
                 f,
                 "the snapshot is lost with the tab that kept it, and the database has changed since; take a new one"
             ),
-            Self::TooManyOpen { what, limit } => write!(f, "there may be no more than {limit} {what}"),
+            Self::TooManyOpen(many) => write!(f, "there may be no more than {} {}", many.limit, many.what),
             Self::Poisoned { cause } => write!(
                 f,
                 "writing is refused since an earlier failure ({cause}); reads go on, open the database again to write"
             ),
-            Self::KeyTooLarge { len_bytes, max_bytes } => {
-                write!(f, "the key has {len_bytes} bytes, at most {max_bytes} are allowed")
-            }
-            Self::ValueTooLarge { len_bytes, max_bytes } => {
-                write!(f, "the value has {len_bytes} bytes, at most {max_bytes} are allowed")
-            }
+            Self::KeyTooLarge(key) => key.write(f, "key"),
+            Self::ValueTooLarge(value) => value.write(f, "value"),
             Self::InvalidArgument { what } => f.write_str(what),
             Self::Conflict(conflict) => conflict.fmt(f),
             Self::TruncatedFeed { horizon } => {
@@ -297,17 +310,15 @@ impl fmt::Display for Error {
                 f,
                 "the database orders its keys by \"{order}\", which this version does not know; use the version that made it"
             ),
-            Self::WrongBase { base, version } => write!(
+            Self::WrongBase(wrong) => write!(
                 f,
-                "the backup builds on version {base}, the database has version {version}; restore backups in their order"
+                "the backup builds on version {}, the database has version {}; restore backups in their order",
+                wrong.base, wrong.version
             ),
-            Self::CodecMismatch {
-                collection,
-                stored,
-                requested,
-            } => write!(
+            Self::CodecMismatch(codecs) => write!(
                 f,
-                "collection \"{collection}\" was written with codecs {stored}, not {requested}; open it with the former"
+                "collection \"{}\" was written with codecs {}, not {}; open it with the former",
+                codecs.collection, codecs.stored, codecs.requested
             ),
         }
     }
@@ -351,3 +362,14 @@ impl fmt::Display for Hex<'_> {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_two_words_long() {
+        assert_eq!(size_of::<Error>(), 2 * size_of::<usize>());
+        assert_eq!(size_of::<Result<()>>(), size_of::<Error>());
+    }
+}

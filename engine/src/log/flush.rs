@@ -81,9 +81,7 @@ impl State {
 pub(crate) fn refusal(cause: &str, file: &dyn StorageFile) -> Error {
     match file.check_owner() {
         Err(error @ Error::Locked { .. }) => error,
-        _ => Error::Poisoned {
-            cause: cause.to_owned(),
-        },
+        _ => Error::Poisoned { cause: cause.into() },
     }
 }
 

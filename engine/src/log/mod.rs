@@ -316,11 +316,10 @@ impl Log {
             .get(header_len..)
             .and_then(|rest| record::decode(self.at.salt, self.half_bytes as usize, rest));
         if record.is_some() && bytes[..header_len] != self.buffer[..header_len] {
-            return Err(Error::Io {
-                context: "taking back a record of the log".to_owned(),
-                source: "a write that failed left the record and not what comes before it; open the database again"
-                    .to_owned(),
-            });
+            return Err(Error::io(
+                "taking back a record of the log",
+                "a write that failed left the record and not what comes before it; open the database again",
+            ));
         }
         Ok(record.is_some())
     }

@@ -56,7 +56,7 @@ impl FreeMapWriter<'_> {
         let units = self.pager.blocks.units_for(HEADER_BYTES + most);
         if units > block::MAX_BLOCK_UNITS {
             return Err(Error::InvalidArgument {
-                what: "the free space is in too many pieces for one free map; use a larger unit size".to_owned(),
+                what: "the free space is in too many pieces for one free map; use a larger unit size".into(),
             });
         }
         let extent = self.free.allocate(units)?;

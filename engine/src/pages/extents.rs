@@ -186,7 +186,7 @@ impl FreeExtents {
         let start = tail.map_or(self.end, |(start, _)| start);
         if self.limit.is_some_and(|limit| start + units > limit) {
             return Err(Error::StorageFull {
-                context: LIMIT_REACHED.to_owned(),
+                context: LIMIT_REACHED.into(),
             });
         }
         if tail.is_some() {

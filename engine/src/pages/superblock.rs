@@ -243,7 +243,7 @@ pub(crate) fn read_all(file: &dyn StorageFile, name: &str) -> Result<Found> {
     if area.chunks_exact(2048).any(|part| part[..8] == MAGIC) {
         return Err(Error::corrupt("all copies of the superblock are damaged"));
     }
-    Err(Error::NotADatabase { file: name.to_owned() })
+    Err(Error::NotADatabase { file: name.into() })
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(crate) struct Feed {
     /// The version up to which each listener has taken the changes.
     listeners: BTreeMap<u64, u64>,
     /// Number of listeners that have taken everything up to a version.
-    taken: BTreeMap<u64, usize>,
+    taken: BTreeMap<u64, u64>,
     next: u64,
     /// All commits after this version are held here.
     pub horizon: u64,

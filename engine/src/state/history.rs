@@ -22,7 +22,7 @@ pub(crate) struct History {
     commits: VecDeque<Missed>,
     bytes: usize,
     /// Versions at which active transactions began, with the number of transactions per version.
-    active: BTreeMap<u64, usize>,
+    active: BTreeMap<u64, u64>,
     /// All commits after this version are kept.
     horizon: u64,
 }

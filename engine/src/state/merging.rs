@@ -362,7 +362,7 @@ impl Writer {
             Returned::Lost => {
                 let cause = "the thread that merged memtables panicked".to_owned();
                 shared.flush.fail(&cause);
-                return Err(Error::Poisoned { cause });
+                return Err(Error::Poisoned { cause: cause.into() });
             }
         }
         Ok(())

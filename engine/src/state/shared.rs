@@ -108,10 +108,7 @@ impl Shared {
             self.check_key(&expiry::hint(0, key))?;
         }
         if value_len > MAX_VALUE_BYTES {
-            return Err(Error::ValueTooLarge {
-                len_bytes: value_len,
-                max_bytes: MAX_VALUE_BYTES,
-            });
+            return Err(Error::value_too_large(value_len, MAX_VALUE_BYTES));
         }
         Ok(())
     }
@@ -167,10 +164,7 @@ impl Shared {
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
         let max_bytes = self.config.limits.max_key_bytes;
         if key.len() > max_bytes {
-            return Err(Error::KeyTooLarge {
-                len_bytes: key.len(),
-                max_bytes,
-            });
+            return Err(Error::key_too_large(key.len(), max_bytes));
         }
         Ok(())
     }
@@ -179,7 +173,7 @@ impl Shared {
 pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
     if name.starts_with(expiry::HIDDEN) {
         return Err(Error::InvalidArgument {
-            what: "the collection name begins with U+0000, as only the engine's own do".to_owned(),
+            what: "the collection name begins with U+0000, as only the engine's own do".into(),
         });
     }
     let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
@@ -188,7 +182,8 @@ pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
             what: format!(
                 "the collection name has {} bytes, at most {max} are allowed",
                 name.len()
-            ),
+            )
+            .into(),
         });
     }
     Ok(())

@@ -13,7 +13,7 @@ pub(crate) fn newest_generation(file: &dyn StorageFile) -> Result<u64> {
 }
 
 pub(crate) fn may_be_overtaken(error: &Error) -> bool {
-    matches!(error, Error::Corrupt(_) | Error::Io { .. } | Error::NotADatabase { .. })
+    matches!(error, Error::Corrupt(_) | Error::Io(_) | Error::NotADatabase { .. })
 }
 
 impl Shared {

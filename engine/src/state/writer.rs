@@ -1,6 +1,6 @@
 //! The single writer: publishes versions and makes checkpoints.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::merging::Frozen;
@@ -34,8 +34,9 @@ pub(crate) struct Writer {
     /// only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
-    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged.
-    pub rewritten_entries: BTreeSet<String>,
+    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order of
+    /// their names.
+    pub rewritten_entries: Vec<String>,
     /// The storage refused the space that a commit asked for.
     pub is_full: bool,
     /// Records were removed since the space freed by removals was last made usable.
@@ -111,7 +112,7 @@ impl Writer {
             paced_bytes: 0,
             unlogged: false,
             checkpoints: 0,
-            rewritten_entries: BTreeSet::new(),
+            rewritten_entries: Vec::new(),
             is_full: false,
             has_removed: false,
         }
@@ -120,7 +121,7 @@ impl Writer {
     pub(crate) fn take_collection_id(&mut self) -> Result<u32> {
         let id = self.superblock.next_collection_id;
         self.superblock.next_collection_id = id.checked_add(1).ok_or_else(|| Error::InvalidArgument {
-            what: "all collection ids are used up; copy the data into a new database".to_owned(),
+            what: "all collection ids are used up; copy the data into a new database".into(),
         })?;
         Ok(id)
     }
@@ -284,7 +285,7 @@ impl Writer {
         for (name, collection) in &state.collections {
             let durable = self.durable.collections.get(name).map(Collection::encode);
             let entry = collection.encode();
-            if durable.as_ref() != Some(&entry) || self.rewritten_entries.contains(name) {
+            if durable.as_ref() != Some(&entry) || self.rewritten_entries.binary_search(name).is_ok() {
                 changes.insert(name, Some(editor.payload_of(name.as_bytes(), &entry)?));
             }
         }

@@ -83,7 +83,7 @@ impl FsStorage {
         let path = self.path(name);
         let file = File::open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::NotFound {
-                what: path.display().to_string(),
+                what: path.display().to_string().into(),
             },
             _ => failed("opening", &path, &error),
         })?;
@@ -91,7 +91,7 @@ impl FsStorage {
             match file.try_lock_shared() {
                 Err(TryLockError::WouldBlock) => {
                     return Err(Error::Locked {
-                        file: path.display().to_string(),
+                        file: path.display().to_string().into(),
                     });
                 }
                 // A file system without locks cannot have a writer that holds one.
@@ -139,11 +139,10 @@ fn create_directory(path: &Path) -> Result<()> {
 fn failed(action: &str, path: &Path, error: &io::Error) -> Error {
     let context = format!("{action} {}", path.display());
     match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Error::StorageFull { context },
-        _ => Error::Io {
-            context,
-            source: error.to_string(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Error::StorageFull {
+            context: context.into(),
         },
+        _ => Error::io(context, error.to_string()),
     }
 }
 
@@ -166,14 +165,14 @@ fn open_locked(path: &Path, create: bool) -> Result<File> {
     options.read(true).write(true).create(create).truncate(false);
     let file = options.open(path).map_err(|error| match error.kind() {
         ErrorKind::NotFound if !create => Error::NotFound {
-            what: path.display().to_string(),
+            what: path.display().to_string().into(),
         },
         _ => failed("opening", path, &error),
     })?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::Locked {
-            file: path.display().to_string(),
+            file: path.display().to_string().into(),
         }),
         Err(TryLockError::Error(error)) => Err(failed("locking", path, &error)),
     }
@@ -356,7 +355,7 @@ mod tests {
         let mut bytes = [9; 6];
         file.read_at(0, &mut bytes).unwrap();
         assert_eq!(&bytes, b"\0\0\0abc");
-        assert!(matches!(file.read_at(1, &mut bytes), Err(Error::Io { .. })));
+        assert!(matches!(file.read_at(1, &mut bytes), Err(Error::Io(_))));
         file.set_len(2).unwrap();
         file.set_len(4).unwrap();
         file.read_at(0, &mut bytes[..4]).unwrap();
@@ -383,7 +382,7 @@ mod tests {
         fs::write(&path, "kept").unwrap();
         for below in [path.clone(), path.join("deeper")] {
             let result = FsStorage::new(below).open("data", true);
-            assert!(matches!(result, Err(Error::Io { .. })));
+            assert!(matches!(result, Err(Error::Io(_))));
         }
         assert_eq!(fs::read(&path).unwrap(), b"kept");
     }
@@ -396,7 +395,7 @@ mod tests {
         std::os::unix::fs::symlink("/dev/full", directory.path().join("data")).unwrap();
         let file = FsStorage::new(directory.path()).open("data", true).unwrap();
         assert!(matches!(file.write_at(0, b"x"), Err(Error::StorageFull { .. })));
-        assert!(matches!(file.set_len(1), Err(Error::Io { .. })));
+        assert!(matches!(file.set_len(1), Err(Error::Io(_))));
     }
 
     #[test]
@@ -410,7 +409,7 @@ mod tests {
             assert!(matches!(class(kind), Error::StorageFull { .. }));
         }
         for kind in [ErrorKind::PermissionDenied, ErrorKind::UnexpectedEof] {
-            assert!(matches!(class(kind), Error::Io { .. }));
+            assert!(matches!(class(kind), Error::Io(_)));
         }
     }
 }

@@ -58,11 +58,11 @@ impl Storage for MemoryStorage {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         let mut files = lock(&self.files);
         if !create && !files.contains_key(name) {
-            return Err(Error::NotFound { what: name.to_owned() });
+            return Err(Error::NotFound { what: name.into() });
         }
         let entry = files.entry(name.to_owned()).or_default();
         if entry.open.strong_count() > 0 {
-            return Err(Error::Locked { file: name.to_owned() });
+            return Err(Error::Locked { file: name.into() });
         }
         let file = Arc::new(MemoryFile {
             name: name.to_owned(),
@@ -79,7 +79,7 @@ impl Storage for MemoryStorage {
     fn remove(&self, name: &str) -> Result<()> {
         let mut files = lock(&self.files);
         if files.get(name).is_some_and(|entry| entry.open.strong_count() > 0) {
-            return Err(Error::Locked { file: name.to_owned() });
+            return Err(Error::Locked { file: name.into() });
         }
         files.remove(name);
         Ok(())
@@ -96,10 +96,9 @@ impl StorageFile for MemoryFile {
         let bytes = lock(&self.bytes);
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let end = start.saturating_add(into.len());
-        let part = bytes.get(start..end).ok_or_else(|| Error::Io {
-            context: format!("reading {} at {offset}", self.name),
-            source: "end of file".to_owned(),
-        })?;
+        let part = bytes
+            .get(start..end)
+            .ok_or_else(|| Error::io(format!("reading {} at {offset}", self.name), "end of file"))?;
         into.copy_from_slice(part);
         Ok(())
     }
@@ -107,7 +106,7 @@ impl StorageFile for MemoryFile {
     fn write_at(&self, offset: u64, from: &[u8]) -> Result<()> {
         let mut bytes = lock(&self.bytes);
         let full = || Error::StorageFull {
-            context: format!("writing {} at {offset}", self.name),
+            context: format!("writing {} at {offset}", self.name).into(),
         };
         let start = usize::try_from(offset).map_err(|_| full())?;
         let end = start.checked_add(from.len()).ok_or_else(full)?;
@@ -130,7 +129,7 @@ impl StorageFile for MemoryFile {
 
     fn set_len(&self, len: u64) -> Result<()> {
         let full = || Error::StorageFull {
-            context: format!("resizing {} to {len}", self.name),
+            context: format!("resizing {} to {len}", self.name).into(),
         };
         let len = usize::try_from(len).map_err(|_| full())?;
         let mut bytes = lock(&self.bytes);

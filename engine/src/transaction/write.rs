@@ -277,10 +277,7 @@ impl<'a> WriteTransaction<'a> {
     pub(super) fn check_lengths(&self, key: &[u8], value_len: usize, expires: u64) -> Result<()> {
         self.shared.check_key(key)?;
         if value_len > MAX_VALUE_BYTES {
-            return Err(Error::ValueTooLarge {
-                len_bytes: value_len,
-                max_bytes: MAX_VALUE_BYTES,
-            });
+            return Err(Error::value_too_large(value_len, MAX_VALUE_BYTES));
         }
         if expires != 0 {
             // A hint is the expiry followed by the key.
@@ -439,7 +436,7 @@ impl<'a> WriteTransaction<'a> {
         }
         if self.state.collections.contains_key(to) {
             return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat(),
+                what: ["the collection ", to].concat().into(),
             });
         }
         if let Some(collection) = self.state.collections.remove(from) {
@@ -469,7 +466,7 @@ impl<'a> WriteTransaction<'a> {
     pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
             return Err(Error::InvalidArgument {
-                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes"),
+                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes").into(),
             });
         }
         self.create(collection)?;
@@ -484,11 +481,11 @@ impl<'a> WriteTransaction<'a> {
                 value_codec,
             });
         } else if entry.key_codec != key_codec || entry.value_codec != value_codec {
-            return Err(Error::CodecMismatch {
-                collection: collection.into(),
-                stored: [&entry.key_codec, "/", &entry.value_codec].concat().into(),
-                requested: [key_codec, "/", value_codec].concat().into(),
-            });
+            return Err(Error::codec_mismatch(
+                collection,
+                [&entry.key_codec, "/", &entry.value_codec].concat(),
+                [key_codec, "/", value_codec].concat(),
+            ));
         }
         Ok(())
     }

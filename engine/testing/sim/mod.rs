@@ -149,11 +149,10 @@ impl Fault {
 
     fn error(&self, context: String) -> Error {
         match self.kind {
-            FaultKind::Io => Error::Io {
-                context,
-                source: "injected failure".to_owned(),
+            FaultKind::Io => Error::io(context, "injected failure"),
+            FaultKind::StorageFull => Error::StorageFull {
+                context: context.into(),
             },
-            FaultKind::StorageFull => Error::StorageFull { context },
         }
     }
 }
@@ -290,16 +289,12 @@ impl World {
         let number = self.counters.operations;
         self.counters.operations += 1;
         let context = format!("operation {number} on {name}");
-        let off = |context, source: &str| Error::Io {
-            context,
-            source: source.to_owned(),
-        };
         if self.is_cut {
-            return Verdict::Off(off(context, "the power is off"));
+            return Verdict::Off(Error::io(context, "the power is off"));
         }
         if self.cut_at.is_some_and(|at| number >= at) {
             self.is_cut = true;
-            return Verdict::IsCut(off(context, "the power was cut"));
+            return Verdict::IsCut(Error::io(context, "the power was cut"));
         }
         if let Some(fault) = &mut self.fault
             && fault.hits(number, name, Some(operation))
@@ -509,7 +504,7 @@ impl Storage for SimStorage {
     fn open(&self, name: &str, create: bool) -> Result<Arc<dyn StorageFile>> {
         let mut world = lock(&self.world);
         if !create && !world.files.contains_key(name) {
-            return Err(Error::NotFound { what: name.to_owned() });
+            return Err(Error::NotFound { what: name.into() });
         }
         if !world.files.contains_key(name) {
             let verdict = world.judge(name, SimOperation::Create);
@@ -525,7 +520,7 @@ impl Storage for SimStorage {
         }
         let state = world.files.get_mut(name).expect("it was there or has been created");
         if state.open.strong_count() > 0 {
-            return Err(Error::Locked { file: name.to_owned() });
+            return Err(Error::Locked { file: name.into() });
         }
         let file = Arc::new(SimFile {
             name: name.to_owned(),
@@ -542,7 +537,7 @@ impl Storage for SimStorage {
     fn remove(&self, name: &str) -> Result<()> {
         let mut world = lock(&self.world);
         if world.files.get(name).is_some_and(|state| state.open.strong_count() > 0) {
-            return Err(Error::Locked { file: name.to_owned() });
+            return Err(Error::Locked { file: name.into() });
         }
         world.take_unflushed(name).for_each(drop);
         world.files.remove(name);
@@ -571,7 +566,9 @@ impl SimFile {
                 world.record(&self.name, Change::Write { offset, bytes });
             }
             let context = format!("writing {}, which has room for {room} bytes", self.name);
-            return Err(Error::StorageFull { context });
+            return Err(Error::StorageFull {
+                context: context.into(),
+            });
         }
         match (&verdict, change) {
             (Verdict::Works | Verdict::IsCut(_), change) => world.record(&self.name, change),
@@ -606,10 +603,7 @@ impl StorageFile for SimFile {
             .files
             .get(&self.name)
             .and_then(|state| state.current.get(start..end));
-        let part = part.ok_or_else(|| Error::Io {
-            context: format!("reading {} at {offset}", self.name),
-            source: "end of file".to_owned(),
-        })?;
+        let part = part.ok_or_else(|| Error::io(format!("reading {} at {offset}", self.name), "end of file"))?;
         into.copy_from_slice(part);
         Ok(())
     }

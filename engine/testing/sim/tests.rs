@@ -77,8 +77,8 @@ fn reads_fail_when_told_to() {
     let (storage, file) = written();
     storage.set_read_fault(Some(Fault::from(1, FaultKind::Io)));
     file.read_at(0, &mut [0; 8]).unwrap();
-    assert!(matches!(file.read_at(0, &mut [0; 8]), Err(Error::Io { .. })));
-    assert!(matches!(file.read_at(0, &mut [0; 8]), Err(Error::Io { .. })));
+    assert!(matches!(file.read_at(0, &mut [0; 8]), Err(Error::Io(_))));
+    assert!(matches!(file.read_at(0, &mut [0; 8]), Err(Error::Io(_))));
     storage.set_read_fault(None);
     file.read_at(0, &mut [0; 8]).unwrap();
     assert_eq!((storage.counters().reads, storage.counters().bytes_read), (4, 32));

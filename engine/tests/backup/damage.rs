@@ -40,7 +40,8 @@ fn every_flipped_byte_is_found() {
             let context = format!("byte {at} ^ {bits:x}");
             match refused(&damaged, &context) {
                 Error::NotADatabase { .. } => assert!(at < 8, "{context}"),
-                Error::CorruptBackup { offset, .. } => {
+                Error::CorruptBackup(damage) => {
+                    let offset = damage.offset;
                     let end = whole.len() as u64;
                     assert!(offset <= at as u64 || offset == end, "{context}: reported at {offset}");
                 }
@@ -56,7 +57,7 @@ fn every_truncation_is_found() {
     for len in 0..whole.len() {
         let error = refused(&whole[..len], &format!("{len} bytes"));
         match &error {
-            Error::CorruptBackup { offset, .. } => assert_eq!(*offset, len as u64),
+            Error::CorruptBackup(damage) => assert_eq!(damage.offset, len as u64),
             other => panic!("{len}: {other}"),
         }
         assert_eq!(error.code(), "KV_CORRUPT");
@@ -68,7 +69,7 @@ fn what_follows_the_end_is_found() {
     let whole = stream();
     for tail in [&b"\0"[..], &whole[..]] {
         let error = refused(&[&whole[..], tail].concat(), "a tail");
-        assert!(matches!(error, Error::CorruptBackup { offset, .. } if offset == whole.len() as u64));
+        assert!(matches!(error, Error::CorruptBackup(damage) if damage.offset == whole.len() as u64));
     }
 }
 

@@ -159,10 +159,7 @@ fn restore_with_fault(stream: &[u8], snapshot: &Snapshot, set: impl FnOnce(&SimS
         }
         Err(error) => {
             assert!(
-                matches!(
-                    error,
-                    Error::Io { .. } | Error::StorageFull { .. } | Error::Poisoned { .. }
-                ),
+                matches!(error, Error::Io(_) | Error::StorageFull { .. } | Error::Poisoned { .. }),
                 "{context}: {error}"
             );
             assert!(empty(&storage), "{context}");
@@ -279,7 +276,7 @@ fn a_source_that_fails_is_reported() {
             &mut go_on,
         );
         assert!(
-            matches!(&result, Err(Error::Io { source, .. }) if source.contains("dead")),
+            matches!(&result, Err(Error::Io(failure)) if failure.source.contains("dead")),
             "{result:?}"
         );
         assert!(empty(&target));

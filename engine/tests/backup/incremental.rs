@@ -185,9 +185,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     assert!(matches!(refused(&full), Error::InvalidArgument { .. }));
     assert!(matches!(refused(b"what is this"), Error::NotADatabase { .. }));
     let later = since(&database, base + 1);
-    assert!(
-        matches!(refused(&later), Error::WrongBase { base: other, version } if (other, version) == (base + 1, base))
-    );
+    assert!(matches!(refused(&later), Error::WrongBase(wrong) if (wrong.base, wrong.version) == (base + 1, base)));
     for at in (0..stream.len()).step_by(stream.len() / 60) {
         let mut damaged = stream.clone();
         damaged[at] ^= 1 << (at % 8);
@@ -196,7 +194,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     }
     assert!(matches!(
         refused(&[&stream[..], b"x"].concat()),
-        Error::CorruptBackup { .. }
+        Error::CorruptBackup(_)
     ));
     // A cancellation changes nothing either.
     let mut calls = 0;
@@ -223,7 +221,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
     let error = copy
         .restore_commits(&mut &stream[..], &mut go_on)
         .expect_err("they are there");
-    assert!(matches!(error, Error::WrongBase { .. }));
+    assert!(matches!(error, Error::WrongBase(_)));
     // An incremental backup cannot create a database.
     let target = Arc::new(MemoryStorage::new());
     let error = restore(&mut &stream[..], target, at(0), &mut go_on).expect_err("it needs a base");
@@ -285,7 +283,7 @@ fn what_the_feed_does_not_tell_is_no_backup() {
     let newest = database.version();
     assert!(matches!(refused(newest), Error::InvalidArgument { .. }));
     assert!(matches!(refused(newest + 1), Error::InvalidArgument { .. }));
-    assert!(matches!(refused(newest - 4), Error::TruncatedFeed { horizon } if horizon == newest - 3));
+    assert!(matches!(refused(newest - 4), Error::TruncatedFeed { horizon } if *horizon == newest - 3));
     since(&database, newest - 3);
     let mut cancel = |_: BackupProgress| ControlFlow::Break(());
     let report = database.backup_since(newest - 1, &mut Vec::new(), &mut cancel);
@@ -297,5 +295,5 @@ fn what_the_feed_does_not_tell_is_no_backup() {
     let error = without
         .backup_since(1, &mut Vec::new(), &mut go_on)
         .expect_err("no feed");
-    assert!(matches!(error, Error::TruncatedFeed { horizon: 3 }));
+    assert!(matches!(error, Error::TruncatedFeed { horizon } if *horizon == 3));
 }

@@ -57,7 +57,7 @@ impl State {
     ) -> Result<()> {
         if self.lost.is_all && !self.followers.has(id) {
             return Err(Error::TruncatedFeed {
-                horizon: database.version(),
+                horizon: database.version().into(),
             });
         }
         self.followers.next(database, id, max_bytes.max(1), out)

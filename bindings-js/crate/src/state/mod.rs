@@ -369,7 +369,7 @@ fn check_id(id: u64) -> Result<()> {
 }
 
 fn unacceptable(what: &str) -> Error {
-    Error::InvalidArgument { what: what.to_owned() }
+    Error::InvalidArgument { what: what.into() }
 }
 
 fn compare_in(snapshot: &Snapshot, slot: &Slot) -> Codecs {
@@ -385,9 +385,9 @@ fn compare(slot: &Slot, key_codec: &str, value_codec: &str) -> Codecs {
     if slot.key_codec == key_codec && slot.value_codec == value_codec {
         return Codecs::Stored;
     }
-    Codecs::Mismatch(Error::CodecMismatch {
-        collection: slot.name.as_str().into(),
-        stored: [key_codec, "/", value_codec].concat().into(),
-        requested: [slot.key_codec.as_str(), "/", &slot.value_codec].concat().into(),
-    })
+    Codecs::Mismatch(Error::codec_mismatch(
+        slot.name.as_str(),
+        [key_codec, "/", value_codec].concat(),
+        [slot.key_codec.as_str(), "/", &slot.value_codec].concat(),
+    ))
 }

@@ -119,7 +119,7 @@ impl State {
         let number = usize::try_from(number).unwrap_or(usize::MAX);
         let Some(savepoint) = open.savepoints.get(number) else {
             return Err(Error::InvalidArgument {
-                what: "the transaction has no such savepoint any more".to_owned(),
+                what: "the transaction has no such savepoint any more".into(),
             });
         };
         open.transaction.rollback_to(savepoint);

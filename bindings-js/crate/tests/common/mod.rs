@@ -247,9 +247,7 @@ struct FaultyFile {
 impl FaultyFile {
     fn check(&self) -> Result<()> {
         if self.is_full.load(Ordering::Relaxed) {
-            return Err(Error::StorageFull {
-                context: "test".to_owned(),
-            });
+            return Err(Error::StorageFull { context: "test".into() });
         }
         Ok(())
     }

@@ -219,12 +219,9 @@ pub(super) fn lock(directory: &Path) -> Result<Option<DirectoryLock>> {
     let path = directory.join(LOCK_FILE);
     let locked = || {
         let file = directory.display().to_string();
-        Error::Locked { file }
+        Error::Locked { file: file.into() }
     };
-    let failed = |error: io::Error| Error::Io {
-        context: format!("locking {}", directory.display()),
-        source: error.to_string(),
-    };
+    let failed = |error: io::Error| Error::io(format!("locking {}", directory.display()), error.to_string());
     #[cfg(windows)]
     let Some(exclusive) = lock_exclusive(directory).map_err(failed)? else {
         return Err(locked());

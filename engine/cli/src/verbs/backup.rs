@@ -52,7 +52,7 @@ fn to_file(database: &Database, since: Option<u64>, path: &Path, progress: &mut 
     let failed = |error: io::Error| Failure::io(&format!("writing {}", path.display()), &error);
     let mut file = system().create(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => Error::AlreadyExists {
-            what: path.display().to_string(),
+            what: path.display().to_string().into(),
         }
         .into(),
         _ => failed(error),

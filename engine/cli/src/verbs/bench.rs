@@ -118,7 +118,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let path = &arguments.path;
     if system().has_name(path) {
         let what = path.display().to_string();
-        return Err(Error::AlreadyExists { what }.into());
+        return Err(Error::AlreadyExists { what: what.into() }.into());
     }
     let cleanup = Cleanup(path);
     let figures = Store::open(path, Access::CreateNew)?.write(|database| measure(database, arguments))?;

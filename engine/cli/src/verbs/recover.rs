@@ -124,7 +124,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let (source, _source_lock) = store::locked(&arguments.source)?;
     if is_file(&arguments.target) {
         let what = arguments.target.display().to_string();
-        return Err(Error::AlreadyExists { what }.into());
+        return Err(Error::AlreadyExists { what: what.into() }.into());
     }
     let mut progress = Progress::default();
     let report = Vacancy::new(&arguments.target)?.fill(|target| {

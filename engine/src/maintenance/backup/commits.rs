@@ -20,7 +20,7 @@ impl<'a> CommitWriter<'a> {
     pub(crate) fn new(into: &'a mut dyn Write, header: &Header) -> Result<Self> {
         if header.base == 0 || header.base >= header.version {
             return Err(Error::InvalidArgument {
-                what: "an incremental backup leads from a version of at least 1 to a later one".to_owned(),
+                what: "an incremental backup leads from a version of at least 1 to a later one".into(),
             });
         }
         let header = Header {
@@ -40,7 +40,7 @@ impl<'a> CommitWriter<'a> {
     pub(crate) fn write(&mut self, version: u64, changes: &[u8]) -> Result<()> {
         if version <= self.last || version > self.version {
             return Err(Error::InvalidArgument {
-                what: format!("commit {version} does not belong after {} in the backup", self.last),
+                what: format!("commit {version} does not belong after {} in the backup", self.last).into(),
             });
         }
         self.frames.write_varint(version)?;
@@ -70,7 +70,7 @@ impl<'a> CommitWriter<'a> {
     pub(crate) fn finish(mut self) -> Result<u64> {
         if self.last != self.version {
             return Err(Error::InvalidArgument {
-                what: format!("the last commit is {}, not {}", self.last, self.version),
+                what: format!("the last commit is {}, not {}", self.last, self.version).into(),
             });
         }
         self.frames.finish(self.commits)
@@ -91,7 +91,7 @@ impl<'a> CommitReader<'a> {
         let (header, frames) = FrameReader::new(from)?;
         if header.base == 0 {
             return Err(Error::InvalidArgument {
-                what: "this is a full backup, not an incremental one".to_owned(),
+                what: "this is a full backup, not an incremental one".into(),
             });
         }
         let reader = Self {
@@ -122,7 +122,7 @@ impl<'a> CommitReader<'a> {
     }
 
     /// Reports damage in the current frame.
-    pub(crate) fn damaged(&self, what: impl Into<String>) -> Error {
+    pub(crate) fn damaged(&self, what: impl Into<crate::error::Text>) -> Error {
         self.frames.damaged(what)
     }
 
@@ -207,7 +207,7 @@ mod tests {
         }
         assert!(matches!(
             read(&[&whole[..], b"x"].concat()),
-            Err(Error::CorruptBackup { .. })
+            Err(Error::CorruptBackup(_))
         ));
     }
 
@@ -231,7 +231,7 @@ mod tests {
             &[0, 1, 1, 2, 3],
             &[],
         ] {
-            assert!(matches!(with(order), Err(Error::CorruptBackup { .. })), "{order:?}");
+            assert!(matches!(with(order), Err(Error::CorruptBackup(_))), "{order:?}");
         }
     }
 
@@ -258,7 +258,7 @@ mod tests {
             let mut frames = FrameWriter::new(&mut bytes, &header(3, 5)).unwrap();
             frames.write(content).unwrap();
             frames.finish(1).unwrap();
-            assert!(matches!(read(&bytes), Err(Error::CorruptBackup { .. })), "{content:?}");
+            assert!(matches!(read(&bytes), Err(Error::CorruptBackup(_))), "{content:?}");
         }
     }
 }

@@ -52,10 +52,7 @@ impl Header {
     }
 
     pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self> {
-        let damaged = |what: &str| Error::CorruptBackup {
-            what: what.to_owned(),
-            offset: 0,
-        };
+        let damaged = |what: &str| Error::corrupt_backup(what, 0);
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         if word(CRC_AT) != checksum::hash(&bytes[..CRC_AT]) {
@@ -128,10 +125,7 @@ mod tests {
             },
             Header { base: 7, ..HEADER },
         ] {
-            assert!(matches!(
-                Header::decode(&bad.encode()),
-                Err(Error::CorruptBackup { .. })
-            ));
+            assert!(matches!(Header::decode(&bad.encode()), Err(Error::CorruptBackup(_))));
         }
         let mut newer = HEADER.encode();
         newer[8] = 2;

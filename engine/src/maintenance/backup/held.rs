@@ -19,7 +19,7 @@ impl HeldStorage {
         let file = target.open(DATA_FILE, true)?;
         if !file.is_empty()? {
             return Err(Error::AlreadyExists {
-                what: format!("the file {DATA_FILE} of the new database"),
+                what: format!("the file {DATA_FILE} of the new database").into(),
             });
         }
         let front = Mutex::new(Vec::new());
@@ -80,10 +80,7 @@ impl StorageFile for HeldFile {
             held[..there.len()].copy_from_slice(there);
             held[there.len()..].fill(0);
             if there.len() < held.len() && self.file.len()? < AREA_BYTES {
-                return Err(Error::Io {
-                    context: format!("reading {DATA_FILE} at {offset}"),
-                    source: "end of file".to_owned(),
-                });
+                return Err(Error::io(format!("reading {DATA_FILE} at {offset}"), "end of file"));
             }
         }
         if rest.is_empty() {

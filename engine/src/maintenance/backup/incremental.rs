@@ -74,7 +74,8 @@ impl Database {
                 what: format!(
                     "there are no commits after version {version}; the newest is {}",
                     header.version
-                ),
+                )
+                .into(),
             });
         }
         let mut feed = self.changes(Some(version))?;
@@ -121,14 +122,11 @@ impl Database {
         let mut transaction = self.begin()?;
         if header.database_id != transaction.database_id() {
             return Err(Error::InvalidArgument {
-                what: "the backup is of a database with another id".to_owned(),
+                what: "the backup is of a database with another id".into(),
             });
         }
         if header.base != transaction.version() {
-            return Err(Error::WrongBase {
-                base: header.base,
-                version: transaction.version(),
-            });
+            return Err(Error::wrong_base(header.base, transaction.version()));
         }
         let mut control = Control::new(progress, header.version - header.base);
         let mut changes = 0;
@@ -201,10 +199,10 @@ fn apply(
             transaction.repeat(&change).map_err(|error| match error {
                 // No database makes such a change.
                 Error::InvalidArgument { .. }
-                | Error::KeyTooLarge { .. }
-                | Error::ValueTooLarge { .. }
+                | Error::KeyTooLarge(_)
+                | Error::ValueTooLarge(_)
                 | Error::AlreadyExists { .. }
-                | Error::CodecMismatch { .. } => reader.damaged(format!("a change cannot be repeated: {error}")),
+                | Error::CodecMismatch(_) => reader.damaged(format!("a change cannot be repeated: {error}")),
                 error => error,
             })?;
             *changes += 1;

@@ -33,10 +33,7 @@ fn fill(from: &mut dyn Read, into: &mut [u8]) -> Result<usize> {
             Ok(count) => filled += count,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                return Err(Error::Io {
-                    context: "reading the backup".to_owned(),
-                    source: error.to_string(),
-                });
+                return Err(Error::io("reading the backup", error.to_string()));
             }
         }
     }
@@ -50,7 +47,7 @@ impl<'a> FrameReader<'a> {
         let filled = fill(from, &mut bytes)?;
         if !Header::is_ours(&bytes[..filled]) {
             return Err(Error::NotADatabase {
-                file: "the stream to restore from".to_owned(),
+                file: "the stream to restore from".into(),
             });
         }
         if filled < bytes.len() {
@@ -71,11 +68,8 @@ impl<'a> FrameReader<'a> {
     }
 
     /// Reports damage in the current frame.
-    pub(crate) fn damaged(&self, what: impl Into<String>) -> Error {
-        Error::CorruptBackup {
-            what: what.into(),
-            offset: self.frame_offset,
-        }
+    pub(crate) fn damaged(&self, what: impl Into<crate::error::Text>) -> Error {
+        Error::corrupt_backup(what, self.frame_offset)
     }
 
     /// Number of frames read.
@@ -193,8 +187,5 @@ impl<'a> FrameReader<'a> {
 }
 
 fn truncated(len: u64) -> Error {
-    Error::CorruptBackup {
-        what: "it ends too early, it was truncated".to_owned(),
-        offset: len,
-    }
+    Error::corrupt_backup("it ends too early, it was truncated", len)
 }

@@ -55,7 +55,7 @@ pub fn restore(
     for name in [DATA_FILE, LOG_FILE] {
         if target.exists(name)? && !target.open(name, false)?.is_empty()? {
             return Err(Error::AlreadyExists {
-                what: format!("the file {name} of the new database"),
+                what: format!("the file {name} of the new database").into(),
             });
         }
     }
@@ -66,7 +66,8 @@ pub fn restore(
                 "this is an incremental backup, of versions {} to {}; restore the full one that it builds on",
                 header.base + 1,
                 header.version
-            ),
+            )
+            .into(),
         });
     }
     let mut control = Control::new(progress, header.records);

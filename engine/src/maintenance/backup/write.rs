@@ -23,11 +23,10 @@ pub(crate) struct FrameWriter<W> {
 fn failed(error: &std::io::Error) -> Error {
     let context = "writing the backup".to_owned();
     match error.kind() {
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Error::StorageFull { context },
-        _ => Error::Io {
-            context,
-            source: error.to_string(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => Error::StorageFull {
+            context: context.into(),
         },
+        _ => Error::io(context, error.to_string()),
     }
 }
 

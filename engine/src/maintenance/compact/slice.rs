@@ -116,7 +116,10 @@ fn choose_entries(
     let mut names = state.collections.iter_from(&place.name);
     for (name, _) in names.by_ref().take(SLICE_ENTRIES) {
         if reaches_above(&shared.pager, root.as_ref(), 0, name.as_bytes(), aim.bound)? {
-            writer.rewritten_entries.insert(name.clone());
+            let entries = &mut writer.rewritten_entries;
+            if let Err(at) = entries.binary_search(name) {
+                entries.insert(at, name.clone());
+            }
         }
     }
     Ok(names.next().map(|(name, _)| Place {

@@ -124,7 +124,7 @@ fn copy_version(
             match read {
                 Ok(Some(())) => writer.put(cursor.key(), &value, cursor.expires_at().unwrap_or(0), 0)?,
                 Ok(None) => break,
-                Err(Error::Corrupt(_) | Error::Io { .. }) => return Ok(None),
+                Err(Error::Corrupt(_) | Error::Io(_)) => return Ok(None),
                 Err(error) => return Err(error.into()),
             }
             count += 1;

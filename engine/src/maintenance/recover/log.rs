@@ -282,7 +282,7 @@ impl<'a> Applier<'a> {
             } => {
                 if let Some(name) = self.name(salvage, collection)? {
                     match self.transaction()?.set_codecs(&name, key_codec, value_codec) {
-                        Err(Error::CodecMismatch { .. } | Error::InvalidArgument { .. }) => {}
+                        Err(Error::CodecMismatch(_) | Error::InvalidArgument { .. }) => {}
                         result => result?,
                     }
                 }

@@ -143,7 +143,7 @@ fn check_empty(target: &dyn Storage) -> Result<()> {
     for name in FILES {
         if target.exists(name)? && !target.open(name, false)?.is_empty()? {
             return Err(Error::AlreadyExists {
-                what: format!("the file {name} of the new database"),
+                what: format!("the file {name} of the new database").into(),
             });
         }
     }
@@ -207,9 +207,7 @@ fn run(
         let found = scan::scan(&mut source, unit_shift, last_generation, &mut control)?;
         if superblock.is_none() && found.is_empty() {
             if log.records.is_empty() {
-                return Err(Stop::Failed(Error::NotADatabase {
-                    file: DATA_FILE.to_owned(),
-                }));
+                return Err(Stop::Failed(Error::NotADatabase { file: DATA_FILE.into() }));
             }
             unit_shift = log::unit_shift(&log, |shift| BlockFile::new(Arc::clone(&files.data), shift));
         }

@@ -325,7 +325,7 @@ impl Transaction {
         }
         if self.has_collection(to) {
             return Err(Error::AlreadyExists {
-                what: ["the collection ", to].concat(),
+                what: ["the collection ", to].concat().into(),
             });
         }
         self.overlay(from);

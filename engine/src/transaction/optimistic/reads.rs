@@ -1,11 +1,11 @@
 //! What an optimistic transaction has seen, and whether later commits changed it.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::overlay::OwnedRange;
 use crate::error::{ConflictReason, Error, Result};
 use crate::log::{Operation, Operations};
+use crate::memtable::{Memtable, MemtableCursor};
 use crate::range::{Direction, KeyRange};
 use crate::small_map::SmallMap;
 use crate::state::Missed;
@@ -13,14 +13,15 @@ use crate::state::Missed;
 /// Keys and ranges of one collection.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Footprint {
-    keys: BTreeSet<Vec<u8>>,
+    /// A memtable, because the module has that map already. Its entries have no payload.
+    keys: Memtable,
     ranges: Vec<OwnedRange>,
 }
 
 impl Footprint {
     pub(super) fn add_key(&mut self, key: &[u8]) {
-        if !self.keys.contains(key) {
-            self.keys.insert(key.to_vec());
+        if self.keys.get(key).is_none() {
+            self.keys.put(key, None, Some(false));
         }
     }
 
@@ -52,22 +53,16 @@ impl Footprint {
     }
 
     fn has_key(&self, key: &[u8]) -> bool {
-        self.keys.contains(key) || self.ranges.iter().any(|range| range.contains(key))
+        self.keys.get(key).is_some() || self.ranges.iter().any(|range| range.contains(key))
     }
 
     fn overlaps(&self, range: &KeyRange<'_>) -> bool {
         if self.ranges.iter().any(|own| own.overlaps(range)) {
             return true;
         }
-        // A range whose bounds exclude each other holds no key, and the set refuses to search it.
-        let is_empty = match (range.lower, range.upper) {
-            (Bound::Included(lower), Bound::Included(upper)) => lower > upper,
-            (Bound::Included(lower) | Bound::Excluded(lower), Bound::Included(upper) | Bound::Excluded(upper)) => {
-                lower >= upper
-            }
-            _ => false,
-        };
-        !is_empty && self.keys.range::<[u8], _>((range.lower, range.upper)).next().is_some()
+        MemtableCursor::new(&self.keys, range, Direction::Forward)
+            .entry()
+            .is_some()
     }
 }
 

@@ -1,0 +1,68 @@
+//! What errors say beside their kind.
+
+use std::fmt;
+
+use super::Text;
+
+/// A failure of the storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IoFailure {
+    /// The failed operation, with file and offset.
+    pub context: Text,
+    /// The message of the operating system or host.
+    pub source: Text,
+}
+
+/// A key or value that exceeds its limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Its length in bytes.
+    pub len_bytes: usize,
+    /// Maximum length in bytes.
+    pub max_bytes: usize,
+}
+
+impl TooLarge {
+    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
+        let Self { len_bytes, max_bytes } = self;
+        write!(f, "the {what} has {len_bytes} bytes, at most {max_bytes} are allowed")
+    }
+}
+
+/// A limit on open objects of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TooMany {
+    /// The kind, and what to do.
+    pub what: &'static str,
+    /// The limit.
+    pub limit: usize,
+}
+
+/// Codecs of a collection that differ from those it was written with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CodecMismatch {
+    /// Name of the collection.
+    pub collection: Text,
+    /// Codec ids stored in the database.
+    pub stored: Text,
+    /// Codec ids requested.
+    pub requested: Text,
+}
+
+/// Damage to a backup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupDamage {
+    /// What is wrong, in one sentence.
+    pub what: Text,
+    /// Position in the stream, in bytes: that of the damaged frame, or the end.
+    pub offset: u64,
+}
+
+/// An incremental backup that builds on another version than the database has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrongBase {
+    /// The base version required.
+    pub base: u64,
+    /// The version of the database.
+    pub version: u64,
+}
