@@ -11,6 +11,7 @@ import { wasmEnv, wasmOptFlags } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { inlineModules, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
+import { orderFunctions } from './build-order.mjs';
 import { checkSizes } from './build-sizes.mjs';
 import { writeSplit } from './build-split.mjs';
 
@@ -46,6 +47,7 @@ const WASM_INPUTS = [
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/build-inline.mjs',
+  'bindings-js/build-order.mjs',
   'bindings-js/build-split.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
@@ -123,15 +125,20 @@ function buildWasm() {
     && MODULES.flatMap(filesOf).every((file) => existsSync(file));
   if (isCurrent) return;
   rmSync(WASM_STAMP, { force: true });
-  for (const { crate, directory, name, isInlined, isSplit } of MODULES) {
+  const env = wasmEnv();
+  const flags = wasmOptFlags();
+  const features = flags.filter((flag) => flag.startsWith('--enable-'));
+  for (const module of MODULES) {
+    const { crate, directory, name, isInlined, isSplit } = module;
     rmSync(directory, { recursive: true, force: true });
     // `no-install`: wasm-bindgen and wasm-opt are on PATH, pinned; nothing is to be downloaded behind our back.
     run('wasm-pack', [
       '--quiet', 'build', join(HERE, crate), '--target', 'web', '--profile', 'wasm-release', '--mode', 'no-install',
       '--no-pack', '--out-dir', directory, '--out-name', name,
-    ], { env: wasmEnv() });
+    ], { env });
     writeGlue(directory, name);
-    if (isSplit) writeSplit(directory, name, { flags: wasmOptFlags(), env: wasmEnv() });
+    if (isSplit) writeSplit(directory, name, { flags, env });
+    for (const file of filesOf(module)) orderFunctions(file, features, env);
     if (isInlined) writePacked(directory, name);
   }
   writeFileSync(WASM_STAMP, hash);
