@@ -18,26 +18,25 @@ function base(): string {
   return pathToFileURL(`${process.cwd()}/`).href;
 }
 
-async function readModule(url: URL): Promise<WebAssembly.Module> {
-  if (url.protocol !== 'file:') return fetchModule(url);
-  let bytes: Uint8Array;
+function readBytes(url: URL): Uint8Array {
   try {
-    bytes = await fs.promises.readFile(url);
+    return fs.readFileSync(url);
   } catch (error) {
     throw toKvError(error, `load ${url}`);
   }
-  return compileBytes(bytes);
+}
+
+/**
+ * Reads a file synchronously: the system has it in memory but for the first time, and threads of
+ * the runtime compile it while this one does something else.
+ */
+async function readModule(url: URL): Promise<WebAssembly.Module> {
+  return url.protocol === 'file:' ? compileBytes(readBytes(url)) : fetchModule(url);
 }
 
 function readModuleSync(url: URL): WebAssembly.Module {
   if (url.protocol !== 'file:') throw new KvError('KV_UNSUPPORTED', `openSync cannot fetch ${url}; use open`);
-  let bytes: Uint8Array;
-  try {
-    bytes = fs.readFileSync(url);
-  } catch (error) {
-    throw toKvError(error, `load ${url}`);
-  }
-  return compileBytesSync(bytes);
+  return compileBytesSync(readBytes(url));
 }
 
 function loadSourceSync(source: WasmSource): WebAssembly.Module {

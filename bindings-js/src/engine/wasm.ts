@@ -111,7 +111,13 @@ export function findOwn<T>(ownModule: () => T): T {
 export function createLoader({ ownModule, base, fromUrl }: ModuleHost): LoadModule {
   const byAddress = new Map<string, () => Promise<WebAssembly.Module>>();
   const byObject = new WeakMap<object, () => Promise<WebAssembly.Module>>();
-  const own = loadOnce(async () => load(await findOwn(ownModule)));
+  const own = loadOnce(loadOwn);
+
+  /** Begins to load before it returns, unless the source itself has to be waited for. */
+  async function loadOwn(): Promise<WebAssembly.Module> {
+    const source = findOwn(ownModule);
+    return load(source instanceof Promise ? await source : source);
+  }
 
   function load(source: WasmSource): Promise<WebAssembly.Module> {
     if (typeof source === 'string' || classOf(source) === 'URL') return loadAddress(String(source));

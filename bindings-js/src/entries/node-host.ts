@@ -4,7 +4,7 @@ import * as fs from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Key } from '../codec/keys.ts';
-import { abortable } from '../base/async.ts';
+import { abortable, ignore } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
 import { reportBlocked } from '../api/events.ts';
@@ -44,14 +44,33 @@ export async function openIn<K = Key, V = unknown, I = V>(
   signal?.throwIfAborted();
   // Before the first await, so that the stack of the error leads to the caller.
   if (checked.storage === 'auto' || checked.storage === 'fs') toPath(name);
-  const module = await abortable(loader.load(checked.wasm), signal);
-  const place = await toPlace(name, checked);
+  const { module, place } = await prepare(loader, name, checked);
   const isLocked = isExclusive(place, checked);
   const engine = toEngine(place, checked);
   const transport = checked.thread === 'worker'
     ? await openInWorker(loader, module, place, engine, checked)
     : newTransport(module, place, engine, place.release);
   return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options);
+}
+
+/**
+ * Loads the module and locks the directory. Both at once if there is a database: taking the lock
+ * may start a program, while other threads compile. A module that cannot be loaded leaves no
+ * directory behind.
+ */
+async function prepare(loader: NodeLoader, name: string | URL, options: CheckedOptions): Promise<{ module: WebAssembly.Module; place: Place }> {
+  const { signal, storage, wasm } = options;
+  const loading = abortable(loader.load(wasm), signal);
+  const exists = (storage === 'auto' || storage === 'fs') && fs.existsSync(join(toPath(name), DATA_FILE));
+  if (!exists) return { module: await loading, place: await toPlace(name, options) };
+  loading.catch(ignore);
+  const place = await toPlace(name, options);
+  try {
+    return { module: await loading, place };
+  } catch (error) {
+    place.release();
+    throw error;
+  }
 }
 
 /** @internal */
