@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT, toolEnv } from '../.ci/tools.mjs';
 
-/** Little is inlined but what asks for it: an eighth smaller, and no slower where it was measured. */
+/** Only what asks for it is inlined, or what is shorter than its call: a seventh smaller, and no slower where it was measured. */
 export function wasmEnv() {
   const env = toolEnv();
-  return { ...env, RUSTFLAGS: `${env.RUSTFLAGS ?? ''} -Cllvm-args=-inline-threshold=25`.trim() };
+  return { ...env, RUSTFLAGS: `${env.RUSTFLAGS ?? ''} -Cllvm-args=-inline-threshold=0`.trim() };
 }
 
 /** What wasm-pack gives wasm-opt, but for the names of functions. */
