@@ -1,5 +1,5 @@
 // Mangrove and its peers in Chromium: every stage with one store after the other, each in a new tab, round after round.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, loadavg } from 'node:os';
 import { join, resolve } from 'node:path';
@@ -7,7 +7,7 @@ import { parseArgs } from 'node:util';
 import { build, preview } from 'vite';
 import { Browser } from './driver/browser.ts';
 import type { Figure } from './src/meter.ts';
-import { PEERS } from './src/peers/index.ts';
+import { BEFORE, PEERS } from './src/peers/index.ts';
 import { markdown } from './src/report/markdown.ts';
 import { cell, short } from './src/report/numbers.ts';
 import { sheet } from './src/report/plot.ts';
@@ -123,6 +123,7 @@ async function main(): Promise<void> {
   const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
   const root = import.meta.dirname;
   await build({ root, logLevel: 'error' });
+  if (BEFORE !== undefined) cpSync(toPath(BEFORE), join(root, 'dist', 'before'), { recursive: true });
   const server = await preview({ root, logLevel: 'error' });
   const url = server.resolvedUrls?.local[0];
   if (url === undefined) throw new Error('the page is not served');

@@ -64,6 +64,8 @@ async function prepare(loader: NodeLoader, name: string | URL, options: CheckedO
   const exists = (storage === 'auto' || storage === 'fs') && fs.existsSync(join(toPath(name), DATA_FILE));
   if (!exists) return { module: await loading, place: await toPlace(name, options) };
   loading.catch(ignore);
+  // So the caller can still listen for `blocked`, which a database in this thread reports.
+  await undefined;
   const place = await toPlace(name, options);
   try {
     return { module: await loading, place };

@@ -10,7 +10,10 @@ export interface PeerInfo {
   load(): Promise<{ peer: Peer }>;
 }
 
-export const PEERS: Readonly<Record<string, PeerInfo>> = {
+/** The `dist` of another build of ours, to compare with. The run serves it beside the page. */
+export const BEFORE = ((import.meta.env as NodeJS.ProcessEnv | undefined) ?? process.env)['VITE_MANGROVE_BEFORE'];
+
+const STORES: Readonly<Record<string, PeerInfo>> = {
   mangrove: {
     title: 'Mangrove', package: 'mangrove-kv', ours: true, load: () => import('./mangrove.ts'),
     use: '`open(name)` as it comes; `setMany`, `getMany`, `nextMany`, `prefix`.',
@@ -42,5 +45,16 @@ export const PEERS: Readonly<Record<string, PeerInfo>> = {
   pglite: {
     title: 'PGlite (opfs-ahp)', package: '@electric-sql/pglite', load: () => import('./pglite.ts'),
     use: 'its own `PGliteWorker`, which elects a leader among tabs; text columns, many rows by `unnest`, many gets by `ANY`.',
+  },
+};
+
+export const PEERS: Readonly<Record<string, PeerInfo>> = BEFORE === undefined ? STORES : {
+  ...STORES,
+  'mangrove-before': {
+    title: 'Mangrove before', use: 'an earlier build, used as Mangrove is.',
+    load: async () => {
+      const { peerOf } = await import('./mangrove.ts');
+      return { peer: peerOf(await import(/* @vite-ignore */ new URL('before/index.js', document.baseURI).href)) };
+    },
   },
 };

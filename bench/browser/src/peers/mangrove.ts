@@ -1,9 +1,9 @@
-import { destroy, open } from 'mangrove-kv';
+import * as kv from 'mangrove-kv';
 import type { Peer, Row } from './peer.ts';
 
 const CHUNK = 1000;
 
-export const peer: Peer = {
+export const peerOf = ({ destroy, open }: Pick<typeof kv, 'destroy' | 'open'>): Peer => ({
   async open(name, durability) {
     const db = await open<string, Row>(name, { durability });
     return {
@@ -22,4 +22,6 @@ export const peer: Peer = {
   async destroy(name) {
     await destroy(name);
   },
-};
+});
+
+export const peer = peerOf(kv);
