@@ -1,14 +1,21 @@
 // Splits the engine's module in two: the core, which every page loads, and the rest, which a page loads at the first call that needs it. The rest has
 // the functions that nothing but the roots reaches. It runs in the core's memory and calls its functions; the core calls the roots through its table,
 // whose last places the rest fills.
+import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { run } from '../.ci/tools.mjs';
 
 /** Names of functions, as Rust demangles them; one of each has to exist. */
 const ROOTS = [/State>::execute_rest\b/, /Session::refresh\b/];
-/** Name of the table among the core's exports, by which the host knows a core. */
-const TABLE = 'rest';
+/**
+ * Name of the table among the core's exports, and of the module that the rest imports from. The host knows a core by it, and that a rest is not of
+ * another build: the two would link and run wrong functions.
+ */
+function linkName(text) {
+  return `rest ${createHash('sha256').update(text).digest('hex').slice(0, 16)}`;
+}
+
 const NAME = String.raw`\$(?:"[^"]*"|[^\s()]+)`;
 const REFERENCE = new RegExp(String.raw`\((?:return_call|call|ref\.func) (${NAME})`, 'g');
 const GLOBAL = new RegExp(String.raw`\(global\.(?:get|set) (${NAME})`, 'g');
@@ -57,6 +64,7 @@ function signatureOf(code) {
 
 /** Returns the texts of the core and of the rest. */
 export function split(text) {
+  const link = linkName(text);
   const forms = formsOf(text);
   const functions = forms.filter(({ kind }) => kind === 'func');
   const roots = ROOTS.map((pattern) => {
@@ -89,7 +97,7 @@ export function split(text) {
     return ` (func ${name} ${types} ${results}\n  (call_indirect ${table.name} ${types} ${results} ${given} (i32.const ${first + at})))`;
   });
   const exports = [
-    ` (export "${TABLE}" (table ${table.name}))`,
+    ` (export "${link}" (table ${table.name}))`,
     ...globals.map((name, at) => ` (export "${short(calls.length + at)}" (global ${name}))`),
     ...calls.map((name, at) => ` (export "${short(at)}" (func ${name}))`),
   ];
@@ -97,15 +105,15 @@ export function split(text) {
     .map(({ kind, name, code }) => kind === 'table' && name === table.name ? ` (table ${table.name} ${first + roots.length} ${first + roots.length} funcref)` : code);
 
   const imports = [
-    ` (import "core" "${memoryExport}" (memory ${memory.code.replace(/^ \(memory /, '').replace(/\)$/, '')}))`,
-    ` (import "core" "${TABLE}" (table ${table.name} ${first + roots.length} ${first + roots.length} funcref))`,
+    ` (import "${link}" "${memoryExport}" (memory ${memory.code.replace(/^ \(memory /, '').replace(/\)$/, '')}))`,
+    ` (import "${link}" "${link}" (table ${table.name} ${first + roots.length} ${first + roots.length} funcref))`,
     ...globals.map((name, at) => {
       const type = new RegExp(String.raw`\(global ${escaped(name)} (\(mut \w+\)|\w+)`).exec(forms.find((form) => form.kind === 'global' && form.name === name).code)[1];
-      return ` (import "core" "${short(calls.length + at)}" (global ${name} ${type}))`;
+      return ` (import "${link}" "${short(calls.length + at)}" (global ${name} ${type}))`;
     }),
     ...calls.map((name, at) => {
       const { parameters, results } = signatureOf(declarations.get(name));
-      return ` (import "core" "${short(at)}" (func ${name} (param ${parameters.join(' ')}) ${results}))`;
+      return ` (import "${link}" "${short(at)}" (func ${name} (param ${parameters.join(' ')}) ${results}))`;
     }),
   ];
   const places = ` (elem (i32.const ${first}) ${roots.map(({ name }) => name).join(' ')})`;

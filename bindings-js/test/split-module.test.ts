@@ -92,6 +92,22 @@ test('a rest that does not load fails the call, and the next call loads it again
   await db.close();
 });
 
+test('a rest of another build is refused', async () => {
+  const bytes = readFileSync(new URL('../dist/mangrove_rest_bg.wasm', import.meta.url));
+  const at = bytes.indexOf('rest ') + 5;
+  // As if the text that both parts were made of had another checksum.
+  for (let place = bytes.indexOf(bytes.subarray(at, at + 16)); place >= 0; place = bytes.indexOf(bytes.subarray(at, at + 16), place + 1)) {
+    if (place !== at) bytes.write('0'.repeat(16), place);
+  }
+  bytes.write('0'.repeat(16), at);
+  const other = new WebAssembly.Module(bytes);
+  const db = openWith(() => Promise.resolve(other));
+  await db.set('a', 1);
+  await assert.rejects(db.stats(), (error: Error) => code('KV_IO')(error) && error.message.includes('another version'));
+  assert.equal(await db.get('a'), 1);
+  await db.close();
+});
+
 test('a core whose rest is unknown says so', async () => {
   const db = openWith(undefined);
   await db.set('a', 1);

@@ -147,8 +147,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.keyBytes = engine.key_bytes();
     this.keyAt = engine.key_ptr();
     this.#frameAt = engine.frame_ptr();
-    // A core exports the table that its rest fills.
-    if ('rest' in instance.exports) {
+    if (linkOf(instance) !== undefined) {
       engine.lack_rest();
       if (typeof rest === 'object') this.#addRest(rest);
     }
@@ -315,8 +314,13 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   }
 
   #addRest(module: WebAssembly.Module): void {
-    // Its start fills the core's table.
-    new WebAssembly.Instance(module, { core: (this.#instance as Instance).exports });
+    const { exports } = this.#instance as Instance;
+    const link = linkOf(this.#instance as Instance) as string;
+    if (WebAssembly.Module.imports(module)[0]?.module !== link) {
+      throw new Error('the rest of the engine is of another version than its core; reload the page');
+    }
+    // Fills the core's table.
+    new WebAssembly.Instance(module, { [link]: exports });
     this.#engine?.end_loading(undefined);
   }
 
@@ -505,6 +509,14 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 function inJavaScript({ code, message, retryable }: PlainError): PlainError {
   const isAboutOption = code === 'KV_INVALID_ARGUMENT';
   return { code, message: isAboutOption ? message.replace(/_(.)/g, (_, letter: string) => letter.toUpperCase()) : message, retryable };
+}
+
+/**
+ * Name under which the core of a split module exports its table and the rest imports from it,
+ * unique to the build; `undefined` if the module is whole.
+ */
+function linkOf({ exports }: Instance): string | undefined {
+  return Object.keys(exports).find((name) => name.startsWith('rest '));
 }
 
 function toInstance(module: WebAssembly.Module): Instance {
