@@ -29,7 +29,7 @@ import type { Target } from '../wire/target.ts';
 import { DatabaseScope, renameIn } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
-import { backup } from './upkeep.ts';
+import { backup, verify } from './upkeep.ts';
 
 /** Maximum number of expired entries that one commit purges. */
 const PURGE_SLICE = 1000;
@@ -220,8 +220,8 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     return (await import('./maintenance.ts')).layout(this.#connection, options);
   }
 
-  async verify(options?: MaintenanceOptions): Promise<VerifyReport> {
-    return (await import('./maintenance.ts')).verify(this.#connection, options);
+  verify(options?: MaintenanceOptions): Promise<VerifyReport> {
+    return verify(this.#connection, options);
   }
 
   async compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {

@@ -1,6 +1,6 @@
 // Maintenance of an open database. Few pages call it, so it is a file of its own in the package.
-import type { MaintenanceOptions, VerifyReport } from '../types/index.ts';
-import { abortable, ignore } from '../base/async.ts';
+import type { MaintenanceOptions } from '../types/index.ts';
+import { abortable } from '../base/async.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op } from '../wire/opcodes.ts';
 import { MAINTENANCE } from './names.ts';
@@ -10,29 +10,6 @@ export { layout } from './layout.ts';
 
 /** Slices of 1 MiB moved per message. */
 const COMPACT_SLICES = 4;
-/** Bytes checked per message. */
-const VERIFY_BYTES = 2 << 20;
-
-export async function verify(connection: Connection, options: MaintenanceOptions | undefined): Promise<VerifyReport> {
-  const { signal, onProgress } = check('verify', options, MAINTENANCE);
-  const id = connection.newId();
-  try {
-    for (;;) {
-      const { done, total, report } = await abortable(connection.requestLoading(
-        (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
-        (reader) => {
-          const isAll = reader.u8() !== 0;
-          return { done: reader.uv(), total: reader.uv(), report: isAll ? JSON.parse(reader.str()) as VerifyReport : undefined };
-        },
-      ), signal);
-      onProgress(done, total);
-      if (report !== undefined) return report;
-    }
-  } catch (error) {
-    if (connection.status === 'open') connection.post((writer) => writer.u8(Op.verifyClose).uv(id), ignore);
-    throw error;
-  }
-}
 
 export async function compact(
   connection: Connection,

@@ -1,6 +1,6 @@
-// Backups of an open database, and the options that all maintenance has.
+// Backups and verification of an open database, and the options that all maintenance has.
 import { ReadableStream } from '../base/platform.ts';
-import type { MaintenanceOptions } from '../types/index.ts';
+import type { MaintenanceOptions, VerifyReport } from '../types/index.ts';
 import { abortable, checkFunction, checkSignal, ignore } from '../base/async.ts';
 import type { Names } from '../base/names.ts';
 import type { Connection } from '../wire/connection.ts';
@@ -8,6 +8,8 @@ import { Handle } from '../wire/handle.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
 import { Op } from '../wire/opcodes.ts';
 
+/** Bytes checked per message. */
+const VERIFY_BYTES = 2 << 20;
 const PIECE_BYTES = 256 << 10;
 
 /** @internal */
@@ -20,6 +22,27 @@ export function check<T extends MaintenanceOptions>(call: string, options: T | u
   checkFunction(onProgress);
   checkSignal(signal);
   return { signal, onProgress };
+}
+
+export async function verify(connection: Connection, options: MaintenanceOptions | undefined): Promise<VerifyReport> {
+  const { signal, onProgress } = check('verify', options, MAINTENANCE);
+  const id = connection.newId();
+  try {
+    for (;;) {
+      const { done, total, report } = await abortable(connection.requestLoading(
+        (writer) => writer.u8(Op.verify).uv(id).uv(VERIFY_BYTES),
+        (reader) => {
+          const isAll = reader.u8() !== 0;
+          return { done: reader.uv(), total: reader.uv(), report: isAll ? JSON.parse(reader.str()) as VerifyReport : undefined };
+        },
+      ), signal);
+      onProgress(done, total);
+      if (report !== undefined) return report;
+    }
+  } catch (error) {
+    if (connection.status === 'open') connection.post((writer) => writer.u8(Op.verifyClose).uv(id), ignore);
+    throw error;
+  }
 }
 
 /** The source of the stream, with what the signal calls. */

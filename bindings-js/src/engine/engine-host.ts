@@ -131,12 +131,13 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   background: Background | undefined;
   #isWaiting = false;
   #isFlushing = false;
-  #rest: Rest;
+  /** Only called while the rest is lacking. */
+  readonly #loadModule: () => Promise<WebAssembly.Module>;
   #isLoadingRest = false;
 
   private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions, { onDisposed, rest = noRest }: HostOptions) {
     this.#onDisposed = onDisposed;
-    this.#rest = rest;
+    this.#loadModule = typeof rest === 'object' ? noRest : rest;
     this.#instance = instance;
     this.#storage = storage;
     this.#engine = engine;
@@ -303,8 +304,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     if (this.#isLoadingRest) return;
     this.#isLoadingRest = true;
     try {
-      const rest = this.#rest;
-      const module = typeof rest === 'object' ? rest : await within(rest(), BROWSER_MS, 'the rest of the engine');
+      const module = await within(this.#loadModule(), BROWSER_MS, 'the rest of the engine');
       if (this.#engine !== undefined) this.#addRest(module);
     } catch (error) {
       this.#engine?.end_loading(error instanceof Error ? error.message : String(error));

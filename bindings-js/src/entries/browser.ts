@@ -36,7 +36,7 @@ function restOf({ ownRest }: Modules, wasm: WasmSource | undefined): URL | undef
 /** Loads all of the engine, which then runs in the calling thread. */
 async function loadWhole(modules: Modules, wasm: WasmSource | undefined): Promise<{ module: WebAssembly.Module; rest: WebAssembly.Module | undefined }> {
   const address = restOf(modules, wasm);
-  const [module, rest] = await Promise.all([modules.load(wasm), address === undefined ? undefined : modules.load(address)]);
+  const [module, rest] = await Promise.all([modules.load(wasm), address && modules.load(address)]);
   return { module, rest };
 }
 

@@ -119,7 +119,7 @@ export interface Database<K = Key, V = unknown, I = V> extends Collection<K, V, 
    */
   layout(options?: LayoutOptions): Promise<Layout>;
   /**
-   * Reads and checks an entire state, that of the moment it begins. Takes O(file size), in slices between which other
+   * Reads and checks the entire current state. Takes O(file size), in slices between which other
    * calls get their turn; the last slice checks how the file's space is used. `onProgress` counts
    * entries. Until verification is done or aborted, the file keeps the space that it may still
    * read.

@@ -1,4 +1,5 @@
 // Batches the requests of one tick into one message, whose replies settle them in order.
+import { ignore } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { queueMicrotask } from '../base/platform.ts';
 import { fromPlain } from '../base/plain-error.ts';
@@ -33,13 +34,8 @@ const FEW_FOLLOWERS = 4;
 /** How long fire-and-forget requests wait to piggyback. */
 const LATER_MS = 20;
 
-/** Pauses between requests that are sent again, in ms: the first, and the longest. */
-const AGAIN_MS = [4, 200] as const;
-
-/** The engine cannot execute the request yet. */
-const AGAIN = Symbol('again');
-
-const ignore = (): void => {};
+/** Pause before a request is sent again. */
+const AGAIN_MS = 20;
 
 /**
  * Rejects through a promise that the caller's promise waits for, so that the error's stack names
@@ -68,8 +64,8 @@ export class Connection {
    */
   #mustName = false;
   #isInCallback = false;
-  /** Requests that may be sent again. */
-  readonly #repeated = new Set<Promise<unknown>>();
+  /** Settles when all requests that may be sent again have; `undefined` if there were none. */
+  #repeated: Promise<void> | undefined;
   #later: ((writer: RequestWriter) => unknown)[] = [];
   #laterTimer: ReturnType<typeof setTimeout> | undefined;
   #status: ConnectionStatus = 'open';
@@ -181,17 +177,15 @@ export class Connection {
   requestLoading<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
     if (this.#status !== 'open') return Promise.reject(this.closedError());
     const asked = this.#repeat(write, read);
-    this.#repeated.add(asked);
-    const forget = (): unknown => this.#repeated.delete(asked);
-    asked.then(forget, forget);
+    this.#repeated = Promise.allSettled([this.#repeated, asked]).then(ignore);
     return asked;
   }
 
   async #repeat<T>(write: (writer: RequestWriter) => unknown, read: (reader: ReplyReader) => T): Promise<T> {
-    for (let [ms, longest] = AGAIN_MS as readonly [number, number]; ; ms = Math.min(ms * 2, longest)) {
-      const reply = await this.#enqueue<T | typeof AGAIN>(write, read);
-      if (reply !== AGAIN) return reply;
-      await new Promise((resolve) => setTimeout(resolve, ms));
+    for (;;) {
+      const reply = await this.#enqueue<T | typeof ASK>(write, read);
+      if (reply !== ASK) return reply;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
       if (this.#status === 'closed') throw this.closedError();
     }
   }
@@ -358,10 +352,10 @@ export class Connection {
   async #close(): Promise<void> {
     // After a failure there is nothing left to finish.
     if (this.#status === 'closed') return;
-    if (this.#repeated.size > 0) {
+    if (this.#repeated) {
       // No later request is accepted, and these are executed first.
       this.#status = 'closing';
-      await Promise.allSettled(this.#repeated);
+      await this.#repeated;
       if (this.#failure !== undefined) return;
     }
     const closed = this.#enqueue((writer) => writer.u8(Op.close), ignore);
@@ -452,7 +446,7 @@ export class Connection {
       try {
         const status = reader.u8();
         if (status === ReplyStatus.ok) pending.resolve(pending.read(reader) as never);
-        else if (status === ReplyStatus.again) pending.resolve(AGAIN as never);
+        else if (status === ReplyStatus.again) pending.resolve(ASK as never);
         else refuse(pending, this.#failureOf(reader));
       } catch (error) {
         pending.reject(error);
