@@ -4,10 +4,12 @@
 //     node .ci/test.mjs --rest          everything else: `npm run test:all`
 //     node .ci/test.mjs node deno       steps by name, or by a word of it
 import { spawn } from 'node:child_process';
+import { appendFileSync } from 'node:fs';
 import { STEPS } from './steps.mjs';
 import { ROOT, browserEnv, toolEnv } from './tools.mjs';
 
 const SLOTS = 2;
+const KEPT_LINES = 120;
 
 function select(names) {
   if (names.length === 0) return STEPS.filter(({ suite }) => suite !== 'rest');
@@ -31,7 +33,10 @@ function start(step) {
   const printed = [];
   const child = spawn(program, args, { cwd, env: { ...env, ...step.env }, stdio: ['ignore', 'pipe', 'pipe'] });
   running.set(step, { child, printed });
-  const show = (chunk) => step.alone ? process.stdout.write(chunk) : printed.push(chunk);
+  const show = (chunk) => {
+    printed.push(chunk);
+    if (step.alone) process.stdout.write(chunk);
+  };
   child.stdout.on('data', show);
   child.stderr.on('data', show);
   let failure;
@@ -42,13 +47,22 @@ function start(step) {
     running.delete(step);
     const passed = status === 0;
     ended.set(name, passed);
-    process.stdout.write(Buffer.concat(printed));
+    if (!step.alone) process.stdout.write(Buffer.concat(printed));
+    if (!passed) keep(name, printed);
     const seconds = ((performance.now() - begin) / 1000).toFixed(1);
     const reason = failure ?? signal ?? `exit ${status}`;
     process.stdout.write(`<== ${name}: ${passed ? 'passed' : `failed (${reason})`} in ${seconds} s\n\n`);
     if (name === 'build' && !passed) waiting.length = 0;
     next();
   });
+}
+
+/** Appends the end of what a failed step printed to the file that `.ci/run` shows last. */
+function keep(name, printed) {
+  const file = process.env.MANGROVE_FAILURES;
+  if (file === undefined) return;
+  const lines = Buffer.concat(printed).toString().trimEnd().split('\n');
+  appendFileSync(file, `==> failed: ${name}\n${lines.slice(-KEPT_LINES).join('\n')}\n\n`);
 }
 
 /** Whether a step may begin now. */
@@ -87,7 +101,7 @@ for (const signal of ['SIGINT', 'SIGTERM']) {
   process.on(signal, () => {
     for (const [step, { child, printed }] of running) {
       child.kill(signal);
-      process.stdout.write(Buffer.concat([...printed, Buffer.from(`<== ${step.name}: ${signal}\n`)]));
+      process.stdout.write(Buffer.concat([...(step.alone ? [] : printed), Buffer.from(`<== ${step.name}: ${signal}\n`)]));
     }
     process.exit(1);
   });

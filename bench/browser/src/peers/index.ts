@@ -10,8 +10,11 @@ export interface PeerInfo {
   load(): Promise<{ peer: Peer }>;
 }
 
+// The program imports this module as well, and there Vite defines nothing.
+const { process } = globalThis as { process?: { readonly env: Readonly<Record<string, string | undefined>> } };
+const env = (import.meta.env as Readonly<Record<string, string | undefined>> | undefined) ?? process?.env;
 /** The `dist` of another build of ours, to compare with. The run serves it beside the page. */
-export const BEFORE = ((import.meta.env as NodeJS.ProcessEnv | undefined) ?? process.env)['VITE_MANGROVE_BEFORE'];
+export const BEFORE = env?.['VITE_MANGROVE_BEFORE'];
 
 const STORES: Readonly<Record<string, PeerInfo>> = {
   mangrove: {
