@@ -272,6 +272,40 @@ fn every_size_may_be_the_last() {
     }
 }
 
+/// The file is extended for merges to come. Once the database is closed, nobody needs that room, and
+/// a browser's quota counts it.
+#[test]
+fn closing_leaves_no_free_tail_but_the_reserve() {
+    let reserve_bytes = 512 << 10;
+    let storage = SimStorage::new();
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let options = Options {
+        reserve_bytes,
+        database_id: Some(7),
+        session: Some(1),
+        ..Options::default()
+    };
+    let database = Database::open(shared, options.clone()).expect("it is new");
+    let mut rng = SimRng::new(1);
+    for commit in 0..20_u64 {
+        let mut transaction = database.begin().expect("it can be written");
+        for number in 0..500 {
+            let value = bytes(&mut rng, 150);
+            let key = (commit * 500 + number).to_be_bytes();
+            transaction.put("c", &key, &value).expect("it is small");
+        }
+        transaction.commit(Durability::Strict).expect("there is room");
+    }
+    let model = records(&database);
+    database.close().expect("nothing fails");
+    let len = storage.files()["data"].len() as u64;
+    let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+    let database = Database::open(shared, Options { session: Some(2), ..options }).expect("it was closed");
+    let stats = database.stats();
+    assert_eq!(len, stats.file_bytes + u64::from(reserve_bytes), "{stats:?}");
+    check(&database, &model, "closed and opened again");
+}
+
 /// A browser's configuration: large nodes, a log as large as the data, and one quota for both.
 #[test]
 fn a_compaction_makes_room_for_the_next_commit() {

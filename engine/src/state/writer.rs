@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::log::{Log, Position, refusal};
 use crate::memtable::Layers;
 use crate::node::Child;
-use crate::pages::{Age, Draft, Extent, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, seal};
+use crate::pages::{Age, Draft, Extent, FreeMapWriter, Quarantine, Space, Superblock, cut_tail, cut_whole_tail, seal};
 use crate::tree::Editor;
 use crate::tree::merge::{Change, Changes, Merge};
 
@@ -418,6 +418,8 @@ impl Writer {
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }
+        // Nobody will write into it soon, and a browser's quota counts it.
+        cut_whole_tail(shared.pager.blocks.file(), &self.superblock, shared.config.reserve_bytes);
         Ok(())
     }
 }
