@@ -11,6 +11,7 @@ import { wasmEnv, wasmOptFlags } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { inlineModules, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
+import { minifyBundle } from './build-minify.mjs';
 import { orderFunctions } from './build-order.mjs';
 import { checkSizes } from './build-sizes.mjs';
 import { writeSplit } from './build-split.mjs';
@@ -58,11 +59,13 @@ const DIST_INPUTS = [
   'bindings-js/src',
   'bindings-js/build-adapters.mjs',
   'bindings-js/build-licenses.mjs',
+  'bindings-js/build-minify.mjs',
   'bindings-js/build-sizes.mjs',
   'bindings-js/tsconfig.build.json',
   'bindings-js/tsconfig.json',
   'tsconfig.base.json',
   'node_modules/esbuild/package.json',
+  'node_modules/terser/package.json',
   'node_modules/typescript/package.json',
   'bindings-js/dist',
 ];
@@ -158,6 +161,8 @@ const rareStaysApart = (isInlined) => ({
   },
 });
 
+const isMinified = ({ platform, name }) => platform !== 'node' && name !== 'testing';
+
 async function bundle() {
   const results = await Promise.all(ENTRIES.map(({ name, source = name, platform, external = [], isInlined = false }) => build({
     entryPoints: [join(HERE, 'src', source.includes('/') ? `${source}.ts` : `entries/${source}.ts`)],
@@ -168,7 +173,7 @@ async function bundle() {
     platform,
     external,
     target: 'es2022',
-    minify: platform !== 'node' && name !== 'testing',
+    minify: isMinified({ platform, name }),
     sourcemap: true,
     metafile: true,
     legalComments: 'none',
@@ -180,6 +185,7 @@ async function bundle() {
     ],
     logLevel: 'warning',
   })));
+  await Promise.all(ENTRIES.filter(isMinified).map(({ name }) => minifyBundle(join(DIST, `${name}.js`))));
   for (const [at, name] of ['index', 'inline'].entries()) {
     if ('build/wasm/glue.js' in results[at].metafile.inputs) {
       throw new Error(`dist/${name}.js contains the WebAssembly glue: something in src/entries/${name}.ts imports it`);
