@@ -7,7 +7,13 @@ import { join } from 'node:path';
 import { run } from '../.ci/tools.mjs';
 
 /** Names of functions, as Rust demangles them; one of each has to exist. */
-const ROOTS = [/State>::execute_rest\b/, /Session::refresh\b/];
+const ROOTS = [
+  /State>::execute_rest\b/,
+  /Session::refresh\b/,
+  ...['delete_indexed', 'clear_indexed', 'drop_indexes'].map((name) => new RegExp(`WriteTransaction>::${name}\\b`)),
+  ...['unindex_key', 'unindex_keys', 'forget_indexes', 'refuse_unindexed', 'check_unique_keys'].map((name) => new RegExp(`Transaction>::${name}\\b`)),
+  /transaction::indexed::lacking\b/,
+];
 /**
  * Name of the table among the core's exports, and of the module that the rest imports from. The host knows a core by it, and that a rest is not of
  * another build: the two would link and run wrong functions.

@@ -85,10 +85,10 @@ mod tree;
 pub use background::Background;
 pub use block::Compression;
 pub use clock::Clock;
-pub use database::{Changes, Database, OpenFlush, Options, Stats, is_database_file};
+pub use database::{Changes, Database, IndexFunction, IndexedCollection, OpenFlush, Options, Stats, is_database_file};
 pub use error::{
-    BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, Error, IoFailure, Result, Text, TooLarge,
-    TooMany, WrongBase,
+    BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, Error, IndexRefusal, IoFailure, NotUnique,
+    Result, Text, TooLarge, TooMany, WrongBase,
 };
 pub use maintenance::{BackupOutcome, BackupPieces, BackupProgress, BackupReport, RestoreReport, restore};
 pub use maintenance::{CompactEnd, CompactOptions, CompactProgress, CompactReport};
@@ -99,9 +99,9 @@ pub use maintenance::{
 pub use maintenance::{ExtentKind, LayoutPart, LayoutScan};
 pub use maintenance::{Verification, VerifyProgress, VerifyReport};
 pub use range::{Direction, KeyRange, prefix_end};
-pub use snapshot::{Cursor, Snapshot, Tree};
-pub use state::{Change, CollectionInfo, Commit, Entry};
+pub use snapshot::{Cursor, IndexCursor, IndexTree, Snapshot, Tree};
+pub use state::{Change, CollectionInfo, Commit, Entry, Index, IndexDefinition, IndexKeys, IndexProgress};
 pub use transaction::{
-    BatchOperation, CommitInfo, Durability, Isolation, ReadWrite, Savepoint, Submission, Transaction,
-    TransactionCursor, TransactionScan, Update, WriteBatch, WriteTransaction,
+    BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, Submission,
+    Transaction, TransactionCursor, TransactionScan, Update, WriteBatch, WriteIndexed, WriteTransaction,
 };

@@ -2,5 +2,8 @@
 //! the steps of a cold read for benchmarks. Not part of the public interface.
 
 pub mod fuzzing;
+mod indexes;
 pub mod sim;
 pub mod stages;
+
+pub use indexes::{IndexDamage, damage_index};

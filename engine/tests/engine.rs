@@ -19,6 +19,7 @@ mod full_log;
 mod fuzz_regressions;
 mod golden;
 mod idle;
+mod indexes;
 mod layers;
 mod layout;
 mod model;

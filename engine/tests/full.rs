@@ -300,7 +300,14 @@ fn closing_leaves_no_free_tail_but_the_reserve() {
     database.close().expect("nothing fails");
     let len = storage.files()["data"].len() as u64;
     let shared: Arc<dyn Storage> = Arc::new(storage.clone());
-    let database = Database::open(shared, Options { session: Some(2), ..options }).expect("it was closed");
+    let database = Database::open(
+        shared,
+        Options {
+            session: Some(2),
+            ..options
+        },
+    )
+    .expect("it was closed");
     let stats = database.stats();
     assert_eq!(len, stats.file_bytes + u64::from(reserve_bytes), "{stats:?}");
     check(&database, &model, "closed and opened again");

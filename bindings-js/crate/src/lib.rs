@@ -30,7 +30,6 @@ use crate::protocol::{
     AWAITS_FLUSH, FRAME_NEWS, FRAME_PARTS, FRAME_REPLY, FRAME_REQUEST, FRAME_STATE, LACKS_REST, NEEDS_FLUSH, View,
     Writer,
 };
-use crate::rest::Rest;
 use crate::session::{Progress, Session};
 
 /// Buffers up to this size are kept between messages.
@@ -175,12 +174,12 @@ impl Engine {
 
     /// Says that this is the core of a module that was split, without its rest.
     pub fn lack_rest(&mut self) {
-        self.session.rest = Rest::Lacking { is_wanted: false };
+        self.session.lack_rest();
     }
 
     /// Says that the rest of the module is loaded, or why it could not be.
     pub fn end_loading(&mut self, failure: Option<String>) {
-        self.session.rest = failure.map_or(Rest::Loaded, Rest::Failed);
+        self.session.end_loading(failure);
     }
 
     /// Begins a flush that the host performs. Returns 1 for the log, 2 for the data file and then

@@ -293,6 +293,14 @@ impl Request<'_> {
         )
     }
 
+    /// Whether it also [needs the rest](Self::needs_rest) if the database has indexes.
+    pub(crate) fn may_change_indexes(&self) -> bool {
+        matches!(
+            self,
+            Self::Write(_) | Self::Within { .. } | Self::TransactionCommit { .. } | Self::Purge { .. }
+        )
+    }
+
     /// Whether the request changes what the client has open. `ScanOpen` does only if the scan stays
     /// open, and sets the state's `has_changed` itself.
     pub(crate) fn opens(&self) -> bool {

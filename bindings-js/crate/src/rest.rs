@@ -40,6 +40,16 @@ impl Rest {
         }
     }
 
+    /// Writes the reply of a write that needs it. Such requests are not sent again by themselves:
+    /// those after them in the message have been executed.
+    pub(crate) fn refuse_write(&mut self, out: &mut Writer) {
+        *self = Self::Lacking { is_wanted: true };
+        out.host_failure(
+            "writing to a database with indexes",
+            "the code for them is being loaded, try again",
+        );
+    }
+
     /// Whether the host is to load it; true once for each message that needed it.
     pub(crate) fn take_wanted(&mut self) -> bool {
         match self {

@@ -72,6 +72,16 @@ impl Session {
         }
     }
 
+    /// Says that this is the core of a module that was split, without its rest.
+    pub fn lack_rest(&mut self) {
+        self.rest = Rest::Lacking { is_wanted: false };
+    }
+
+    /// Says that the rest of the module is loaded, or why it could not be.
+    pub fn end_loading(&mut self, failure: Option<String>) {
+        self.rest = failure.map_or(Rest::Loaded, Rest::Failed);
+    }
+
     /// Executes a message and appends one reply per request. After a malformed request, or once the
     /// database is closed, a single error replaces all remaining replies.
     pub fn execute(&mut self, message: &[u8], out: &mut Writer) {
@@ -312,6 +322,12 @@ impl<'m, 'd> Group<'m, 'd> {
             match request {
                 Ok(request) if request.needs_rest() && !self.rest.is_loaded() => {
                     self.rest.refuse(out);
+                    self.note(at..self.message.len() - reader.left(), reply_at, false, false);
+                }
+                Ok(request)
+                    if !self.rest.is_loaded() && request.may_change_indexes() && self.writes.database.has_indexes() =>
+                {
+                    self.rest.refuse_write(out);
                     self.note(at..self.message.len() - reader.left(), reply_at, false, false);
                 }
                 Ok(Request::Refresh {}) => return End::Refresh,

@@ -4,6 +4,8 @@
 pub(crate) mod common;
 #[path = "session/followers.rs"]
 mod followers;
+#[path = "session/indexes.rs"]
+mod indexes;
 #[path = "session/transactions.rs"]
 mod transactions;
 

@@ -13,6 +13,7 @@ use crate::transaction::{CommitInfo, Durability, Isolation, Transaction, WriteBa
 mod beside;
 mod feed;
 mod fence;
+mod indexed;
 mod open;
 mod open_flush;
 mod options;
@@ -20,6 +21,7 @@ mod ours;
 mod stats;
 
 pub use feed::Changes;
+pub use indexed::{IndexFunction, IndexedCollection};
 pub(crate) use open::recover_from;
 pub use open_flush::OpenFlush;
 pub use options::Options;
@@ -77,6 +79,16 @@ impl Database {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(&self.shared)
+    }
+
+    /// Whether any collection has indexes. O(number of collections).
+    #[must_use]
+    pub fn has_indexes(&self) -> bool {
+        let newest = self.shared.newest();
+        newest
+            .collections
+            .values()
+            .any(|collection| collection.indexes.is_some())
     }
 
     /// Begins an exclusive write transaction; waits while another thread holds one.

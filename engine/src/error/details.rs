@@ -66,3 +66,39 @@ pub struct WrongBase {
     /// The version of the database.
     pub version: u64,
 }
+
+/// An index that cannot be used as requested.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexRefusal {
+    /// Name of the collection.
+    pub collection: Text,
+    /// Name of the index.
+    pub index: Text,
+    /// What is wrong, and what to do.
+    pub what: &'static str,
+}
+
+impl IndexRefusal {
+    #[inline(never)]
+    #[allow(clippy::unnecessary_box_returns, reason = "callers would each box it")]
+    pub(super) fn new(collection: &str, index: &str, what: &'static str) -> Box<Self> {
+        Box::new(Self {
+            collection: collection.into(),
+            index: index.into(),
+            what,
+        })
+    }
+}
+
+/// Two records with the same key in a unique index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotUnique {
+    /// Name of the collection.
+    pub collection: Text,
+    /// Name of the index.
+    pub index: Text,
+    /// The index key.
+    pub index_key: Box<[u8]>,
+    /// Keys of the two records; the first is the one that is stored.
+    pub keys: [Box<[u8]>; 2],
+}

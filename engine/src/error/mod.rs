@@ -10,7 +10,7 @@ mod details;
 mod text;
 
 pub use conflict::{Conflict, ConflictReason};
-pub use details::{BackupDamage, CodecMismatch, IoFailure, TooLarge, TooMany, WrongBase};
+pub use details::{BackupDamage, CodecMismatch, IndexRefusal, IoFailure, NotUnique, TooLarge, TooMany, WrongBase};
 pub use text::Text;
 
 /// Result of every fallible operation of the engine.
@@ -18,7 +18,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// What went wrong. Corruption carries its place, invalid arguments the limit they exceed.
 #[non_exhaustive]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Error {
     /// The storage refused a read, write, flush or resize.
     Io(Box<IoFailure>),
@@ -101,6 +101,54 @@ pub enum Error {
     WrongBase(Box<WrongBase>),
     /// A collection was opened with codecs other than those it was written with.
     CodecMismatch(Box<CodecMismatch>),
+    /// A write lacks the keys of an index, or an index is declared otherwise than it is stored.
+    IndexMismatch(Box<IndexRefusal>),
+    /// An index cannot be read before it is built.
+    IndexIncomplete(Box<IndexRefusal>),
+    /// A write would give two records the same key in a unique index.
+    NotUnique(Box<NotUnique>),
+}
+
+impl Clone for Error {
+    // Not derived: that would be inlined, and compiled into each crate of the WebAssembly module.
+    #[inline(never)]
+    fn clone(&self) -> Self {
+        match self {
+            Self::Io(what) => Self::Io(what.clone()),
+            Self::StorageFull { context } => Self::StorageFull {
+                context: context.clone(),
+            },
+            Self::Corrupt(what) => Self::Corrupt(what.clone()),
+            Self::CorruptBackup(what) => Self::CorruptBackup(what.clone()),
+            Self::NotADatabase { file } => Self::NotADatabase { file: file.clone() },
+            Self::VersionUnsupported { found, supported } => Self::VersionUnsupported {
+                found: *found,
+                supported: *supported,
+            },
+            Self::Locked { file } => Self::Locked { file: file.clone() },
+            Self::NotFound { what } => Self::NotFound { what: what.clone() },
+            Self::AlreadyExists { what } => Self::AlreadyExists { what: what.clone() },
+            Self::ReadOnly => Self::ReadOnly,
+            Self::Closed => Self::Closed,
+            Self::Poisoned { cause } => Self::Poisoned { cause: cause.clone() },
+            Self::KeyTooLarge(what) => Self::KeyTooLarge(what.clone()),
+            Self::ValueTooLarge(what) => Self::ValueTooLarge(what.clone()),
+            Self::InvalidArgument { what } => Self::InvalidArgument { what: what.clone() },
+            Self::Conflict(what) => Self::Conflict(what.clone()),
+            Self::SnapshotLost => Self::SnapshotLost,
+            Self::TooManyOpen(what) => Self::TooManyOpen(what.clone()),
+            Self::TruncatedFeed { horizon } => Self::TruncatedFeed {
+                horizon: horizon.clone(),
+            },
+            Self::Stale => Self::Stale,
+            Self::KeyOrderUnsupported { order } => Self::KeyOrderUnsupported { order: order.clone() },
+            Self::WrongBase(what) => Self::WrongBase(what.clone()),
+            Self::CodecMismatch(what) => Self::CodecMismatch(what.clone()),
+            Self::IndexMismatch(what) => Self::IndexMismatch(what.clone()),
+            Self::IndexIncomplete(what) => Self::IndexIncomplete(what.clone()),
+            Self::NotUnique(what) => Self::NotUnique(what.clone()),
+        }
+    }
 }
 
 /// Where damaged bytes were found.
@@ -168,6 +216,15 @@ impl Error {
         }))
     }
 
+    pub(crate) fn index_mismatch(collection: &str, index: &str, what: &'static str) -> Self {
+        Self::IndexMismatch(IndexRefusal::new(collection, index, what))
+    }
+
+    pub(crate) fn index_incomplete(collection: &str, index: &str) -> Self {
+        let what = "it is being built; read it once it is complete";
+        Self::IndexIncomplete(IndexRefusal::new(collection, index, what))
+    }
+
     pub(crate) fn corrupt_backup(what: impl Into<Text>, offset: u64) -> Self {
         Self::CorruptBackup(Box::new(BackupDamage {
             what: what.into(),
@@ -231,6 +288,9 @@ impl Error {
             Self::ValueTooLarge(_) => "KV_VALUE_TOO_LARGE",
             Self::InvalidArgument { .. } | Self::WrongBase(_) => "KV_INVALID_ARGUMENT",
             Self::CodecMismatch(_) => "KV_CODEC_MISMATCH",
+            Self::IndexMismatch(_) => "KV_INDEX_MISMATCH",
+            Self::IndexIncomplete(_) => "KV_INDEX_INCOMPLETE",
+            Self::NotUnique(_) => "KV_UNIQUE",
             Self::Conflict(_) => "KV_CONFLICT",
             Self::Stale => "KV_STALE",
             Self::SnapshotLost => "KV_SNAPSHOT_LOST",
@@ -249,6 +309,7 @@ impl Error {
                 | Self::Conflict(_)
                 | Self::SnapshotLost
                 | Self::TooManyOpen(_)
+                | Self::IndexIncomplete(_)
         )
     }
 }
@@ -319,6 +380,18 @@ impl fmt::Display for Error {
                 f,
                 "collection \"{}\" was written with codecs {}, not {}; open it with the former",
                 codecs.collection, codecs.stored, codecs.requested
+            ),
+            Self::IndexMismatch(refusal) | Self::IndexIncomplete(refusal) => write!(
+                f,
+                "collection \"{}\", index \"{}\": {}",
+                refusal.collection, refusal.index, refusal.what
+            ),
+            Self::NotUnique(records) => write!(
+                f,
+                "collection \"{}\" has a record with the key {} in its unique index \"{}\"; nothing was stored",
+                records.collection,
+                Hex(&records.index_key),
+                records.index
             ),
         }
     }

@@ -11,6 +11,7 @@
 //! 6 codecs      collection id, key codec bytes, value codec bytes
 //! 7 drop        collection id
 //! 9 rename      collection id, name bytes
+//! 10 indexes    collection id, bytes of the list of its indexes, as in the catalog
 //! 8 end         the commit ends here and its version is one more than the one before
 //! ```
 
@@ -61,6 +62,10 @@ pub(crate) enum Operation<'a> {
     Rename {
         collection: u32,
         name: &'a str,
+    },
+    Indexes {
+        collection: u32,
+        list: &'a [u8],
     },
     End,
 }
@@ -154,6 +159,10 @@ impl Operation<'_> {
                 begin(9, collection);
                 put_bytes(into, name.as_bytes());
             }
+            Operation::Indexes { collection, list } => {
+                begin(10, collection);
+                put_bytes(into, list);
+            }
             Operation::End => into.push(8),
         }
     }
@@ -245,6 +254,10 @@ impl<'a> Operations<'a> {
                 collection,
                 name: self.text()?,
             },
+            10 => Operation::Indexes {
+                collection,
+                list: self.bytes()?,
+            },
             _ => return None,
         })
     }
@@ -302,6 +315,10 @@ mod tests {
             Operation::Rename {
                 collection: 300,
                 name: "other",
+            },
+            Operation::Indexes {
+                collection: 300,
+                list: b"list",
             },
             Operation::SetOutOfLine {
                 collection: 300,

@@ -13,6 +13,10 @@ use crate::state::{Merging, Shared, Version, Writer, expiry};
 use crate::tree::value;
 use crate::tree::walk::{Visit, Walk};
 
+mod indexes;
+
+use indexes::IndexCheck;
+
 /// Minimum bytes counted for a node or a value.
 const MIN_STEP_BYTES: u64 = 512;
 
@@ -78,6 +82,18 @@ pub(super) fn verify(
     }
     add_memory(&shared.pager, &newest, &mut report, &mut extents);
     forget_hidden(&shared.pager, &newest, &mut report);
+    let is_sound = report.problems.is_empty();
+    let mut check = IndexCheck::new(&newest, shared.config.clock.now(), is_sound);
+    while check.step(&shared.pager, &newest, &mut report.problems) {
+        let now = VerifyProgress {
+            nodes: report.nodes,
+            entries: report.entries,
+            total_entries,
+        };
+        if progress(now).is_break() {
+            return None;
+        }
+    }
     // Unreadable subtrees hide their blocks, so coverage is meaningful only if everything could be
     // read.
     if report.problems.is_empty() {
@@ -107,6 +123,8 @@ pub struct Verification {
     /// Trees still to visit, the next one last.
     trees: Vec<(String, Child, u32)>,
     walk: Option<Walk>,
+    /// Set once all trees have been visited.
+    indexes: Option<IndexCheck>,
     total_entries: u64,
     report: VerifyReport,
 }
@@ -124,6 +142,7 @@ impl Snapshot {
             snapshot: self,
             trees,
             walk: None,
+            indexes: None,
             total_entries,
             report: VerifyReport::default(),
         }
@@ -147,6 +166,15 @@ impl Verification {
         while done < bytes.max(1) {
             let Some(walk) = &mut self.walk else {
                 let Some((_, root, id)) = self.trees.last() else {
+                    let is_sound = self.report.problems.is_empty();
+                    let now = self.snapshot.now();
+                    let check = self
+                        .indexes
+                        .get_or_insert_with(|| IndexCheck::new(version, now, is_sound));
+                    if check.step(&shared.pager, version, &mut self.report.problems) {
+                        done += MIN_STEP_BYTES;
+                        continue;
+                    }
                     add_memory(&shared.pager, version, &mut self.report, &mut Vec::new());
                     forget_hidden(&shared.pager, version, &mut self.report);
                     if self.report.problems.is_empty() {

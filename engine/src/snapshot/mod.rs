@@ -2,9 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::state::{CollectionInfo, Config, Entry, Shared, Version};
+use crate::state::{CollectionInfo, Config, Entry, Index, Shared, Version};
 mod clients;
 mod cursor;
+mod index;
 
 use crate::error::{Error, Result};
 use crate::memtable::{Found, Records};
@@ -16,6 +17,8 @@ use crate::state::expiry;
 use crate::tree::read;
 use crate::tree::{Pages, value};
 pub use cursor::Cursor;
+pub(crate) use index::split;
+pub use index::{IndexCursor, IndexTree};
 
 /// Keeps the pages of a version from being reused.
 struct Pin {
@@ -87,11 +90,16 @@ impl Snapshot {
     /// A collection as of this version; `None` if there was none of that name.
     #[must_use]
     pub fn collection(&self, name: &str) -> Option<Tree> {
-        let collections = &self.pin.version.collections;
-        let (name, collection) = collections.get_key_value(name)?;
         if name.starts_with(expiry::HIDDEN) {
             return None;
         }
+        self.tree(name)
+    }
+
+    /// As [`collection`](Self::collection), for hidden collections too.
+    pub(crate) fn tree(&self, name: &str) -> Option<Tree> {
+        let collections = &self.pin.version.collections;
+        let (name, collection) = collections.get_key_value(name)?;
         let any_hidden = self.pin.version.has_hidden();
         let hints = any_hidden.then(|| collections.get(&expiry::hints_of(collection.id)));
         Some(Tree {
@@ -176,6 +184,10 @@ impl Tree {
 
     pub(crate) fn id(&self) -> u32 {
         self.view.collection.id
+    }
+
+    pub(crate) fn indexes(&self) -> Option<&Arc<[Index]>> {
+        self.view.collection.indexes.as_ref()
     }
 
     /// The collection as stored: its cursors and counts include expired records not yet purged.
@@ -311,6 +323,16 @@ impl Tree {
                 version: record.version,
                 expires_at: (record.expires != 0).then_some(record.expires),
             }))
+        }))
+    }
+
+    /// Value and expiry of a record, expired or not; 0 stands for never.
+    pub(crate) fn stored(&self, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>> {
+        self.named(self.records().find(key).and_then(|found| {
+            let Some(found) = found else { return Ok(None) };
+            let mut value = Vec::new();
+            self.value_of(&found, &mut value)?;
+            Ok(Some((value, found.record().expires)))
         }))
     }
 

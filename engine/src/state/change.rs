@@ -154,6 +154,6 @@ fn to_change(operation: &Operation<'_>, names: &mut SmallMap<u64, String>) -> Op
                 to: to.to_owned(),
             }
         }
-        Operation::SetOutOfLine { .. } | Operation::End => return None,
+        Operation::SetOutOfLine { .. } | Operation::Indexes { .. } | Operation::End => return None,
     })
 }

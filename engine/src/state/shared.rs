@@ -162,9 +162,13 @@ impl Shared {
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        self.check_key_len(key.len())
+    }
+
+    pub(crate) fn check_key_len(&self, len_bytes: usize) -> Result<()> {
         let max_bytes = self.config.limits.max_key_bytes;
-        if key.len() > max_bytes {
-            return Err(Error::key_too_large(key.len(), max_bytes));
+        if len_bytes > max_bytes {
+            return Err(Error::key_too_large(len_bytes, max_bytes));
         }
         Ok(())
     }

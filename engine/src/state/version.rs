@@ -4,9 +4,13 @@
 //!  0  u32  collection id, owner of its blocks; ids are never used again
 //!  4  [24] root: block reference, u56 records, u8 flags (all zero: empty)
 //! 28  varint length, key codec id; varint length, value codec id
+//!     if it has indexes: varint length, their list (see `index`)
 //! ```
 
+use std::sync::Arc;
+
 use super::expiry::HIDDEN;
+use super::index::{Index, decode_indexes, encode_indexes};
 use crate::error::{Error, Result};
 use crate::memtable::{LayeredCursor, Layers, Records};
 use crate::node::Child;
@@ -24,7 +28,7 @@ pub(crate) const MAX_NAME_BYTES: usize = 255;
 pub(crate) const MAX_CODEC_BYTES: usize = 64;
 
 /// A collection as of one version.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Collection {
     pub id: u32,
     pub root: Option<Child>,
@@ -35,6 +39,8 @@ pub(crate) struct Collection {
     pub emptied_at: u64,
     pub key_codec: String,
     pub value_codec: String,
+    /// Ascending by id; `None` if there are none.
+    pub indexes: Option<Arc<[Index]>>,
 }
 
 /// An immutable state of the whole database.
@@ -61,6 +67,22 @@ pub struct CollectionInfo {
     pub key_codec: String,
     /// Id of the value codec it was created with.
     pub value_codec: String,
+}
+
+impl Clone for Collection {
+    // Not derived: it would be inlined wherever a collection is cloned.
+    #[inline(never)]
+    fn clone(&self) -> Self {
+        Self {
+            id: self.id,
+            root: self.root,
+            layers: self.layers.clone(),
+            emptied_at: self.emptied_at,
+            key_codec: self.key_codec.clone(),
+            value_codec: self.value_codec.clone(),
+            indexes: self.indexes.clone(),
+        }
+    }
 }
 
 impl Version {
@@ -130,7 +152,12 @@ impl Collection {
             emptied_at: 0,
             key_codec: String::new(),
             value_codec: String::new(),
+            indexes: None,
         }
+    }
+
+    pub(crate) fn indexes(&self) -> &[Index] {
+        self.indexes.as_deref().unwrap_or_default()
     }
 
     /// The records of its layers and its tree.
@@ -161,6 +188,11 @@ impl Collection {
             put_varint(&mut bytes, codec.len() as u64);
             bytes.extend_from_slice(codec.as_bytes());
         }
+        if !self.indexes().is_empty() {
+            let list = encode_indexes(self.indexes());
+            put_varint(&mut bytes, list.len() as u64);
+            bytes.extend_from_slice(&list);
+        }
         bytes
     }
 
@@ -169,14 +201,20 @@ impl Collection {
             let id = u32::from_le_bytes(*bytes.first_chunk()?);
             let root = Child::decode_root(bytes.get(4..4 + Child::BYTES)?).ok()?;
             let mut at = 4 + Child::BYTES;
-            let mut text = || {
+            let mut part = || {
                 let (len, taken) = get_varint(bytes.get(at..)?)?;
                 let start = at + taken;
                 let end = start.checked_add(usize::try_from(len).ok()?)?;
+                let part = bytes.get(start..end)?;
                 at = end;
-                String::from_utf8(bytes.get(start..end)?.to_vec()).ok()
+                Some(part)
             };
-            let (key_codec, value_codec) = (text()?, text()?);
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+            let (key_codec, value_codec) = (text(part()?)?, text(part()?)?);
+            let indexes = match part() {
+                Some(list) => Some(decode_indexes(list).filter(|indexes| !indexes.is_empty())?),
+                None => None,
+            };
             (at == bytes.len()).then_some(Self {
                 id,
                 root,
@@ -184,6 +222,7 @@ impl Collection {
                 emptied_at: 0,
                 key_codec,
                 value_codec,
+                indexes,
             })
         };
         parse().ok_or_else(|| Error::corrupt("a catalog entry is malformed"))
@@ -206,6 +245,17 @@ mod tests {
         assert_eq!(&bytes[28..], b"\x03any\x04json");
         assert_eq!(Collection::decode(&bytes).unwrap().encode(), bytes);
         for len in 0..bytes.len() {
+            assert!(Collection::decode(&bytes[..len]).is_err());
+        }
+        let plain = bytes;
+        let indexed = Collection {
+            indexes: decode_indexes(b"\x05\x01n\x01\x03"),
+            ..collection
+        };
+        let bytes = indexed.encode();
+        assert_eq!(&bytes[plain.len()..], b"\x05\x05\x01n\x01\x03");
+        assert_eq!(Collection::decode(&bytes).unwrap().indexes(), indexed.indexes());
+        for len in plain.len() + 1..bytes.len() {
             assert!(Collection::decode(&bytes[..len]).is_err());
         }
     }

@@ -419,7 +419,11 @@ impl Writer {
             log.restart(self.superblock.log);
         }
         // Nobody will write into it soon, and a browser's quota counts it.
-        cut_whole_tail(shared.pager.blocks.file(), &self.superblock, shared.config.reserve_bytes);
+        cut_whole_tail(
+            shared.pager.blocks.file(),
+            &self.superblock,
+            shared.config.reserve_bytes,
+        );
         Ok(())
     }
 }

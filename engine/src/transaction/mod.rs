@@ -8,6 +8,7 @@ pub(crate) mod capture;
 pub(crate) mod clients;
 mod commit;
 pub(crate) mod expiry;
+pub(crate) mod indexed;
 mod optimistic;
 mod records;
 mod replay;
@@ -15,7 +16,8 @@ mod restore;
 mod write;
 
 pub use batch::{BatchOperation, WriteBatch};
-pub use optimistic::{Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan};
+pub use indexed::{SliceRecord, WriteIndexed};
+pub use optimistic::{IndexScan, Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan};
 pub use records::{ReadWrite, Update};
 pub(crate) use replay::apply_log;
 pub use write::WriteTransaction;

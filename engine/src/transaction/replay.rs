@@ -8,6 +8,7 @@ use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Extent;
 use crate::range::KeyRange;
 use crate::state::Shared;
+use crate::state::index::decode_indexes;
 use crate::tree::{read, value};
 
 /// Brings a newly opened database to the state at the end of its log. Writes nothing.
@@ -156,6 +157,14 @@ impl<'a> WriteTransaction<'a> {
                 let from = self.name_of(collection)?;
                 if let Some(entry) = self.state.collections.remove(&from) {
                     self.state.collections.insert(name.to_owned(), entry);
+                }
+            }
+            Operation::Indexes { collection, list } => {
+                let malformed = || Error::corrupt("the log holds a malformed list of indexes");
+                let indexes = decode_indexes(list).ok_or_else(malformed)?;
+                let name = self.name_of(collection)?;
+                if let Some(entry) = self.state.collections.get_mut(&name) {
+                    entry.indexes = (!indexes.is_empty()).then_some(indexes);
                 }
             }
             Operation::End => self.state.version += 1,

@@ -120,6 +120,18 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// As [`set`](Self::set). The maximum key length is 8 bytes less if the record expires.
     pub fn put_until(&mut self, collection: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
+        self.check_unindexed(collection)?;
+        self.put_unindexed(collection, key, value, expires_at)
+    }
+
+    /// As [`put_until`](Self::put_until), whether the collection has indexes or not.
+    pub(super) fn put_unindexed(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+    ) -> Result<()> {
         let expires = stored_expiry(expires_at);
         self.check_lengths(key, value.len(), expires)?;
         self.create(collection)?;
@@ -128,6 +140,7 @@ impl<'a> WriteTransaction<'a> {
 
     /// Stores a record; returns whether the key existed.
     pub(super) fn replace(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<bool> {
+        self.check_unindexed(collection)?;
         // Arguments are checked before the collection is created.
         self.check_lengths(key, value.len(), expires)?;
         self.create(collection)?;
@@ -300,6 +313,15 @@ impl<'a> WriteTransaction<'a> {
     /// # Errors
     /// Storage errors end the transaction.
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        if self.indexes(collection).is_empty() {
+            self.delete_record(collection, key)
+        } else {
+            self.delete_indexed(collection, key)
+        }
+    }
+
+    /// As [`delete`](Self::delete), but leaves the indexes as they are.
+    pub(super) fn delete_record(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let Some(found) = self.find(collection, key)? else {
             return Ok(false);
         };
@@ -318,6 +340,15 @@ impl<'a> WriteTransaction<'a> {
     /// [`Error::KeyTooLarge`] leaves the transaction as it was; storage errors end it.
     pub fn discard(&mut self, collection: &str, key: &[u8]) -> Result<()> {
         self.shared.check_key(key)?;
+        if self.indexes(collection).is_empty() {
+            self.discard_record(collection, key)
+        } else {
+            self.delete_indexed(collection, key).map(drop)
+        }
+    }
+
+    /// As [`discard`](Self::discard), but leaves the indexes as they are.
+    pub(super) fn discard_record(&mut self, collection: &str, key: &[u8]) -> Result<()> {
         self.check_usable()?;
         if self.state.collections.contains_key(collection) {
             self.change(collection, key, None, None)?;
@@ -329,11 +360,21 @@ impl<'a> WriteTransaction<'a> {
 
     /// Removes all records of a range; returns how many there were, including expired ones. Copies
     /// O(log n) pages. Of the pages it frees, it reads the inner nodes and those leaves that lead
-    /// to out-of-line values.
+    /// to out-of-line values. Where the collection has indexes and the range is a part of it, it
+    /// visits every record's index keys.
     ///
     /// # Errors
     /// Storage errors end the transaction.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
+        if self.indexes(collection).is_empty() {
+            self.clear_records(collection, range)
+        } else {
+            self.clear_indexed(collection, range)
+        }
+    }
+
+    /// As [`clear`](Self::clear), but leaves the indexes as they are.
+    pub(super) fn clear_records(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
         self.check_usable()?;
         let Some(entry) = self.state.collections.get(collection) else {
             return Ok(0);
@@ -498,6 +539,9 @@ impl<'a> WriteTransaction<'a> {
         self.check_usable()?;
         let dropped = self.state.collections.contains_key(name);
         if dropped {
+            if !self.indexes(name).is_empty() {
+                self.drop_indexes(name)?;
+            }
             self.empty(name)?;
             self.log(name, |collection| Operation::Drop { collection });
             self.remove_collection(name)?;
@@ -556,6 +600,9 @@ impl<'a> WriteTransaction<'a> {
             let value_len = operation.value.as_ref().map_or(0, Vec::len);
             self.shared
                 .check_record(&operation.collection, &operation.key, value_len, None)?;
+            if operation.value.is_some() {
+                self.check_unindexed(&operation.collection)?;
+            }
         }
         self.together(|transaction| transaction.apply_checked(batch))
     }
@@ -638,7 +685,7 @@ impl<'a> WriteTransaction<'a> {
     }
 
     /// Records a change that was made.
-    fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
+    pub(super) fn log<'o>(&mut self, name: &str, operation: impl FnOnce(u32) -> Operation<'o>) {
         self.log_as(name, name, operation);
     }
 

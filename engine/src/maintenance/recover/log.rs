@@ -303,7 +303,8 @@ impl<'a> Applier<'a> {
                     salvage.report.rename_collection(&from, to);
                 }
             }
-            Operation::End => {}
+            // Like hints, indexes are left out; they are rebuilt when they are declared again.
+            Operation::Indexes { .. } | Operation::End => {}
         }
         Ok(())
     }

@@ -74,9 +74,20 @@ pub struct TransactionScan {
 impl TransactionScan {
     pub(super) fn new(transaction: &Transaction, collection: &str, range: &KeyRange<'_>, direction: Direction) -> Self {
         let (overlay, tree) = transaction.view(collection);
+        Self::over(transaction, overlay.cloned(), tree, range, direction)
+    }
+
+    /// A scan over a tree and what the transaction has written to it.
+    pub(super) fn over(
+        transaction: &Transaction,
+        overlay: Option<Overlay>,
+        tree: Option<Tree>,
+        range: &KeyRange<'_>,
+        direction: Direction,
+    ) -> Self {
         Self {
             base: tree.as_ref().map(|tree| tree.cursor(*range, direction)),
-            overlay: overlay.cloned(),
+            overlay,
             tree,
             range: OwnedRange::new(range),
             direction,

@@ -9,13 +9,18 @@ use crate::error::{ConflictReason, Error, Result};
 use crate::range::KeyRange;
 use crate::small_map::SmallMap;
 use crate::snapshot::{Snapshot, Tree};
+use crate::state::expiry::HIDDEN;
 use crate::state::{Entry, Shared};
 
 mod cursor;
+mod indexed;
 mod overlay;
 mod reads;
 
 pub use cursor::{TransactionCursor, TransactionScan};
+pub use indexed::IndexScan;
+
+use indexed::UniqueKey;
 
 use overlay::{Overlay, OwnedRange, record, visible};
 use reads::{Footprint, Footprints};
@@ -55,6 +60,8 @@ pub struct Transaction {
     isolation: Isolation,
     overlays: SmallMap<String, Overlay>,
     structure: Vec<Structure>,
+    /// What has been written to unique indexes, and perhaps rolled back.
+    unique: Vec<UniqueKey>,
     reads: Mutex<Reads>,
 }
 
@@ -78,6 +85,7 @@ impl Transaction {
             isolation,
             overlays: SmallMap::default(),
             structure: Vec::new(),
+            unique: Vec::new(),
             reads: Mutex::default(),
         })
     }
@@ -260,10 +268,16 @@ impl Transaction {
 
     fn write(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
         self.shared.check_record(collection, key, value.len(), expires)?;
+        self.check_unindexed(collection)?;
+        self.put_unindexed(collection, key, value, expires);
+        Ok(())
+    }
+
+    /// Stores a record, whether the collection has indexes or not.
+    fn put_unindexed(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) {
         let overlay = self.overlay(collection);
         overlay.exists = true;
         overlay.set(key, value, expires);
-        Ok(())
     }
 
     /// Removes a record; returns whether it existed.
@@ -273,17 +287,24 @@ impl Transaction {
     pub fn delete(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
         let found = self.entry(collection, key)?.is_some();
         if found {
+            if self.has_indexes(collection) {
+                self.unindex_key(collection, key)?;
+            }
             self.overlay(collection).remove(key);
         }
         Ok(found)
     }
 
-    /// Removes all records of a range. O(1), plus O(log n) for each own write in it.
+    /// Removes all records of a range. O(1), plus O(log n) for each own write in it. Where the
+    /// collection has indexes and the range is a part of it, it visits every record's index keys.
     ///
     /// # Errors
-    /// None now; the commit may fail.
+    /// Storage errors and corruption where it visits records; the commit may fail.
     pub fn clear(&mut self, collection: &str, range: KeyRange<'_>) -> Result<()> {
         if self.has_collection(collection) {
+            if self.has_indexes(collection) {
+                self.unindex_keys(collection, &range)?;
+            }
             self.overlay(collection).clear(&range);
         }
         Ok(())
@@ -308,6 +329,9 @@ impl Transaction {
     pub fn drop_collection(&mut self, name: &str) -> Result<bool> {
         let existed = self.has_collection(name);
         if existed {
+            if self.has_indexes(name) {
+                self.forget_indexes(name);
+            }
             self.structure.push(Structure::Drop(name.to_owned()));
             *self.overlay(name) = Overlay::new(None);
         }
@@ -408,6 +432,9 @@ impl Transaction {
         let mut transaction = WriteTransaction::new(&self.shared)?;
         self.validate(&transaction)?;
         self.apply(&mut transaction)?;
+        if !self.unique.is_empty() {
+            self.check_unique_keys(&transaction)?;
+        }
         Ok(Some(transaction))
     }
 
@@ -423,6 +450,7 @@ impl Transaction {
                 return Err(Error::conflict(Some(name), None, ConflictReason::Changed));
             }
         }
+        self.check_indexes(transaction)?;
         let later = self
             .shared
             .history()
@@ -438,8 +466,8 @@ impl Transaction {
         };
         let name_of = |id: u32| {
             let mut all = reads.names.iter();
-            let found = all.find(|(_, known)| **known == Some(id));
-            found.map_or_else(String::new, |(name, _)| name.clone())
+            all.find(|(_, known)| **known == Some(id))
+                .map(|(name, _)| name.as_str())
         };
         reads::check(footprints, &later, name_of)
     }
@@ -475,12 +503,16 @@ impl Transaction {
                 }
             }
         }
+        // What changes in the indexes is among the overlays, too.
         for (name, overlay) in &self.overlays {
+            if name.starts_with(HIDDEN) && overlay.is_changed() {
+                transaction.create_unchecked(name)?;
+            }
             if overlay.emptied {
-                transaction.clear(name, KeyRange::all())?;
+                transaction.clear_records(name, KeyRange::all())?;
             }
             for range in &overlay.cleared {
-                transaction.clear(name, range.borrow())?;
+                transaction.clear_records(name, range.borrow())?;
             }
             if let Some((key_codec, value_codec)) = &overlay.codecs {
                 transaction.set_codecs(name, key_codec, value_codec)?;
@@ -488,9 +520,9 @@ impl Transaction {
             for written in overlay.writes.entries() {
                 let key = written.key;
                 match record(written) {
-                    Some((value, expires_at)) => transaction.put_until(name, key, value, expires_at)?,
+                    Some((value, expires_at)) => transaction.put_unindexed(name, key, value, expires_at)?,
                     None => {
-                        transaction.delete(name, key)?;
+                        transaction.delete_record(name, key)?;
                     }
                 }
             }

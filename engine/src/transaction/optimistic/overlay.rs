@@ -2,11 +2,14 @@
 
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::sync::Arc;
 
+use super::indexed::indexed;
 use crate::memtable::{Entry, Memtable, MemtableCursor};
 use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Tree;
+use crate::state::Index;
 use crate::transaction::write::stored_expiry;
 
 /// Keys between two owned bounds.
@@ -88,12 +91,15 @@ pub(super) struct Overlay {
     /// Whether everything that it held before was removed.
     pub emptied: bool,
     pub codecs: Option<(String, String)>,
+    /// Id and indexes of the collection in the snapshot, if it has any.
+    pub indexed: Option<(u32, Arc<[Index]>)>,
 }
 
 impl Overlay {
     pub(super) fn new(base: Option<Tree>) -> Self {
         Self {
             exists: base.is_some(),
+            indexed: indexed(base.as_ref()),
             base,
             cleared: Vec::new(),
             writes: Memtable::default(),

@@ -9,6 +9,7 @@ use crate::memtable::{Memtable, MemtableCursor};
 use crate::range::{Direction, KeyRange};
 use crate::small_map::SmallMap;
 use crate::state::Missed;
+use crate::state::expiry::HIDDEN;
 
 /// Keys and ranges of one collection.
 #[derive(Clone, Default, Debug)]
@@ -89,13 +90,19 @@ fn extend(bound: &mut Bound<Vec<u8>>, to: Bound<&[u8]>, direction: Direction) {
 pub(super) type Footprints = SmallMap<u32, Footprint>;
 
 /// Fails if any of `later` touches a key or range in the footprints.
-pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(u32) -> String) -> Result<()> {
+pub(super) fn check<'a>(
+    footprints: &Footprints,
+    later: &[Missed],
+    name_of: impl Fn(u32) -> Option<&'a str>,
+) -> Result<()> {
     if footprints.is_empty() {
         return Ok(());
     }
     let conflict = |collection: u32, key: Option<&[u8]>| {
-        let collection = name_of(collection);
-        Err(Error::conflict(Some(&collection), key, ConflictReason::Changed))
+        // A change in an index is a change of a record, whose name and key are not known here.
+        let name = name_of(collection).filter(|name| !name.starts_with(HIDDEN));
+        let key = key.filter(|_| name.is_some());
+        Err(Error::conflict(name, key, ConflictReason::Changed))
     };
     for changes in later {
         let Some(record) = &changes.record else {
@@ -112,9 +119,12 @@ pub(super) fn check(footprints: &Footprints, later: &[Missed], name_of: impl Fn(
                     upper,
                 } => (collection, None, Some(KeyRange { lower, upper })),
                 Operation::Drop { collection } => (collection, None, Some(KeyRange::all())),
-                Operation::Create { .. } | Operation::Codecs { .. } | Operation::Rename { .. } | Operation::End => {
-                    continue;
-                }
+                // Writes to a collection whose indexes changed are refused at the commit.
+                Operation::Create { .. }
+                | Operation::Codecs { .. }
+                | Operation::Rename { .. }
+                | Operation::Indexes { .. }
+                | Operation::End => continue,
             };
             let Some(footprint) = footprints.get(&collection) else {
                 continue;

@@ -1,0 +1,190 @@
+//! Reading a collection through one of its indexes.
+
+use super::{Cursor, Snapshot, Tree};
+use crate::error::{Error, Result};
+use crate::range::{Direction, KeyRange};
+use crate::state::index::{EntryRange, index_of, seek_key, split_entry_key};
+use crate::state::{Entry, Index};
+
+/// An index of a collection in a snapshot. Cheap to clone.
+///
+/// It orders the collection's records by index key, and those with the same one by their keys. A
+/// record with several index keys is there several times.
+#[derive(Clone)]
+pub struct IndexTree {
+    entries: Tree,
+    records: Tree,
+    index: Index,
+}
+
+impl Snapshot {
+    /// Indexes of a collection, those that are being built included, ascending by id.
+    #[must_use]
+    pub fn indexes(&self, collection: &str) -> Vec<Index> {
+        let tree = self.collection(collection);
+        tree.as_ref()
+            .and_then(Tree::indexes)
+            .map_or_else(Vec::new, |indexes| indexes.to_vec())
+    }
+
+    /// An index of a collection as of this version.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such collection or index, [`Error::IndexIncomplete`]
+    /// while the index is being built.
+    pub fn index(&self, collection: &str, name: &str) -> Result<IndexTree> {
+        let records = self.collection(collection);
+        let indexes = records.as_ref().and_then(Tree::indexes);
+        let index = indexes.and_then(|indexes| indexes.iter().find(|index| index.definition.name == name));
+        let (Some(records), Some(index)) = (&records, index) else {
+            return Err(Error::NotFound {
+                what: ["the index \"", name, "\" of collection \"", collection, "\""]
+                    .concat()
+                    .into(),
+            });
+        };
+        let entries = self.tree(&index_of(index.id)).filter(|_| index.is_complete());
+        Ok(IndexTree {
+            entries: entries.ok_or_else(|| Error::index_incomplete(collection, name))?,
+            records: records.clone(),
+            index: index.clone(),
+        })
+    }
+}
+
+fn malformed(entry: &[u8]) -> Error {
+    Error::corrupt("an index holds a malformed key").covering(entry, Some(entry))
+}
+
+/// Splits a key in an index into the index key and the key of the record.
+pub(crate) fn split(entry: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (index_key, key) = split_entry_key(entry).ok_or_else(|| malformed(entry))?;
+    Ok((index_key, key.to_vec()))
+}
+
+impl IndexTree {
+    /// Its definition.
+    #[must_use]
+    pub fn info(&self) -> &Index {
+        &self.index
+    }
+
+    /// Number of its entries: one for each index key of each record.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.entries.len()
+    }
+
+    /// Whether it has no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Number of entries in a range of index keys, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn count(&self, range: KeyRange<'_>) -> Result<u64> {
+        self.entries.count(EntryRange::new(&range).borrow())
+    }
+
+    /// Number of entries with index keys below `index_key`, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn rank(&self, index_key: &[u8]) -> Result<u64> {
+        self.entries.rank(&seek_key(index_key, false))
+    }
+
+    /// Index key and key of the record at position `position`, O(log n); `None` past the end.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn at(&self, position: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        self.entries.at(position)?.map(|(entry, _)| split(&entry)).transpose()
+    }
+
+    /// Returns a cursor positioned before the first entry of a range of index keys in the given
+    /// direction.
+    #[must_use]
+    pub fn cursor(&self, range: KeyRange<'_>, direction: Direction) -> IndexCursor {
+        IndexCursor {
+            inner: self.entries.cursor(EntryRange::new(&range).borrow(), direction),
+            records: self.records.clone(),
+            is_reverse: direction == Direction::Reverse,
+            index_key: Vec::new(),
+            key: Vec::new(),
+        }
+    }
+}
+
+/// Iterates over the entries of an index.
+pub struct IndexCursor {
+    inner: Cursor,
+    records: Tree,
+    is_reverse: bool,
+    index_key: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl IndexCursor {
+    /// Advances to the next entry; `false` at the end of the range.
+    ///
+    /// # Errors
+    /// Storage errors and corruption; the cursor may be advanced again.
+    pub fn advance(&mut self) -> Result<bool> {
+        let advanced = self.inner.advance()?;
+        if advanced {
+            (self.index_key, self.key) = split(self.inner.key())?;
+        }
+        Ok(advanced)
+    }
+
+    /// Index key of the current entry.
+    #[must_use]
+    pub fn index_key(&self) -> &[u8] {
+        &self.index_key
+    }
+
+    /// Key of the current entry's record.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Value of the current entry's record, O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn value(&self) -> Result<Vec<u8>> {
+        Ok(self.entry()?.value)
+    }
+
+    /// As [`value`](Self::value), with version and expiry.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn entry(&self) -> Result<Entry> {
+        let lost =
+            || Error::corrupt("an index refers to a record that does not exist").covering(&self.key, Some(&self.key));
+        self.records.entry(&self.key)?.ok_or_else(lost)
+    }
+
+    /// Skips the next `count` entries: O(log n), or O(count) while expired ones await purging.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn skip(&mut self, count: u64) -> Result<()> {
+        self.inner.skip(count)
+    }
+
+    /// Moves to just before the first entry at or past `index_key` in the cursor's direction,
+    /// within its range. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn seek(&mut self, index_key: &[u8]) -> Result<()> {
+        self.inner.seek(&seek_key(index_key, self.is_reverse))
+    }
+}

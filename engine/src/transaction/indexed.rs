@@ -1,0 +1,610 @@
+//! Indexes under the exclusive write transaction: their declaration, and writes to indexed
+//! collections.
+//!
+//! In browsers this is part of a module that is loaded by those who have indexes: the build finds
+//! the functions through which the rest of the engine reaches it by their names, so they are never
+//! inlined.
+//!
+//! Every change of a record changes its entries in the indexes in the same commit. Which entries a
+//! record has is stored beside it, so nobody's function is called to remove them.
+
+use super::write::stored_expiry;
+use super::{Transaction, WriteTransaction};
+use crate::error::{Error, NotUnique, Result};
+use crate::log::Operation;
+use crate::node::ValuePlace;
+use crate::range::{Direction, KeyRange};
+use crate::state::index::{EntryRange, MAX_INDEX_NAME_BYTES, encode_indexes, entry_key, index_keys_of, index_of};
+use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
+use crate::tree::value;
+
+/// Index keys removed between two searches, when a range of records is removed.
+const REMOVED_AT_ONCE: usize = 1000;
+
+/// Transactions that write to indexed collections.
+pub trait WriteIndexed {
+    /// Stores a record that expires at `expires_at` milliseconds since 1970, or never, with its
+    /// keys in the collection's indexes; returns whether the key existed.
+    ///
+    /// # Errors
+    /// See [`WriteTransaction::set_indexed`].
+    fn set_indexed(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+        keys: &IndexKeys,
+    ) -> Result<bool>;
+}
+
+impl WriteIndexed for WriteTransaction<'_> {
+    fn set_indexed(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+        keys: &IndexKeys,
+    ) -> Result<bool> {
+        Self::set_indexed(self, collection, key, value, expires_at, keys)
+    }
+}
+
+impl WriteIndexed for Transaction {
+    fn set_indexed(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+        keys: &IndexKeys,
+    ) -> Result<bool> {
+        Self::set_indexed(self, collection, key, value, expires_at, keys)
+    }
+}
+
+/// A record that [`WriteTransaction::index_slice`] adds to an index.
+#[derive(Clone, Debug)]
+pub struct SliceRecord {
+    /// Its key.
+    pub key: Vec<u8>,
+    /// Its version as read.
+    pub version: u64,
+    /// Its keys in the index.
+    pub index_keys: Vec<Vec<u8>>,
+}
+
+/// Where the entries of indexes and the index keys of records are kept.
+pub(crate) trait Entries {
+    /// Value and expiry of a record of a hidden collection.
+    fn stored(&self, collection: &str, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>>;
+    /// Stores a record in a hidden collection.
+    fn put_entry(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<()>;
+    /// Removes a record of a hidden collection.
+    fn remove_entry(&mut self, collection: &str, key: &[u8]) -> Result<()>;
+}
+
+/// Index keys of a record as they are stored.
+#[derive(Default)]
+struct Stored {
+    keys: IndexKeys,
+    expires: u64,
+    /// Empty if nothing is stored.
+    bytes: Vec<u8>,
+}
+
+/// An indexed collection.
+#[derive(Clone, Copy)]
+pub(super) struct Indexed<'a> {
+    pub id: u32,
+    pub indexes: &'a [Index],
+}
+
+impl Indexed<'_> {
+    /// Index keys of a record as stored. Those of indexes that no longer exist are left out.
+    fn keys_of(&self, entries: &dyn Entries, key: &[u8]) -> Result<Stored> {
+        let Some((bytes, expires)) = entries.stored(&index_keys_of(self.id), key)? else {
+            return Ok(Stored::default());
+        };
+        let malformed = || Error::corrupt("the index keys of a record are malformed").covering(key, Some(key));
+        let stored = IndexKeys::decode(&bytes).ok_or_else(malformed)?;
+        let mut keys = IndexKeys::new();
+        for index in self.indexes.iter().filter(|index| stored.states(index.id)) {
+            keys.set(index.id, stored.get(index.id).iter().cloned());
+        }
+        Ok(Stored { keys, expires, bytes })
+    }
+
+    /// Gives a record these index keys, instead of those stored.
+    pub(super) fn replace(&self, entries: &mut dyn Entries, key: &[u8], keys: &IndexKeys, expires: u64) -> Result<()> {
+        let before = self.keys_of(entries, key)?;
+        let keys_name = index_keys_of(self.id);
+        for (id, list) in before.keys.lists() {
+            for index_key in list.iter().filter(|index_key| !keys.get(id).contains(index_key)) {
+                entries.remove_entry(&index_of(id), &entry_key(index_key, key))?;
+            }
+        }
+        let is_kept =
+            |id: u32, index_key: &Vec<u8>| expires == before.expires && before.keys.get(id).contains(index_key);
+        for (id, list) in keys.lists() {
+            for index_key in list.iter().filter(|index_key| !is_kept(id, index_key)) {
+                entries.put_entry(&index_of(id), &entry_key(index_key, key), &[], expires)?;
+            }
+        }
+        let bytes = keys.encode();
+        if bytes.is_empty() {
+            if !before.bytes.is_empty() {
+                entries.remove_entry(&keys_name, key)?;
+            }
+        } else if bytes != before.bytes || expires != before.expires {
+            entries.put_entry(&keys_name, key, &bytes, expires)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that a write states the keys of every index and of no other.
+    pub(super) fn check(&self, collection: &str, keys: &IndexKeys) -> Result<()> {
+        for index in self.indexes {
+            if !keys.states(index.id) {
+                return Err(lacking(collection, index));
+            }
+        }
+        if keys.lists().count() > self.indexes.len() {
+            return Err(Error::index_mismatch(
+                collection,
+                "",
+                "the write has keys of an index that does not exist any more; declare the indexes again",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The longest key that a record with these index keys takes in an index.
+    pub(super) fn longest_entry(keys: &IndexKeys, key: &[u8]) -> usize {
+        let lists = keys.lists().flat_map(|(_, list)| list);
+        lists
+            .map(|index_key| entry_key(index_key, key).len())
+            .max()
+            .unwrap_or(0)
+    }
+}
+
+#[inline(never)]
+pub(super) fn lacking(collection: &str, index: &Index) -> Error {
+    Error::index_mismatch(
+        collection,
+        &index.definition.name,
+        "the write does not state the record's keys in it; declare the index as it is stored, or drop it",
+    )
+}
+
+/// The error of a second record with the same key in a unique index.
+pub(super) fn not_unique(collection: &str, index: &Index, index_key: &[u8], stored: &[u8], other: &[u8]) -> Error {
+    Error::NotUnique(Box::new(NotUnique {
+        collection: collection.into(),
+        index: index.definition.name.as_str().into(),
+        index_key: index_key.into(),
+        keys: [stored.into(), other.into()],
+    }))
+}
+
+impl Entries for WriteTransaction<'_> {
+    fn stored(&self, collection: &str, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>> {
+        let Some(found) = self.find(collection, key)? else {
+            return Ok(None);
+        };
+        let record = found.record();
+        if let ValuePlace::Inline(bytes) = record.place {
+            return Ok(Some((bytes.to_vec(), record.expires)));
+        }
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        let mut bytes = Vec::new();
+        value::read(&self.shared.pager.blocks, id, &record, &mut bytes)
+            .map_err(|error: Error| error.in_collection(collection))?;
+        Ok(Some((bytes, record.expires)))
+    }
+
+    fn put_entry(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<()> {
+        self.create_unchecked(collection)?;
+        self.store(collection, key, value, expires, None)
+    }
+
+    fn remove_entry(&mut self, collection: &str, key: &[u8]) -> Result<()> {
+        self.discard_record(collection, key)
+    }
+}
+
+impl WriteTransaction<'_> {
+    /// Indexes of a collection, those that are being built included, ascending by id.
+    #[must_use]
+    pub fn indexes(&self, collection: &str) -> &[Index] {
+        self.state
+            .collections
+            .get(collection)
+            .map_or(&[], |entry| entry.indexes())
+    }
+
+    /// Stores a record that expires at `expires_at` milliseconds since 1970, or never, with its
+    /// keys in the collection's indexes; returns whether the key existed.
+    ///
+    /// # Errors
+    /// As [`set`](Self::set). [`Error::IndexMismatch`] if `keys` does not state the keys of every
+    /// index, [`Error::NotUnique`] if another record has one of them in a unique index, and
+    /// [`Error::KeyTooLarge`] if an index key, with its zeros doubled, and the key are too long
+    /// together; all of these leave the transaction as it was.
+    pub fn set_indexed(
+        &mut self,
+        collection: &str,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Option<u64>,
+        keys: &IndexKeys,
+    ) -> Result<bool> {
+        let expires = stored_expiry(expires_at);
+        self.check_lengths(key, value.len(), expires)?;
+        let Some(entry) = self.state.collections.get(collection) else {
+            Indexed { id: 0, indexes: &[] }.check(collection, keys)?;
+            return self.replace(collection, key, value, expires);
+        };
+        let (id, indexes) = (entry.id, entry.indexes.clone());
+        let indexed = Indexed {
+            id,
+            indexes: indexes.as_deref().unwrap_or_default(),
+        };
+        indexed.check(collection, keys)?;
+        let hint_bytes = if expires == 0 {
+            0
+        } else {
+            crate::state::expiry::HINT_BYTES
+        };
+        self.shared
+            .check_key_len(Indexed::longest_entry(keys, key) + hint_bytes)?;
+        for index in indexed.indexes.iter().filter(|index| index.definition.unique) {
+            for index_key in keys.get(index.id) {
+                self.check_unique(collection, index, index_key, Some(key))?;
+            }
+        }
+        self.together(|transaction| {
+            indexed.replace(transaction, key, keys, expires)?;
+            transaction.put_record(collection, key, value, expires)
+        })
+    }
+
+    /// Fails if records other than `own` have a key in a unique index, or, without `own`, if more
+    /// than one has it.
+    pub(super) fn check_unique(
+        &self,
+        collection: &str,
+        index: &Index,
+        index_key: &[u8],
+        own: Option<&[u8]>,
+    ) -> Result<()> {
+        let Some(entry) = self.state.collections.get(&index_of(index.id)) else {
+            return Ok(());
+        };
+        let range = EntryRange::only(index_key);
+        let range = range.borrow();
+        let mut cursor = entry.cursor(&range, Direction::Forward);
+        let mut first: Option<Vec<u8>> = own.map(<[u8]>::to_vec);
+        let prefix_bytes = entry_key(index_key, &[]).len();
+        while cursor.advance(&self.shared.pager)? {
+            if cursor.record().is_some_and(|record| record.is_expired(self.now)) {
+                continue;
+            }
+            let key = &cursor.key()[prefix_bytes..];
+            match &first {
+                Some(first) if *first == key => {}
+                Some(first) if own.is_some() => return Err(not_unique(collection, index, index_key, key, first)),
+                Some(first) => return Err(not_unique(collection, index, index_key, first, key)),
+                None => first = Some(key.to_vec()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a collection has indexes: a write to it must state the record's keys in them.
+    pub(super) fn check_unindexed(&self, collection: &str) -> Result<()> {
+        let index = self.indexes(collection).first();
+        index.map_or(Ok(()), |index| Err(lacking(collection, index)))
+    }
+
+    /// As [`delete`](Self::delete), for a collection with indexes.
+    #[inline(never)]
+    pub(super) fn delete_indexed(&mut self, collection: &str, key: &[u8]) -> Result<bool> {
+        self.together(|transaction| {
+            transaction.unindex(collection, key)?;
+            transaction.delete_record(collection, key)
+        })
+    }
+
+    /// As [`clear`](Self::clear), for a collection with indexes.
+    #[inline(never)]
+    pub(super) fn clear_indexed(&mut self, collection: &str, range: KeyRange<'_>) -> Result<u64> {
+        self.together(|transaction| {
+            transaction.unindex_range(collection, &range)?;
+            transaction.clear_records(collection, range)
+        })
+    }
+
+    /// Removes a record's entries from the indexes.
+    fn unindex(&mut self, collection: &str, key: &[u8]) -> Result<()> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(());
+        };
+        let (id, Some(indexes)) = (entry.id, entry.indexes.clone()) else {
+            return Ok(());
+        };
+        let indexed = Indexed { id, indexes: &indexes };
+        indexed.replace(self, key, &IndexKeys::new(), 0)
+    }
+
+    /// As [`unindex`](Self::unindex), for all records of a range.
+    fn unindex_range(&mut self, collection: &str, range: &KeyRange<'_>) -> Result<()> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(());
+        };
+        let (id, Some(indexes)) = (entry.id, entry.indexes.clone()) else {
+            return Ok(());
+        };
+        let keys_name = index_keys_of(id);
+        if range.is_all() {
+            for index in &*indexes {
+                self.clear(&index_of(index.id), *range)?;
+            }
+            return self.clear(&keys_name, *range).map(drop);
+        }
+        loop {
+            let mut keys: Vec<Vec<u8>> = Vec::new();
+            if let Some(entry) = self.state.collections.get(&keys_name) {
+                let mut cursor = entry.cursor(range, Direction::Forward);
+                while keys.len() < REMOVED_AT_ONCE && cursor.advance(&self.shared.pager)? {
+                    keys.push(cursor.key().to_vec());
+                }
+            }
+            for key in &keys {
+                self.unindex(collection, key)?;
+            }
+            if keys.len() < REMOVED_AT_ONCE {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Declares indexes of a collection, which is created if necessary. Those that exist in the
+    /// declared version stay, newer versions replace older ones. Returns all indexes of the
+    /// collection, undeclared ones included, ascending by id.
+    ///
+    /// A new index of a collection with records is not complete:
+    /// [`index_slice`](Self::index_slice) builds it. From this commit on every write states its
+    /// keys.
+    ///
+    /// # Errors
+    /// [`Error::IndexMismatch`] if an index is stored in a newer version, or is unique in one and
+    /// not in the other declaration of the same version; [`Error::InvalidArgument`] for bad names.
+    pub fn declare_indexes(&mut self, collection: &str, declared: &[IndexDefinition]) -> Result<Vec<Index>> {
+        for (at, definition) in declared.iter().enumerate() {
+            if definition.name.len() > MAX_INDEX_NAME_BYTES {
+                return Err(Error::InvalidArgument {
+                    what: format!("an index's name has at most {MAX_INDEX_NAME_BYTES} bytes").into(),
+                });
+            }
+            if declared[..at].iter().any(|other| other.name == definition.name) {
+                return Err(Error::InvalidArgument {
+                    what: ["the index ", &definition.name, " is declared twice"].concat().into(),
+                });
+            }
+            let stored = self.indexes(collection).iter().map(|index| &index.definition);
+            for stored in stored.filter(|stored| stored.name == definition.name) {
+                if stored.version > definition.version {
+                    return Err(Error::index_mismatch(
+                        collection,
+                        &stored.name,
+                        "it is stored in a newer version than the declared one; update the program",
+                    ));
+                }
+                if stored.version == definition.version && stored.unique != definition.unique {
+                    return Err(Error::index_mismatch(
+                        collection,
+                        &stored.name,
+                        "it is stored with another value of unique; declare a newer version",
+                    ));
+                }
+            }
+        }
+        self.create(collection)?;
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        self.create_unchecked(&index_keys_of(id))?;
+        self.together(|transaction| transaction.declare_checked(collection, declared))
+    }
+
+    fn declare_checked(&mut self, collection: &str, declared: &[IndexDefinition]) -> Result<Vec<Index>> {
+        let mut indexes = self.indexes(collection).to_vec();
+        let mut is_changed = false;
+        for definition in declared {
+            let stored = indexes
+                .iter()
+                .position(|index| index.definition.name == definition.name);
+            if let Some(at) = stored {
+                if indexes[at].definition.version == definition.version {
+                    continue;
+                }
+                self.drop_entries(indexes.remove(at).id)?;
+            }
+            let id = self.writer.take_collection_id()?;
+            let name = index_of(id);
+            self.add_collection(id, &name);
+            self.log(&name, |collection| Operation::Create {
+                collection,
+                name: &name,
+            });
+            let is_empty = match self.state.collections.get(collection) {
+                Some(entry) => entry.records(&self.shared.pager).len()? == 0,
+                None => true,
+            };
+            indexes.push(Index {
+                id,
+                definition: definition.clone(),
+                progress: if is_empty {
+                    IndexProgress::Complete
+                } else {
+                    IndexProgress::Building(None)
+                },
+            });
+            is_changed = true;
+        }
+        if is_changed {
+            self.set_indexes(collection, &indexes);
+        }
+        Ok(indexes)
+    }
+
+    /// Drops an index; returns whether it existed. Writes need not state its keys any more.
+    ///
+    /// # Errors
+    /// Storage errors end the transaction.
+    pub fn drop_index(&mut self, collection: &str, name: &str) -> Result<bool> {
+        self.check_usable()?;
+        let mut indexes = self.indexes(collection).to_vec();
+        let Some(at) = indexes.iter().position(|index| index.definition.name == name) else {
+            return Ok(false);
+        };
+        self.together(|transaction| {
+            transaction.drop_entries(indexes.remove(at).id)?;
+            transaction.set_indexes(collection, &indexes);
+            if indexes.is_empty() {
+                let id = transaction
+                    .state
+                    .collections
+                    .get(collection)
+                    .map_or(0, |entry| entry.id);
+                transaction.drop_collection(&index_keys_of(id))?;
+            }
+            Ok(true)
+        })
+    }
+
+    /// Removes the entries of an index. Keys that records still state for it are ignored from now
+    /// on.
+    fn drop_entries(&mut self, id: u32) -> Result<()> {
+        self.drop_collection(&index_of(id)).map(drop)
+    }
+
+    /// Drops all indexes of a collection, with what belongs to them.
+    #[inline(never)]
+    pub(super) fn drop_indexes(&mut self, collection: &str) -> Result<()> {
+        let ids: Vec<u32> = self.indexes(collection).iter().map(|index| index.id).collect();
+        for id in &ids {
+            self.drop_entries(*id)?;
+        }
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        if !ids.is_empty() {
+            self.drop_collection(&index_keys_of(id))?;
+        }
+        Ok(())
+    }
+
+    fn set_indexes(&mut self, collection: &str, indexes: &[Index]) {
+        if let Some(entry) = self.state.collections.get_mut(collection) {
+            entry.indexes = (!indexes.is_empty()).then(|| indexes.into());
+            let list = encode_indexes(indexes);
+            self.log(collection, |collection| Operation::Indexes {
+                collection,
+                list: &list,
+            });
+        }
+    }
+
+    /// Adds the records after `from`, up to and including `to`, to an index that is being built.
+    /// `from` is the key up to which it covers the collection so far; `to: None` completes it.
+    ///
+    /// `records` are those of the range, as a snapshot taken after the declaration has them. Records
+    /// that have changed since were written with their index keys, and are skipped.
+    ///
+    /// Returns whether the slice was added. `false`: the index does not exist any more or is not at
+    /// `from`, so somebody else builds it too.
+    ///
+    /// # Errors
+    /// [`Error::NotUnique`] if a unique index cannot be built; [`Error::KeyTooLarge`]; storage
+    /// errors. All end the transaction if part of the slice was added.
+    pub fn index_slice(
+        &mut self,
+        collection: &str,
+        id: u32,
+        from: Option<&[u8]>,
+        records: &[SliceRecord],
+        to: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.check_usable()?;
+        let mut indexes = self.indexes(collection).to_vec();
+        let Some(at) = indexes.iter().position(|index| index.id == id) else {
+            return Ok(false);
+        };
+        if indexes[at].progress != IndexProgress::Building(from.map(<[u8]>::to_vec)) {
+            return Ok(false);
+        }
+        self.together(|transaction| {
+            for record in records {
+                transaction.index_record(collection, &indexes, at, record)?;
+            }
+            indexes[at].progress = match to {
+                Some(key) => IndexProgress::Building(Some(key.to_vec())),
+                None => IndexProgress::Complete,
+            };
+            transaction.set_indexes(collection, &indexes);
+            Ok(true)
+        })
+    }
+
+    fn index_record(
+        &mut self,
+        collection: &str,
+        indexes: &[Index],
+        at: usize,
+        SliceRecord {
+            key,
+            version,
+            index_keys,
+        }: &SliceRecord,
+    ) -> Result<()> {
+        let found = self.find(collection, key)?.map(|found| {
+            let record = found.record();
+            (record.version, record.expires)
+        });
+        let Some((_, expires)) = found.filter(|(found, _)| found == version) else {
+            return Ok(());
+        };
+        let index = &indexes[at];
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        let indexed = Indexed { id, indexes };
+        let mut keys = indexed.keys_of(self, key)?.keys;
+        keys.set(index.id, index_keys.iter().cloned());
+        self.shared.check_key_len(Indexed::longest_entry(&keys, key))?;
+        if index.definition.unique {
+            for index_key in index_keys {
+                self.check_unique(collection, index, index_key, Some(key))?;
+            }
+        }
+        indexed.replace(self, key, &keys, expires)
+    }
+}
+
+#[cfg(feature = "testing")]
+impl WriteTransaction<'_> {
+    /// Id of a collection, its first index, and the first key that has index keys.
+    #[allow(clippy::type_complexity, reason = "only tests call it")]
+    pub(crate) fn first_indexed(&self, collection: &str) -> Result<Option<(u32, Index, Vec<u8>)>> {
+        let Some(entry) = self.state.collections.get(collection) else {
+            return Ok(None);
+        };
+        let (Some(index), Some(keys)) = (
+            entry.indexes().first(),
+            self.state.collections.get(&index_keys_of(entry.id)),
+        ) else {
+            return Ok(None);
+        };
+        let mut cursor = keys.cursor(&KeyRange::all(), Direction::Forward);
+        let found = cursor.advance(&self.shared.pager)?;
+        Ok(found.then(|| (entry.id, index.clone(), cursor.key().to_vec())))
+    }
+}

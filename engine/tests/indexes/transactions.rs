@@ -1,0 +1,251 @@
+//! Indexes in transactions: what they see, and what makes them fail.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::{Database, Direction, Durability, Error, IndexedCollection, Isolation, KeyRange, Transaction};
+
+use super::{
+    Entries, NAME, Time, build, by_bytes, by_first, by_value, expected, first_byte, open, read_index, records, verify,
+};
+
+fn new(unique: bool) -> Database {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    let database = open(&storage, &Time::default(), 1);
+    let notes = database
+        .indexed_collection(NAME, vec![by_first(1), by_value(unique)])
+        .expect("they are new");
+    build(&notes);
+    database
+}
+
+fn notes(database: &Database, unique: bool) -> IndexedCollection<'_> {
+    let found = database.indexed_collection(NAME, vec![by_first(1), by_value(unique)]);
+    found.expect("they are there")
+}
+
+fn set(database: &Database, unique: bool, key: &[u8], value: &[u8]) {
+    let notes = notes(database, unique);
+    let mut transaction = database.begin().expect("it can be written");
+    notes.set(&mut transaction, key, value, None).expect("it is unique");
+    transaction.commit(Durability::Strict).expect("there is room");
+}
+
+fn begin(database: &Database) -> Transaction {
+    database.transaction(Isolation::Serializable).expect("it can begin")
+}
+
+fn scan(transaction: &Transaction, index: &str, range: KeyRange<'_>, direction: Direction) -> Entries {
+    let mut entries = Entries::new();
+    let mut scan = transaction
+        .index_scan(NAME, index, range, direction)
+        .expect("it is complete");
+    while scan.advance(transaction).expect("it can be read") {
+        let value = scan.value(transaction).expect("it can be read");
+        assert_eq!(value, transaction.get(NAME, scan.key()).expect("it can be read"));
+        assert!(value.is_some());
+        entries.push((scan.index_key().to_vec(), scan.key().to_vec()));
+    }
+    entries
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes_through_an_index() {
+    let database = new(false);
+    let notes = notes(&database, false);
+    let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for number in 0..60_u8 {
+        set(&database, false, &[number], &[number % 7, number]);
+        model.insert(vec![number], vec![number % 7, number]);
+    }
+    let mut transaction = begin(&database);
+    for number in (0..60_u8).step_by(3) {
+        notes
+            .set(&mut transaction, &[number], &[number % 5, 1], None)
+            .expect("it is small");
+        model.insert(vec![number], vec![number % 5, 1]);
+    }
+    let savepoint = transaction.savepoint();
+    for number in 0..10_u8 {
+        transaction.delete(NAME, &[number]).expect("it can be read");
+    }
+    transaction.rollback_to(&savepoint);
+    for number in 20..30_u8 {
+        assert!(transaction.delete(NAME, &[number]).expect("it can be read"));
+        model.remove(&vec![number]);
+    }
+    let range = KeyRange {
+        lower: Bound::Excluded(&[40]),
+        upper: Bound::Included(&[50]),
+    };
+    transaction.clear(NAME, range).expect("it can be read");
+    model.retain(|key, _| !(41..=50).contains(&key[0]));
+    let wanted = expected(&model, |value| first_byte(1, value));
+    assert_eq!(scan(&transaction, "first", KeyRange::all(), Direction::Forward), wanted);
+    let mut reverse = scan(&transaction, "first", KeyRange::all(), Direction::Reverse);
+    reverse.reverse();
+    assert_eq!(reverse, wanted);
+    let three = KeyRange {
+        lower: Bound::Included(&[3, 1]),
+        upper: Bound::Excluded(&[4, 1]),
+    };
+    let in_three = wanted.iter().filter(|(index_key, _)| index_key[0] == 3).count() as u64;
+    assert_eq!(
+        transaction.index_count(NAME, "first", three).expect("it can be read"),
+        in_three
+    );
+    transaction.commit(Durability::Strict).expect("nobody else writes");
+    let snapshot = database.snapshot();
+    assert_eq!(records(&snapshot), model);
+    assert_eq!(read_index(&snapshot, "first"), wanted);
+    verify(&database, "committed");
+    let mut transaction = begin(&database);
+    transaction.clear(NAME, KeyRange::all()).expect("nothing fails");
+    assert!(scan(&transaction, "first", KeyRange::all(), Direction::Forward).is_empty());
+    notes.set(&mut transaction, b"k", b"v", None).expect("it is small");
+    transaction.commit(Durability::Strict).expect("nobody else writes");
+    assert_eq!(
+        read_index(&database.snapshot(), "value"),
+        [(b"v".to_vec(), b"k".to_vec())]
+    );
+    verify(&database, "cleared");
+}
+
+type Read = fn(&Transaction, KeyRange<'_>);
+
+#[test]
+fn a_record_that_enters_a_range_of_an_index_conflicts_with_its_readers() {
+    let database = new(false);
+    set(&database, false, b"a", &[1]);
+    set(&database, false, b"z", &[9]);
+    let low = KeyRange {
+        lower: Bound::Unbounded,
+        upper: Bound::Excluded(&[5, 1]),
+    };
+    let by_scan: Read = |transaction, range| drop(scan(transaction, "first", range, Direction::Forward));
+    let by_count: Read = |transaction, range| {
+        transaction.index_count(NAME, "first", range).expect("it can be read");
+    };
+    for (name, read) in [(b's', by_scan), (b'c', by_count)] {
+        for (value, conflicts) in [(2_u8, true), (7, false)] {
+            let mut transaction = begin(&database);
+            read(&transaction, low);
+            transaction.set("log", b"k", b"v").expect("it is small");
+            set(&database, false, &[name, value], &[value]);
+            let committed = transaction.commit(Durability::Strict);
+            assert_eq!(matches!(committed, Err(Error::Conflict(_))), conflicts, "{committed:?}");
+        }
+    }
+    // The message names no hidden collection.
+    let mut transaction = begin(&database);
+    by_scan(&transaction, low);
+    transaction.set("log", b"k", b"v").expect("it is small");
+    set(&database, false, b"q", &[3]);
+    let message = transaction
+        .commit(Durability::Strict)
+        .expect_err("it conflicts")
+        .to_string();
+    assert!(!message.contains('\0') && !message.contains("index"), "{message}");
+}
+
+#[test]
+fn a_unique_index_keeps_two_records_from_having_one_key() {
+    let database = new(true);
+    set(&database, true, b"a", b"one");
+    set(&database, true, b"b", b"two");
+    set(&database, true, b"a", b"one");
+    let notes = notes(&database, true);
+    let mut transaction = database.begin().expect("it can be written");
+    let Err(error @ Error::NotUnique(_)) = notes.set(&mut transaction, b"c", b"one", None) else {
+        panic!("it is not unique")
+    };
+    assert_eq!((error.code(), error.is_retryable()), ("KV_UNIQUE", false));
+    let Error::NotUnique(found) = error else { unreachable!() };
+    assert_eq!(
+        (&*found.collection, &*found.index, &*found.index_key),
+        (NAME, "value", &b"one"[..])
+    );
+    assert_eq!(found.keys.map(Vec::from), [b"a".to_vec(), b"c".to_vec()]);
+    notes
+        .set(&mut transaction, b"c", b"three", None)
+        .expect("the transaction is as it was");
+    transaction.delete(NAME, b"a").expect("it is there");
+    notes
+        .set(&mut transaction, b"d", b"one", None)
+        .expect("it is free again");
+    transaction.commit(Durability::Strict).expect("there is room");
+    // Optimistic ones check at the commit, so records can exchange their keys.
+    let mut transaction = begin(&database);
+    notes
+        .set(&mut transaction, b"b", b"three", None)
+        .expect("it is checked at the commit");
+    notes
+        .set(&mut transaction, b"c", b"two", None)
+        .expect("it is checked at the commit");
+    transaction.commit(Durability::Strict).expect("both are unique");
+    let mut transaction = begin(&database);
+    notes
+        .set(&mut transaction, b"e", b"two", None)
+        .expect("it is checked at the commit");
+    let failed = transaction.commit(Durability::Strict);
+    assert!(matches!(failed, Err(Error::NotUnique(_))), "{failed:?}");
+    let expected = expected(&records(&database.snapshot()), |value| vec![value.to_vec()]);
+    assert_eq!(read_index(&database.snapshot(), "value"), expected);
+    assert_eq!(expected.len(), 3);
+    // Two that are unique each by themselves.
+    let (mut one, mut other) = (begin(&database), begin(&database));
+    notes
+        .set(&mut one, b"x", b"new", None)
+        .expect("it is checked at the commit");
+    notes
+        .set(&mut other, b"y", b"new", None)
+        .expect("it is checked at the commit");
+    one.commit(Durability::Strict).expect("it is the first");
+    let failed = other.commit(Durability::Strict);
+    assert!(matches!(failed, Err(Error::NotUnique(_))), "{failed:?}");
+    verify(&database, "unique");
+}
+
+#[test]
+fn a_transaction_that_began_before_an_index_was_declared_conflicts() {
+    let database = new(false);
+    set(&database, false, b"a", b"one");
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        let old = notes(&database, false);
+        let mut transaction = database.transaction(isolation).expect("it can begin");
+        old.set(&mut transaction, b"b", b"two", None)
+            .expect("it states all keys");
+        let mut later = database.begin().expect("it can be written");
+        if !later.drop_index(NAME, "bytes").expect("nothing fails") {
+            later.declare_indexes(NAME, &[by_bytes().0]).expect("it is new");
+        }
+        later.commit(Durability::Strict).expect("there is room");
+        let failed = transaction.commit(Durability::Strict);
+        assert!(matches!(failed, Err(Error::Conflict(_))), "{failed:?}");
+        let mut later = database.begin().expect("it can be written");
+        later.drop_index(NAME, "bytes").expect("nothing fails");
+        later.commit(Durability::Strict).expect("there is room");
+    }
+}
+
+#[test]
+fn an_error_in_the_middle_of_a_write_undoes_all_of_it() {
+    let database = new(false);
+    set(&database, false, b"a", b"one");
+    let before = read_index(&database.snapshot(), "value");
+    let notes = notes(&database, false);
+    let mut transaction = database.begin().expect("it can be written");
+    let long = vec![0; 300];
+    let refused = notes.set(&mut transaction, &[7; 60], &long, None);
+    assert!(matches!(refused, Err(Error::KeyTooLarge(_))), "{refused:?}");
+    transaction.commit(Durability::Strict).expect("nothing changed");
+    assert_eq!(read_index(&database.snapshot(), "value"), before);
+    let mut transaction = database.begin().expect("it can be written");
+    notes.set(&mut transaction, b"b", b"two", None).expect("it is small");
+    transaction.delete(NAME, b"a").expect("it is there");
+    drop(transaction);
+    assert_eq!(read_index(&database.snapshot(), "value"), before);
+    verify(&database, "undone");
+}
