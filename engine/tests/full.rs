@@ -313,6 +313,47 @@ fn closing_leaves_no_free_tail_but_the_reserve() {
     check(&database, &model, "closed and opened again");
 }
 
+/// A merge knows from the one before how long a leaf has to be to fill its units.
+#[test]
+fn leaves_of_text_fill_their_units_in_short_merges_too() {
+    let size = |reserve_bytes: u32| {
+        let storage = SimStorage::new();
+        let shared: Arc<dyn Storage> = Arc::new(storage.clone());
+        let options = Options {
+            reserve_bytes,
+            cache_bytes: 4 << 20,
+            log_bytes: Some(4 << 20),
+            database_id: Some(7),
+            session: Some(1),
+            ..Options::default()
+        };
+        let database = Database::open(shared, options).expect("it is new");
+        let mut rng = SimRng::new(1);
+        for commit in 0..100_u64 {
+            let mut transaction = database.begin().expect("it can be written");
+            for number in commit * 1000..commit * 1000 + 1000 {
+                let value = format!(
+                    "{{\"id\":{number},\"name\":\"name of {}\",\"tags\":[{},{}],\"text\":\"a few words that come again\"}}",
+                    rng.below(1 << 20),
+                    rng.below(1000),
+                    rng.below(1000),
+                );
+                transaction
+                    .put("c", &number.to_be_bytes(), value.as_bytes())
+                    .expect("it is small");
+            }
+            transaction.commit(Durability::Relaxed).expect("there is room");
+        }
+        database.close().expect("nothing fails");
+        storage.files()["data"].len() - reserve_bytes as usize
+    };
+    // Estimates that begin anew with each merge made 3.7 MB of it.
+    for (reserve_bytes, most) in [(0, 3_500_000), (512 << 10, 3_300_000)] {
+        let len = size(reserve_bytes);
+        assert!(len < most, "{len} bytes with a reserve of {reserve_bytes}");
+    }
+}
+
 /// A browser's configuration: large nodes, a log as large as the data, and one quota for both.
 #[test]
 fn a_compaction_makes_room_for_the_next_commit() {

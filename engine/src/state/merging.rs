@@ -174,6 +174,7 @@ impl Merging {
                 let frozen = self.frozen_entries.iter().find(|(id, _)| *id == collection.id);
                 let entries = frozen.map_or(0, |(_, entries)| *entries);
                 let merge = Merge::new(collection.root, if is_tight { 0 } else { entries });
+                let merge = merge.with_packing(collection.packing);
                 (merge, MemtableChanges::new(memtable))
             });
             if self.merged + changes.passed >= entries {
@@ -202,9 +203,11 @@ impl Merging {
                 continue;
             };
             self.written += merge.written_bytes();
+            let packed = merge.packed();
             let finished = merge.finish(&mut editor, &mut changes);
             finished.map_err(|error| error.in_collection(name))?;
             collection.root = root;
+            collection.packing = packed;
             memtable.drop_first(changes.passed);
             self.merged += changes.passed;
             if memtable.is_empty() {
@@ -223,6 +226,7 @@ impl Merging {
             let collection = version.collections.values_mut().find(|entry| entry.id == merged.id);
             if let Some(collection) = collection.filter(|entry| !entry.layers.frozen.is_empty()) {
                 collection.root = merged.root;
+                collection.packing = merged.packing;
                 collection.layers.frozen = merged.layers.active.clone();
             }
         }
@@ -707,6 +711,7 @@ impl Writer {
                 continue;
             };
             collection.root = other.root;
+            collection.packing = other.packing;
             collection.layers.frozen = other.layers.frozen.clone();
         }
     }

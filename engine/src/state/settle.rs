@@ -54,7 +54,7 @@ impl Writer {
                     limits: shared.config.limits,
                 };
                 let mut changes = MergedChanges::new(layers);
-                let merge = Merge::new(collection.root, entries);
+                let merge = Merge::new(collection.root, entries).with_packing(collection.packing);
                 let merged = merge.run(&mut editor, &mut changes);
                 merged.map_err(|error| error.in_collection(name))?;
                 collection.root = root;

@@ -19,6 +19,7 @@ use crate::pages::Age;
 use crate::range::{Direction, KeyRange};
 use crate::small_map::SmallMap;
 use crate::tree::Pages;
+use crate::tree::merge::Packing;
 
 /// Name of the hidden collection that maps a client's name to what was stored for it.
 pub(crate) const CLIENTS: &str = "\0clients";
@@ -37,6 +38,8 @@ pub(crate) struct Collection {
     /// Version of the last known commit that removed all records at once; 0 if it predates the
     /// opening of the database.
     pub emptied_at: u64,
+    /// How the leaves of the last merge compressed, for the next one. Not stored.
+    pub packing: Option<Packing>,
     pub key_codec: String,
     pub value_codec: String,
     /// Ascending by id; `None` if there are none.
@@ -78,6 +81,7 @@ impl Clone for Collection {
             root: self.root,
             layers: self.layers.clone(),
             emptied_at: self.emptied_at,
+            packing: self.packing,
             key_codec: self.key_codec.clone(),
             value_codec: self.value_codec.clone(),
             indexes: self.indexes.clone(),
@@ -150,6 +154,7 @@ impl Collection {
             root: None,
             layers: Layers::default(),
             emptied_at: 0,
+            packing: None,
             key_codec: String::new(),
             value_codec: String::new(),
             indexes: None,
@@ -220,6 +225,7 @@ impl Collection {
                 root,
                 layers: Layers::default(),
                 emptied_at: 0,
+                packing: None,
                 key_codec,
                 value_codec,
                 indexes,

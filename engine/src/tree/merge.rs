@@ -12,7 +12,7 @@
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
-use packing::Packing;
+pub(crate) use packing::Packing;
 
 use super::{Editor, Pages};
 use crate::block::{BlockInfo, BlockRef, Compression, Kind};
@@ -370,6 +370,18 @@ impl Merge {
             is_at_end: false,
             buffer: BlockBuffer::new(WRITE_BYTES),
         }
+    }
+
+    /// Continues from how the leaves of an earlier merge compressed. Otherwise the first leaves of
+    /// each merge would be of a wrong length.
+    pub(crate) fn with_packing(mut self, packing: Option<Packing>) -> Self {
+        self.packing = packing;
+        self
+    }
+
+    /// How the leaves have compressed so far; `None` if none was read or written.
+    pub(crate) fn packed(&self) -> Option<Packing> {
+        self.packing
     }
 
     /// Bytes of the nodes written and of the cells held back.

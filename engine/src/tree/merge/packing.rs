@@ -29,8 +29,8 @@ const WEIGHT: f32 = 0.125;
 
 /// How well leaves have compressed: mean and mean deviation of the ratio of their length before
 /// compression to their length after.
-#[derive(Clone, Copy)]
-pub(super) struct Packing {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Packing {
     unit_bytes: f32,
     ratio: f32,
     deviation: f32,
