@@ -149,8 +149,7 @@ fn merge_until(database: &Database, is_over: &AtomicBool) -> u64 {
     merged
 }
 
-#[test]
-fn a_thread_merges_beside_commits() {
+fn merge_beside_commits() {
     let storage = Arc::new(MemoryStorage::new());
     let options = Options {
         cache_bytes: 1 << 20,
@@ -195,6 +194,19 @@ fn a_thread_merges_beside_commits() {
     // The log leads from the last checkpoint, perhaps a partial one, to the newest commit.
     let database = Database::open(storage, options).expect("memory works");
     check(&database, &model);
+}
+
+/// Several at once, so that the threads lose their processors at all points: a collection was cleared
+/// once while the thread made a checkpoint, and nodes were given up twice.
+#[test]
+fn a_thread_merges_beside_commits() {
+    for _ in 0..5 {
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(merge_beside_commits);
+            }
+        });
+    }
 }
 
 /// A background thread ends at once, whatever it is waiting for.

@@ -755,6 +755,10 @@ impl<'a> WriteTransaction<'a> {
     /// Abandons the merge in progress.
     #[inline(never)]
     fn thaw(&mut self) -> Result<()> {
+        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the trees
+        // are no longer those of this transaction, and their replaced nodes are retired already.
+        self.writer.recall(self.shared)?;
+        Writer::catch_up(self.shared, &mut self.state);
         for (name, collection) in &self.state.collections {
             let layers = &collection.layers;
             for entry in layers.fresh.entries() {
