@@ -137,6 +137,15 @@ fn a_background_thread_merges_while_nobody_writes() {
 }
 
 /// Merges alongside the test until that is over; returns how often there was something to merge.
+/// Ends the merging thread when it is dropped, also by a panic: otherwise that would not end.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn merge_until(database: &Database, is_over: &AtomicBool) -> u64 {
     let mut merged = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -160,6 +169,7 @@ fn merge_beside_commits() {
     let is_over = AtomicBool::new(false);
     let merged = std::thread::scope(|scope| {
         let merger = scope.spawn(|| merge_until(&database, &is_over));
+        let end = End(&is_over);
         let mut held = Vec::new();
         for round in 0..400_u64 {
             let from = round * 131 % 6000;
@@ -178,7 +188,7 @@ fn merge_beside_commits() {
                 _ => {}
             }
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         for (snapshot, model) in held {
             let tree = snapshot.collection("c").expect("it was there");
             assert_eq!(tree.len(), model.len() as u64);

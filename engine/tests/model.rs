@@ -47,7 +47,8 @@ fn key() -> impl Strategy<Value = Key> {
     ]
 }
 
-fn bound() -> impl Strategy<Value = Bound<Key>> {
+/// Bounds with keys of a strategy.
+pub(crate) fn bound<S: Strategy<Value = Key>>(key: impl Fn() -> S) -> impl Strategy<Value = Bound<Key>> {
     prop_oneof![
         Just(Bound::Unbounded),
         key().prop_map(Bound::Included),
@@ -64,7 +65,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (name.clone(), key()).prop_map(|(name, key)| Change::Discard(name, key)),
         1 => (name.clone(), any::<u32>(), 1_u32..400).prop_map(|(name, seed, count)| Change::Burst(name, seed, count)),
         5 => (name.clone(), key()).prop_map(|(name, key)| Change::Delete(name, key)),
-        1 => (name.clone(), bound(), bound()).prop_map(|(name, lower, upper)| Change::Clear(name, lower, upper)),
+        1 => (name.clone(), bound(key), bound(key)).prop_map(|(name, lower, upper)| Change::Clear(name, lower, upper)),
         1 => name.prop_map(Change::Drop),
     ]
 }
@@ -74,7 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (changes(), any::<bool>()).prop_map(|(changes, durable)| Step::Commit(changes, durable)),
         1 => changes().prop_map(Step::RollBack),
-        6 => (0..NAMES.len(), key(), bound(), bound(), 0_u64..6)
+        6 => (0..NAMES.len(), key(), bound(key), bound(key), 0_u64..6)
             .prop_map(|(name, key, lower, upper, skip)| Step::Read(name, key, lower, upper, skip)),
         1 => Just(Step::Snapshot),
         1 => Just(Step::CheckSnapshot),
@@ -83,7 +84,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn inside(key: &[u8], lower: &Bound<Key>, upper: &Bound<Key>) -> bool {
+pub(crate) fn inside(key: &[u8], lower: &Bound<Key>, upper: &Bound<Key>) -> bool {
     let above = match lower {
         Bound::Unbounded => true,
         Bound::Included(bound) => key >= bound.as_slice(),
@@ -97,7 +98,7 @@ fn inside(key: &[u8], lower: &Bound<Key>, upper: &Bound<Key>) -> bool {
     above && below
 }
 
-fn range<'a>(lower: &'a Bound<Key>, upper: &'a Bound<Key>) -> KeyRange<'a> {
+pub(crate) fn range<'a>(lower: &'a Bound<Key>, upper: &'a Bound<Key>) -> KeyRange<'a> {
     KeyRange {
         lower: lower.as_ref().map(Vec::as_slice),
         upper: upper.as_ref().map(Vec::as_slice),

@@ -19,7 +19,7 @@ use std::ops::Bound;
 
 use crate::block::{BlockRef, REF_BYTES};
 use crate::error::{Error, Result};
-use crate::node::cell::{get_varint, put_varint};
+use crate::node::cell::{get_varint, put_bytes, put_varint};
 
 /// One change, borrowed from a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,11 +68,6 @@ pub(crate) enum Operation<'a> {
         list: &'a [u8],
     },
     End,
-}
-
-fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(into, bytes.len() as u64);
-    into.extend_from_slice(bytes);
 }
 
 const WITH_EXPIRY: u8 = 16;

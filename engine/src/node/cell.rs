@@ -246,6 +246,12 @@ pub(crate) fn put_varint(into: &mut Vec<u8>, mut value: u64) {
     into.push(value as u8);
 }
 
+/// Appends a length and that many bytes.
+pub(crate) fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
+    put_varint(into, bytes.len() as u64);
+    into.extend_from_slice(bytes);
+}
+
 /// Decodes the number at the front of `bytes`; returns it with its encoded length.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]

@@ -18,7 +18,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::node::cell::{get_varint, put_varint};
+use crate::node::cell::{get_varint, put_bytes, put_varint};
 use crate::range::KeyRange;
 
 /// What a program declares of an index.
@@ -77,12 +77,7 @@ pub(crate) fn index_keys_of(id: u32) -> String {
     ["\0keys", &id.to_string()].concat()
 }
 
-fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(into, bytes.len() as u64);
-    into.extend_from_slice(bytes);
-}
-
-/// Splits what [`put_bytes`] wrote, or a number, off the front.
+/// Splits numbers, and bytes with their length before them, off the front.
 struct Parts<'a>(&'a [u8]);
 
 impl<'a> Parts<'a> {

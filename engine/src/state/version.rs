@@ -14,7 +14,7 @@ use super::index::{Index, decode_indexes, encode_indexes};
 use crate::error::{Error, Result};
 use crate::memtable::{LayeredCursor, Layers, Records};
 use crate::node::Child;
-use crate::node::cell::{get_varint, put_varint};
+use crate::node::cell::{get_varint, put_bytes};
 use crate::pages::Age;
 use crate::range::{Direction, KeyRange};
 use crate::small_map::SmallMap;
@@ -190,13 +190,10 @@ impl Collection {
         let mut bytes = self.id.to_le_bytes().to_vec();
         bytes.extend_from_slice(&self.root.map_or([0; Child::BYTES], |root| root.encode()));
         for codec in [&self.key_codec, &self.value_codec] {
-            put_varint(&mut bytes, codec.len() as u64);
-            bytes.extend_from_slice(codec.as_bytes());
+            put_bytes(&mut bytes, codec.as_bytes());
         }
         if !self.indexes().is_empty() {
-            let list = encode_indexes(self.indexes());
-            put_varint(&mut bytes, list.len() as u64);
-            bytes.extend_from_slice(&list);
+            put_bytes(&mut bytes, &encode_indexes(self.indexes()));
         }
         bytes
     }

@@ -378,10 +378,10 @@ impl Writer {
 
     /// Marks the database as open before its log gets a record: the log of a closed database may be
     /// missing, but not once it has a record. The superblock reaches the disk with that record,
-    /// before the commit is acknowledged.
-    pub(crate) fn begin_log(&mut self, shared: &Shared) -> Result<()> {
+    /// before the commit is acknowledged. Returns whether it had to, and so recalled the merge.
+    pub(crate) fn begin_log(&mut self, shared: &Shared) -> Result<bool> {
         if !self.superblock.closed {
-            return Ok(());
+            return Ok(false);
         }
         self.recall(shared)?;
         let begun = Superblock {
@@ -399,7 +399,7 @@ impl Writer {
         shared.flush.data_written();
         self.older_log = Some(self.superblock.log);
         self.superblock = begun;
-        Ok(())
+        Ok(true)
     }
 
     /// Leaves a database whose log is empty and may be missing, and whose two superblocks state the

@@ -195,9 +195,8 @@ impl WriteTransaction<'_> {
     }
 
     fn append(&mut self) -> Result<()> {
-        if self.writer.superblock.closed {
-            self.writer.begin_log(self.shared)?;
-            // That may have ended a checkpoint of the merging thread.
+        if self.writer.begin_log(self.shared)? {
+            // The recall may have ended a checkpoint of the merging thread.
             Writer::catch_up(self.shared, &mut self.state);
         }
         let (Some(record), Some(log)) = (&self.record, &mut self.writer.log) else {

@@ -6,16 +6,16 @@
 //! inlined.
 //!
 //! Every change of a record changes its entries in the indexes in the same commit. Which entries a
-//! record has is stored beside it, so nobody's function is called to remove them.
+//! record has is stored beside it, so removing them calls no function of the program.
 
 use super::write::stored_expiry;
 use super::{Transaction, WriteTransaction};
 use crate::error::{Error, NotUnique, Result};
 use crate::log::Operation;
-use crate::node::ValuePlace;
 use crate::range::{Direction, KeyRange};
+use crate::state::expiry::HINT_BYTES;
 use crate::state::index::{EntryRange, MAX_INDEX_NAME_BYTES, encode_indexes, entry_key, index_keys_of, index_of};
-use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
+use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress, Shared};
 use crate::tree::value;
 
 /// Index keys removed between two searches, when a range of records is removed.
@@ -144,7 +144,7 @@ impl Indexed<'_> {
     }
 
     /// Checks that a write states the keys of every index and of no other.
-    pub(super) fn check(&self, collection: &str, keys: &IndexKeys) -> Result<()> {
+    fn check_stated(&self, collection: &str, keys: &IndexKeys) -> Result<()> {
         for index in self.indexes {
             if !keys.states(index.id) {
                 return Err(lacking(collection, index));
@@ -160,13 +160,25 @@ impl Indexed<'_> {
         Ok(())
     }
 
-    /// The longest key that a record with these index keys takes in an index.
-    pub(super) fn longest_entry(keys: &IndexKeys, key: &[u8]) -> usize {
+    /// Checks that a record's keys fit into the indexes, and so do its hints there if it expires.
+    fn check_lengths(shared: &Shared, keys: &IndexKeys, key: &[u8], expires: u64) -> Result<()> {
+        let hint_bytes = if expires == 0 { 0 } else { HINT_BYTES };
         let lists = keys.lists().flat_map(|(_, list)| list);
-        lists
-            .map(|index_key| entry_key(index_key, key).len())
-            .max()
-            .unwrap_or(0)
+        let longest = lists.map(|index_key| entry_key(index_key, key).len()).max();
+        shared.check_key_len(longest.unwrap_or(0) + hint_bytes)
+    }
+
+    /// Checks the index keys of a write before anything changes.
+    pub(super) fn check(
+        &self,
+        shared: &Shared,
+        collection: &str,
+        keys: &IndexKeys,
+        key: &[u8],
+        expires: u64,
+    ) -> Result<()> {
+        self.check_stated(collection, keys)?;
+        Self::check_lengths(shared, keys, key, expires)
     }
 }
 
@@ -195,9 +207,6 @@ impl Entries for WriteTransaction<'_> {
             return Ok(None);
         };
         let record = found.record();
-        if let ValuePlace::Inline(bytes) = record.place {
-            return Ok(Some((bytes.to_vec(), record.expires)));
-        }
         let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
         let mut bytes = Vec::new();
         value::read(&self.shared.pager.blocks, id, &record, &mut bytes)
@@ -244,7 +253,7 @@ impl WriteTransaction<'_> {
         let expires = stored_expiry(expires_at);
         self.check_lengths(key, value.len(), expires)?;
         let Some(entry) = self.state.collections.get(collection) else {
-            Indexed { id: 0, indexes: &[] }.check(collection, keys)?;
+            Indexed { id: 0, indexes: &[] }.check_stated(collection, keys)?;
             return self.replace(collection, key, value, expires);
         };
         let (id, indexes) = (entry.id, entry.indexes.clone());
@@ -252,14 +261,7 @@ impl WriteTransaction<'_> {
             id,
             indexes: indexes.as_deref().unwrap_or_default(),
         };
-        indexed.check(collection, keys)?;
-        let hint_bytes = if expires == 0 {
-            0
-        } else {
-            crate::state::expiry::HINT_BYTES
-        };
-        self.shared
-            .check_key_len(Indexed::longest_entry(keys, key) + hint_bytes)?;
+        indexed.check(self.shared, collection, keys, key, expires)?;
         for index in indexed.indexes.iter().filter(|index| index.definition.unique) {
             for index_key in keys.get(index.id) {
                 self.check_unique(collection, index, index_key, Some(key))?;
@@ -579,7 +581,7 @@ impl WriteTransaction<'_> {
         let indexed = Indexed { id, indexes };
         let mut keys = indexed.keys_of(self, key)?.keys;
         keys.set(index.id, index_keys.iter().cloned());
-        self.shared.check_key_len(Indexed::longest_entry(&keys, key))?;
+        Indexed::check_lengths(self.shared, &keys, key, expires)?;
         if index.definition.unique {
             for index_key in index_keys {
                 self.check_unique(collection, index, index_key, Some(key))?;

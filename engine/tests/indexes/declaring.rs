@@ -446,3 +446,31 @@ fn verification_finds_what_an_index_lacks_or_has_too_much() {
         verify(&database, "filled again");
     }
 }
+
+/// What expires takes eight bytes more in the list of what is due.
+#[test]
+fn a_build_refuses_an_expiring_record_whose_keys_are_too_long_together() {
+    let (storage, time): (Arc<dyn Storage>, _) = (Arc::new(MemoryStorage::new()), Time::default());
+    let database = open(&storage, &time, 1);
+    let (key, value) = ([7; 60], [1; 52]);
+    let mut transaction = database.begin().expect("it can be written");
+    transaction
+        .put_until(NAME, &key, &value, Some(1000))
+        .expect("the key alone is short enough");
+    transaction.commit(Durability::Strict).expect("there is room");
+    let by_all = |_: &[u8], value: &[u8]| vec![value.to_vec()];
+    let notes = database
+        .indexed_collection(NAME, vec![(definition("all", 1, false), Box::new(by_all))])
+        .expect("it is new");
+    let failed = notes.build(&mut |_, _| ControlFlow::Continue(()));
+    assert!(matches!(failed, Err(Error::KeyTooLarge(_))), "{failed:?}");
+    let mut transaction = database.begin().expect("it can be written");
+    let refused = notes.set(&mut transaction, &key, &value, Some(1000));
+    assert!(matches!(refused, Err(Error::KeyTooLarge(_))), "{refused:?}");
+    notes
+        .set(&mut transaction, &key, &value, None)
+        .expect("it does not expire any more");
+    transaction.commit(Durability::Strict).expect("there is room");
+    build(&notes);
+    verify(&database, "built");
+}

@@ -17,13 +17,8 @@
 
 use std::ops::Bound;
 
-use crate::node::cell::{get_varint, put_varint};
+use crate::node::cell::{get_varint, put_bytes, put_varint};
 use crate::state::Change;
-
-fn put_bytes(into: &mut Vec<u8>, bytes: &[u8]) {
-    put_varint(into, bytes.len() as u64);
-    into.extend_from_slice(bytes);
-}
 
 fn put_all(into: &mut Vec<u8>, kind: u8, parts: &[&[u8]]) {
     into.push(kind);

@@ -77,12 +77,10 @@ impl Transaction {
         let own = self.indexed(collection);
         let (id, indexes) = own.as_ref().map_or((0, [].as_slice()), |(id, indexes)| (*id, indexes));
         let indexed = Indexed { id, indexes };
-        indexed.check(collection, keys)?;
-        let hint_bytes = expires_at.map_or(0, |_| crate::state::expiry::HINT_BYTES);
-        self.shared
-            .check_key_len(Indexed::longest_entry(keys, key) + hint_bytes)?;
+        let expires = stored_expiry(expires_at);
+        indexed.check(&self.shared, collection, keys, key, expires)?;
         if !indexes.is_empty() {
-            indexed.replace(self, key, keys, stored_expiry(expires_at))?;
+            indexed.replace(self, key, keys, expires)?;
             for index in indexes.iter().filter(|index| index.definition.unique) {
                 let written = keys.get(index.id).iter().map(|index_key| UniqueKey {
                     collection: collection.to_owned(),
