@@ -21,7 +21,7 @@ const LEAVE_MS = 10_000;
  * How long a page that may enter the back/forward cache waits for its worker to release its locks
  * and files.
  */
-const LET_GO_MS = 50;
+const LET_GO_MS = 100;
 
 /** The page's part of an `OpenRequest`; the transport adds `tabs`. */
 export type SharedRequest = Omit<OpenRequest, 'tabs'>;
