@@ -9,6 +9,7 @@ mod clients;
 mod difference;
 mod feed;
 mod followers;
+mod index_items;
 pub mod protocol;
 mod range;
 mod report;
@@ -172,9 +173,10 @@ impl Engine {
         self.report(progress)
     }
 
-    /// Says that this is the core of a module that was split, without its rest.
-    pub fn lack_rest(&mut self) {
-        self.session.lack_rest();
+    /// Says that this is the core of a module that was split, without its rest. Returns whether the
+    /// database has indexes, so that writes need the rest.
+    pub fn lack_rest(&mut self) -> bool {
+        self.session.lack_rest()
     }
 
     /// Says that the rest of the module is loaded, or why it could not be.

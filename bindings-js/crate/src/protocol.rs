@@ -6,7 +6,7 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::{Durability, Error, KeyRange, Result};
+use mangrove_engine::{Durability, Error, IndexDefinition, KeyRange, Result, SliceRecord};
 
 /// Declares flags, as constants and as a table for [`typescript`](crate::request::typescript).
 macro_rules! flags {
@@ -45,6 +45,7 @@ flags! {
         BATCH_DELETE "delete" = 1,
         BATCH_SET_EXPIRING "setExpiring" = 2,
         BATCH_CHECK "check" = 3,
+        BATCH_SET_INDEXED "setIndexed" = 4,
     }
 }
 
@@ -173,6 +174,20 @@ pub enum BatchOp<'a> {
         value: &'a [u8],
         /// Expiry time in milliseconds since 1970.
         expires_at: Option<u64>,
+    },
+    /// As `Set`, in a collection with indexes.
+    SetIndexed {
+        /// Index of the collection.
+        collection: u64,
+        /// Encoded key.
+        key: &'a [u8],
+        /// Encoded value.
+        value: &'a [u8],
+        /// Expiry time in milliseconds since 1970.
+        expires_at: Option<u64>,
+        /// For [`index_keys`](Reader::index_keys): for each index that the client uses, the number
+        /// of index keys, and these.
+        index_keys: &'a [u8],
     },
     /// Removes a record.
     Delete {
@@ -386,6 +401,40 @@ impl<'a> Reader<'a> {
         Ok((count, items))
     }
 
+    /// Reads items, preceded by their number, and checks that all are present. Returns their number
+    /// and a reader at the first.
+    pub fn list_of(&mut self, read: fn(&mut Self) -> Result<()>) -> Result<(usize, Self)> {
+        let count = self.count()?;
+        let items = *self;
+        for _ in 0..count {
+            read(self)?;
+        }
+        Ok((count, items))
+    }
+
+    /// Reads the definition of an index.
+    pub fn definition(&mut self) -> Result<IndexDefinition> {
+        Ok(IndexDefinition {
+            name: self.str()?.to_owned(),
+            version: u32::try_from(self.uv()?).map_err(|_| self.malformed())?,
+            unique: self.flag()?,
+        })
+    }
+
+    /// Reads a record of a slice of an index.
+    pub fn slice_record(&mut self) -> Result<SliceRecord> {
+        Ok(SliceRecord {
+            key: self.bytes()?.to_vec(),
+            version: self.uv()?,
+            index_keys: self.index_keys()?,
+        })
+    }
+
+    /// Reads a record's keys in one index.
+    pub fn index_keys(&mut self) -> Result<Vec<Vec<u8>>> {
+        (0..self.count()?).map(|_| Ok(self.bytes()?.to_vec())).collect()
+    }
+
     /// Reads the changes of a batch, preceded by their number, and checks that all are present.
     /// Returns their number and a reader at the first.
     pub fn batch(&mut self) -> Result<(usize, Self)> {
@@ -408,6 +457,13 @@ impl<'a> Reader<'a> {
                 key,
                 value: self.bytes()?,
                 expires_at: if kind == BATCH_SET { None } else { Some(self.uv()?) },
+            },
+            BATCH_SET_INDEXED => BatchOp::SetIndexed {
+                collection,
+                key,
+                value: self.bytes()?,
+                expires_at: self.limit()?,
+                index_keys: self.bytes()?,
             },
             BATCH_DELETE => BatchOp::Delete { collection, key },
             BATCH_CHECK => BatchOp::Check {

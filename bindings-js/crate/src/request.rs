@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use mangrove_engine::{Durability, KeyRange, Result};
+use mangrove_engine::{Durability, IndexDefinition, KeyRange, Result, SliceRecord};
 
 use crate::protocol::{
     BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, EXECUTE_FLAGS, FRAME_PARTS, RANGE_FLAGS, REPLY_STATUS, Reader,
@@ -44,6 +44,9 @@ fields! {
     Keys<'a>: |reader| reader.list().map(|(count, keys)| Keys { count, keys });
     Batch<'a>: |reader| reader.batch().map(|(count, changes)| Batch { count, changes });
     Since: |reader| Ok(Since(reader.uv()?.checked_sub(1)));
+    Definitions<'a>: |reader| reader.list_of(|reader| reader.definition().map(drop)).map(|(count, items)| Definitions { count, items });
+    SliceRecords<'a>: |reader| reader.list_of(|reader| reader.slice_record().map(drop)).map(|(count, items)| SliceRecords { count, items });
+    Option<&'a [u8]>: |reader| Ok(if reader.flag()? { Some(reader.bytes()?) } else { None });
     Option<Part<'a>>: |reader| {
         Ok(if reader.flag()? {
             Some(Part { collection: reader.uv()?, range: reader.range()? })
@@ -80,10 +83,51 @@ pub struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Whether there are two changes or more.
+    pub fn is_plural(&self) -> bool {
+        self.count > 1
+    }
+
+    /// Whether any of its changes has index keys.
+    pub fn states_index_keys(&self) -> bool {
+        self.iter()
+            .any(|change| matches!(change, Ok(BatchOp::SetIndexed { .. })))
+    }
+
     /// Returns the changes in order.
     pub fn iter(&self) -> impl Iterator<Item = Result<BatchOp<'a>>> + use<'a> {
         let mut changes = self.changes;
         (0..self.count).map(move |_| changes.batch_op())
+    }
+}
+
+/// Definitions of indexes, checked to be complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Definitions<'a> {
+    count: usize,
+    items: Reader<'a>,
+}
+
+impl Definitions<'_> {
+    /// Returns the definitions in order.
+    pub fn to_vec(self) -> Result<Vec<IndexDefinition>> {
+        let mut items = self.items;
+        (0..self.count).map(|_| items.definition()).collect()
+    }
+}
+
+/// Records of a slice of an index that is being built, checked to be complete.
+#[derive(Clone, Copy, Debug)]
+pub struct SliceRecords<'a> {
+    count: usize,
+    items: Reader<'a>,
+}
+
+impl SliceRecords<'_> {
+    /// Returns the records in order.
+    pub fn to_vec(self) -> Result<Vec<SliceRecord>> {
+        let mut items = self.items;
+        (0..self.count).map(|_| items.slice_record()).collect()
     }
 }
 
@@ -170,6 +214,8 @@ requests! {
     Write(Write<'a>),
     /// Declares a collection and the codecs that the client uses for it.
     0x01 Use { index: usize, name: &'a str, key_codec: &'a str, value_codec: &'a str }
+    /// States which indexes the client's writes to a collection have keys for, in this order.
+    0x02 UseIndexes { collection: u64, indexes: Definitions<'a> }
     0x10 Get { view: View, collection: u64, key: &'a [u8] }
     0x11 GetMany { view: View, collection: u64, keys: Keys<'a> }
     0x12 HasMany { view: View, collection: u64, keys: Keys<'a> }
@@ -217,6 +263,21 @@ requests! {
     /// Begins or continues a layout by `visits` nodes and values; 0 ends it.
     0x4a Layout { id: u64, visits: u64, begins: bool }
     0x4f Close {}
+    /// Creates the indexes that the client uses of a collection, or newer versions of them.
+    0x50 DeclareIndexes { durability: Durability, collection: u64 }
+    0x51 DropIndex { durability: Durability, collection: u64, name: &'a str }
+    /// Returns how much of the collection each of the client's indexes covers.
+    0x52 Indexes { collection: u64 }
+    /// Adds records to an index that is being built.
+    0x53 IndexSlice {
+        durability: Durability, collection: u64, index: u64, from: Option<&'a [u8]>, to: Option<&'a [u8]>, records: SliceRecords<'a>
+    }
+    /// Counts the entries of a range of index keys.
+    0x54 IndexCount { view: View, collection: u64, index: u64, range: KeyRange<'a> }
+    /// Returns the entry at a position of a range of index keys, counted from its first or last.
+    0x55 IndexAt { view: View, collection: u64, index: u64, range: KeyRange<'a>, from_end: bool, position: u64 }
+    /// Opens a scan of a range of index keys.
+    0x56 IndexScan { id: u64, view: View, collection: u64, index: u64, range: KeyRange<'a>, options: ScanOptions }
 }
 
 impl<'a> Request<'a> {
@@ -239,6 +300,7 @@ impl Request<'_> {
         match self {
             Self::Write(_)
             | Self::Use { .. }
+            | Self::UseIndexes { .. }
             | Self::Get { .. }
             | Self::GetMany { .. }
             | Self::HasMany { .. }
@@ -275,6 +337,13 @@ impl Request<'_> {
             | Self::BackupOpen { .. }
             | Self::Compact { .. }
             | Self::Layout { .. }
+            | Self::DeclareIndexes { .. }
+            | Self::DropIndex { .. }
+            | Self::Indexes { .. }
+            | Self::IndexSlice { .. }
+            | Self::IndexCount { .. }
+            | Self::IndexAt { .. }
+            | Self::IndexScan { .. }
             | Self::Close { .. } => false,
         }
     }
@@ -290,6 +359,13 @@ impl Request<'_> {
                 | Self::Compact { .. }
                 | Self::Layout { .. }
                 | Self::Refresh {}
+                | Self::DeclareIndexes { .. }
+                | Self::DropIndex { .. }
+                | Self::Indexes { .. }
+                | Self::IndexSlice { .. }
+                | Self::IndexCount { .. }
+                | Self::IndexAt { .. }
+                | Self::IndexScan { .. }
         )
     }
 
@@ -301,11 +377,25 @@ impl Request<'_> {
         )
     }
 
+    /// Whether it is a write with index keys.
+    pub(crate) fn states_index_keys(&self) -> bool {
+        let (Self::Write(Write::Batch { changes, .. })
+        | Self::Within {
+            write: Write::Batch { changes, .. },
+            ..
+        }) = self
+        else {
+            return false;
+        };
+        changes.states_index_keys()
+    }
+
     /// Whether the request changes what the client has open. `ScanOpen` does only if the scan stays
     /// open, and sets the state's `has_changed` itself.
     pub(crate) fn opens(&self) -> bool {
         match self {
             Self::Use { .. }
+            | Self::UseIndexes { .. }
             | Self::ScanNext { .. }
             | Self::ScanSeek { .. }
             | Self::ScanClose { .. }
@@ -343,6 +433,13 @@ impl Request<'_> {
             | Self::BackupNext { .. }
             | Self::Compact { .. }
             | Self::Layout { .. }
+            | Self::DeclareIndexes { .. }
+            | Self::DropIndex { .. }
+            | Self::Indexes { .. }
+            | Self::IndexSlice { .. }
+            | Self::IndexCount { .. }
+            | Self::IndexAt { .. }
+            | Self::IndexScan { .. }
             | Self::Close { .. } => false,
         }
     }

@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, TransactionScan, Tree};
 
+use crate::index_items::IndexItems;
 use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOptions, Writer};
 use crate::range;
 use crate::state::Source;
@@ -14,6 +15,7 @@ enum Items {
     Nothing,
     Committed(Box<Cursor>),
     Transaction(Box<TransactionScan>),
+    Index(Box<IndexItems>),
 }
 
 /// State and range of a scan: what another session needs to continue it.
@@ -59,6 +61,7 @@ impl Items {
             Self::Nothing => Ok(false),
             Self::Committed(cursor) => cursor.advance(),
             Self::Transaction(scan) => scan.advance(transaction.ok_or(Error::Closed)?),
+            Self::Index(items) => items.advance(transaction),
         }
     }
 }
@@ -105,6 +108,27 @@ impl Scan {
         }
         scan.has_item = scan.items.advance(source.transaction())?;
         Ok(scan)
+    }
+
+    /// Opens a scan of an index at the first item to send. `transaction` is the id of the transaction
+    /// that it reads, or 0.
+    pub(crate) fn open_index(
+        mut items: IndexItems,
+        transaction: u64,
+        reading: Option<&Transaction>,
+        options: &ScanOptions,
+    ) -> Result<Self> {
+        items.skip(options.offset, reading)?;
+        let has_item = items.advance(reading)?;
+        Ok(Self {
+            origin: None,
+            items: Items::Index(Box::new(items)),
+            transaction,
+            flags: options.flags,
+            remaining: options.limit,
+            has_item,
+            failed: None,
+        })
     }
 
     /// Writes the position, for [`resume`](Self::resume).
@@ -201,6 +225,7 @@ impl Scan {
             Items::Nothing => return Ok(()),
             Items::Committed(cursor) => cursor.seek(key)?,
             Items::Transaction(scan) => scan.seek(key)?,
+            Items::Index(items) => items.seek(key)?,
         }
         self.has_item = self.items.advance(transaction)?;
         Ok(())
@@ -215,20 +240,24 @@ impl Scan {
             Items::Nothing => return Ok(()),
             Items::Committed(cursor) => cursor.key(),
             Items::Transaction(scan) => scan.key(),
+            Items::Index(items) => {
+                items.write(self.flags, out);
+                return Ok(());
+            }
         };
         if self.flags.keys() {
             out.bytes(key);
         }
         if self.flags.values() {
             match &self.items {
-                Items::Nothing => {}
+                Items::Nothing | Items::Index(_) => {}
                 Items::Committed(cursor) => out.bytes_with(|into| cursor.value_into(into))?,
                 Items::Transaction(scan) => out.bytes(&scan.value()?),
             }
         }
         if self.flags.meta() {
             let (version, expires_at) = match &self.items {
-                Items::Nothing => (0, None),
+                Items::Nothing | Items::Index(_) => (0, None),
                 Items::Committed(cursor) => (cursor.version(), cursor.expires_at()),
                 Items::Transaction(scan) => (scan.version(), scan.expires_at()),
             };
@@ -250,7 +279,7 @@ impl Scan {
     }
 }
 
-fn direction(flags: ScanFlags) -> Direction {
+pub(crate) fn direction(flags: ScanFlags) -> Direction {
     if flags.reverse() {
         Direction::Reverse
     } else {

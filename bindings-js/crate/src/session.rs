@@ -72,9 +72,11 @@ impl Session {
         }
     }
 
-    /// Says that this is the core of a module that was split, without its rest.
-    pub fn lack_rest(&mut self) {
+    /// Says that this is the core of a module that was split, without its rest. Returns whether the
+    /// database has indexes, so that writes need the rest.
+    pub fn lack_rest(&mut self) -> bool {
         self.rest = Rest::Lacking { is_wanted: false };
+        self.database.as_ref().is_some_and(Database::has_indexes)
     }
 
     /// Says that the rest of the module is loaded, or why it could not be.
@@ -312,7 +314,11 @@ impl<'m, 'd> Group<'m, 'd> {
                 continue;
             }
             let request = Request::read(reader);
-            if !request.as_ref().is_ok_and(Request::joins_group) {
+            let is_apart = |request: &Request<'_>| matches!(request, Request::Write(write) if state.is_apart(write));
+            if !request
+                .as_ref()
+                .is_ok_and(|request| request.joins_group() && !is_apart(request))
+            {
                 self.finish(state, out);
                 if self.writes.awaits_flush {
                     *reader = before;
@@ -325,7 +331,9 @@ impl<'m, 'd> Group<'m, 'd> {
                     self.note(at..self.message.len() - reader.left(), reply_at, false, false);
                 }
                 Ok(request)
-                    if !self.rest.is_loaded() && request.may_change_indexes() && self.writes.database.has_indexes() =>
+                    if !self.rest.is_loaded()
+                        && request.may_change_indexes()
+                        && (self.writes.database.has_indexes() || request.states_index_keys()) =>
                 {
                     self.rest.refuse_write(out);
                     self.note(at..self.message.len() - reader.left(), reply_at, false, false);
@@ -341,6 +349,7 @@ impl<'m, 'd> Group<'m, 'd> {
         let reply_at = out.position();
         let start = out.begin();
         let is_write = matches!(request, Ok(Request::Write(_)));
+        let is_slice = matches!(request, Ok(Request::IndexSlice { .. }));
         self.writes.place = place.clone();
         self.writes.were_seen = false;
         let result = request.and_then(|request| state.execute(&request, &mut self.writes, out));
@@ -349,6 +358,10 @@ impl<'m, 'd> Group<'m, 'd> {
         }
         let (wrote, saw_group) = (is_write || self.writes.awaits_flush, self.writes.were_seen);
         self.note(place, reply_at, wrote, saw_group);
+        // It may fail halfway, with all of its group.
+        if is_slice {
+            self.finish(state, out);
+        }
     }
 
     fn note(&mut self, request: Range<usize>, reply_at: usize, is_write: bool, saw_group: bool) {
@@ -510,7 +523,13 @@ impl<'d> Writes<'d> {
     }
 
     /// Commits a transaction that is not part of the group.
-    pub(crate) fn commit_other(&mut self, durability: Durability, transaction: Transaction) -> Result<CommitInfo> {
+    /// `result`, if any, follows the version in the reply.
+    pub(crate) fn commit_other(
+        &mut self,
+        durability: Durability,
+        transaction: Transaction,
+        result: Option<u64>,
+    ) -> Result<CommitInfo> {
         let mark = self.client.mark();
         let (at, len, may_wait) = (self.place.start, self.place.len(), self.may_wait);
         let (client, kept) = (&mut *self.client, &mut *self.kept);
@@ -518,6 +537,9 @@ impl<'d> Writes<'d> {
             let mut reply = Writer::default();
             reply.begin();
             reply.uv(transaction.seal().version);
+            if let Some(result) = result {
+                reply.uv(result);
+            }
             if client.is_remembered() {
                 client.push(Outcome {
                     at,

@@ -153,7 +153,7 @@ export class ReadCalls<K, V> {
   }
 }
 
-function readMeta(reader: ReplyReader): Pick<Entry<unknown, unknown>, 'version' | 'expiresAt'> {
+export function readMeta(reader: ReplyReader): Pick<Entry<unknown, unknown>, 'version' | 'expiresAt'> {
   const version = reader.uv();
   const expiresAt = reader.uv();
   return expiresAt === 0 ? { version } : { version, expiresAt };

@@ -10,6 +10,8 @@ export class ChangeList {
   readonly #writer = new RequestWriter();
   /** Set once a value is validated asynchronously: what precedes the writer's contents. */
   #before: (Uint8Array | Promise<Uint8Array>)[] | undefined;
+  /** Indexes that the engine does not know yet. */
+  readonly #undeclared = new Set<Promise<void>>();
   #length = 0;
 
   get length(): number {
@@ -30,9 +32,10 @@ export class ChangeList {
       return;
     }
     const keyBytes = encodeKey(target, key);
+    this.#declare(target);
     const later = valid.then((output) => {
       const writer = new RequestWriter();
-      putSet(writer, target, keyBytes, output, expiresAt);
+      putSet(writer, target, key, keyBytes, output, expiresAt);
       return writer.view();
     });
     // It may reject before `ready` awaits it.
@@ -46,6 +49,12 @@ export class ChangeList {
   /** Like `set`, for a value that is already validated. */
   put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
     const writer = this.#writer;
+    if (target.indexes !== undefined) {
+      this.#declare(target);
+      putSet(writer, target, key, encodeKey(target, key), value, expiresAt);
+      this.#length++;
+      return;
+    }
     const start = writer.length;
     writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index);
     if (writer.encoded(target.fastKey, key) && writer.encoded(target.fastValue, value)) {
@@ -53,9 +62,14 @@ export class ChangeList {
     } else {
       // Encode before writing: the caller's codec may throw, or add to this very batch.
       writer.truncate(start);
-      putSet(writer, target, encodeKey(target, key), value, expiresAt);
+      putSet(writer, target, key, encodeKey(target, key), value, expiresAt);
     }
     this.#length++;
+  }
+
+  #declare<K, V>(target: Target<K, V>): void {
+    const declared = target.indexes?.declare(target);
+    if (declared !== undefined) this.#undeclared.add(declared);
   }
 
   /**
@@ -74,8 +88,17 @@ export class ChangeList {
     this.#length++;
   }
 
-  /** Waits for asynchronously validated values; undefined if there are none. */
+  /**
+   * Waits for asynchronously validated values, and for the engine to know the indexes; undefined if
+   * neither is needed.
+   */
   ready(): Promise<void> | undefined {
+    const validated = this.#validated();
+    if (this.#undeclared.size === 0) return validated;
+    return Promise.all([validated, ...this.#undeclared]).then(ignore);
+  }
+
+  #validated(): Promise<void> | undefined {
     if (this.#before === undefined) return undefined;
     const parts = [...this.#before, this.#writer.view().slice()];
     return Promise.all(parts).then((all) => {
@@ -88,11 +111,17 @@ export class ChangeList {
 function putSet<K, V>(
   writer: RequestWriter,
   target: Target<K, V>,
+  key: K,
   keyBytes: Uint8Array,
   value: V,
   expiresAt: number,
 ): void {
   const valueBytes = encodeValue(target, value);
+  const indexKeys = target.indexes?.keysOf(key, value);
+  if (indexKeys !== undefined) {
+    writer.u8(BatchKind.setIndexed).uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt).bytes(indexKeys);
+    return;
+  }
   writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index).bytes(keyBytes).bytes(valueBytes);
   if (expiresAt !== 0) writer.uv(expiresAt);
 }

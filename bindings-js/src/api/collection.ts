@@ -7,12 +7,13 @@ import type { Commit, CommitIterator, Subscription, WatchOptions } from '../type
 import type {
   Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updater, WriteOptions, Writer,
 } from '../types/index.ts';
-import { abortable, checkFunction, checkSignal, turn } from '../base/async.ts';
+import type { BuildIndexesOptions } from '../types/indexes.ts';
+import { abortable, attempt, checkFunction, checkSignal, turn } from '../base/async.ts';
 import { ChangeList } from './changes.ts';
 import { batchCall, clearCall, getOrInsertCall } from './calls.ts';
 import { encodeKey, encodeValue } from '../wire/codecs.ts';
 import { toExpiry, toNewExpiry } from './expiry.ts';
-import { CLEAR, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
+import { CLEAR, MAINTENANCE, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { Op } from '../wire/opcodes.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
@@ -46,7 +47,7 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
       const expiresAt = toExpiry(options, target.expireIn);
       const keyBytes = encodeKey(target, key);
       return validated(target, value, options?.signal, (valid) => {
-        if (expiresAt !== 0) {
+        if (expiresAt !== 0 || target.indexes !== undefined) {
           const changes = new ChangeList();
           changes.put(target, key, valid, expiresAt);
           return this.writeBatch(changes, options).then(() => undefined);
@@ -134,6 +135,8 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
       const { target } = this;
       const expiresAt = toExpiry(options, target.expireIn);
       const keyBytes = encodeKey(target, key);
+      // The engine's own request has no place for index keys.
+      if (target.indexes !== undefined) return this.update(key, (old) => (old === undefined ? value : KEEP), options) as Promise<V>;
       return validated(target, value, options?.signal, (valid) => {
         const { write, read } = getOrInsertCall(target, keyBytes, valid, expiresAt);
         return this.#scope.write(Op.getOrInsert, options, write, read);
@@ -248,6 +251,26 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
 
   protected override clearPart(range: RangeOptions<K>, _limit: number, options: WriteOptions | undefined): Promise<void> {
     return this.transact((tx) => tx.collection(this).clear(range), { ...options, maxRetries: Infinity });
+  }
+
+  buildIndexes(options: BuildIndexesOptions = {}): Promise<void> {
+    return attempt(() => {
+      checkNames('buildIndexes', options, MAINTENANCE);
+      return this.target.indexes?.build(this.target, options) ?? Promise.resolve();
+    }, options.signal);
+  }
+
+  dropIndex(name: string): Promise<boolean> {
+    return attempt(() => {
+      if (typeof name !== 'string') throw new KvError('KV_INVALID_ARGUMENT', 'the name of an index has to be a string');
+      const { connection, index } = this.target;
+      connection.checkOutside();
+      return connection.requestLoading((writer) => writer.u8(Op.dropIndex).u8(0).uv(index).str(name), (reader) => {
+        reader.uv();
+        this.target.indexes?.forget(this.target);
+        return reader.u8() !== 0;
+      });
+    });
   }
 
   watch(options?: WatchOptions<K>): CommitIterator<K, V> {

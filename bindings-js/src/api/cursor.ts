@@ -20,6 +20,10 @@ const MAX_CHUNK = { items: 2048, bytes: 256 << 10 };
 /** What to read. */
 export interface CursorRequest<T, K> {
   readonly connection: Connection;
+  /** Opens the scan. Default: `Op.scanOpen`. */
+  readonly op?: number;
+  /** Settles when the engine can open the scan. */
+  readonly before?: Promise<void> | undefined;
   /** The entries to read. The iterator fails with whatever this throws. */
   readonly window: () => Window;
   /** Writes view and collection. */
@@ -40,6 +44,8 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   readonly #held: Handle;
   #chunk: Chunk<T> | undefined;
   #ahead: Promise<Chunk<T>> | undefined;
+  /** The first chunk, while the engine may not know the scan yet. */
+  #opening: Promise<Chunk<T>> | undefined;
   /** Sizes of chunks that are read synchronously; undefined if all are fetched by message. */
   #size: ChunkSize | undefined;
   #chunkItems = FIRST_CHUNK.items;
@@ -116,10 +122,14 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
     if (this.#left === 0) return this.#end();
     const { connection, id } = this.#held;
     const limit = this.#left === Infinity ? 0 : this.#left;
-    connection.post((writer) => writer.u8(Op.scanSeek).uv(id).bytes(bytes).uv(limit), ignore);
+    const fetch = (): Promise<Chunk<T>> => {
+      connection.post((writer) => writer.u8(Op.scanSeek).uv(id).bytes(bytes).uv(limit), ignore);
+      return this.#fetch();
+    };
     this.#chunk = undefined;
     this.#isEmpty = false;
-    this.#ahead = this.#fetch();
+    this.#opening = this.#opening && this.#chunkOf(this.#opening.then(fetch));
+    this.#ahead = this.#opening ?? fetch();
   }
 
   /** Whether an item is available without asking the engine. */
@@ -207,20 +217,27 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
    * Opens at once rather than at the first `next`: an iterator reads the state at its creation.
    */
   #open({ range, reverse, offset, limit }: Window): void {
-    const { connection, writeSource, content, signal, isFast } = this.#request;
+    const { connection, op = Op.scanOpen, before, writeSource, content, signal, isFast } = this.#request;
     const flags = (reverse ? ScanFlag.reverse : 0) | content | ScanFlag.keep;
     const write = (writer: RequestWriter): void => {
-      writer.u8(Op.scanOpen).uv(this.#held.id);
+      writer.u8(op).uv(this.#held.id);
       writeSource(writer);
       writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
     };
     // With a signal, chunks are fetched by message: a synchronous read could not be aborted.
     if (isFast && signal === undefined) this.#size = new ChunkSize(limit);
-    if (!this.#readNow(write)) {
-      this.#ahead = this.#chunkOf(connection.request((writer) => {
-        write(writer);
-        writer.uv(this.#chunkItems).uv(this.#chunkBytes);
-      }, this.#readChunk()));
+    const writeFirst = (writer: RequestWriter): void => {
+      write(writer);
+      writer.uv(FIRST_CHUNK.items).uv(FIRST_CHUNK.bytes);
+    };
+    if (op !== Op.scanOpen) {
+      const first = this.#chunkOf(Promise.resolve(before).then(() => connection.requestLoading(writeFirst, this.#readChunk())));
+      this.#ahead = this.#opening = first;
+      first.finally(() => {
+        if (this.#opening === first) this.#opening = undefined;
+      }).catch(ignore);
+    } else if (!this.#readNow(write)) {
+      this.#ahead = this.#chunkOf(connection.request(writeFirst, this.#readChunk()));
     }
     this.#held.own(this, signal, CursorIterator.#abort);
   }

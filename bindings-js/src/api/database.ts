@@ -17,6 +17,7 @@ import { checkCodec } from '../wire/codecs.ts';
 import { KvCollection } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { hold, report } from './events.ts';
+import { toIndexes } from './indexes.ts';
 import { checkWait, toExpiry } from './expiry.ts';
 import { changes } from './feed/follow.ts';
 import { rememberCodecs } from '../wire/known-codecs.ts';
@@ -54,7 +55,8 @@ function toTarget<K, V, I>(connection: Connection, name: string, options: Collec
   const expireIn = options.expireIn === undefined ? undefined : checkWait(options.expireIn);
   const validate = toValidate(options.schema);
   rememberCodecs(connection, name, key, value);
-  return newTarget(connection, name, key, value, { expireIn, validate });
+  const indexes = toIndexes<K, V>(options.indexes);
+  return newTarget(connection, name, key, value, { expireIn, validate, indexes });
 }
 
 export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {

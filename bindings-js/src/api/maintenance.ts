@@ -6,6 +6,7 @@ import { Op } from '../wire/opcodes.ts';
 import { MAINTENANCE } from './names.ts';
 import { check } from './upkeep.ts';
 
+export { buildIndexes } from './index-build.ts';
 export { layout } from './layout.ts';
 
 /** Slices of 1 MiB moved per message. */

@@ -8,6 +8,7 @@ import { checkCount, checkLimit, checkSignal } from '../base/async.ts';
 import { checkCodec } from '../wire/codecs.ts';
 import { checkWait } from './expiry.ts';
 import { COLLECTION, checkNames } from './names.ts';
+import { toIndexes } from './indexes.ts';
 import { toValidate } from './schema.ts';
 import { durabilityCode } from './scope.ts';
 
@@ -147,6 +148,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
   if (options.value !== undefined) checkCodec('value', options.value);
   checkStrict(options, false);
   toValidate(options.schema);
+  toIndexes(options.indexes);
   return {
     storage: checkStorage(options.storage),
     onUnavailable,

@@ -25,7 +25,7 @@ interface Edge {
   readonly isExclusive: boolean;
 }
 
-function compareBytes(a: Uint8Array, b: Uint8Array): number {
+export function compareBytes(a: Uint8Array, b: Uint8Array): number {
   const length = Math.min(a.length, b.length);
   for (let index = 0; index < length; index++) {
     const difference = (a[index] as number) - (b[index] as number);

@@ -2,7 +2,7 @@
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
-import type { Bounds, Entry, KvIterator, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
+import type { Bounds, Entry, Index, KvIterator, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
 import { LazyPromise, attempt, checkFunction } from '../base/async.ts';
 import { FOLLOW, META, PREFIXED, READ, SIGNAL, checkNames } from './names.ts';
 import { ReadCalls, checkOpen, itemDecoders } from './calls.ts';
@@ -10,6 +10,7 @@ import type { Call, Items, Pair } from './calls.ts';
 import { Content } from '../wire/chunk.ts';
 import type { DecodeItem } from '../wire/chunk.ts';
 import { CursorIterator } from './cursor.ts';
+import { KvIndex } from './index-reader.ts';
 import { Op } from '../wire/opcodes.ts';
 import { ASK } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
@@ -135,6 +136,10 @@ export class CollectionReader<K, V> implements Reader<K, V> {
       const entries = this.#iterate('forEach', options, READ, Content.entries, 'entry');
       for await (const [key, value] of entries) await fn(value, key);
     }, options?.signal);
+  }
+
+  index(name: string): Index<K, V> {
+    return new KvIndex(this.target, this.#view, name);
   }
 
   [Symbol.asyncIterator](): KvIterator<[K, V], K> {

@@ -249,6 +249,10 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
     this.#checkWrite('getOrInsert', options, SET);
     const expiresAt = toExpiry(options, this.target.expireIn);
     const keyBytes = encodeKey(this.target, key);
+    if (this.target.indexes !== undefined) {
+      const found = this.get(key);
+      return found === undefined ? this.#set('getOrInsert', key, value, options) : found;
+    }
     const valid = validatedSync(this.target, value);
     return this.#write(Op.getOrInsert, options, getOrInsertCall(this.target, keyBytes, valid, expiresAt));
   }
@@ -280,6 +284,7 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
     if (durability !== undefined) durabilityCode(durability);
     checkSignal(signal);
     this.#check();
+    this.target.indexes?.declareSync(this.target);
   }
 
   /** Returns the stored value. */

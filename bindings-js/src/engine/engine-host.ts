@@ -134,6 +134,11 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   /** Only called while the rest is lacking. */
   readonly #loadModule: () => Promise<WebAssembly.Module>;
   #isLoadingRest = false;
+  /**
+   * Wait for it before the first message: writes to a database with indexes need the rest. If it
+   * cannot be loaded, they report that.
+   */
+  readonly ready: Promise<void> | undefined;
 
   private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions, { onDisposed, rest = noRest }: HostOptions) {
     this.#onDisposed = onDisposed;
@@ -149,8 +154,9 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.keyAt = engine.key_ptr();
     this.#frameAt = engine.frame_ptr();
     if (linkOf(instance) !== undefined) {
-      engine.lack_rest();
+      const isNeeded = engine.lack_rest();
       if (typeof rest === 'object') this.#addRest(rest);
+      else if (isNeeded) this.ready = this.#loadRest();
     }
   }
 

@@ -75,6 +75,7 @@ export function serve<S extends WorkerStorage>(
     const storage = await openStorage(request);
     try {
       host = EngineHost.open(request.module, storage, request.engine, { rest: restOf(request) });
+      await host.ready;
       replies = repliesOf(storage);
       storage.onLost = fail;
       host.background = {

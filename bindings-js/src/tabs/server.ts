@@ -82,6 +82,7 @@ export function serveTabs(
         fail: (error) => peer.engineFailed(error),
       };
       host.beginInheritance();
+      await host.ready;
       return host;
     } catch (error) {
       await opened.close?.();

@@ -2,6 +2,7 @@
 import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Watchable } from './feed.ts';
+import type { Index, IndexOptions, Indexed } from './indexes.ts';
 import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
 import type { StandardSchema } from './schema.ts';
 
@@ -72,6 +73,12 @@ export interface Reader<K, V> {
   rank(key: K, options?: Bounds<K> & SignalOptions): Promise<number>;
   /** Calls `fn` for each entry in order and awaits its result. */
   forEach(fn: (value: V, key: K) => unknown, options?: RangeOptions<K>): Promise<void>;
+  /**
+   * An index of the collection, which was opened with its declaration.
+   *
+   * @throws KvError KV_INVALID_ARGUMENT if it was not.
+   */
+  index(name: string): Index<K, V>;
   /** Same as `entries()`. */
   [Symbol.asyncIterator](): KvIterator<[K, V], K>;
 }
@@ -184,7 +191,7 @@ export interface Writer<K, V, I = V> {
 }
 
 /** A named ordered map inside a database. */
-export interface Collection<K, V, I = V> extends Reader<K, V>, Writer<K, V, I>, Watchable<K, V> {
+export interface Collection<K, V, I = V> extends Reader<K, V>, Writer<K, V, I>, Watchable<K, V>, Indexed {
   /** The collection's name; `""` for the database's default collection. */
   readonly name: string;
 }
@@ -219,6 +226,12 @@ export interface CollectionOptions<K, V, I = V> {
    * validation is done, and the synchronous API throws KV_SYNC_UNAVAILABLE.
    */
   schema?: StandardSchema<I, V> | undefined;
+  /**
+   * Indexes of the collection, by name. All writes to the collection keep them right, in the same
+   * commit, so every program that writes entries has to declare all of them, in the same version:
+   * other writes are refused with KV_INDEX_MISMATCH. Deleting and clearing need no declaration.
+   */
+  indexes?: { readonly [name: string]: IndexOptions<K, V> } | undefined;
 }
 
 /** A collection by handle, or by name with the default codecs. */

@@ -4,6 +4,7 @@ import { KvError } from '../base/errors.ts';
 import { queueMicrotask } from '../base/platform.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
+import type { IndexDefinition } from '../api/indexes.ts';
 import { describeKey } from './known-codecs.ts';
 import { due } from './turns.ts';
 import { ASK } from './target.ts';
@@ -23,6 +24,9 @@ interface Pending {
   readonly resolve: (value: never) => void;
   readonly reject: (error: unknown) => void;
 }
+
+/** A collection as the engine knows it: name, codecs of keys and values, and indexes if it has any. */
+type Named = [name: string, keyCodec: string, valueCodec: string, indexes?: readonly IndexDefinition[] | null | undefined];
 
 export type ConnectionStatus = 'open' | 'closing' | 'closed';
 
@@ -140,24 +144,33 @@ export class Connection {
     return this.#nextId++;
   }
 
-  /** The collection's index in this connection; names it to the engine on first use. */
-  use(name: string, keyCodec: string, valueCodec: string): number {
-    const key = JSON.stringify([name, keyCodec, valueCodec]);
+  /**
+   * The collection's index in this connection; names it to the engine on first use, with the indexes
+   * that writes have keys for.
+   */
+  use(name: string, keyCodec: string, valueCodec: string, indexes?: readonly IndexDefinition[]): number {
+    const named: Named = [name, keyCodec, valueCodec, indexes];
+    const key = JSON.stringify(named);
     const known = this.#collections.get(key);
     if (known !== undefined) return known;
     const index = this.#collections.size;
     this.#collections.set(key, index);
-    this.#name(index, name, keyCodec, valueCodec);
+    this.#name(index, named);
     return index;
   }
 
   #nameAll(): void {
-    for (const [key, index] of this.#collections) this.#name(index, ...JSON.parse(key) as [string, string, string]);
+    for (const [key, index] of this.#collections) this.#name(index, JSON.parse(key) as Named);
   }
 
   /** Ignores the reply: each request that uses the index reports a codec mismatch itself. */
-  #name(index: number, name: string, keyCodec: string, valueCodec: string): void {
+  #name(index: number, [name, keyCodec, valueCodec, indexes]: Named): void {
     this.post((writer) => writer.u8(Op.use).uv(index).str(name).str(keyCodec).str(valueCodec), ignore);
+    if (!indexes) return;
+    this.post((writer) => {
+      writer.u8(Op.useIndexes).uv(index).uv(indexes.length);
+      for (const each of indexes) writer.str(each.name).uv(each.version).u8(each.unique ? 1 : 0);
+    }, ignore);
   }
 
   /**

@@ -3,6 +3,7 @@
 /** First byte of each request. */
 export const Op = {
   use: 0x01,
+  useIndexes: 0x02,
   get: 0x10,
   getMany: 0x11,
   hasMany: 0x12,
@@ -40,6 +41,13 @@ export const Op = {
   verifyClose: 0x49,
   layout: 0x4a,
   close: 0x4f,
+  declareIndexes: 0x50,
+  dropIndex: 0x51,
+  indexes: 0x52,
+  indexSlice: 0x53,
+  indexCount: 0x54,
+  indexAt: 0x55,
+  indexScan: 0x56,
   set: 0x30,
   delete: 0x31,
   clear: 0x32,
@@ -72,6 +80,7 @@ export const BatchKind = {
   delete: 0x01,
   setExpiring: 0x02,
   check: 0x03,
+  setIndexed: 0x04,
 } as const;
 
 /** First byte of each reply. */

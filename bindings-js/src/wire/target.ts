@@ -5,6 +5,7 @@ import type { KeyCodec } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import { KvError } from '../base/errors.ts';
 import type { Connection } from './connection.ts';
+import type { Indexes } from '../api/indexes.ts';
 import type { Validate } from '../api/schema.ts';
 
 /** Name of the default collection, which the database object itself stands for. */
@@ -38,6 +39,8 @@ export interface Target<K, V> {
   readonly expireIn: number | undefined;
   /** Returns, or resolves to, what is stored for a value; throws if the value is invalid. */
   readonly validate: Validate<V> | undefined;
+  /** The indexes that it was opened with. */
+  readonly indexes: Indexes<K, V> | undefined;
 }
 
 export function newTarget<K, V>(
@@ -45,11 +48,13 @@ export function newTarget<K, V>(
   name: string,
   key: KeyCodec<K>,
   value: ValueCodec<V>,
-  options: Partial<Pick<Target<K, V>, 'expireIn' | 'validate'>> = {},
+  options: Partial<Pick<Target<K, V>, 'expireIn' | 'validate' | 'indexes'>> = {},
 ): Target<K, V> {
-  const { expireIn, validate } = options;
-  const index = connection.use(name, key.id, value.id);
-  return { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate };
+  const { expireIn, validate, indexes } = options;
+  const index = connection.use(name, key.id, value.id, indexes?.definitions);
+  const target = { connection, name, index, key, value, fastKey: fastOf(key), fastValue: fastOf(value), expireIn, validate, indexes };
+  indexes?.begin(target);
+  return target;
 }
 
 /** Whether encoding and decoding keys and values runs none of the caller's code. */

@@ -216,7 +216,9 @@ impl Error {
         }))
     }
 
-    pub(crate) fn index_mismatch(collection: &str, index: &str, what: &'static str) -> Self {
+    /// An index of `collection` is not what the caller declared: `what` says why, and what to do.
+    #[must_use]
+    pub fn index_mismatch(collection: &str, index: &str, what: &'static str) -> Self {
         Self::IndexMismatch(IndexRefusal::new(collection, index, what))
     }
 

@@ -62,6 +62,11 @@ pub(crate) fn split(entry: &[u8]) -> Result<(Vec<u8>, Vec<u8>)> {
     Ok((index_key, key.to_vec()))
 }
 
+fn record(records: &Tree, key: &[u8]) -> Result<Entry> {
+    let lost = || Error::corrupt("an index refers to a record that does not exist").covering(key, Some(key));
+    records.entry(key)?.ok_or_else(lost)
+}
+
 impl IndexTree {
     /// Its definition.
     #[must_use]
@@ -97,12 +102,28 @@ impl IndexTree {
         self.entries.rank(&seek_key(index_key, false))
     }
 
+    /// Positions of the entries in a range of index keys: of the first, and past the last. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn positions(&self, range: KeyRange<'_>) -> Result<(u64, u64)> {
+        self.entries.positions(&EntryRange::new(&range).borrow())
+    }
+
     /// Index key and key of the record at position `position`, O(log n); `None` past the end.
     ///
     /// # Errors
     /// Storage errors and corruption.
     pub fn at(&self, position: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
         self.entries.at(position)?.map(|(entry, _)| split(&entry)).transpose()
+    }
+
+    /// The record with this key, which the index refers to. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn record(&self, key: &[u8]) -> Result<Entry> {
+        record(&self.records, key)
     }
 
     /// Returns a cursor positioned before the first entry of a range of index keys in the given
@@ -166,9 +187,7 @@ impl IndexCursor {
     /// # Errors
     /// Storage errors and corruption.
     pub fn entry(&self) -> Result<Entry> {
-        let lost =
-            || Error::corrupt("an index refers to a record that does not exist").covering(&self.key, Some(&self.key));
-        self.records.entry(&self.key)?.ok_or_else(lost)
+        record(&self.records, &self.key)
     }
 
     /// Skips the next `count` entries: O(log n), or O(count) while expired ones await purging.

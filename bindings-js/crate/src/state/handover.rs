@@ -27,6 +27,12 @@ impl State {
             for text in [&slot.name, &slot.key_codec, &slot.value_codec] {
                 out.bytes(text.as_bytes());
             }
+            out.uv(slot.indexes.len() as u64);
+            for index in &slot.indexes {
+                out.bytes(index.name.as_bytes());
+                out.uv(u64::from(index.version));
+                out.flag(index.unique);
+            }
         }
         out.uv(self.snapshots.iter().count() as u64);
         for (id, view) in self.snapshots.iter() {
@@ -90,6 +96,9 @@ impl State {
                 key_codec: reader.str()?.to_owned(),
                 value_codec: reader.str()?.to_owned(),
                 codecs: Codecs::Unknown,
+                indexes: (0..reader.count()?)
+                    .map(|_| reader.definition())
+                    .collect::<Result<_>>()?,
             });
         }
         let in_state = |version: u64| inherited.filter(|snapshot| snapshot.version() == version);

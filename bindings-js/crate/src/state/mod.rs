@@ -1,6 +1,8 @@
 //! What a client has open, and what each request does.
 
-use mangrove_engine::{BackupPieces, Database, Error, LayoutScan, Result, Snapshot, Tree, Verification};
+use mangrove_engine::{
+    BackupPieces, Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, Tree, Verification,
+};
 
 use crate::followers::Followers;
 use crate::protocol::{View, Writer};
@@ -13,6 +15,7 @@ use crate::{range, report};
 mod backup;
 mod changes;
 mod handover;
+mod indexes;
 mod layout;
 mod reads;
 mod rest;
@@ -31,6 +34,8 @@ struct Slot {
     key_codec: String,
     value_codec: String,
     codecs: Codecs,
+    /// The indexes for which the client's writes have keys, in the order of these.
+    indexes: Vec<IndexDefinition>,
 }
 
 impl Slot {
@@ -147,6 +152,7 @@ impl State {
                 key_codec,
                 value_codec,
             } => self.use_collection(database, index, name, key_codec, value_codec)?,
+            Request::UseIndexes { collection, indexes } => self.use_indexes(collection, indexes)?,
             Request::Get { view, collection, key } => self.get(view, collection, key, writes, out)?,
             Request::GetMany { view, collection, keys } => self.get_many(view, collection, keys, writes, out)?,
             Request::HasMany { view, collection, keys } => self.has_many(view, collection, keys, writes, out)?,
@@ -214,7 +220,14 @@ impl State {
             | Request::Verify { .. }
             | Request::BackupNext { .. }
             | Request::Compact { .. }
-            | Request::Layout { .. } => self.execute_rest(request, writes, out)?,
+            | Request::Layout { .. }
+            | Request::DeclareIndexes { .. }
+            | Request::DropIndex { .. }
+            | Request::Indexes { .. }
+            | Request::IndexSlice { .. }
+            | Request::IndexCount { .. }
+            | Request::IndexAt { .. }
+            | Request::IndexScan { .. } => self.execute_rest(request, writes, out)?,
             // The session handles these itself.
             Request::Refresh {} | Request::Close {} => return Err(Error::Closed),
         }
@@ -234,6 +247,7 @@ impl State {
             key_codec: key_codec.to_owned(),
             value_codec: value_codec.to_owned(),
             codecs: Codecs::Unknown,
+            indexes: Vec::new(),
         };
         // Another slot of the same name may know of an uncommitted write.
         let known = self

@@ -34,6 +34,38 @@ impl State {
                 upkeep::compact(database, slices, threshold_bytes, out)?;
             }
             Request::Layout { id, visits, begins } => self.layout(id, visits, begins, database, out)?,
+            Request::DeclareIndexes { durability, collection } => {
+                self.declare_indexes(durability, collection, writes, out)?;
+            }
+            Request::DropIndex {
+                durability,
+                collection,
+                name,
+            } => self.drop_index(durability, collection, name, writes, out)?,
+            Request::Indexes { collection } => self.report_indexes(collection, database, out)?,
+            Request::IndexSlice { .. } => self.index_slice(request, writes, out)?,
+            Request::IndexCount {
+                view,
+                collection,
+                index,
+                range,
+            } => self.index_count((view, collection, index), range, database, out)?,
+            Request::IndexAt {
+                view,
+                collection,
+                index,
+                range,
+                from_end,
+                position,
+            } => self.index_at((view, collection, index), range, (from_end, position), database, out)?,
+            Request::IndexScan {
+                id,
+                view,
+                collection,
+                index,
+                range,
+                options,
+            } => self.index_scan(id, (view, collection, index), range, options, database, out)?,
             // `State::execute` has the others.
             _ => return Err(Error::Closed),
         }

@@ -94,7 +94,7 @@ impl State {
             .ok_or_else(|| missing(&self.lost, id, Lost::Transaction))?;
         // While the state is held, the commit has to keep what it replaces.
         self.forget_current();
-        let info = writes.commit_other(durability, open.transaction)?;
+        let info = writes.commit_other(durability, open.transaction, None)?;
         // Collections may have been created or dropped.
         self.undo();
         out.uv(info.version);

@@ -2,7 +2,7 @@
 
 use mangrove_engine::{ConflictReason, Durability, Entry, Error, KeyRange, Result, Transaction, WriteTransaction};
 
-use super::{Codecs, Lost, Slot, State, compare, missing};
+use super::{Codecs, Lost, Slot, State, compare, indexes, missing};
 use crate::protocol::{BatchOp, View, Writer};
 use crate::range;
 use crate::request::Write;
@@ -10,16 +10,17 @@ use crate::session::Writes;
 
 /// A record to store.
 #[derive(Clone, Copy)]
-struct Record<'a> {
-    collection: u64,
-    key: &'a [u8],
-    value: &'a [u8],
-    expires_at: Option<u64>,
+pub(super) struct Record<'a> {
+    pub(super) collection: u64,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) expires_at: Option<u64>,
 }
 
 /// What can be written to.
 trait Target {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()>;
+    fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()>;
     fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool>;
     /// Returns how many records were removed; 0 in a transaction, where that is not known.
     fn clear(&mut self, name: &str, range: KeyRange<'_>) -> Result<u64>;
@@ -30,6 +31,10 @@ trait Target {
 impl Target for WriteTransaction<'_> {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
         self.put_until(name, key, value, expires_at)
+    }
+
+    fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()> {
+        indexes::put_in_group(self, slot, record, index_keys)
     }
 
     fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
@@ -52,6 +57,10 @@ impl Target for WriteTransaction<'_> {
 impl Target for Transaction {
     fn put(&mut self, name: &str, key: &[u8], value: &[u8], expires_at: Option<u64>) -> Result<()> {
         self.put_until(name, key, value, expires_at)
+    }
+
+    fn put_indexed(&mut self, slot: &Slot, record: Record<'_>, index_keys: &[u8]) -> Result<()> {
+        indexes::put_in_transaction(self, slot, record, index_keys)
     }
 
     fn delete(&mut self, name: &str, key: &[u8]) -> Result<bool> {
@@ -105,6 +114,21 @@ fn apply(write: &Write<'_>, slots: &[Slot], target: &mut dyn Target) -> Result<u
                         value,
                         expires_at,
                     } => target.put(name(collection), key, value, expires_at)?,
+                    BatchOp::SetIndexed {
+                        collection,
+                        key,
+                        value,
+                        expires_at,
+                        index_keys,
+                    } => {
+                        let record = Record {
+                            collection,
+                            key,
+                            value,
+                            expires_at,
+                        };
+                        target.put_indexed(&slots[to_index(collection)], record, index_keys)?;
+                    }
                     BatchOp::Delete { collection, key } => {
                         existed += u64::from(target.delete(name(collection), key)?);
                     }
@@ -121,6 +145,9 @@ fn apply(write: &Write<'_>, slots: &[Slot], target: &mut dyn Target) -> Result<u
 impl State {
     /// Commits a write. Consecutive writes become durable together.
     pub(super) fn write(&mut self, write: &Write<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {
+        if self.is_apart(write) {
+            return self.write_apart(write, writes, out);
+        }
         let mut fresh = Vec::new();
         if self.prepare(None, write, writes, &mut fresh, out)? {
             return Ok(());
@@ -159,6 +186,20 @@ impl State {
         }
         reply(write, info.version, result, out);
         Ok(())
+    }
+
+    /// Whether a write is a transaction of its own and part of no group: a batch that may fail after
+    /// some of its changes, because a key of a unique index is not unique.
+    pub(crate) fn is_apart(&self, write: &Write<'_>) -> bool {
+        let Write::Batch { changes, .. } = write else {
+            return false;
+        };
+        changes.is_plural()
+            && self
+                .slots
+                .iter()
+                .any(|slot| slot.indexes.iter().any(|index| index.unique))
+            && changes.states_index_keys()
     }
 
     /// Writes within a transaction. The reply is that of a commit, with 0 as the version.
@@ -229,6 +270,13 @@ impl State {
                             key,
                             value,
                             expires_at,
+                        }
+                        | BatchOp::SetIndexed {
+                            collection,
+                            key,
+                            value,
+                            expires_at,
+                            ..
                         } => {
                             let record = Record {
                                 collection,
@@ -280,7 +328,7 @@ impl State {
 
     /// Checks a collection's codecs. Returns the slot's index and whether a write of records has to
     /// store the codecs.
-    fn prepare_slot(
+    pub(super) fn prepare_slot(
         &mut self,
         transaction: Option<u64>,
         collection: u64,
@@ -332,7 +380,7 @@ impl State {
     }
 
     /// Notes that the last write stored the codecs of this slot.
-    fn now_has_codecs_of(&mut self, index: usize) {
+    pub(super) fn now_has_codecs_of(&mut self, index: usize) {
         let Slot {
             name,
             key_codec,
