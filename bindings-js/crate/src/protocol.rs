@@ -82,7 +82,7 @@ flags! {
     /// Flags of an error, after its message.
     ERROR_FLAGS {
         RETRYABLE "retryable" = 1,
-        HAS_KEY "hasKey" = 2,
+        HAS_KEYS "hasKeys" = 2,
     }
 }
 
@@ -526,23 +526,46 @@ impl Writer {
         self.error(error);
     }
 
-    /// Writes an error as a whole reply. If it concerns a key, collection and key follow, and
-    /// [`KEY_PLACE`] stands for the key in the message.
+    /// Writes an error as a whole reply. If it concerns keys, the collection and they follow, with
+    /// the index key first if there is one, and [`KEY_PLACE`] stands for each in the message.
     pub fn error(&mut self, error: &Error) {
-        let conflict = match error {
-            Error::Conflict(conflict) => conflict.key.as_deref().map(|key| (conflict, key)),
-            _ => None,
+        let (message, collection, index_key, keys): (_, _, _, &[&[u8]]) = match error {
+            Error::Conflict(conflict) => match &conflict.key {
+                Some(key) => (
+                    conflict.message(KEY_PLACE),
+                    conflict.collection.as_deref(),
+                    None,
+                    &[key],
+                ),
+                None => (error.to_string(), None, None, &[]),
+            },
+            Error::NotUnique(records) => {
+                let [stored, other] = &records.keys;
+                let message = records.message(KEY_PLACE, [KEY_PLACE; 2]);
+                (
+                    message,
+                    Some(&*records.collection),
+                    Some(&*records.index_key),
+                    &[stored, other],
+                )
+            }
+            _ => (error.to_string(), None, None, &[]),
         };
         self.bytes.push(FAILED);
         self.bytes(error.code().as_bytes());
-        match conflict {
-            Some((conflict, _)) => self.bytes(conflict.message(KEY_PLACE).as_bytes()),
-            None => self.bytes(error.to_string().as_bytes()),
-        }
+        self.bytes(message.as_bytes());
         self.bytes
-            .push(if error.is_retryable() { RETRYABLE } else { 0 } | if conflict.is_some() { HAS_KEY } else { 0 });
-        if let Some((conflict, key)) = conflict {
-            self.bytes(conflict.collection.as_deref().unwrap_or_default().as_bytes());
+            .push(if error.is_retryable() { RETRYABLE } else { 0 } | if keys.is_empty() { 0 } else { HAS_KEYS });
+        if keys.is_empty() {
+            return;
+        }
+        self.bytes(collection.unwrap_or_default().as_bytes());
+        self.flag(index_key.is_some());
+        if let Some(key) = index_key {
+            self.bytes(key);
+        }
+        self.uv(keys.len() as u64);
+        for key in keys {
             self.bytes(key);
         }
     }

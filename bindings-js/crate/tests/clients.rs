@@ -5,7 +5,7 @@ pub(crate) mod common;
 
 use std::sync::Arc;
 
-use common::{Reply, Request, keys, message, op, set};
+use common::{Reply, Request, declare, keys, message, op, put, set, use_index};
 use mangrove_bindings::protocol::Writer;
 use mangrove_bindings::session::Session;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
@@ -186,6 +186,32 @@ fn a_message_that_comes_again_after_any_crash_is_done_once() {
         }
     }
     assert!(partly > 2, "some crashes are between the commits of the message");
+}
+
+#[test]
+fn a_batch_that_is_a_transaction_of_its_own_is_done_once_too() {
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let client = session.attach("one", false, None).expect("readable");
+    let requests = [
+        name_it(),
+        use_index(true),
+        declare(),
+        put(&[("a", "1"), ("b", "2")]),
+        put(&[("c", "3"), ("d", "1")]),
+        set("plain", "1"),
+    ];
+    let mut replies = || {
+        let mut reply = ask(&mut session, client, 1, &requests);
+        assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+        assert_eq!((reply.status(), reply.uv() > 0, reply.uv()), (Ok(()), true, 0));
+        let batch = (reply.status(), reply.uv(), reply.uv());
+        (batch, reply.status(), reply.status())
+    };
+    let refused = |code: &str| Err(code.to_owned());
+    let expected = ((Ok(()), 2, 0), refused("KV_UNIQUE"), refused("KV_INDEX_MISMATCH"));
+    assert_eq!(replies(), expected);
+    assert_eq!(replies(), expected);
 }
 
 #[test]

@@ -35,16 +35,20 @@ export function findCodecs(connection: Connection, name: string, keyId: string, 
 /** Longer keys are cut in error messages. */
 const SHOWN_CHARACTERS = 100;
 
-/** A key for an error message: decoded with a registered codec, or as hex if none can. */
-export function describeKey(connection: Connection, name: string, bytes: Uint8Array): string {
+/**
+ * A key for an error message: decoded with a registered codec, or as hex if none can. Without a
+ * collection's name it is an index key.
+ */
+export function describeKey(connection: Connection, name: string | undefined, bytes: Uint8Array): string {
   let text = toHex(bytes);
-  for (const [id, { key }] of known.get(connection) ?? []) {
-    if ((JSON.parse(id) as string[])[0] !== name) continue;
+  const decode = (codec: KeyCodec<unknown>): void => {
     try {
-      text = keyText(key.decode(bytes.slice()));
+      text = keyText(codec.decode(bytes.slice()));
     } catch {
       // Registered with a codec other than the collection's.
     }
-  }
+  };
+  if (name === undefined) decode(DEFAULT.key);
+  for (const [id, { key }] of known.get(connection) ?? []) if ((JSON.parse(id) as string[])[0] === name) decode(key);
   return text.length > SHOWN_CHARACTERS ? `${text.slice(0, SHOWN_CHARACTERS)}…` : text;
 }

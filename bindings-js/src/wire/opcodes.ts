@@ -93,7 +93,7 @@ export const ReplyStatus = {
 /** What follows an error's message. */
 export const ErrorFlag = {
   retryable: 0x01,
-  hasKey: 0x02,
+  hasKeys: 0x02,
 } as const;
 
 /** What is left to do after a message. */

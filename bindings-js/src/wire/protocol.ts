@@ -17,7 +17,7 @@ export interface ByteRange {
   readonly upperExclusive?: boolean;
 }
 
-/** Placeholder in an error's message for the key that follows the message. */
+/** Placeholder in an error's message for a key that follows the message. */
 const KEY_PLACE = '\0';
 
 const MIN_CAPACITY = 1024;
@@ -207,20 +207,25 @@ export class ReplyReader {
     return textDecoder.decode(this.bytes());
   }
 
-  /** Reads the error that takes the place of a result. `keyText` renders a key for its message. */
-  failure(keyText: (collection: string, key: Uint8Array) => string): PlainError {
+  /**
+   * Reads the error that takes the place of a result. `keyText` renders a key for its message; an
+   * index key has no collection.
+   */
+  failure(keyText: (collection: string | undefined, key: Uint8Array) => string): PlainError {
     const code = this.str() as KvErrorCode;
     const message = this.str();
     const flags = this.u8();
     const retryable = (flags & ErrorFlag.retryable) !== 0;
-    if ((flags & ErrorFlag.hasKey) === 0) return { code, message, retryable };
-    const [collection, key] = [this.str(), this.bytes()];
-    return { code, message: message.replace(KEY_PLACE, () => keyText(collection, key)), retryable };
+    if ((flags & ErrorFlag.hasKeys) === 0) return { code, message, retryable };
+    const collection = this.str();
+    const texts = this.u8() === 0 ? [] : [keyText(undefined, this.bytes())];
+    for (let left = this.uv(); left > 0; left--) texts.push(keyText(collection, this.bytes()));
+    return { code, message: message.replaceAll(KEY_PLACE, () => texts.shift() ?? ''), retryable };
   }
 
   /** As `failure`, for requests whose errors name no key. */
   error(): KvError {
-    return fromPlain(this.failure(String));
+    return fromPlain(this.failure((_, key) => String(key)));
   }
 
   #broken(): KvError {

@@ -102,3 +102,26 @@ pub struct NotUnique {
     /// Keys of the two records; the first is the one that is stored.
     pub keys: [Box<[u8]>; 2],
 }
+
+impl NotUnique {
+    /// The message, with the texts of the index key, of the stored record's key, and of the other's.
+    ///
+    /// A caller that knows the key encodings can show the keys in their original form.
+    #[must_use]
+    pub fn message(&self, index_key: &str, keys: [&str; 2]) -> String {
+        [
+            "the key ",
+            index_key,
+            " of the unique index \"",
+            &self.index,
+            "\" of collection \"",
+            &self.collection,
+            "\" belongs to the record ",
+            keys[0],
+            ", so ",
+            keys[1],
+            " cannot have it; nothing was stored",
+        ]
+        .concat()
+    }
+}

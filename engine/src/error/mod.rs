@@ -388,13 +388,11 @@ impl fmt::Display for Error {
                 "collection \"{}\", index \"{}\": {}",
                 refusal.collection, refusal.index, refusal.what
             ),
-            Self::NotUnique(records) => write!(
-                f,
-                "collection \"{}\" has a record with the key {} in its unique index \"{}\"; nothing was stored",
-                records.collection,
-                Hex(&records.index_key),
-                records.index
-            ),
+            Self::NotUnique(records) => {
+                let text = |key: &[u8]| Hex(key).to_string();
+                let [stored, other] = &records.keys;
+                f.write_str(&records.message(&text(&records.index_key), [&text(stored), &text(other)]))
+            }
         }
     }
 }

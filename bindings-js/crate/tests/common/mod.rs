@@ -17,7 +17,7 @@ use mangrove_engine::storage::{MemoryStorage, Storage, StorageFile};
 use mangrove_engine::{Database, Error, Options, Result};
 
 /// Flag of an error: a collection and a key follow.
-const HAS_KEY: u8 = 2;
+const HAS_KEYS: u8 = 2;
 
 /// Returns the opcode of a request.
 pub fn op(name: &str) -> u8 {
@@ -65,6 +65,31 @@ impl Request {
 /// Returns a strict write to the first collection.
 pub fn set(key: &str, value: &str) -> Request {
     Request::new(op("Set")).u8(0).uv(0).str(key).str(value)
+}
+
+/// Uses an index of the first collection, "value".
+pub fn use_index(unique: bool) -> Request {
+    Request::new(op("UseIndexes"))
+        .uv(0)
+        .uv(1)
+        .str("value")
+        .uv(1)
+        .u8(u8::from(unique))
+}
+
+pub fn declare() -> Request {
+    Request::new(op("DeclareIndexes")).u8(0).uv(0)
+}
+
+/// A batch of records whose index key is their value.
+pub fn put(records: &[(&str, &str)]) -> Request {
+    let mut request = Request::new(op("Batch")).u8(0).uv(records.len() as u64);
+    for (key, value) in records {
+        let len = u8::try_from(value.len()).expect("it is short");
+        let index_keys = format!("\u{1}{}{value}", char::from(len));
+        request = request.u8(4).uv(0).str(key).str(value).uv(0).str(&index_keys);
+    }
+    request
 }
 
 pub fn message(requests: &[Request]) -> Vec<u8> {
@@ -165,9 +190,14 @@ impl Reply {
         }
         let code = self.str();
         assert!(!self.str().is_empty(), "an error says what happened");
-        if self.u8() & HAS_KEY != 0 {
+        if self.u8() & HAS_KEYS != 0 {
             self.str();
-            self.bytes();
+            if self.u8() == 1 {
+                self.bytes();
+            }
+            for _ in 0..self.uv() {
+                self.bytes();
+            }
         }
         Err(code)
     }

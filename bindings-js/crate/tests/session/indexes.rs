@@ -1,4 +1,4 @@
-//! A database with indexes, which the package cannot declare yet.
+//! Databases with indexes: declared by requests, or by the crate.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use mangrove_bindings::session::Session;
 use mangrove_engine::storage::{MemoryStorage, Storage};
 use mangrove_engine::{Database, Durability, IndexDefinition, Options};
 
-use super::common::{Request, execute, op, set};
+use super::common::{Request, declare, execute, op, put, set, use_index};
 use super::{begin, commit, get, use_default, within};
 
 /// A database whose default collection has an index of values with one record, "a".
@@ -89,4 +89,117 @@ fn a_core_without_its_rest_writes_to_no_database_with_indexes() {
     session.end_loading(None);
     let mut reply = execute(&mut session, &[delete()]);
     assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 4, 1));
+}
+
+/// The index keys and keys of all entries, as "index key=key".
+fn entries(session: &mut Session) -> Vec<String> {
+    let scan = Request::new(op("IndexScan")).uv(9).uv(0).uv(0).uv(0).u8(0);
+    let scan = scan.u8(2).uv(0).uv(0).uv(0).uv(0);
+    let mut reply = execute(session, &[scan]);
+    assert_eq!((reply.status(), reply.u8()), (Ok(()), 1));
+    let (count, _) = (reply.uv(), reply.uv());
+    (0..count).map(|_| format!("{}={}", reply.str(), reply.str())).collect()
+}
+
+fn empty() -> Session {
+    let storage: Arc<dyn Storage> = Arc::new(MemoryStorage::new());
+    Session::new(Database::open(storage, Options::default()).expect("it is new"))
+}
+
+#[test]
+fn an_index_declared_by_requests_is_kept_and_read() {
+    let mut session = empty();
+    let count = Request::new(op("IndexCount")).uv(0).uv(0).uv(0).u8(0);
+    let last = Request::new(op("IndexAt")).uv(0).uv(0).uv(0).u8(0).u8(1).uv(0);
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            use_index(false),
+            declare(),
+            put(&[("a", "2"), ("b", "1"), ("c", "2")]),
+            count,
+            last,
+            declare(),
+        ],
+    );
+    assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 2, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
+    assert_eq!((reply.status(), reply.u8()), (Ok(()), 1));
+    assert_eq!(
+        (reply.str(), reply.str(), reply.str()),
+        ("2".into(), "c".into(), "2".into())
+    );
+    // What is declared already takes no commit.
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 2, 0));
+    assert_eq!(entries(&mut session), ["1=b", "2=a", "2=c"]);
+}
+
+#[test]
+fn a_batch_that_is_not_unique_halfway_fails_alone() {
+    let mut session = empty();
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            use_index(true),
+            declare(),
+            put(&[("a", "1")]),
+            put(&[("b", "2"), ("c", "1")]),
+            put(&[("d", "3")]),
+            // They exchange their index keys.
+            put(&[("a", "3"), ("d", "1")]),
+        ],
+    );
+    for expected in [Ok(()), Ok(())] {
+        assert_eq!(reply.status(), expected);
+    }
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 2, 0));
+    assert_eq!(reply.status(), Err("KV_UNIQUE".to_owned()));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 3, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 4, 0));
+    assert!(reply.is_at_end());
+    assert_eq!(entries(&mut session), ["1=d", "3=a"]);
+}
+
+#[test]
+fn a_core_without_its_rest_takes_no_index_keys_and_reads_no_index() {
+    let mut session = empty();
+    session.lack_rest();
+    let delete = || {
+        Request::new(op("Batch"))
+            .u8(0)
+            .uv(2)
+            .u8(1)
+            .uv(0)
+            .str("a")
+            .u8(1)
+            .uv(0)
+            .str("b")
+    };
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            use_index(true),
+            put(&[("a", "1")]),
+            put(&[("a", "1"), ("b", "2")]),
+            begin(1),
+            within(1, put(&[("a", "1")])),
+            delete(),
+            declare(),
+        ],
+    );
+    assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+    assert_eq!(reply.status(), Err("KV_IO".to_owned()));
+    assert_eq!(reply.status(), Err("KV_IO".to_owned()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
+    assert_eq!(reply.status(), Err("KV_IO".to_owned()));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    // To be asked again.
+    assert_eq!(reply.u8(), 2);
+    assert!(reply.is_at_end());
 }
