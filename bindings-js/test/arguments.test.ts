@@ -51,7 +51,7 @@ const reads = (ranges: readonly Arguments[]): Rows => ({
 });
 
 const RENAMES: Arguments[] = [...each(NO_NAME, 'to'), ...each(NO_NAME).map(([to]) => ['from', to])];
-const READS: Rows = { ...reads(ASYNC_RANGES), forEach: [...each(NO_FUNCTION), ...after(() => 1, ASYNC_RANGES)] };
+const READS: Rows = { ...reads(ASYNC_RANGES), index: [...each(NO_NAME), ['none']], forEach: [...each(NO_FUNCTION), ...after(() => 1, ASYNC_RANGES)] };
 
 const writes = (ranges: readonly Arguments[]): Rows => ({
   set: [...each(NO_KEYS, 1), ['a', undefined], ['a', () => 1], ...withSetOptions('a', 1)],
@@ -82,6 +82,8 @@ const WATCH: Arguments[] = [...RANGES.filter(([range]) => Object(range) !== rang
 const COLLECTION_ROWS: Rows = {
   ...READS, ...writes(ASYNC_RANGES),
   watch: WATCH,
+  buildIndexes: MAINTENANCE,
+  dropIndex: each(NO_NAME),
   subscribe: [...each(NO_FUNCTION).map(([fn]) => [{}, fn]), ...WATCH.map(([range]) => [range, () => 1])],
 };
 
@@ -208,7 +210,7 @@ async function checkAll(rows: Rows, make: () => object, throwing: readonly strin
   assert.deepEqual(wrong, []);
 }
 
-const WITHOUT_PROMISE = ['collection', 'begin', 'subscribe', 'seek', 'map', 'filter', 'take', 'drop', 'flatMap'];
+const WITHOUT_PROMISE = ['collection', 'index', 'begin', 'subscribe', 'seek', 'map', 'filter', 'take', 'drop', 'flatMap'];
 const withDatabase = (use: (db: Database) => Promise<void>): Promise<void> => withMemory({ durability: 'none' }, async (db) => {
   await db.set('a', 1);
   await use(db);
@@ -218,6 +220,17 @@ const withDatabase = (use: (db: Database) => Promise<void>): Promise<void> => wi
 
 test('a database checks arguments', () => withDatabase((db) => checkAll(DATABASE, () => db, WITHOUT_PROMISE)));
 test('a collection checks arguments', () => withDatabase((db) => checkAll({ ...COLLECTION_ROWS, ...INTERNAL, transact: 'internal' }, () => db.collection('c'), WITHOUT_PROMISE)));
+test('an index checks arguments', () => withMemory({}, async (db) => {
+  const ranges = [...ASYNC_RANGES, [{ eq: undefined }], [{ eq: NaN }], [{ eq: 1, gt: 0 }], [{ eq: 1, prefix: [1] }]];
+  const rows: Rows = {
+    entries: ranges, keys: ranges, values: ranges, first: ranges, last: ranges, count: ranges,
+    get: each(NO_KEYS),
+    at: [...each([undefined, null, 1.5, NaN, '1', 1n, Infinity]), ...after(0, ranges)],
+    rank: [...each(NO_KEYS), ...after('a', ranges)],
+  };
+  const indexed = db.collection('c', { indexes: { by: { key: () => 1 } } });
+  await checkAll(rows, () => indexed.index('by'), WITHOUT_PROMISE);
+}));
 test('a snapshot checks arguments', () => withDatabase((db) => checkAll(SNAPSHOT, () => db.snapshot(), WITHOUT_PROMISE)));
 test('a transaction checks arguments', () => withDatabase(async (db) => {
   const tx = db.begin();

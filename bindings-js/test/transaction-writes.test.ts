@@ -26,6 +26,7 @@ const OUTSIDE: Record<string, (db: Database, other: Collection<unknown, unknown>
   'batch().tryCommit()': (db) => db.batch().set('a', 1).tryCommit(),
   dropCollection: (db) => db.dropCollection('other'),
   renameCollection: (db) => db.renameCollection('other', 'another'),
+  dropIndex: (db) => db.dropIndex('byAuthor'),
   transaction: (db) => db.transaction((tx) => tx.set('a', 1)),
   tryTransaction: (db) => db.tryTransaction((tx) => tx.set('a', 1)),
   'sync.set': (db) => db.sync.set('a', 1),

@@ -15,6 +15,7 @@ import { encodeKey, encodeValue } from '../wire/codecs.ts';
 import { toExpiry, toNewExpiry } from './expiry.ts';
 import { CLEAR, MAINTENANCE, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { subscribe, watch } from './feed/follow.ts';
+import { checkIndexName } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { CollectionReader } from './reader.ts';
@@ -253,21 +254,23 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
     return this.transact((tx) => tx.collection(this).clear(range), { ...options, maxRetries: Infinity });
   }
 
-  buildIndexes(options: BuildIndexesOptions = {}): Promise<void> {
+  buildIndexes(options?: BuildIndexesOptions): Promise<void> {
     return attempt(() => {
       checkNames('buildIndexes', options, MAINTENANCE);
-      return this.target.indexes?.build(this.target, options) ?? Promise.resolve();
-    }, options.signal);
+      const { onProgress, signal } = options ?? {};
+      if (onProgress !== undefined) checkFunction(onProgress);
+      return this.target.indexes?.build(this.target, { onProgress, signal }) ?? Promise.resolve();
+    }, options?.signal);
   }
 
   dropIndex(name: string): Promise<boolean> {
     return attempt(() => {
-      if (typeof name !== 'string') throw new KvError('KV_INVALID_ARGUMENT', 'the name of an index has to be a string');
-      const { connection, index } = this.target;
+      checkIndexName(name);
+      const { connection, index, indexes } = this.target;
       connection.checkOutside();
       return connection.requestLoading((writer) => writer.u8(Op.dropIndex).u8(0).uv(index).str(name), (reader) => {
         reader.uv();
-        this.target.indexes?.forget(this.target);
+        indexes?.forget(this.target);
         return reader.u8() !== 0;
       });
     });

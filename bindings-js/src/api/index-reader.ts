@@ -14,6 +14,7 @@ import type { ByteRange, ReplyReader, RequestWriter } from '../wire/protocol.ts'
 import type { Target, View } from '../wire/target.ts';
 import { checkOpen, readMeta } from './calls.ts';
 import { CursorIterator } from './cursor.ts';
+import { checkIndexName } from './indexes.ts';
 import type { Indexes } from './indexes.ts';
 import { META, READ } from './names.ts';
 import { compareBytes, encodeSeek, toWindow } from './range.ts';
@@ -41,6 +42,7 @@ export class KvIndex<K, V> implements Index<K, V> {
 
   constructor(target: Target<K, V>, view: View, name: string) {
     const { indexes } = target;
+    checkIndexName(name);
     if (indexes === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the collection was opened without indexes');
     this.name = name;
     this.#target = target;

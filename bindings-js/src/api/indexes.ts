@@ -56,7 +56,14 @@ function refused(name: string, what: string, cause?: unknown): KvError {
   return new KvError('KV_INVALID_ARGUMENT', `the index ${JSON.stringify(name)}: ${what}`, { cause });
 }
 
+/** Throws unless `name` can name an index. */
+export function checkIndexName(name: unknown): string {
+  if (typeof name === 'string' && name !== '' && !/\p{Surrogate}/u.test(name)) return name;
+  throw new KvError('KV_INVALID_ARGUMENT', 'the name of an index has to be a well-formed string that is not empty');
+}
+
 function check<K, V>([name, options]: [string, IndexOptions<K, V>]): Declared<K, V> {
+  checkIndexName(name);
   const wrong = misnamed(`the index ${JSON.stringify(name)}`, options, INDEX);
   if (wrong !== undefined) throw refused(name, wrong);
   const { key, multi = false, unique = false, version = 1 } = options;
