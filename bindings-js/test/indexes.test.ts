@@ -262,6 +262,39 @@ test('a dropped index is gone, and writes need not state its keys', () => withMe
   assert.deepEqual(await again.index('byAuthor').keys().toArray(), ['a']);
 }));
 
+test('a collection that is dropped or renamed gets its indexes again with the next write', () => withMemory(async (db) => {
+  const notes = notesOf(db);
+  await notes.set('a', note(1, { author: 'ann' }));
+  const [dropped] = await Promise.all([db.dropCollection('notes'), notes.set('b', note(2, { author: 'bob' }))]);
+  assert.equal(dropped, true);
+  await checkAll(db, notes);
+  assert.deepEqual(await notes.keys().toArray(), ['b']);
+  await db.renameCollection('notes', 'moved');
+  await notes.setMany([['c', note(3)], ['d', note(4, { email: 'd@x' })]]);
+  await checkAll(db, notes);
+  // The renamed collection keeps its indexes.
+  const moved = db.collection<string, Note>('moved', { indexes: INDEXES });
+  assert.deepEqual(await moved.index('byAuthor').keys().toArray(), ['b']);
+  await moved.set('e', note(5, { author: 'eve' }));
+  await checkAll(db, moved);
+}));
+
+test('indexes that others removed are declared again after one refusal', () => withMemory(async (db) => {
+  const notes = notesOf(db);
+  await notes.set('a', note(1, { author: 'ann' }));
+  const bare = db.collection<string, Note>('notes');
+  await bare.dropIndex('byAuthor');
+  await rejects(notes.set('b', note(2)), 'KV_INDEX_MISMATCH');
+  await notes.set('c', note(3, { author: 'cid' }));
+  await notes.buildIndexes();
+  await checkAll(db, notes);
+  await bare.dropIndex('byTag');
+  assert.throws(() => db.sync.collection(notes).set('d', note(4)), { code: 'KV_INDEX_MISMATCH' });
+  db.sync.collection(notes).set('e', note(5));
+  await notes.buildIndexes();
+  await checkAll(db, notes);
+}));
+
 test('functions that fail are named, and their write does nothing', () => withMemory(async (db) => {
   const thrown = new Error('no');
   const notes = db.collection<string, number>('numbers', { indexes: {

@@ -1,17 +1,24 @@
 // The changes of one batch, encoded as they are added.
 import { checkCount, ignore } from '../base/async.ts';
+import type { KvError } from '../base/errors.ts';
 import { encodeKey, encodeValue } from '../wire/codecs.ts';
 import { BatchKind } from '../wire/opcodes.ts';
 import { RequestWriter } from '../wire/protocol.ts';
 import { isPromise } from './schema.ts';
 import type { Target } from '../wire/target.ts';
 
+interface IndexedWrites {
+  /** Returns a promise while the engine does not know the indexes. */
+  readonly declare: () => Promise<void> | undefined;
+  readonly forget: () => void;
+}
+
 export class ChangeList {
   readonly #writer = new RequestWriter();
   /** Set once a value is validated asynchronously: what precedes the writer's contents. */
   #before: (Uint8Array | Promise<Uint8Array>)[] | undefined;
-  /** Indexes that the engine does not know yet. */
-  readonly #undeclared = new Set<Promise<void>>();
+  /** Declare the indexes of what is written. */
+  readonly #indexed = new Map<unknown, IndexedWrites>();
   #length = 0;
 
   get length(): number {
@@ -68,8 +75,23 @@ export class ChangeList {
   }
 
   #declare<K, V>(target: Target<K, V>): void {
-    const declared = target.indexes?.declare(target);
-    if (declared !== undefined) this.#undeclared.add(declared);
+    const { indexes } = target;
+    if (indexes === undefined || this.#indexed.has(target)) return;
+    this.#indexed.set(target, { declare: () => indexes.declare(target), forget: () => indexes.forget(target) });
+  }
+
+  /** Whether anything is written to a collection with indexes. */
+  get isIndexed(): boolean {
+    return this.#indexed.size > 0;
+  }
+
+  /**
+   * Called with the failure of the batch: indexes that the engine no longer has are declared again
+   * by the next write.
+   */
+  failed(error: unknown): void {
+    if ((error as Partial<KvError>).code !== 'KV_INDEX_MISMATCH') return;
+    for (const { forget } of this.#indexed.values()) forget();
   }
 
   /**
@@ -94,8 +116,9 @@ export class ChangeList {
    */
   ready(): Promise<void> | undefined {
     const validated = this.#validated();
-    if (this.#undeclared.size === 0) return validated;
-    return Promise.all([validated, ...this.#undeclared]).then(ignore);
+    const undeclared = [...this.#indexed.values()].map(({ declare }) => declare()).filter((declared) => declared !== undefined);
+    if (undeclared.length === 0) return validated;
+    return Promise.all([validated, ...undeclared]).then(ignore);
   }
 
   #validated(): Promise<void> | undefined {

@@ -226,8 +226,13 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
     options: WriteOptions | undefined,
   ): Promise<{ version: number; existed: number }> {
     const { write, read } = batchCall(changes);
-    const send = (): Promise<{ version: number; existed: number }> =>
-      this.#scope.write(Op.batch, options, write, (reader, version) => ({ version, existed: read(reader) }));
+    const send = (): Promise<{ version: number; existed: number }> => {
+      const sent = this.#scope.write(Op.batch, options, write, (reader, version) => ({ version, existed: read(reader) }));
+      return changes.isIndexed ? sent.catch((error: unknown) => {
+        changes.failed(error);
+        throw error;
+      }) : sent;
+    };
     const ready = changes.ready();
     if (ready === undefined) return send();
     return ready.then(() => {

@@ -27,7 +27,7 @@ import { Op } from '../wire/opcodes.ts';
 import { toValidate } from './schema.ts';
 import { DEFAULT_COLLECTION, checkName, newTarget } from '../wire/target.ts';
 import type { Target } from '../wire/target.ts';
-import { DatabaseScope, renameIn } from './scope.ts';
+import { DatabaseScope, dropIn, renameIn } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, verify } from './upkeep.ts';
@@ -122,7 +122,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     return attempt(() => {
       checkName(name);
       this.#scope.check();
-      return this.#scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+      return dropIn(this.#scope, this.#connection, name);
     });
   }
 
@@ -131,7 +131,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
       checkName(from);
       checkName(to);
       this.#scope.check();
-      return renameIn(this.#scope, from, to);
+      return renameIn(this.#scope, this.#connection, from, to);
     });
   }
 

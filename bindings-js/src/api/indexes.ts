@@ -32,6 +32,8 @@ interface Declared<K, V> extends IndexDefinition {
 
 /** What the engine was asked for one collection and one set of indexes. */
 interface Asked {
+  /** The collection's name. */
+  readonly name: string;
   readonly declared: Promise<void>;
   isDeclared: boolean;
   /** Number of indexes that had to be built when they were declared. */
@@ -50,6 +52,12 @@ function declareRequest(index: number): (writer: RequestWriter) => unknown {
 function readDeclared(reader: ReplyReader): number {
   reader.uv();
   return reader.uv();
+}
+
+/** Forgets what was declared of a collection that was dropped or renamed. */
+export function forgetIndexes(connection: Connection, name: string): void {
+  const all = asked.get(connection);
+  for (const [index, known] of all ?? []) if (known.name === name) all?.delete(index);
 }
 
 function refused(name: string, what: string, cause?: unknown): KvError {
@@ -114,7 +122,7 @@ export class Indexes<K, V> {
     return bytes;
   }
 
-  #asked({ connection, index }: Target<K, V>): Asked {
+  #asked({ connection, name, index }: Target<K, V>): Asked {
     let all = asked.get(connection);
     if (all === undefined) asked.set(connection, all = new Map());
     let state = all.get(index);
@@ -122,7 +130,7 @@ export class Indexes<K, V> {
       const declared = connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
         Object.assign(known, { isDeclared: true, incomplete });
       });
-      const known: Asked = { declared, isDeclared: false, incomplete: 0, built: undefined };
+      const known: Asked = { name, declared, isDeclared: false, incomplete: 0, built: undefined };
       state = known;
       declared.catch(() => all.delete(index));
       all.set(index, state);
@@ -148,7 +156,7 @@ export class Indexes<K, V> {
     state.isDeclared = true;
   }
 
-  /** Forgets that the indexes were declared, as one was dropped. */
+  /** Forgets that the indexes were declared, as they may be gone. */
   forget({ connection, index }: Target<K, V>): void {
     asked.get(connection)?.delete(index);
   }

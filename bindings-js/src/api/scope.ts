@@ -2,6 +2,7 @@
 import { KvError } from '../base/errors.ts';
 import type { Durability, WriteOptions } from '../types/index.ts';
 import type { Connection } from '../wire/connection.ts';
+import { forgetIndexes } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 
@@ -105,6 +106,13 @@ export class TransactionScope implements WriteScope {
   }
 }
 
-export function renameIn(scope: WriteScope, from: string, to: string): Promise<boolean> {
+/** Drops a collection. Its indexes go with it, so a later write declares them again. */
+export function dropIn(scope: WriteScope, connection: Connection, name: string): Promise<boolean> {
+  forgetIndexes(connection, name);
+  return scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+}
+
+export function renameIn(scope: WriteScope, connection: Connection, from: string, to: string): Promise<boolean> {
+  for (const name of [from, to]) forgetIndexes(connection, name);
   return scope.write(Op.rename, undefined, (writer) => writer.str(from).str(to), (reader) => reader.u8() !== 0);
 }

@@ -298,7 +298,12 @@ class KvSyncCollection<K, V, I = V> extends KvSyncReader<K, V> implements SyncCo
   }
 
   #batch(changes: ChangeList, options: WriteOptions | undefined): number {
-    return this.#write(Op.batch, options, batchCall(changes));
+    try {
+      return this.#write(Op.batch, options, batchCall(changes));
+    } catch (error) {
+      changes.failed(error);
+      throw error;
+    }
   }
 
   #write<T>(op: number, options: WriteOptions | undefined, { write, read }: Call<T>): T {

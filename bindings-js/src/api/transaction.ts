@@ -12,7 +12,7 @@ import { Op } from '../wire/opcodes.ts';
 import { TRANSACTION, WRITE, checkNames } from './names.ts';
 import { checkName } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
-import { TransactionScope, durabilityCode, renameIn } from './scope.ts';
+import { TransactionScope, dropIn, durabilityCode, renameIn } from './scope.ts';
 import type { OpenTransaction, Refused } from './scope.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
@@ -246,7 +246,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
   dropCollection(name: string): Promise<boolean> {
     return this.writing('dropCollection', undefined, WRITE, () => {
       checkName(name);
-      return new TransactionScope(this.#state).write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
+      return dropIn(new TransactionScope(this.#state), this.#state.connection, name);
     });
   }
 
@@ -254,7 +254,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
     return this.writing('renameCollection', undefined, WRITE, () => {
       checkName(from);
       checkName(to);
-      return renameIn(new TransactionScope(this.#state), from, to);
+      return renameIn(new TransactionScope(this.#state), this.#state.connection, from, to);
     });
   }
 

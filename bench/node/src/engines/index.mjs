@@ -5,6 +5,8 @@
 // - `scan(reverse)`, how many entries it has read, and `range(from, limit)`, an array of entries;
 // - `close()`.
 //
+// and, where there are indexes, `openIndexed`: `load(rows)`, `update(id, due)`, `query(due, limit)`, `count(from, to)`, `build()`, `close()`.
+//
 // What is asynchronous gives a promise; what waits for the disk in the calling thread does not, and has no `overlaps`.
 // Options are `ints` (numbers to numbers instead of strings to values), `values` ('bytes' or 'text'), `durable` and `cacheBytes`.
 import { createRequire } from 'node:module';

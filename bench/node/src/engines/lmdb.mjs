@@ -28,3 +28,35 @@ export function open(directory, { ints, values, durable }) {
     close: () => db.close(),
   };
 }
+
+export function openIndexed(directory) {
+  mkdirSync(directory, { recursive: true });
+  const root = openDatabase({ path: directory, overlappingSync: false, encoding: 'msgpack' });
+  const rows = root.openDB('rows', { encoding: 'msgpack' });
+  const index = (name) => root.openDB(name, { dupSort: true, encoding: 'ordered-binary' });
+  const [byAuthor, byDue, byScore] = ['byAuthor', 'byDue', 'byScore'].map(index);
+  const dueOf = ({ done, due }) => [done, due];
+  return {
+    load: (list) => root.transaction(() => {
+      for (const row of list) {
+        rows.put(row.id, row);
+        byAuthor.put(row.author, row.id);
+        byDue.put(dueOf(row), row.id);
+        byScore.put(row.score, row.id);
+      }
+    }),
+    update: (id, due) => root.transaction(() => {
+      const row = rows.get(id);
+      byDue.remove(dueOf(row), id);
+      byDue.put([row.done, due], id);
+      rows.put(id, { ...row, due });
+    }),
+    query: (due, limit) => byDue.getRange({ start: [false, due], limit }).map(({ value }) => rows.get(value)).asArray,
+    count: (from, to) => byDue.getCount({ start: [false, from], end: [false, to] }),
+    build: () => root.transaction(() => {
+      const byBody = index('byBody');
+      for (const { key, value } of rows.getRange()) byBody.put(value.body.slice(0, 12), key);
+    }),
+    close: () => root.close(),
+  };
+}

@@ -22,3 +22,24 @@ export async function open(directory, { ints, values, durable, cacheBytes }) {
     close: () => db.close(),
   };
 }
+
+const INDEXES = {
+  byAuthor: { key: (row) => row.author },
+  byDue: { key: (row) => [row.done, row.due] },
+  byScore: { key: (row) => row.score },
+};
+
+export async function openIndexed(directory, { cacheBytes }) {
+  const db = await openDatabase(directory, { cacheBytes });
+  const options = { key: keyCodecs.utf8, value: valueCodecs.structured() };
+  const rows = db.collection('rows', { ...options, indexes: INDEXES });
+  const byDue = rows.index('byDue');
+  return {
+    load: (list) => rows.setMany(list.map((row) => [row.id, row])),
+    update: (id, due) => rows.update(id, (row) => ({ ...row, due })),
+    query: (due, limit) => byDue.values({ gte: [false, due], limit }).toArray(),
+    count: (from, to) => byDue.count({ gte: [false, from], lt: [false, to] }),
+    build: () => db.collection('rows', { ...options, indexes: { ...INDEXES, byBody: { key: (row) => row.body.slice(0, 12) } } }).buildIndexes(),
+    close: () => db.close(),
+  };
+}

@@ -41,3 +41,29 @@ export function open(directory, { ints, values, durable, cacheBytes }, connect) 
     close: () => db.close(),
   };
 }
+
+export function openIndexed(directory, { cacheBytes }, connect) {
+  mkdirSync(directory, { recursive: true });
+  const db = connect(join(directory, 'data.sqlite'));
+  db.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -${cacheBytes >> 10}`);
+  db.exec('CREATE TABLE rows (id TEXT PRIMARY KEY, author TEXT, done INTEGER, due INTEGER, score INTEGER, body TEXT) WITHOUT ROWID');
+  db.exec('CREATE INDEX by_author ON rows (author); CREATE INDEX by_due ON rows (done, due); CREATE INDEX by_score ON rows (score)');
+  const begin = db.prepare('BEGIN');
+  const commit = db.prepare('COMMIT');
+  const put = db.prepare('INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)');
+  const update = db.prepare('UPDATE rows SET due = ? WHERE id = ?');
+  const query = db.prepare('SELECT * FROM rows WHERE (done, due) >= (0, ?) ORDER BY done, due LIMIT ?');
+  const count = db.prepare('SELECT COUNT(*) AS count FROM rows WHERE done = 0 AND due >= ? AND due < ?');
+  return {
+    load(list) {
+      begin.run();
+      for (const { id, author, done, due, score, body } of list) put.run(id, author, Number(done), due, score, body);
+      commit.run();
+    },
+    update: (id, due) => void update.run(due, id),
+    query: (due, limit) => query.all(due, limit),
+    count: (from, to) => count.get(from, to).count,
+    build: () => db.exec('CREATE INDEX by_body ON rows (substr(body, 1, 12))'),
+    close: () => db.close(),
+  };
+}
