@@ -38,12 +38,18 @@ const authors = (page: Page): Promise<unknown> => page.evaluate(async () => {
 
 for (const storage of ['opfs', 'indexeddb', 'memory'] as const) {
   test(`the first writes to a collection with indexes wait for their code: ${storage}`, async ({ profile }) => {
-    const page = await (await profile.launch()).newPage();
+    const context = await profile.launch();
+    await context.route(/mangrove_rest_bg/, async (route) => {
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      await route.continue();
+    });
+    const page = await context.newPage();
     await openNotes(page, storage);
     const found = await page.evaluate(async () => {
       const { db, notes } = window as unknown as Kept;
       const index = notes.index('byAuthor');
-      // All in one tick: nothing of the indexes is loaded yet.
+      // All in one tick: nothing of the indexes is loaded yet, and the transaction begins before they
+      // are declared.
       const reading = index.entries();
       reading.seek('b');
       const calls = [

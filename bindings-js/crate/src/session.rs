@@ -349,7 +349,10 @@ impl<'m, 'd> Group<'m, 'd> {
         let reply_at = out.position();
         let start = out.begin();
         let is_write = matches!(request, Ok(Request::Write(_)));
-        let is_slice = matches!(request, Ok(Request::IndexSlice { .. }));
+        let ends_group = matches!(
+            request,
+            Ok(Request::DeclareIndexes { .. } | Request::DropIndex { .. } | Request::IndexSlice { .. })
+        );
         self.writes.place = place.clone();
         self.writes.were_seen = false;
         let result = request.and_then(|request| state.execute(&request, &mut self.writes, out));
@@ -358,8 +361,9 @@ impl<'m, 'd> Group<'m, 'd> {
         }
         let (wrote, saw_group) = (is_write || self.writes.awaits_flush, self.writes.were_seen);
         self.note(place, reply_at, wrote, saw_group);
-        // It may fail halfway, with all of its group.
-        if is_slice {
+        // Transactions compare their indexes with the committed ones, and a slice may fail halfway, with
+        // all of its group.
+        if ends_group {
             self.finish(state, out);
         }
     }

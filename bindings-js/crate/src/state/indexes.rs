@@ -3,8 +3,8 @@
 //! In browsers all of this belongs to the rest of the module; see [`rest`](crate::rest).
 
 use mangrove_engine::{
-    Database, Direction, Durability, Error, Index, IndexDefinition, IndexKeys, IndexProgress, IndexTree, KeyRange,
-    Result, Transaction, WriteTransaction,
+    ConflictReason, Database, Direction, Durability, Error, Index, IndexDefinition, IndexKeys, IndexProgress,
+    IndexTree, KeyRange, Result, Transaction, WriteTransaction,
 };
 
 use super::writes::Record;
@@ -49,6 +49,27 @@ pub(super) fn put_in_transaction(
     let keys = stated(slot, &transaction.indexes(&slot.name), index_keys)?;
     transaction.set_indexed(&slot.name, record.key, record.value, record.expires_at, &keys)?;
     Ok(())
+}
+
+/// What to report instead of a mismatch, if the indexes were declared since the transaction that
+/// wrote began: it has to run again.
+// A root of the rest of the module: see `rest`.
+#[inline(never)]
+pub(super) fn since_declared(error: Error, slots: &[Slot], database: &Database) -> Error {
+    let Error::IndexMismatch(refusal) = &error else {
+        return error;
+    };
+    let snapshot = database.snapshot();
+    let stored = snapshot.indexes(&refusal.collection);
+    let is_declared = |slot: &&Slot| {
+        slot.name == *refusal.collection
+            && slot.indexes.len() == stored.len()
+            && slot.indexes.iter().all(|declared| find(&stored, declared).is_some())
+    };
+    match slots.iter().filter(|slot| !slot.indexes.is_empty()).find(is_declared) {
+        Some(slot) => Error::conflict(Some(&slot.name), None, ConflictReason::Changed),
+        None => error,
+    }
 }
 
 /// Number of indexes that do not cover the whole collection.

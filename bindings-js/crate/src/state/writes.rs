@@ -226,6 +226,10 @@ impl State {
                 }
                 Ok(())
             });
+        let written = written.map_err(|error| match error {
+            Error::IndexMismatch(_) => indexes::since_declared(error, &self.slots, writes.database),
+            _ => error,
+        });
         let is_structural = matches!(write, Write::Drop { .. } | Write::Rename { .. });
         if written.is_err() || is_structural {
             let open = self.open_transaction(id)?;

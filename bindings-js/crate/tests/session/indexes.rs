@@ -203,3 +203,29 @@ fn a_core_without_its_rest_takes_no_index_keys_and_reads_no_index() {
     assert_eq!(reply.u8(), 2);
     assert!(reply.is_at_end());
 }
+
+#[test]
+fn a_transaction_begun_before_the_declaration_has_to_run_again() {
+    let mut session = empty();
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            use_index(false),
+            begin(1),
+            declare(),
+            within(1, put(&[("a", "1")])),
+            begin(2),
+            within(2, put(&[("a", "1")])),
+            commit(2),
+        ],
+    );
+    assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 0));
+    assert_eq!(reply.status(), Err("KV_CONFLICT".to_owned()));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 1));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!(entries(&mut session), ["1=a"]);
+}
