@@ -10,7 +10,7 @@ use mangrove_engine::{
 use super::writes::Record;
 use super::{Lost, Slot, State, missing, unacceptable};
 use crate::index_items::{IndexItems, write_record};
-use crate::protocol::{Reader, ScanFlags, ScanOptions, VALUES, View, Writer};
+use crate::protocol::{BatchOp, Reader, ScanFlags, ScanOptions, VALUES, View, Writer};
 use crate::range;
 use crate::request::{Definitions, Request, Write};
 use crate::scan::{Scan, direction};
@@ -55,18 +55,22 @@ pub(super) fn put_in_transaction(
 /// wrote began: it has to run again.
 // A root of the rest of the module: see `rest`.
 #[inline(never)]
-pub(super) fn since_declared(error: Error, slots: &[Slot], database: &Database) -> Error {
-    let Error::IndexMismatch(refusal) = &error else {
+pub(super) fn since_declared(error: Error, write: &Write<'_>, slots: &[Slot], database: &Database) -> Error {
+    let (Error::IndexMismatch(refusal), Write::Batch { changes, .. }) = (&error, write) else {
         return error;
     };
     let snapshot = database.snapshot();
     let stored = snapshot.indexes(&refusal.collection);
+    let mut written = changes.iter().filter_map(|change| match change {
+        Ok(BatchOp::SetIndexed { collection, .. }) => slots.get(usize::try_from(collection).ok()?),
+        _ => None,
+    });
     let is_declared = |slot: &&Slot| {
         slot.name == *refusal.collection
             && slot.indexes.len() == stored.len()
             && slot.indexes.iter().all(|declared| find(&stored, declared).is_some())
     };
-    match slots.iter().filter(|slot| !slot.indexes.is_empty()).find(is_declared) {
+    match written.find(is_declared) {
         Some(slot) => Error::conflict(Some(&slot.name), None, ConflictReason::Changed),
         None => error,
     }

@@ -227,7 +227,7 @@ impl State {
                 Ok(())
             });
         let written = written.map_err(|error| match error {
-            Error::IndexMismatch(_) => indexes::since_declared(error, &self.slots, writes.database),
+            Error::IndexMismatch(_) => indexes::since_declared(error, write, &self.slots, writes.database),
             _ => error,
         });
         let is_structural = matches!(write, Write::Drop { .. } | Write::Rename { .. });
