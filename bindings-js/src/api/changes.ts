@@ -116,6 +116,7 @@ export class ChangeList {
    */
   ready(): Promise<void> | undefined {
     const validated = this.#validated();
+    if (!this.isIndexed) return validated;
     const undeclared = [...this.#indexed.values()].map(({ declare }) => declare()).filter((declared) => declared !== undefined);
     if (undeclared.length === 0) return validated;
     return Promise.all([validated, ...undeclared]).then(ignore);

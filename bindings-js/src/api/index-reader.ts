@@ -170,7 +170,7 @@ export class KvIndex<K, V> implements Index<K, V> {
   }
 
   #entry(indexKey: Uint8Array, key: Uint8Array, value: Uint8Array): IndexEntry<K, V> {
-    const { target } = { target: this.#target };
+    const target = this.#target;
     return { indexKey: decodeKey(keyCodecs.any, indexKey), key: decodeKey(target.key, key), value: decodeValue(target.value, value) };
   }
 
