@@ -98,7 +98,13 @@ export function orderOf(bodies) {
   return order;
 }
 
-/** Rewrites a module with its functions in another order. */
+/** The name of the function in a form of a module's text, without the hashes that make a symbol unique. */
+function nameIn(form) {
+  const [, quoted, plain] = /\(func \$(?:"([^"]*)"|([^\s()]+))/.exec(form);
+  return (quoted ?? plain).replace(/::h[0-9a-f]{16}$/, '').replaceAll(/\[[0-9a-f]{16}\]/g, '');
+}
+
+/** Rewrites a module with its functions in another order and without names; returns the names by the functions' numbers, imported ones first. */
 export function orderFunctions(file, features, env) {
   const order = orderOf(bodiesOf(readFileSync(file)));
   const text = `${file}.wat`;
@@ -108,7 +114,10 @@ export function orderFunctions(file, features, env) {
   const functions = forms.filter(isFunction);
   if (functions.length !== order.length) throw new Error(`${file} has ${order.length} functions, its text ${functions.length}`);
   const others = forms.filter((form) => !isFunction(form));
-  writeFileSync(text, `${[head, ...others, ...order.map((index) => functions[index])].join('\n')}\n)\n`);
+  const ordered = order.map((index) => functions[index]);
+  writeFileSync(text, `${[head, ...others, ...ordered].join('\n')}\n)\n`);
   run('wasm-as', [text, ...features, '-o', file], { env });
+  const imports = others.filter((form) => /^ \(import .*\(func /.test(form));
   rmSync(text);
+  return [...imports, ...ordered].map((form) => nameIn(form));
 }

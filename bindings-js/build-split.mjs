@@ -5,6 +5,7 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { run } from '../.ci/tools.mjs';
+import { clearLocations, panicsToTraps } from './build-traps.mjs';
 
 /** Names of functions, as Rust demangles them; one of each has to exist. */
 const ROOTS = [
@@ -146,13 +147,21 @@ export function writeSplit(directory, name, { flags, env }) {
   const module = join(directory, `${name}_bg.wasm`);
   const whole = join(work, 'whole.wat');
   run('wasm-dis', [module, ...features, '-o', whole], { env });
+  // Once more before it is split, so that neither part calls a function that only traps.
+  const trapping = join(work, 'trapping.wasm');
+  writeFileSync(whole, panicsToTraps(readFileSync(whole, 'utf8')));
+  run('wasm-as', [whole, ...features, '-g', '-o', trapping], { env });
+  run('wasm-opt', [trapping, '-g', '-o', trapping, ...flags], { env });
+  run('wasm-dis', [trapping, ...features, '-o', whole], { env });
   const parts = split(readFileSync(whole, 'utf8'));
   for (const part of ['core', 'rest']) {
     const text = join(work, `${part}.wat`);
     const assembled = join(work, `${part}.wasm`);
+    const file = join(directory, `${name}_${part}_bg.wasm`);
     writeFileSync(text, parts[part]);
-    run('wasm-as', [text, ...features, '-o', assembled], { env });
-    run('wasm-opt', [assembled, '-o', join(directory, `${name}_${part}_bg.wasm`), ...flags], { env });
+    run('wasm-as', [text, ...features, '-g', '-o', assembled], { env });
+    run('wasm-opt', [assembled, '-g', '-o', file, ...flags], { env });
+    clearLocations(file);
   }
   run('wasm-opt', [module, '-o', module, '--strip-debug', ...features], { env });
 }

@@ -50,6 +50,7 @@ const WASM_INPUTS = [
   'bindings-js/build-inline.mjs',
   'bindings-js/build-order.mjs',
   'bindings-js/build-split.mjs',
+  'bindings-js/build-traps.mjs',
   'bindings-js/tools/wasm-bindgen/src',
   'node_modules/binaryen/package.json',
 ];
@@ -122,6 +123,10 @@ function filesOf({ directory, name, isSplit }) {
   return ['', ...(isSplit ? ['_core', '_rest'] : [])].map((part) => join(directory, `${name}${part}_bg.wasm`));
 }
 
+/** Whether panics of a module say nothing but the number of a function, whose name is in a file beside it. */
+const hasTraps = (file) => /_(?:core|rest)_bg\.wasm$/.test(file);
+const symbolsOf = (file) => file.replace(/\.wasm$/, '.symbols.txt');
+
 function buildWasm() {
   const hash = hashOf(WASM_INPUTS);
   const isCurrent = hasHash(WASM_STAMP, hash)
@@ -141,7 +146,10 @@ function buildWasm() {
     ], { env });
     writeGlue(directory, name);
     if (isSplit) writeSplit(directory, name, { flags, env });
-    for (const file of filesOf(module)) orderFunctions(file, features, env);
+    for (const file of filesOf(module)) {
+      const names = orderFunctions(file, features, env);
+      if (hasTraps(file)) writeFileSync(symbolsOf(file), `${names.join('\n')}\n`);
+    }
     if (isInlined) writePacked(directory, name);
   }
   writeFileSync(WASM_STAMP, hash);
@@ -223,7 +231,8 @@ function emitTypes() {
 
 function copyAssets() {
   chmodSync(join(DIST, 'cli.js'), 0o755);
-  for (const file of MODULES.flatMap(filesOf)) copyFileSync(file, join(DIST, basename(file)));
+  const modules = MODULES.flatMap(filesOf);
+  for (const file of [...modules, ...modules.filter(hasTraps).map(symbolsOf)]) copyFileSync(file, join(DIST, basename(file)));
   // npm packs what lies beside package.json only.
   for (const name of ['LICENSE-MIT', 'LICENSE-APACHE']) {
     if (existsSync(join(ROOT, name))) copyFileSync(join(ROOT, name), join(HERE, name));

@@ -7,6 +7,7 @@ import { KvDatabase } from '../src/api/database.ts';
 import { syncFaces } from '../src/api/sync.ts';
 import { checkOptions } from '../src/api/options.ts';
 import { InThreadTransport } from '../src/engine/in-thread-transport.ts';
+import { instantiate } from '../build/wasm/glue.js';
 import type { Rest } from '../src/engine/engine-host.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
 import { code, rejects } from './support/kit.ts';
@@ -153,4 +154,16 @@ test('with the rest at hand, the synchronous calls work at once', async () => {
   for (const call of Object.values(CALLS)) await call(db);
   assert.equal(db.sync.get('a'), 1);
   await db.close();
+});
+
+test('a trap is found in the list of the functions’ names, and no part says where its source is', () => {
+  const [coreFile, restFile] = ['mangrove_core_bg', 'mangrove_rest_bg'].map((name) => readFileSync(new URL(`../dist/${name}.wasm`, import.meta.url), 'latin1'));
+  for (const file of [coreFile, restFile]) assert.doesNotMatch(String(file), /\.rs\b/);
+  const symbols = readFileSync(new URL('../dist/mangrove_core_bg.symbols.txt', import.meta.url), 'utf8').split('\n');
+  const { __wbindgen_malloc: allocate } = instantiate(core).exports as { __wbindgen_malloc: (size: number, align: number) => number };
+  assert.throws(() => allocate(-1, 1), (error: Error) => {
+    const place = /wasm-function\[(\d+)\]/.exec(error.stack ?? '')?.[1];
+    assert.match(symbols[Number(place)] ?? '', /malloc/);
+    return true;
+  });
 });

@@ -1,0 +1,91 @@
+// Turns the panics of a module into traps without a text. The texts, what formats them, and the places in the source that they name are 4 % of the module that
+// a page downloads; the error of a stopped engine has the number of the function instead, and the package the list of their names.
+import { readFileSync, writeFileSync } from 'node:fs';
+
+/** Functions of the language's libraries that do nothing but panic, as Rust demangles them. */
+const PANICS = [
+  /\bcore(?:\[\w+\])?::panicking::/,
+  /\bcore(?:\[\w+\])?::(?:option::(?:expect|unwrap)_failed|result::unwrap_failed|cell::panic_already_\w+)\b/,
+  /\bcore(?:\[\w+\])?::(?:slice|str)::[\w:]*_fail\b/,
+  /\balloc(?:\[\w+\])?::(?:raw_vec::(?:handle_error|capacity_overflow)|alloc::handle_alloc_error)\b/,
+  /\bstd(?:\[\w+\])?::(?:thread::local::panic_access_error|panicking::|panic::PanicHookInfo)/,
+];
+/** Would have a panic keep its text: nothing happens instead. */
+const HOOK = /\bstd(?:\[\w+\])?::panicking::set_hook\b/;
+
+/** Takes and returns the text of a module. */
+export function panicsToTraps(text) {
+  let isDropped = false;
+  let count = 0;
+  const lines = text.split('\n').flatMap((line) => {
+    if (line.startsWith(' (')) {
+      const name = line.startsWith(' (func $') ? line.slice(' (func '.length).replace(/\((?:param|result|type|local)\b.*/, '') : '';
+      const isHook = HOOK.test(name);
+      isDropped = isHook || PANICS.some((pattern) => pattern.test(name));
+      if (!isDropped) return [line];
+      count += 1;
+      return [line, isHook ? '  (nop)' : '  (unreachable)', ' )'];
+    }
+    return isDropped ? [] : [line];
+  });
+  if (count < 10) throw new Error(`only ${count} functions that panic were found; the names in build-traps.mjs are out of date`);
+  return lines.join('\n');
+}
+
+/** Reads an unsigned or signed number in LEB128 from a cursor. */
+function numberAt(bytes, cursor) {
+  let value = 0;
+  for (let shift = 0; ; shift += 7) {
+    const byte = bytes[cursor.at++];
+    value += (byte & 127) * 2 ** shift;
+    if (byte < 128) return value;
+  }
+}
+
+/** The active segments of the data section: the address of each in memory, and where its bytes are in the file. */
+function segmentsOf(bytes) {
+  const cursor = { at: 8 };
+  while (cursor.at < bytes.length) {
+    const section = bytes[cursor.at++];
+    const end = numberAt(bytes, cursor) + cursor.at;
+    if (section !== 11) {
+      cursor.at = end;
+      continue;
+    }
+    return Array.from({ length: numberAt(bytes, cursor) }, () => {
+      // Memory 0, at the constant that `i32.const` (0x41) gives; addresses are far below 2^31.
+      if (numberAt(bytes, cursor) !== 0 || bytes[cursor.at++] !== 0x41) throw new Error('a data segment is not what is expected');
+      const address = numberAt(bytes, cursor);
+      cursor.at += 1;
+      const length = numberAt(bytes, cursor);
+      cursor.at += length;
+      return { address, start: cursor.at - length, length };
+    });
+  }
+  return [];
+}
+
+/**
+ * Overwrites with zeros the places in the source (`core::panic::Location`) that panics would have named. Nothing refers to them any more: a place is the
+ * address and length of the name of a Rust file, a line and a column.
+ */
+export function clearLocations(file) {
+  const bytes = readFileSync(file);
+  const segments = segmentsOf(bytes);
+  const offsetOf = (address, length) => {
+    const segment = segments.find((one) => address >= one.address && address + length <= one.address + one.length);
+    return segment === undefined ? undefined : segment.start + address - segment.address;
+  };
+  const cleared = [];
+  for (const { address, start, length } of segments) {
+    for (let at = start + ((4 - (address % 4)) % 4); at + 16 <= start + length; at += 4) {
+      const [name, nameLength, line, column] = [0, 4, 8, 12].map((offset) => bytes.readUInt32LE(at + offset));
+      if (nameLength < 4 || nameLength > 300 || line === 0 || line > 20_000 || column === 0 || column > 500) continue;
+      const nameAt = offsetOf(name, nameLength);
+      if (nameAt === undefined || !/^[\w/.-]+\.rs$/.test(bytes.toString('latin1', nameAt, nameAt + nameLength))) continue;
+      cleared.push([at, 16], [nameAt, nameLength]);
+    }
+  }
+  for (const [at, length] of cleared) bytes.fill(0, at, at + length);
+  writeFileSync(file, bytes);
+}
