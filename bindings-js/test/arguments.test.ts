@@ -227,6 +227,7 @@ test('an index checks arguments', () => withMemory({}, async (db) => {
     get: each(NO_KEYS),
     at: [...each([undefined, null, 1.5, NaN, '1', 1n, Infinity]), ...after(0, ranges)],
     rank: [...each(NO_KEYS), ...after('a', ranges)],
+    watch: [...ranges.filter(([range]) => !('reverse' in Object(range) || 'limit' in Object(range) || 'offset' in Object(range))), [{ reverse: true }], [{ limit: 1 }]],
   };
   const indexed = db.collection('c', { indexes: { by: { key: () => 1 } } });
   await checkAll(rows, () => indexed.index('by'), WITHOUT_PROMISE);

@@ -117,3 +117,54 @@ test('a failure is a result', async () => {
   const { error } = query.getSnapshot();
   assert.ok(code('KV_CLOSED')(error));
 });
+
+test('a view of an index follows entries into its range and out of it, and is not drawn otherwise', async () => {
+  await withMemory({}, async (db) => {
+    const notes = db.collection<string, { tag: string }>('notes', { indexes: { byTag: { key: ({ tag }) => tag } } });
+    await notes.setMany([['a', { tag: 'urgent' }], ['b', { tag: 'late' }], ['c', { tag: 'late' }]]);
+    const query = liveQuery(notes.index('byTag'), { eq: 'urgent', limit: 2 });
+    const view = render(query);
+    const keys = (): string => query.getSnapshot().entries.map(([key]) => key).join();
+    const shows = (wanted: string): Promise<void> => until(query, () => query.getSnapshot().status === 'ready' && keys() === wanted);
+    await shows('a');
+    await notes.set('c', { tag: 'urgent' });
+    await shows('a,c');
+    const before = view.drawn.length;
+    const follow = notes.index('byTag').watch({ eq: 'urgent' });
+    await notes.set('b', { tag: 'never' });
+    // Behind the limit, so that nothing is drawn again.
+    await notes.set('d', { tag: 'urgent' });
+    for (let seen = 0; seen < 2; seen++) assert.equal((await follow.next()).done, false);
+    await follow.return();
+    await notes.index('byTag').count();
+    assert.equal(view.drawn.length, before);
+    await notes.set('a', { tag: 'late' });
+    await shows('c,d');
+    await notes.delete('c');
+    await shows('d');
+    view.unmount();
+  });
+});
+
+test('entries of one commit that replace each other are drawn', async () => {
+  await withMemory({}, async (db) => {
+    await db.setMany([['a', 1], ['b', 1]]);
+    const query = liveQuery(db, { limit: 1 });
+    const view = render(query);
+    const keys = (): string => query.getSnapshot().entries.map(([key]) => key).join();
+    await until(query, () => keys() === 'a');
+    await db.delete('a');
+    await until(query, () => keys() === 'b');
+    view.unmount();
+  });
+});
+
+test('a live query of a collection refuses eq', async () => {
+  await withMemory({}, async (db) => {
+    const query = liveQuery(db, { eq: 1 } as never);
+    const view = render(query);
+    await until(query, () => query.getSnapshot().status === 'failed');
+    assert.equal((query.getSnapshot().error as { code?: unknown }).code, 'KV_INVALID_ARGUMENT');
+    view.unmount();
+  });
+});

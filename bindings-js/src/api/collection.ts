@@ -282,7 +282,7 @@ export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> impleme
   }
 
   watch(options?: WatchOptions<K>): CommitIterator<K, V> {
-    return watch(this.target, options);
+    return watch(this.target, options, (range) => this.entries(range).toArray());
   }
 
   subscribe(range: Bounds<K> & SignalOptions, listener: (commit: Commit<K, V>) => void): Subscription {

@@ -4,7 +4,8 @@ import type { Bound, Key } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
 import { attempt } from '../base/async.ts';
-import type { Index, IndexEntry, IndexEntryWithMeta, IndexRange } from '../types/indexes.ts';
+import type { CommitIterator } from '../types/feed.ts';
+import type { IndexEntry, IndexEntryWithMeta, IndexRange, IndexWatchOptions, LiveIndex } from '../types/indexes.ts';
 import type { KvIterator, WithMeta } from '../types/range.ts';
 import { Content } from '../wire/chunk.ts';
 import type { DecodeItem } from '../wire/chunk.ts';
@@ -14,14 +15,16 @@ import type { ByteRange, ReplyReader, RequestWriter } from '../wire/protocol.ts'
 import type { Target, View } from '../wire/target.ts';
 import { checkOpen, readMeta } from './calls.ts';
 import { CursorIterator } from './cursor.ts';
+import { watch } from './feed/follow.ts';
 import { checkIndexName } from './indexes.ts';
 import type { Indexes } from './indexes.ts';
-import { META, READ } from './names.ts';
+import { FOLLOW, META, READ } from './names.ts';
 import { compareBytes, encodeSeek, toWindow } from './range.ts';
 import type { Window } from './range.ts';
 
 const INDEX_READ: Names<IndexRange> = { ...READ, eq: 2 };
 const INDEX_ENTRIES: Names<IndexRange & WithMeta> = { ...INDEX_READ, ...META };
+const INDEX_WATCH: Names<IndexWatchOptions> = { ...FOLLOW, eq: 2 };
 const BOUND_NAMES = ['gt', 'gte', 'lt', 'lte', 'prefix'] as const;
 
 interface Item<K, V> {
@@ -31,7 +34,7 @@ interface Item<K, V> {
   readonly value: V;
 }
 
-export class KvIndex<K, V> implements Index<K, V> {
+export class KvIndex<K, V> implements LiveIndex<K, V> {
   readonly name: string;
   readonly #target: Target<K, V>;
   readonly #view: View;
@@ -99,6 +102,10 @@ export class KvIndex<K, V> implements Index<K, V> {
       await this.#declared();
       return this.#count(this.#view.id, { range: before(range, bytes), offset: 0, limit: Infinity });
     }, options?.signal);
+  }
+
+  watch(options?: IndexWatchOptions): CommitIterator<K, V> {
+    return watch(this.#target, { signal: options?.signal }, undefined, () => this.#window('watch', options, INDEX_WATCH));
   }
 
   [Symbol.asyncIterator](): KvIterator<IndexEntry<K, V>, Key> {

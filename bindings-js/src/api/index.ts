@@ -9,7 +9,7 @@ export type {
   Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
   WatchOptions, Watchable,
 } from '../types/feed.ts';
-export type { BuildIndexesOptions, Index, IndexEntry, IndexEntryWithMeta, IndexOptions, IndexRange, Indexed } from '../types/indexes.ts';
+export type { BuildIndexesOptions, Index, IndexEntry, IndexEntryWithMeta, IndexOptions, IndexRange, IndexWatchOptions, Indexed, LiveIndex } from '../types/indexes.ts';
 export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
 export { DELETE, KEEP } from '../types/index.ts';
 export type {

@@ -3,11 +3,12 @@
  *
  * @module mangrove-kv/live
  */
+import type { Key } from '../codec/keys.ts';
 import { RANGE, checkNames, onlyBounds } from '../api/names.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, queueMicrotask } from '../base/platform.ts';
 import type { CommitIterator, WatchOptions } from '../types/feed.ts';
-import type { Entry, KvIterator, Range, RangeOptions, WithMeta } from '../types/index.ts';
+import type { Bounds, Entry, IndexRange, KvIterator, LiveIndex, Range, RangeOptions, SignalOptions, WithMeta } from '../types/index.ts';
 
 /** Result of a live query. Never changes; a new result is a new object. */
 export type LiveResult<K, V> =
@@ -35,6 +36,15 @@ export interface LiveSource<K, V> {
   watch(options?: WatchOptions<K>): CommitIterator<K, V>;
 }
 
+/** A collection, or an index of it with ranges of index keys. */
+interface Source<K, V, R> {
+  entries(range: Range<R> & SignalOptions & WithMeta): KvIterator<Entry<K, V>, R>;
+  watch(options?: Bounds<R> & SignalOptions): CommitIterator<K, V>;
+}
+
+/** Index ranges have `eq`; a collection refuses it. */
+const LIVE_RANGE = { ...RANGE, eq: 2 } as const;
+
 /** Longest delay of setTimeout. */
 const MAX_WAIT_MS = 0x7fff_ffff;
 
@@ -50,14 +60,16 @@ function wake(call: () => void, at: number): ReturnType<typeof setTimeout> {
   return timer;
 }
 
-class Live<K, V> {
-  readonly #source: LiveSource<K, V>;
-  readonly #range: Range<K>;
+class Live<K, V, R> {
+  readonly #source: Source<K, V, R>;
+  readonly #range: Range<R>;
   readonly #listeners = new Set<{ readonly call: () => void }>();
   #result: LiveResult<K, V> = LOADING;
+  /** Of each entry in the result. */
+  #versions: readonly number[] = [];
   #stop: AbortController | undefined;
 
-  constructor(source: LiveSource<K, V>, range: Range<K>) {
+  constructor(source: Source<K, V, R>, range: Range<R>) {
     this.#source = source;
     this.#range = range;
   }
@@ -97,7 +109,7 @@ class Live<K, V> {
     let isReading = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
     signal.addEventListener('abort', () => clearTimeout(timer), { once: true });
-    const list = (part: Range<K>): Promise<Entry<K, V>[]> =>
+    const list = (part: Range<R>): Promise<Entry<K, V>[]> =>
       this.#source.entries({ ...this.#range, ...part, meta: true, signal }).toArray();
     const read = async (): Promise<void> => {
       try {
@@ -111,6 +123,8 @@ class Live<K, V> {
           let next = Infinity;
           for (const { expiresAt = Infinity } of [...entries, ...leftOut]) if (expiresAt < next) next = expiresAt;
           if (next < Infinity) timer = wake(refresh, next);
+          if (this.#has(entries)) continue;
+          this.#versions = entries.map(({ version }) => version);
           this.#publish({ status: 'ready', entries: entries.map(({ key, value }) => [key, value] as const), error: undefined });
         }
       } finally {
@@ -130,6 +144,13 @@ class Live<K, V> {
     for await (const _ of commits) refresh();
   }
 
+  /** Whether the result has just these entries: then nothing is drawn again. Keys that are objects are not compared. */
+  #has(entries: readonly Entry<K, V>[]): boolean {
+    const { status, entries: last } = this.#result;
+    return status === 'ready' && last.length === entries.length
+      && entries.every(({ key, version }, at) => version === this.#versions[at] && typeof key !== 'object' && Object.is(key, last[at]![0]));
+  }
+
   #publish(result: LiveResult<K, V>): void {
     this.#result = result;
     for (const { call } of [...this.#listeners]) {
@@ -143,6 +164,11 @@ class Live<K, V> {
 }
 
 /**
+ * The entries of a range of index keys, in the order of the index; otherwise as for a collection.
+ * The range is read again after all commits that change the collection.
+ */
+export function liveQuery<K, V>(index: LiveIndex<K, V>, range?: Omit<IndexRange, 'signal'>): LiveQuery<K, V>;
+/**
  * The entries of a range, kept up to date while there are subscriptions. Bounds, `limit`, `offset`
  * and `reverse` apply as in `entries`. The range is read again after commits that touch the bounds
  * and when one of its entries expires, once for all that happens meanwhile: O(log n + entries), and
@@ -153,11 +179,12 @@ class Live<K, V> {
  * @throws KvError KV_INVALID_ARGUMENT if `collection` or `range` is invalid. The result reports
  * invalid keys and later failures.
  */
-export function liveQuery<K, V>(collection: LiveSource<K, V>, range: Range<K> = {}): LiveQuery<K, V> {
+export function liveQuery<K, V>(collection: LiveSource<K, V>, range?: Range<K>): LiveQuery<K, V>;
+export function liveQuery<K, V>(collection: LiveSource<K, V> | LiveIndex<K, V>, range: Range<K> | Range<Key> = {}): LiveQuery<K, V> {
   if (typeof collection?.entries !== 'function' || typeof collection.watch !== 'function') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'a live query needs a collection or a database');
+    throw new KvError('KV_INVALID_ARGUMENT', 'a live query needs a collection, an index or a database');
   }
-  checkNames('liveQuery', range, RANGE);
-  const live = new Live(collection, range);
+  checkNames('liveQuery', range, LIVE_RANGE);
+  const live = new Live(collection as Source<K, V, K | Key>, range as Range<K | Key>);
   return { subscribe: live.subscribe, getSnapshot: live.getSnapshot };
 }

@@ -2,7 +2,7 @@
 import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Watchable } from './feed.ts';
-import type { Index, IndexOptions, Indexed } from './indexes.ts';
+import type { Index, IndexOptions, Indexed, LiveIndex } from './indexes.ts';
 import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
 import type { StandardSchema } from './schema.ts';
 
@@ -194,6 +194,12 @@ export interface Writer<K, V, I = V> {
 export interface Collection<K, V, I = V> extends Reader<K, V>, Writer<K, V, I>, Watchable<K, V>, Indexed {
   /** The collection's name; `""` for the database's default collection. */
   readonly name: string;
+  /**
+   * An index of the collection, which was opened with its declaration.
+   *
+   * @throws KvError KV_INVALID_ARGUMENT if it was not.
+   */
+  index(name: string): LiveIndex<K, V>;
 }
 
 /**

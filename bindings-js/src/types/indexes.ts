@@ -1,6 +1,7 @@
 // Secondary indexes: how to declare and read them.
 import type { Bound, Key } from '../codec/keys.ts';
-import type { KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
+import type { CommitIterator } from './feed.ts';
+import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
 
 /** How the entries of a collection are indexed. */
 export interface IndexOptions<K, V> {
@@ -81,6 +82,22 @@ export interface Index<K, V> {
   rank(indexKey: Key, options?: IndexRange): Promise<number>;
   /** Same as `entries()`. */
   [Symbol.asyncIterator](): KvIterator<IndexEntry<K, V>, Key>;
+}
+
+/** A range of index keys to follow. */
+export interface IndexWatchOptions extends Bounds<Key>, SignalOptions {
+  /** Only this index key. Refused together with other bounds. */
+  eq?: Bound<Key>;
+}
+
+/** An index of a collection's newest state: it can be followed, too. */
+export interface LiveIndex<K, V> extends Index<K, V> {
+  /**
+   * The commits that may change the range, from now on. As any change of an entry can take it out of
+   * a range of index keys, these are the commits that change the collection, without exception. A
+   * live query of the index draws only what has changed.
+   */
+  watch(options?: IndexWatchOptions): CommitIterator<K, V>;
 }
 
 /** Options of `buildIndexes`. */

@@ -9,24 +9,28 @@ import type { Connection } from '../../wire/connection.ts';
 import { Op } from '../../wire/opcodes.ts';
 import { CHANGES, FOLLOW, WATCH, checkNames, onlyBounds } from '../names.ts';
 import { toWindow } from '../range.ts';
-import { CollectionReader } from '../reader.ts';
-import { NEWEST } from '../../wire/target.ts';
 import type { Target } from '../../wire/target.ts';
 import { FixedDecoders, StoredDecoders } from './decode.ts';
 import { FeedIterator } from './iterator.ts';
 
-export function watch<K, V>(target: Target<K, V>, options: WatchOptions<K> = {}): CommitIterator<K, V> {
+/** `read` returns the entries of a range, for the option `initial`; `check` throws for options that are not known. */
+export function watch<K, V>(
+  target: Target<K, V>,
+  options: WatchOptions<K> = {},
+  read: (range: Bounds<K>) => Promise<[K, V][]> = () => Promise.resolve([]),
+  check = (): unknown => checkNames('watch', options, WATCH),
+): CommitIterator<K, V> {
   const { connection, index, key, value, name } = target;
   const { initial = false, signal } = options ?? {};
   const readAll = async (): Promise<Change<K, V>[]> => {
-    const entries = await new CollectionReader(target, NEWEST).entries(onlyBounds(options)).toArray();
+    const entries = await read(onlyBounds(options));
     return entries.map((entry) => ({ type: 'set', collection: name, key: entry[0], value: entry[1] }));
   };
   return new FeedIterator<K, V>({
     connection,
     prepare: () => {
       // `writeFilter` checks this too, but is not called if the database is closed.
-      checkNames('watch', options, WATCH);
+      check();
       if (typeof initial !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'initial has to be a boolean');
       return new FixedDecoders({ key, value } as unknown as CodecPair);
     },
