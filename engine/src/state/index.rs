@@ -69,12 +69,28 @@ pub(crate) const MAX_INDEX_NAME_BYTES: usize = 255;
 
 /// Name of the hidden collection of an index.
 pub(crate) fn index_of(id: u32) -> String {
-    ["\0index", &id.to_string()].concat()
+    numbered("\0index", id)
 }
 
 /// Name of the hidden collection with the index keys of the records of collection `id`.
 pub(crate) fn index_keys_of(id: u32) -> String {
-    ["\0keys", &id.to_string()].concat()
+    numbered("\0keys", id)
+}
+
+/// A name with a decimal number behind it, in one allocation: there is one for each entry that is
+/// written.
+fn numbered(name: &str, id: u32) -> String {
+    let mut numbered = String::with_capacity(name.len() + 10);
+    numbered.push_str(name);
+    let mut divisor = 1_000_000_000;
+    while divisor > 1 && id < divisor {
+        divisor /= 10;
+    }
+    while divisor > 0 {
+        numbered.push(char::from(b'0' + (id / divisor % 10) as u8));
+        divisor /= 10;
+    }
+    numbered
 }
 
 /// Splits numbers, and bytes with their length before them, off the front.
@@ -198,6 +214,11 @@ impl IndexKeys {
         self.position(id).is_ok()
     }
 
+    /// Leaves out indexes that are not asked for.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(u32) -> bool) {
+        self.lists.retain(|(id, _)| is_kept(*id));
+    }
+
     pub(crate) fn lists(&self) -> impl Iterator<Item = (u32, &[Vec<u8>])> {
         self.lists.iter().map(|(id, keys)| (*id, keys.as_slice()))
     }
@@ -251,18 +272,27 @@ fn put_index_key(into: &mut Vec<u8>, key: &[u8]) {
     }
 }
 
-fn joined(key: &[u8], end: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(key.len() + 8 + end.len());
+/// Length of an index key with its zeros doubled.
+fn doubled_len(key: &[u8]) -> usize {
+    key.len() + key.iter().map(|byte| usize::from(*byte == 0)).sum::<usize>()
+}
+
+fn joined(key: &[u8], end: [u8; 2], record_key: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(doubled_len(key) + end.len() + record_key.len());
     put_index_key(&mut bytes, key);
-    bytes.extend_from_slice(end);
+    bytes.extend_from_slice(&end);
+    bytes.extend_from_slice(record_key);
     bytes
 }
 
 /// The key of a record in an index.
 pub(crate) fn entry_key(index_key: &[u8], key: &[u8]) -> Vec<u8> {
-    let mut bytes = joined(index_key, &END);
-    bytes.extend_from_slice(key);
-    bytes
+    joined(index_key, END, key)
+}
+
+/// Length of [`entry_key`].
+pub(crate) fn entry_key_len(index_key: &[u8], key: &[u8]) -> usize {
+    doubled_len(index_key) + END.len() + key.len()
 }
 
 /// Splits a key in an index into the index key and the key of the record; `None` if it is
@@ -297,13 +327,13 @@ impl EntryRange {
         Self {
             lower: match range.lower {
                 Bound::Unbounded => Bound::Unbounded,
-                Bound::Included(key) => Bound::Included(joined(key, &END)),
-                Bound::Excluded(key) => Bound::Included(joined(key, &PAST)),
+                Bound::Included(key) => Bound::Included(joined(key, END, &[])),
+                Bound::Excluded(key) => Bound::Included(joined(key, PAST, &[])),
             },
             upper: match range.upper {
                 Bound::Unbounded => Bound::Unbounded,
-                Bound::Included(key) => Bound::Excluded(joined(key, &PAST)),
-                Bound::Excluded(key) => Bound::Excluded(joined(key, &END)),
+                Bound::Included(key) => Bound::Excluded(joined(key, PAST, &[])),
+                Bound::Excluded(key) => Bound::Excluded(joined(key, END, &[])),
             },
         }
     }
@@ -326,7 +356,7 @@ impl EntryRange {
 
 /// The first place in an index at or past an index key, in ascending or descending order.
 pub(crate) fn seek_key(index_key: &[u8], is_reverse: bool) -> Vec<u8> {
-    joined(index_key, if is_reverse { &PAST } else { &END })
+    joined(index_key, if is_reverse { PAST } else { END }, &[])
 }
 
 #[cfg(test)]
@@ -350,6 +380,14 @@ mod tests {
             index(300, "ü", 2, true, IndexProgress::Building(None)),
             index(301, "", 0, true, IndexProgress::Building(Some(vec![1, 2]))),
         ]
+    }
+
+    #[test]
+    fn hidden_collections_have_decimal_numbers() {
+        for id in [0, 1, 9, 10, 99, 100, 1_000_000_007, u32::MAX] {
+            assert_eq!(index_of(id), format!("\0index{id}"));
+            assert_eq!(index_keys_of(id), format!("\0keys{id}"));
+        }
     }
 
     #[test]
@@ -389,6 +427,7 @@ mod tests {
             let (one, other) = (entry_key(&a, &first), entry_key(&b, &second));
             prop_assert_eq!(one.cmp(&other), (&a, &first).cmp(&(&b, &second)));
             prop_assert_eq!(split_entry_key(&one), Some((a.clone(), first.as_slice())));
+            prop_assert_eq!(one.len(), entry_key_len(&a, &first));
             let only = EntryRange::only(&a);
             let (Bound::Included(lower), Bound::Excluded(upper)) = (&only.lower, &only.upper) else { panic!() };
             prop_assert!(*lower <= one && one < *upper);

@@ -14,7 +14,9 @@ use crate::error::{Error, NotUnique, Result};
 use crate::log::Operation;
 use crate::range::{Direction, KeyRange};
 use crate::state::expiry::HINT_BYTES;
-use crate::state::index::{EntryRange, MAX_INDEX_NAME_BYTES, encode_indexes, entry_key, index_keys_of, index_of};
+use crate::state::index::{
+    EntryRange, MAX_INDEX_NAME_BYTES, encode_indexes, entry_key, entry_key_len, index_keys_of, index_of,
+};
 use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress, Shared};
 use crate::tree::value;
 
@@ -108,27 +110,40 @@ impl Indexed<'_> {
             return Ok(Stored::default());
         };
         let malformed = || Error::corrupt("the index keys of a record are malformed").covering(key, Some(key));
-        let stored = IndexKeys::decode(&bytes).ok_or_else(malformed)?;
-        let mut keys = IndexKeys::new();
-        for index in self.indexes.iter().filter(|index| stored.states(index.id)) {
-            keys.set(index.id, stored.get(index.id).iter().cloned());
-        }
+        let mut keys = IndexKeys::decode(&bytes).ok_or_else(malformed)?;
+        keys.retain(|id| self.indexes.iter().any(|index| index.id == id));
         Ok(Stored { keys, expires, bytes })
     }
 
     /// Gives a record these index keys, instead of those stored.
     pub(super) fn replace(&self, entries: &mut dyn Entries, key: &[u8], keys: &IndexKeys, expires: u64) -> Result<()> {
         let before = self.keys_of(entries, key)?;
+        self.replace_stored(entries, key, &before, keys, expires)
+    }
+
+    /// As [`replace`](Self::replace), where those stored are known.
+    fn replace_stored(
+        &self,
+        entries: &mut dyn Entries,
+        key: &[u8],
+        before: &Stored,
+        keys: &IndexKeys,
+        expires: u64,
+    ) -> Result<()> {
         let keys_name = index_keys_of(self.id);
         for (id, list) in before.keys.lists() {
-            for index_key in list.iter().filter(|index_key| !keys.get(id).contains(index_key)) {
+            let now = keys.get(id);
+            for index_key in list.iter().filter(|index_key| !now.contains(index_key)) {
                 entries.remove_entry(&index_of(id), &entry_key(index_key, key))?;
             }
         }
-        let is_kept =
-            |id: u32, index_key: &Vec<u8>| expires == before.expires && before.keys.get(id).contains(index_key);
         for (id, list) in keys.lists() {
-            for index_key in list.iter().filter(|index_key| !is_kept(id, index_key)) {
+            let kept = if expires == before.expires {
+                before.keys.get(id)
+            } else {
+                &[]
+            };
+            for index_key in list.iter().filter(|index_key| !kept.contains(index_key)) {
                 entries.put_entry(&index_of(id), &entry_key(index_key, key), &[], expires)?;
             }
         }
@@ -164,7 +179,7 @@ impl Indexed<'_> {
     fn check_lengths(shared: &Shared, keys: &IndexKeys, key: &[u8], expires: u64) -> Result<()> {
         let hint_bytes = if expires == 0 { 0 } else { HINT_BYTES };
         let lists = keys.lists().flat_map(|(_, list)| list);
-        let longest = lists.map(|index_key| entry_key(index_key, key).len()).max();
+        let longest = lists.map(|index_key| entry_key_len(index_key, key)).max();
         shared.check_key_len(longest.unwrap_or(0) + hint_bytes)
     }
 
@@ -289,7 +304,7 @@ impl WriteTransaction<'_> {
         let range = range.borrow();
         let mut cursor = entry.cursor(&range, Direction::Forward);
         let mut first: Option<Vec<u8>> = own.map(<[u8]>::to_vec);
-        let prefix_bytes = entry_key(index_key, &[]).len();
+        let prefix_bytes = entry_key_len(index_key, &[]);
         while cursor.advance(&self.shared.pager)? {
             if cursor.record().is_some_and(|record| record.is_expired(self.now)) {
                 continue;
@@ -579,7 +594,8 @@ impl WriteTransaction<'_> {
         let index = &indexes[at];
         let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
         let indexed = Indexed { id, indexes };
-        let mut keys = indexed.keys_of(self, key)?.keys;
+        let before = indexed.keys_of(self, key)?;
+        let mut keys = before.keys.clone();
         keys.set(index.id, index_keys.iter().cloned());
         Indexed::check_lengths(self.shared, &keys, key, expires)?;
         if index.definition.unique {
@@ -587,7 +603,7 @@ impl WriteTransaction<'_> {
                 self.check_unique(collection, index, index_key, Some(key))?;
             }
         }
-        indexed.replace(self, key, &keys, expires)
+        indexed.replace_stored(self, key, &before, &keys, expires)
     }
 }
 
