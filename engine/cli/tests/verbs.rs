@@ -1,7 +1,11 @@
 //! Every verb does what it says.
 
+use std::sync::Arc;
+
 use crate::common;
 use crate::common::{Place, numbered, run, run_with};
+use mangrove_engine::storage::FsStorage;
+use mangrove_engine::{Database, Durability, IndexDefinition, IndexKeys, Options};
 use serde_json::{Value, json};
 
 #[test]
@@ -276,6 +280,46 @@ fn long_names_of_verbs() {
         assert!(run(&["--help"]).ok().contains(verb), "{verb}");
         assert!(run(&["help", verb]).ok().contains("Usage"), "{verb}");
     }
+}
+
+#[test]
+fn indexes_are_listed_with_their_collection() {
+    let place = Place::new();
+    let db = &place.db("db");
+    run(&["set", db, "1", "2", "--collection", "a"]).ok();
+    let declare = |collection: &str, name: &str, unique: bool| {
+        let database = Database::open(Arc::new(FsStorage::new(db)), Options::default()).unwrap();
+        let mut transaction = database.begin().unwrap();
+        let definition = IndexDefinition {
+            name: name.into(),
+            version: 3,
+            unique,
+        };
+        let indexes = transaction.declare_indexes(collection, &[definition]).unwrap();
+        transaction.commit(Durability::Strict).unwrap();
+        indexes[0].id
+    };
+    declare("a", "by", false);
+    let unique = declare("b", "by \"one\"", true);
+    let database = Database::open(Arc::new(FsStorage::new(db)), Options::default()).unwrap();
+    let mut transaction = database.begin().unwrap();
+    let mut keys = IndexKeys::new();
+    keys.set(unique, [vec![1], vec![2]]);
+    transaction.set_indexed("b", &[0x10], &[0x01], None, &keys).unwrap();
+    transaction.commit(Durability::Strict).unwrap();
+    drop(database);
+    let listed = run(&["list", db]).ok();
+    let lines: Vec<Value> = listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(
+        lines.iter().map(|line| &line["indexes"]).collect::<Vec<&Value>>(),
+        [
+            &json!([{ "name": "by", "version": 3, "unique": false, "complete": false }]),
+            &json!([{ "name": "by \"one\"", "version": 3, "unique": true, "complete": true, "count": 2 }]),
+        ]
+    );
+    let stat: Value = serde_json::from_str(&run(&["stat", db]).ok()).unwrap();
+    assert_eq!(stat["collections"].as_array(), Some(&lines));
+    run(&["verify", db]).ok();
 }
 
 #[test]

@@ -1,10 +1,10 @@
-//! `list`: prints the collections.
+//! `list`: prints the collections and their indexes.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-use super::stat::collection;
+use super::stat::collections;
 use crate::failure::Result;
 use crate::output::Output;
 use crate::store;
@@ -16,10 +16,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let collections = store::read(&arguments.path, |database| Ok(database.collections()))?;
+    let collections = store::read(&arguments.path, |database| collections(&database.snapshot()))?;
     let mut output = Output::new();
-    let listed = collections
-        .iter()
-        .try_for_each(|info| output.line(&collection(info).to_string()));
+    let listed = collections.iter().try_for_each(|info| output.line(&info.to_string()));
     output.end(listed)
 }

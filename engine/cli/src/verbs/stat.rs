@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use mangrove_engine::{CollectionInfo, Database};
+use mangrove_engine::{CollectionInfo, Database, Index, Snapshot};
 use serde_json::{Value, json};
 
 use crate::failure::Result;
@@ -16,23 +16,49 @@ pub(crate) struct Arguments {
     path: PathBuf,
 }
 
-pub(super) fn collection(info: &CollectionInfo) -> Value {
-    json!({
+/// Collections of a state, with their indexes.
+pub(super) fn collections(snapshot: &Snapshot) -> Result<Vec<Value>> {
+    let collections = snapshot.collections();
+    collections.iter().map(|info| collection(snapshot, info)).collect()
+}
+
+fn collection(snapshot: &Snapshot, info: &CollectionInfo) -> Result<Value> {
+    let mut value = json!({
         "name": info.name,
         "count": info.count,
         "keyCodec": info.key_codec,
         "valueCodec": info.value_codec,
-    })
+    });
+    let indexes = snapshot.indexes(&info.name);
+    if !indexes.is_empty() {
+        let indexes: Result<Vec<Value>> = indexes.iter().map(|one| index(snapshot, &info.name, one)).collect();
+        value["indexes"] = indexes?.into();
+    }
+    Ok(value)
 }
 
-fn figures(database: &Database) -> Value {
+/// The number of entries of an index is known when it is complete.
+fn index(snapshot: &Snapshot, collection: &str, index: &Index) -> Result<Value> {
+    let name = &index.definition.name;
+    let mut value = json!({
+        "name": name,
+        "version": index.definition.version,
+        "unique": index.definition.unique,
+        "complete": index.is_complete(),
+    });
+    if index.is_complete() {
+        value["count"] = snapshot.index(collection, name)?.len().into();
+    }
+    Ok(value)
+}
+
+fn figures(database: &Database) -> Result<Value> {
     let stats = database.stats();
-    let collections = database.collections();
-    let collections = collections.iter().map(collection);
-    json!({
+    let collections = collections(&database.snapshot())?;
+    Ok(json!({
         "version": stats.version,
         "durableVersion": stats.durable_version,
-        "collections": collections.collect::<Vec<Value>>(),
+        "collections": collections,
         "entries": stats.entries,
         "fileSize": stats.file_bytes,
         "freeSize": stats.free_bytes,
@@ -54,10 +80,10 @@ fn figures(database: &Database) -> Value {
         "recoveredFromOlder": stats.recovered_from_older,
         "bytesRead": stats.bytes_read,
         "bytesWritten": stats.bytes_written,
-    })
+    }))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let figures = store::read(&arguments.path, |database| Ok(figures(database)))?;
+    let figures = store::read(&arguments.path, figures)?;
     print(&figures.to_string())
 }
