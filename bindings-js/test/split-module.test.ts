@@ -11,6 +11,7 @@ import { instantiate } from '../build/wasm/glue.js';
 import type { Rest } from '../src/engine/engine-host.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
 import { code, rejects } from './support/kit.ts';
+import { isBun, isDeno } from './support/runtime.ts';
 
 const moduleOf = (name: string): WebAssembly.Module => new WebAssembly.Module(readFileSync(new URL(`../dist/${name}`, import.meta.url)));
 const core = moduleOf('mangrove_core_bg.wasm');
@@ -156,9 +157,14 @@ test('with the rest at hand, the synchronous calls work at once', async () => {
   await db.close();
 });
 
-test('a trap is found in the list of the functions’ names, and no part says where its source is', () => {
-  const [coreFile, restFile] = ['mangrove_core_bg', 'mangrove_rest_bg'].map((name) => readFileSync(new URL(`../dist/${name}.wasm`, import.meta.url), 'latin1'));
-  for (const file of [coreFile, restFile]) assert.doesNotMatch(String(file), /\.rs\b/);
+test('no part of the module says where its source is', () => {
+  for (const name of ['mangrove_core_bg', 'mangrove_rest_bg']) {
+    assert.doesNotMatch(readFileSync(new URL(`../dist/${name}.wasm`, import.meta.url), 'latin1'), /\.rs\b/);
+  }
+});
+
+// Deno and Bun do not say the number of a function, and load the whole module.
+test('a trap is found in the list of the functions’ names', { skip: isDeno || isBun }, () => {
   const symbols = readFileSync(new URL('../dist/mangrove_core_bg.symbols.txt', import.meta.url), 'utf8').split('\n');
   const { __wbindgen_malloc: allocate } = instantiate(core).exports as { __wbindgen_malloc: (size: number, align: number) => number };
   assert.throws(() => allocate(-1, 1), (error: Error) => {
