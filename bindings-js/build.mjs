@@ -81,6 +81,8 @@ const ENTRIES = [
   { name: 'local', platform: 'browser' },
   { name: 'indexeddb', platform: 'browser' },
   { name: 'destroy', platform: 'browser' },
+  { name: 'versions', platform: 'browser' },
+  { name: 'migrations', platform: 'neutral' },
   { name: 'maintenance', source: 'api/maintenance', platform: 'neutral' },
   { name: 'upkeep', platform: 'browser' },
   { name: 'upkeep-inline', source: 'upkeep', platform: 'browser', isInlined: true },
@@ -161,7 +163,7 @@ const rareStaysApart = (isInlined) => ({
   setup({ onResolve, initialOptions }) {
     const maintenance = initialOptions.platform === 'node' ? './node-maintenance.js' : './maintenance.js';
     onResolve({ filter: /^\.\/maintenance\.ts$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: maintenance, external: true } : undefined);
-    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
+    onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
       if (kind !== 'dynamic-import') return undefined;
       const suffix = isInlined && path.endsWith('upkeep.ts') ? '-inline.js' : '.js';
       return { path: path.replace(/\.ts$/, suffix), external: true };

@@ -23,7 +23,7 @@ export async function emptyTab(context: BrowserContext): Promise<Page> {
 }
 
 /** Opens the database in a page, in a worker with fault injection. */
-export async function openIn(page: Page, name = 'shared', options: Omit<Options, 'worker' | 'signal' | 'indexes'> = {}): Promise<void> {
+export async function openIn(page: Page, name = 'shared', options: Omit<Options, 'worker' | 'signal' | 'indexes' | 'upgrade' | 'onUpgrade'> = {}): Promise<void> {
   await page.evaluate(async ([database, given]) => {
     window.events = [];
     const { startFaultyWorker } = await window.loadFaults();
@@ -41,7 +41,7 @@ export async function openIn(page: Page, name = 'shared', options: Omit<Options,
   }, [name, options] as const);
 }
 
-export async function openTab(context: BrowserContext, name = 'shared', options: Omit<Options, 'worker' | 'signal' | 'indexes'> = {}): Promise<Page> {
+export async function openTab(context: BrowserContext, name = 'shared', options: Omit<Options, 'worker' | 'signal' | 'indexes' | 'upgrade' | 'onUpgrade'> = {}): Promise<Page> {
   const page = await emptyTab(context);
   await openIn(page, name, options);
   return page;

@@ -341,9 +341,9 @@ same<IsAny<DatabaseEventMap['close']['reason']>, false>();
 // ── names that programs use ──────────────────────────────────────────────────
 same<Durability, 'strict' | 'relaxed' | 'none'>();
 same<keyof Range<string>, 'gt' | 'gte' | 'lt' | 'lte' | 'prefix' | 'reverse' | 'limit' | 'offset'>();
-same<keyof DatabaseEventMap, 'close' | 'blocked' | 'error'>();
+same<keyof DatabaseEventMap, 'close' | 'blocked' | 'error' | 'versionchange'>();
 same<KvErrorCode,
   | 'KV_CLOSED' | 'KV_CONFLICT' | 'KV_ROLLBACK' | 'KV_TIMEOUT' | 'KV_LOCKED' | 'KV_READ_ONLY' | 'KV_NOT_FOUND' | 'KV_EXISTS'
   | 'KV_INVALID_KEY' | 'KV_INVALID_VALUE' | 'KV_INVALID_ARGUMENT' | 'KV_KEY_TOO_LARGE' | 'KV_VALUE_TOO_LARGE' | 'KV_CODEC_MISMATCH' | 'KV_INDEX_MISMATCH' | 'KV_INDEX_INCOMPLETE' | 'KV_UNIQUE'
-  | 'KV_CORRUPT' | 'KV_VERSION_UNSUPPORTED' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE' | 'KV_UNSUPPORTED'
+  | 'KV_CORRUPT' | 'KV_VERSION_UNSUPPORTED' | 'KV_VERSION_CHANGED' | 'KV_VERSION_TOO_NEW' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE' | 'KV_UNSUPPORTED'
   | 'KV_TRUNCATED_FEED' | 'KV_STALE' | 'KV_SNAPSHOT_LOST' | 'KV_TOO_MANY_OPEN' | 'KV_EVICTED'>();

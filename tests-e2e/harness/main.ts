@@ -22,5 +22,6 @@ window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
 window.loadLive = () => import('mangrove-kv/live');
+window.loadMigrations = () => import('mangrove-kv/migrations');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';

@@ -3,7 +3,9 @@
 use mangrove_engine::{Database, Error, Result, Snapshot};
 
 use crate::client::Client;
-use crate::protocol::Reader;
+use crate::protocol::{Reader, Writer};
+use crate::request::Request;
+use crate::schema::Gate;
 use crate::session::Session;
 use crate::state::State;
 use crate::table::Table;
@@ -23,6 +25,13 @@ pub(crate) struct Clients {
     current: u64,
     last: u64,
     pub(crate) kept: Kept,
+}
+
+impl Clients {
+    /// Returns the number of the selected client.
+    pub(crate) fn current(&self) -> u64 {
+        self.current
+    }
 }
 
 /// What is kept for absent clients.
@@ -56,6 +65,9 @@ impl Session {
             None => State::portable(),
         };
         let version = database.version();
+        if let Some(joined) = state.joined {
+            self.schema.rejoin(database, self.clients.last + 1, joined)?;
+        }
         // A client that was taken for gone may be back.
         self.clients.kept.to_forget.retain(|gone| gone != name.as_bytes());
         self.clients.last += 1;
@@ -102,6 +114,8 @@ impl Session {
             self.select(0);
         }
         self.clients.idle.remove(id);
+        // If the version cannot be read, the upgrade counts as incomplete.
+        let _ = self.schema.end(self.database.as_ref(), id);
     }
 
     /// Removes what is stored for a client, with the next commit.
@@ -142,6 +156,47 @@ impl Session {
     /// Ends inheritance: clients attached from now on have lost what they had open.
     pub fn end_inheritance(&mut self) {
         self.clients.kept.inherited = None;
+    }
+
+    /// Executes a request about the schema version and appends its reply.
+    pub(crate) fn execute_schema(&mut self, request: &Request<'_>, out: &mut Writer) {
+        let id = self.clients.current;
+        let Some(database) = &self.database else {
+            return out.error(&Error::Closed);
+        };
+        let result = match *request {
+            Request::SchemaJoin { version } => {
+                self.schema
+                    .join(database, id, &self.client, version, out)
+                    .map(|joined| {
+                        if joined.upgrades {
+                            for (_, idle) in self.clients.idle.iter_mut() {
+                                idle.state.has_schema_news = idle.state.joined.is_some();
+                            }
+                        }
+                        self.state.joined = Some(joined);
+                    })
+            }
+            Request::SchemaProgress { done, total } => {
+                self.schema.report(id, done, total);
+                out.begin();
+                Ok(())
+            }
+            _ => self.schema.end(Some(database), id).map(|()| {
+                if let Some(joined) = &mut self.state.joined {
+                    joined.upgrades = false;
+                }
+                out.begin();
+            }),
+        };
+        if let Err(error) = result {
+            out.error(&error);
+        }
+    }
+
+    /// Returns what the selected client may request.
+    pub(crate) fn gate(&self) -> Gate {
+        self.schema.gate(self.clients.current, self.state.joined)
     }
 
     /// Returns the version of the last commit.

@@ -16,6 +16,7 @@ mod report;
 pub mod request;
 mod rest;
 mod scan;
+mod schema;
 pub mod session;
 mod state;
 mod table;

@@ -79,6 +79,17 @@ flags! {
 }
 
 flags! {
+    /// How a client's schema version stands to that of the database.
+    STANDINGS {
+        STANDING_CURRENT "current" = 0,
+        STANDING_UPGRADES "upgrades" = 1,
+        STANDING_WAITS "waits" = 2,
+        STANDING_NEWER "newer" = 3,
+        STANDING_INTERRUPTED "interrupted" = 4,
+    }
+}
+
+flags! {
     /// Flags of an error, after its message.
     ERROR_FLAGS {
         RETRYABLE "retryable" = 1,
@@ -576,6 +587,14 @@ impl Writer {
         self.bytes(b"KV_IO");
         self.bytes([what, ": ", source].concat().as_bytes());
         self.bytes.push(RETRYABLE);
+    }
+
+    /// Writes the refusal of a request that cannot succeed later, as a whole reply.
+    pub(crate) fn refusal(&mut self, code: &str, message: &str) {
+        self.bytes.push(FAILED);
+        self.bytes(code.as_bytes());
+        self.bytes(message.as_bytes());
+        self.bytes.push(0);
     }
 
     /// Writes a whole reply that asks for the request again.

@@ -10,7 +10,7 @@ use mangrove_engine::{Durability, IndexDefinition, KeyRange, Result, SliceRecord
 
 use crate::protocol::{
     BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, EXECUTE_FLAGS, FRAME_PARTS, RANGE_FLAGS, REPLY_STATUS, Reader,
-    SCAN_FLAGS, ScanOptions, View,
+    SCAN_FLAGS, STANDINGS, ScanOptions, View,
 };
 
 trait Field<'a>: Sized {
@@ -216,6 +216,12 @@ requests! {
     0x01 Use { index: usize, name: &'a str, key_codec: &'a str, value_codec: &'a str }
     /// States which indexes the client's writes to a collection have keys for, in this order.
     0x02 UseIndexes { collection: u64, indexes: Definitions<'a> }
+    /// States the schema version that the client is written for.
+    0x03 SchemaJoin { version: u64 }
+    /// Reports how far the client's upgrade is.
+    0x04 SchemaProgress { done: u64, total: u64 }
+    /// Ends the client's upgrade, complete or not.
+    0x05 SchemaEnd {}
     0x10 Get { view: View, collection: u64, key: &'a [u8] }
     0x11 GetMany { view: View, collection: u64, keys: Keys<'a> }
     0x12 HasMany { view: View, collection: u64, keys: Keys<'a> }
@@ -319,7 +325,10 @@ impl Request<'_> {
             | Self::BackupNext { .. }
             | Self::BackupClose { .. }
             | Self::VerifyClose { .. } => true,
-            Self::Count { .. }
+            Self::SchemaJoin { .. }
+            | Self::SchemaProgress { .. }
+            | Self::SchemaEnd {}
+            | Self::Count { .. }
             | Self::At { .. }
             | Self::Rank { .. }
             | Self::Edge { .. }
@@ -377,6 +386,39 @@ impl Request<'_> {
         )
     }
 
+    /// Whether it may write.
+    pub(crate) fn may_write(&self) -> bool {
+        // Not `Purge`, which removes only what nobody can read.
+        matches!(
+            self,
+            Self::Write(_)
+                | Self::Within { .. }
+                | Self::TransactionCommit { .. }
+                | Self::DeclareIndexes { .. }
+                | Self::DropIndex { .. }
+                | Self::IndexSlice { .. }
+        )
+    }
+
+    /// Whether it only names or closes something that the client has open.
+    pub(crate) fn only_closes(&self) -> bool {
+        matches!(
+            self,
+            Self::Use { .. }
+                | Self::UseIndexes { .. }
+                | Self::SchemaJoin { .. }
+                | Self::SchemaProgress { .. }
+                | Self::SchemaEnd {}
+                | Self::ScanClose { .. }
+                | Self::SnapshotClose { .. }
+                | Self::TransactionClose { .. }
+                | Self::ChangesClose { .. }
+                | Self::BackupClose { .. }
+                | Self::VerifyClose { .. }
+                | Self::Close {}
+        )
+    }
+
     /// Whether it is a write with index keys.
     pub(crate) fn states_index_keys(&self) -> bool {
         let (Self::Write(Write::Batch { changes, .. })
@@ -396,6 +438,8 @@ impl Request<'_> {
         match self {
             Self::Use { .. }
             | Self::UseIndexes { .. }
+            | Self::SchemaJoin { .. }
+            | Self::SchemaEnd {}
             | Self::ScanNext { .. }
             | Self::ScanSeek { .. }
             | Self::ScanClose { .. }
@@ -410,6 +454,7 @@ impl Request<'_> {
             | Self::BackupOpen { .. }
             | Self::BackupClose { .. } => true,
             Self::Write(_)
+            | Self::SchemaProgress { .. }
             | Self::Get { .. }
             | Self::GetMany { .. }
             | Self::HasMany { .. }
@@ -464,6 +509,11 @@ pub fn typescript() -> String {
     table("Direction, content and end of a scan.", "ScanFlag", SCAN_FLAGS);
     table("Changes of a batch.", "BatchKind", BATCH_FLAGS);
     table("First byte of each reply.", "ReplyStatus", REPLY_STATUS);
+    table(
+        "How a client's schema version stands to that of the database.",
+        "SchemaStanding",
+        STANDINGS,
+    );
     table("What follows an error's message.", "ErrorFlag", ERROR_FLAGS);
     table("What is left to do after a message.", "ExecuteFlag", EXECUTE_FLAGS);
     table(

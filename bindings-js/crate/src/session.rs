@@ -21,6 +21,7 @@ use crate::clients::{Clients, Kept};
 use crate::protocol::{Reader, View, Writer};
 use crate::request::Request;
 use crate::rest::Rest;
+use crate::schema::{Gate, Schema};
 use crate::state::{Source, State};
 
 /// An open database and what its clients have open in it.
@@ -31,6 +32,7 @@ pub struct Session {
     pub(crate) client: Client,
     pub(crate) clients: Clients,
     pub(crate) rest: Rest,
+    pub(crate) schema: Schema,
     waiting: Option<Waiting>,
     /// The host's flush in progress.
     flush: Option<OpenFlush>,
@@ -65,6 +67,7 @@ impl Session {
             client: Client::default(),
             clients: Clients::default(),
             rest: Rest::default(),
+            schema: Schema::default(),
             waiting: None,
             flush: None,
             released: None,
@@ -150,8 +153,9 @@ impl Session {
                 out.error(&Error::Closed);
                 break;
             };
+            let gate = self.schema.gate(self.clients.current(), self.state.joined);
             let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
-            let end = Group::new(message, writes, &mut self.rest).run(&mut self.state, &mut reader, out);
+            let end = Group::new(message, writes, gate, &mut self.rest).run(&mut self.state, &mut reader, out);
             match end {
                 End::Message => break,
                 End::AwaitsFlush(executed) => {
@@ -159,6 +163,7 @@ impl Session {
                     self.waiting = Some(Waiting { next, executed });
                     return Progress::AwaitsFlush;
                 }
+                End::Schema(request) => self.execute_schema(&request, out),
                 End::Refresh => match self.refresh() {
                     Ok(is_newer) => {
                         out.begin();
@@ -197,6 +202,9 @@ impl Session {
     }
 
     fn source(&mut self, view: View, collection: u64, same_state: bool) -> Result<Source<'_>> {
+        if self.gate() == Gate::Shut {
+            return Err(Error::Closed);
+        }
         if !same_state {
             self.state.forget_if_timed();
         }
@@ -237,6 +245,9 @@ impl Session {
         let is_newer = database.refresh()?;
         if is_newer {
             self.state.refresh(&before, database);
+            if self.state.joined.is_some() {
+                self.schema.reload(database)?;
+            }
         }
         Ok(is_newer)
     }
@@ -262,11 +273,13 @@ struct Executed {
 }
 
 /// Why a group ended.
-enum End {
+enum End<'m> {
     /// The message is at its end.
     Message,
     /// The group's commits wait for a flush.
     AwaitsFlush(Vec<Executed>),
+    /// The request that was just read is about the schema version.
+    Schema(Request<'m>),
     /// The request that was just read refreshes the database.
     Refresh,
     /// The request that was just read closes the database.
@@ -277,21 +290,23 @@ enum End {
 struct Group<'m, 'd> {
     message: &'m [u8],
     writes: Writes<'d>,
+    gate: Gate,
     rest: &'d mut Rest,
     executed: Vec<Executed>,
 }
 
 impl<'m, 'd> Group<'m, 'd> {
-    fn new(message: &'m [u8], writes: Writes<'d>, rest: &'d mut Rest) -> Self {
+    fn new(message: &'m [u8], writes: Writes<'d>, gate: Gate, rest: &'d mut Rest) -> Self {
         Self {
             message,
             writes,
+            gate,
             rest,
             executed: Vec::new(),
         }
     }
 
-    fn run(mut self, state: &mut State, reader: &mut Reader<'m>, out: &mut Writer) -> End {
+    fn run(mut self, state: &mut State, reader: &mut Reader<'m>, out: &mut Writer) -> End<'m> {
         loop {
             if self.writes.awaits_flush {
                 return End::AwaitsFlush(self.executed);
@@ -326,6 +341,10 @@ impl<'m, 'd> Group<'m, 'd> {
                 }
             }
             match request {
+                Ok(request) if !self.gate.admits(&request) => {
+                    Gate::refuse(out);
+                    self.note(at..self.message.len() - reader.left(), reply_at, false, false);
+                }
                 Ok(request) if request.needs_rest() && !self.rest.is_loaded() => {
                     self.rest.refuse(out);
                     self.note(at..self.message.len() - reader.left(), reply_at, false, false);
@@ -337,6 +356,9 @@ impl<'m, 'd> Group<'m, 'd> {
                 {
                     self.rest.refuse_write(out);
                     self.note(at..self.message.len() - reader.left(), reply_at, false, false);
+                }
+                Ok(request @ (Request::SchemaJoin { .. } | Request::SchemaProgress { .. } | Request::SchemaEnd {})) => {
+                    return End::Schema(request);
                 }
                 Ok(Request::Refresh {}) => return End::Refresh,
                 Ok(Request::Close {}) => return End::Close,

@@ -2,6 +2,8 @@
 //! once even across sessions, and the next session continues what is open.
 
 pub(crate) mod common;
+#[path = "clients/schema.rs"]
+mod schema;
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ export type {
   WatchOptions, Watchable,
 } from '../types/feed.ts';
 export type { BuildIndexesOptions, Index, IndexEntry, IndexEntryWithMeta, IndexOptions, IndexRange, IndexWatchOptions, Indexed, LiveIndex } from '../types/indexes.ts';
+export type { MigrationStep, Migrations, StepRun, UpgradeContext, UpgradeFunction, UpgradeProgress } from '../types/versions.ts';
 export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
 export { DELETE, KEEP } from '../types/index.ts';
 export type {

@@ -4,12 +4,13 @@ import type { Names } from '../base/names.ts';
 import { crypto } from '../base/platform.ts';
 import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
 import { isWasmSource } from '../engine/wasm.ts';
-import { checkCount, checkLimit, checkSignal } from '../base/async.ts';
+import { checkCount, checkFunction, checkLimit, checkSignal } from '../base/async.ts';
 import { checkCodec } from '../wire/codecs.ts';
 import { checkWait } from './expiry.ts';
 import { COLLECTION, checkNames } from './names.ts';
 import { toIndexes } from './indexes.ts';
 import { toValidate } from './schema.ts';
+import type { SchemaOptions } from './versions.ts';
 import { durabilityCode } from './scope.ts';
 
 const MAX_U32 = 0xffff_ffff;
@@ -46,6 +47,7 @@ export interface CheckedOptions {
   readonly wasm: WasmSource | undefined;
   readonly worker: WorkerSource | undefined;
   readonly thread: 'auto' | 'worker' | 'same';
+  readonly schema: SchemaOptions | undefined;
   readonly engine: EngineOptions;
 }
 
@@ -93,6 +95,16 @@ function checkStorage(storage: OpenOptions['storage']): CheckedOptions['storage'
   );
 }
 
+function checkSchema<K, V, I>({ version, upgrade, onUpgrade, signal }: OpenOptions<K, V, I>): SchemaOptions | undefined {
+  if (onUpgrade !== undefined) checkFunction(onUpgrade);
+  const isUpgrade = upgrade === undefined || typeof upgrade === 'function' || upgrade?.steps instanceof Map;
+  const isVersion = version === undefined ? upgrade === undefined : Number.isInteger(version) && version > 0 && version <= MAX_U32;
+  if (!isUpgrade || !isVersion) {
+    throw new KvError('KV_INVALID_ARGUMENT', 'version has to be a whole number from 1 on, upgrade a function or the result of migrations, given with a version');
+  }
+  return version === undefined ? undefined : { version, upgrade: upgrade as SchemaOptions['upgrade'], onUpgrade, signal };
+}
+
 export function checkWasm(wasm: unknown): WasmSource | undefined {
   if (wasm === undefined || isWasmSource(wasm)) return wasm;
   throw new KvError('KV_INVALID_ARGUMENT', 'wasm has to be a URL, a Response, bytes or a WebAssembly.Module');
@@ -108,9 +120,10 @@ function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['th
   throw new KvError('KV_INVALID_ARGUMENT', 'thread has to be "auto", "worker" or "same"');
 }
 
+export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
   storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
-  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...COLLECTION,
+  unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, worker: 1, ...VERSIONS, ...COLLECTION,
 };
 const PLACE: Names<PlaceOptions> = { storage: 1 };
 const DESTROY: Names<DestroyOptions> = { force: 1, ...PLACE };
@@ -159,6 +172,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     wasm: checkWasm(options.wasm),
     worker: checkWorker(options.worker),
     thread: checkThread(options.thread),
+    schema: checkSchema(options),
     engine: {
       create: checkBoolean('create', create),
       exclusive: checkBoolean('exclusive', exclusive),

@@ -5,6 +5,8 @@ import type { Key } from '../codec/keys.ts';
 import { abortable } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
+import type { DatabaseInfo } from '../api/database.ts';
+import { openAtVersion } from '../api/open-version.ts';
 import { reportBlocked } from '../api/events.ts';
 import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
 import type { CheckedOptions } from '../api/options.ts';
@@ -53,10 +55,21 @@ export async function openIn<K = Key, V = unknown, I = V>(
   if (typeof storage === 'object') {
     if (checked.thread === 'worker') throw noStorageInWorker();
     const transport = await openHere(modules, storage, checked);
-    return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options);
+    return toDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options, checked);
   }
   const { transport, persistence } = await openWhere(modules, path, checked);
-  return new KvDatabase(new Connection(transport, idleTimeoutMs), { path, persistence, durability, isLocked: persistence !== 'memory' }, options);
+  const info: DatabaseInfo = { path, persistence, durability, isLocked: persistence !== 'memory' };
+  return toDatabase(new Connection(transport, idleTimeoutMs), info, options, checked);
+}
+
+function toDatabase<K, V, I>(
+  connection: Connection,
+  info: DatabaseInfo,
+  options: OpenOptions<K, V, I>,
+  { schema }: CheckedOptions,
+): Database<K, V, I> | Promise<Database<K, V, I>> {
+  if (schema === undefined) return new KvDatabase(connection, info, options);
+  return openAtVersion(connection, info, options, import('./versions.ts').then(({ settle }) => (make) => settle(connection, schema, make)));
 }
 
 interface Opened {

@@ -8,8 +8,10 @@ import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { COLLECTION } from '../api/names.ts';
-import { checkOptions } from '../api/options.ts';
+import { VERSIONS, checkOptions } from '../api/options.ts';
+import { openAtVersion } from '../api/open-version.ts';
 import { syncFaces } from '../api/sync.ts';
+import { settle } from '../api/versions.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
 import { WatchedStorage } from '../storage/custom.ts';
@@ -33,7 +35,7 @@ export interface DurableObjectOptions<K = Key, V = unknown, I = V> extends Omit<
 }
 
 const NAMES: Names<DurableObjectOptions> = {
-  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, name: 1, ...COLLECTION,
+  create: 1, exclusive: 1, readOnly: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1, unitBytes: 1, nodeBytes: 1, feed: 1, signal: 1, wasm: 1, name: 1, ...VERSIONS, ...COLLECTION,
 };
 
 /** Names of open databases: two engines over the same files would destroy them. */
@@ -83,5 +85,9 @@ export async function open<K = Key, V = unknown, I = V>(
   // All databases of the isolate await the same turn, and the platform does not let an object await
   // a promise of another object.
   const transport = new InThreadTransport(wasm, new WatchedStorage(files), engine, { release, syncFaces, takesTurns: false });
-  return new KvDatabase(new Connection(transport), { path: name, persistence: 'custom', durability: checked.durability }, options);
+  const connection = new Connection(transport);
+  const info = { path: name, persistence: 'custom', durability: checked.durability } as const;
+  const { schema } = checked;
+  if (schema === undefined) return new KvDatabase(connection, info, options);
+  return openAtVersion(connection, info, options, Promise.resolve((make) => settle(connection, schema, make)));
 }

@@ -11,7 +11,9 @@ import { reportBlocked } from '../api/events.ts';
 import { InThreadTransport } from '../engine/in-thread-transport.ts';
 import { checkOptions, checkDestroy, checkPlace, noStorageInWorker } from '../api/options.ts';
 import type { CheckedOptions, EngineOptions } from '../api/options.ts';
+import { makeForUpgrade, openAtVersion } from '../api/open-version.ts';
 import { syncFaces } from '../api/sync.ts';
+import { settle, settleSync } from '../api/versions.ts';
 import type { Transport } from '../wire/transport.ts';
 import { NoWorkerError } from '../wire/no-worker.ts';
 import { WorkerTransport } from '../wire/worker-transport.ts';
@@ -50,7 +52,11 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const transport = checked.thread === 'worker'
     ? await openInWorker(loader, module, place, engine, checked)
     : newTransport(module, place, engine, place.release);
-  return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options);
+  const connection = new Connection(transport, checked.idleTimeoutMs);
+  const info = { ...place, isLocked, durability: checked.durability };
+  const { schema } = checked;
+  if (schema === undefined) return new KvDatabase(connection, info, options);
+  return openAtVersion(connection, info, options, Promise.resolve((make) => settle(connection, schema, make)));
 }
 
 /**
@@ -90,7 +96,18 @@ export function openSyncIn<K = Key, V = unknown, I = V>(
   if (isLocked) reportWaiting(place, checked);
   const release = isLocked ? lockDirectorySync(place.path, checked.lockTimeoutMs) : place.release;
   const transport = newTransport(module, place, toEngine(place, checked), release);
-  return new KvDatabase(new Connection(transport, checked.idleTimeoutMs), { ...place, isLocked, durability: checked.durability }, options).sync;
+  const connection = new Connection(transport, checked.idleTimeoutMs);
+  const info = { ...place, isLocked, durability: checked.durability };
+  if (checked.schema === undefined) return new KvDatabase(connection, info, options).sync;
+  try {
+    const follow = settleSync(connection, checked.schema, makeForUpgrade(connection, info, options));
+    const db = new KvDatabase(connection, info, options);
+    follow(db as unknown as Database);
+    return db.sync;
+  } catch (error) {
+    connection.closeSync();
+    throw error;
+  }
 }
 
 function newTransport(module: WebAssembly.Module, place: Place, engine: EngineOptions, release: () => void): Transport {

@@ -24,6 +24,12 @@ export interface DatabaseEventMap {
    *   with another version of the package is waiting for this one. Ask the user to reload.
    */
   blocked: Event;
+  /**
+   * The database is being upgraded to another schema version, `version`, by a tab that runs newer
+   * code. Calls on this handle fail with KV_VERSION_CHANGED from now on: close it and ask the user
+   * to reload the page. Only handles that were opened with a version get this event.
+   */
+  versionchange: Event & { readonly version: number };
   /** The engine stopped, or background work failed: `error` is a KvError. */
   error: Event & { readonly error: KvError };
 }

@@ -2,6 +2,7 @@
 import type { Key } from '../codec/keys.ts';
 import type { CollectionOptions, Durability } from './collection.ts';
 import type { CustomStorage } from './storage.ts';
+import type { Migrations, UpgradeFunction, UpgradeProgress } from './versions.ts';
 
 // Derived from the environment, so that programs without the DOM types compile too. `object` is
 // needed because a module has no members that tell it from a number.
@@ -30,6 +31,23 @@ export interface OpenOptions<K = Key, V = unknown, I = V> extends CollectionOpti
    * OPFS: the whole database is held in memory.
    */
   storage?: 'auto' | 'opfs' | 'indexeddb' | 'fs' | 'memory' | CustomStorage | undefined;
+  /**
+   * The schema version that this program is written for, a whole number from 1 on. A database of an
+   * older version is upgraded by `upgrade`, once, whichever tab opens it first: `open` waits for
+   * that. Handles that were opened with an older version get the event `versionchange`, and their
+   * calls fail with KV_VERSION_CHANGED. A database of a newer version, or with an incomplete upgrade
+   * to one, is refused with KV_VERSION_TOO_NEW. Default: versions are not looked at.
+   */
+  version?: number | undefined;
+  /**
+   * Brings the data from an older version to `version`: a function that runs in one transaction, or
+   * steps made by `migrations` of `mangrove-kv/migrations`, which survive interruptions. If it
+   * throws, `open` rejects with what it threw, and the version stays. During an upgrade the default
+   * collection has no indexes. Default: only the number changes.
+   */
+  upgrade?: UpgradeFunction<K, V, I> | Migrations | undefined;
+  /** Called as an upgrade proceeds, here or in another tab. */
+  onUpgrade?: ((progress: UpgradeProgress) => void) | undefined;
   /**
    * Create the database if it does not exist. If false, a missing database is KV_NOT_FOUND.
    * Default: true.

@@ -88,6 +88,10 @@ export class Connection {
   onBlocked: () => void = ignore;
   /** Called when background work failed but the connection remains usable. */
   onBackgroundError: (error: KvError) => void = ignore;
+  /** Called when there may be news of other clients. */
+  onNews: () => void = ignore;
+  /** Called when the engine's session may have been lost; requests that it makes go first. */
+  onForgotten: () => void = ignore;
   /**
    * Wakes waiting followers, by handle id: called when there may be commits to fetch, and when the
    * connection closes.
@@ -160,6 +164,7 @@ export class Connection {
   }
 
   #nameAll(): void {
+    this.onForgotten();
     for (const [key, index] of this.#collections) this.#name(index, JSON.parse(key) as Named);
   }
 
@@ -483,6 +488,7 @@ export class Connection {
 
   #onNews(): void {
     this.#news++;
+    this.onNews();
     // A few followers fetch for themselves sooner than the engine can say which of them have news.
     if (this.waiting.size <= FEW_FOLLOWERS) return this.#wakeAll();
     this.post((writer) => writer.u8(Op.changesReady), (reader) => {

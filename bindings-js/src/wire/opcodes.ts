@@ -4,6 +4,9 @@
 export const Op = {
   use: 0x01,
   useIndexes: 0x02,
+  schemaJoin: 0x03,
+  schemaProgress: 0x04,
+  schemaEnd: 0x05,
   get: 0x10,
   getMany: 0x11,
   hasMany: 0x12,
@@ -88,6 +91,15 @@ export const ReplyStatus = {
   ok: 0x00,
   failed: 0x01,
   again: 0x02,
+} as const;
+
+/** How a client's schema version stands to that of the database. */
+export const SchemaStanding = {
+  current: 0x00,
+  upgrades: 0x01,
+  waits: 0x02,
+  newer: 0x03,
+  interrupted: 0x04,
 } as const;
 
 /** What follows an error's message. */

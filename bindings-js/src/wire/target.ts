@@ -11,6 +11,9 @@ import type { Validate } from '../api/schema.ts';
 /** Name of the default collection, which the database object itself stands for. */
 export const DEFAULT_COLLECTION = '';
 
+/** The collection that holds the schema version. */
+export const SCHEMA_COLLECTION = 'mangrove:schema';
+
 export function checkName(name: unknown): void {
   if (typeof name === 'string' && name !== DEFAULT_COLLECTION && !/\p{Surrogate}/u.test(name)) return;
   throw new KvError('KV_INVALID_ARGUMENT', 'a collection name has to be a well-formed string that is not empty');

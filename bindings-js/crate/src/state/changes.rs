@@ -12,7 +12,7 @@ use crate::request::Part;
 impl State {
     /// Whether there are commits for followers that had read everything; true once.
     pub(crate) fn has_news(&mut self, database: &Database) -> bool {
-        self.followers.has_news(database)
+        self.followers.has_news(database) | std::mem::take(&mut self.has_schema_news)
     }
 
     /// Continues the followers in a refreshed database that was in state `before`.

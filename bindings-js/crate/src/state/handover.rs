@@ -7,6 +7,7 @@ use mangrove_engine::{ConflictReason, Database, Error, Result, Snapshot};
 use super::{Codecs, Losses, Lost, ReadView, Slot, State};
 use crate::protocol::{Reader, Writer};
 use crate::scan::{Origin, Scan};
+use crate::schema::Joined;
 
 impl State {
     /// Exports what is open; `None` if that has not changed since the last export. With `last` it
@@ -59,6 +60,11 @@ impl State {
             }
         }
         self.followers.export(database, last, out);
+        out.flag(self.joined.is_some());
+        if let Some(joined) = self.joined {
+            out.uv(joined.version);
+            out.flag(joined.upgrades);
+        }
     }
 
     /// Returns what no other session can continue.
@@ -140,6 +146,12 @@ impl State {
             }
         }
         state.followers.import(database, reader)?;
+        if reader.flag()? {
+            state.joined = Some(Joined {
+                version: reader.uv()?,
+                upgrades: reader.flag()?,
+            });
+        }
         Ok(state)
     }
 }

@@ -8,6 +8,7 @@ use crate::followers::Followers;
 use crate::protocol::{View, Writer};
 use crate::request::Request;
 use crate::scan::Scan;
+use crate::schema::Joined;
 use crate::session::Writes;
 use crate::table::{MAX_OPEN, Table};
 use crate::{range, report};
@@ -92,6 +93,10 @@ pub(crate) struct State {
     verifications: Table<Verification>,
     layouts: Table<LayoutScan>,
     lost: Losses,
+    /// The schema version that the client has stated.
+    pub(crate) joined: Option<Joined>,
+    /// The schema version of the database has changed, or will, and the client does not know.
+    pub(crate) has_schema_news: bool,
     /// Another session may have to continue with what is open.
     is_portable: bool,
     /// What is open has changed since the last export.
@@ -229,7 +234,11 @@ impl State {
             | Request::IndexAt { .. }
             | Request::IndexScan { .. } => self.execute_rest(request, writes, out)?,
             // The session handles these itself.
-            Request::Refresh {} | Request::Close {} => return Err(Error::Closed),
+            Request::SchemaJoin { .. }
+            | Request::SchemaProgress { .. }
+            | Request::SchemaEnd {}
+            | Request::Refresh {}
+            | Request::Close {} => return Err(Error::Closed),
         }
         Ok(())
     }
