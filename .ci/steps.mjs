@@ -50,6 +50,7 @@ export const STEPS = [
   { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
+  { name: 'crash indexes', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },
   // The package as a whole on disks that fail and are cut.
   { name: 'faults', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
   // The protocol of many tabs: random schedules, and whether mistakes in it would be found.
