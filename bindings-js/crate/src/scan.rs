@@ -7,7 +7,7 @@ use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, T
 use crate::index_items::IndexItems;
 use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOptions, Writer};
 use crate::range;
-use crate::state::Source;
+use crate::source::Source;
 
 /// What the scan iterates over.
 enum Items {

@@ -5,10 +5,11 @@ use mangrove_engine::{
 };
 
 use crate::followers::Followers;
+use crate::pending::Writes;
 use crate::protocol::{View, Writer};
 use crate::request::Request;
 use crate::scan::Scan;
-use crate::session::Writes;
+use crate::source::Source;
 use crate::table::{MAX_OPEN, Table};
 use crate::{range, report};
 
@@ -19,13 +20,11 @@ mod indexes;
 mod layout;
 mod reads;
 mod rest;
-mod source;
 mod transactions;
 mod verify;
 mod writes;
 
 use handover::missing;
-pub(crate) use source::Source;
 use transactions::Open;
 
 /// A collection that the client has declared, with the codecs it uses.
@@ -374,7 +373,7 @@ impl State {
     }
 }
 
-/// Fails for 0, which stands for the newest state.
+/// Fails for 0, which means the newest state.
 fn check_id(id: u64) -> Result<()> {
     if id == 0 {
         return Err(unacceptable("0 is no number of a snapshot or transaction"));
