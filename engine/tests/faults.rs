@@ -54,7 +54,7 @@ fn every_operation_may_fail_once() {
 }
 
 #[test]
-fn every_operation_may_fail_for_ever() {
+fn every_operation_may_fail_forever() {
     for flavour in [Flavour::Tiny, Flavour::Large] {
         fault_everywhere(flavour, FaultKind::Io, true);
     }
@@ -142,7 +142,7 @@ fn merge_with_a_refusal(at: u64) -> (u32, u64) {
 }
 
 #[test]
-fn merges_go_on_after_a_refusal_at_any_of_their_writes() {
+fn merges_continue_after_a_refusal_at_any_of_their_writes() {
     let (refused, operations) = merge_with_a_refusal(u64::MAX);
     assert_eq!(refused, 0);
     assert!(operations > 300, "{operations}");
@@ -378,7 +378,7 @@ fn rest(cursor: &mut Cursor, keys: &mut Vec<Vec<u8>>) -> u32 {
 /// Regression: a failed read cost a cursor its leaf. The next step panicked or read an inner node
 /// as a leaf.
 #[test]
-fn a_cursor_goes_on_after_a_failed_read() {
+fn a_cursor_continues_after_a_failed_read() {
     let storage = SimStorage::new();
     let options = Options {
         unit_bytes: 512,

@@ -272,7 +272,7 @@ fn every_size_may_be_the_last() {
     }
 }
 
-/// The file is extended for merges to come. Once the database is closed, nobody needs that room, and
+/// The file is extended for merges to come. Once the database is closed, nothing needs that room, and
 /// a browser's quota counts it.
 #[test]
 fn closing_leaves_no_free_tail_but_the_reserve() {
@@ -347,7 +347,7 @@ fn leaves_of_text_fill_their_units_in_short_merges_too() {
         database.close().expect("nothing fails");
         storage.files()["data"].len() - reserve_bytes as usize
     };
-    // Estimates that begin anew with each merge made 3.7 MB of it.
+    // Estimates that restarted with each merge made 3.7 MB of it.
     for (reserve_bytes, most) in [(0, 3_500_000), (512 << 10, 3_300_000)] {
         let len = size(reserve_bytes);
         assert!(len < most, "{len} bytes with a reserve of {reserve_bytes}");

@@ -136,7 +136,7 @@ fn one_flush_serves_all_that_were_submitted_before() {
 }
 
 #[test]
-fn what_needs_no_flush_is_not_awaited() {
+fn commits_without_a_flush_do_not_wait() {
     let host = Host::new();
     assert!(!host.submit(b"1", b"value", Relaxed).awaits_flush);
     assert_eq!(host.database.version(), 2);

@@ -149,7 +149,7 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BrokenPipe => f.write_str("nobody reads the output"),
+            Self::BrokenPipe => f.write_str("the output was closed"),
             Self::Stale => write!(
                 f,
                 "{STALE}: a writer overwrites the database faster than it can be read; run it again, or when the writer has closed it"

@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_overtook_is_read_again() {
+    fn reads_overtaken_by_a_writer_are_repeated() {
         assert!(matches!(read_after(0), (1, Ok(0))));
         assert!(matches!(read_after(3), (4, Ok(0))));
         let (attempts, result) = read_after(u32::MAX);

@@ -117,7 +117,7 @@ pub(crate) struct Merging {
     sealing: Option<Sealing>,
 }
 
-/// What the writer has to know about the frozen version, no matter who has its merge.
+/// What the writer has to know about the frozen version, whoever owns its merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
     /// Fill of the log's half behind the frozen version.

@@ -418,7 +418,7 @@ impl Writer {
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }
-        // Nobody will write into it soon, and a browser's quota counts it.
+        // Nothing will be written into it soon, and a browser's quota counts it.
         cut_whole_tail(
             shared.pager.blocks.file(),
             &self.superblock,

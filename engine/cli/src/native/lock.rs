@@ -1,4 +1,4 @@
-//! The lock file of the JavaScript package. It says who has a database, for programs that cannot
+//! The lock file of the JavaScript package. It names the holder of a database, for programs that cannot
 //! take the engine's lock on the data file. Its content, and the way it is taken over, are those of
 //! `bindings-js/src/storage/lock-file.ts`.
 
