@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
 import { destroy, open, openSync, recover, restore } from 'mangrove-kv';
 import { code, rejects, withPath } from './support/kit.ts';
 
-test('a file: URL stands for its path wherever a path is accepted', () => withPath(async (path) => {
+test('a file: URL is accepted wherever a path is', () => withPath(async (path) => {
   const at = (name: string): URL => pathToFileURL(`${path}-${name} ä%`);
   const path2 = (name: string): string => `${path}-${name} ä%`;
   const db = await open(at('a'));

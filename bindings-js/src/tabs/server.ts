@@ -12,7 +12,7 @@ import { names } from './messages.ts';
 import { Peer } from './peer.ts';
 
 function evicted(name: string): KvError {
-  return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to begin anew`);
+  return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to start over`);
 }
 
 /**

@@ -88,7 +88,7 @@ export class Lookups {
     if (end >= 0) return end - keyAt;
     const bytes = encodeKey(target, key);
     if (bytes.length > keyBytes) return Lookup.ask;
-    // Read `memory` anew: the caller's codec may have made it grow.
+    // Read `memory` again: the caller's codec may have made it grow.
     this.#engine.memory.set(bytes, keyAt);
     return bytes.length;
   }

@@ -37,7 +37,7 @@ export class Tab {
   hasLeft = false;
   openings = 0;
   readonly blocked: string[] = [];
-  readonly troubles: KvError[] = [];
+  readonly backgroundErrors: KvError[] = [];
   /** Events that were due while it was frozen. */
   readonly deferred: Event[] = [];
   ranSince = 0;
@@ -170,7 +170,7 @@ export class Tab {
         this.blocked.push(reason);
       }),
       backgroundError: ifAlive((error: KvError) => {
-        this.troubles.push(error);
+        this.backgroundErrors.push(error);
       }),
       failed: ifAlive((error: KvError) => {
         world.say(() => `${this.id} failed: ${error.code}`);
