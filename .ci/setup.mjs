@@ -1,5 +1,6 @@
-// Installs missing dependencies of the build and the tests; quick if nothing is missing. `--browser`
-// adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is tested with.
+// Installs missing dependencies of the build and the tests; quick if nothing is missing.
+// `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
+// tested with.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -148,8 +149,8 @@ try {
   installBindgen();
   installWasmPack();
   if (process.argv.includes('--browser')) installBrowsers();
-  // Half a gigabyte, so they are a separate package, which the demo does not need.
-  // Not `npm ci`: it fails if the registry lacks other platforms' bindings that the lock file names.
+  // Half a gigabyte, so they are a separate package, which the demo does not need. Not `npm ci`: it
+  // fails if the registry lacks other platforms' bindings that the lock file names.
   if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers', 'install');
 } catch (error) {
   if (!(error instanceof SetupError) && error.status === undefined) throw error;

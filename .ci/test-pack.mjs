@@ -1,5 +1,5 @@
-// Tests the package as it would be published: its content and metadata, then its use by each runtime
-// in an empty project. It must be built.
+// Tests the package as it would be published: its content and metadata, then its use by each
+// runtime in an empty project. It must be built.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

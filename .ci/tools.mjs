@@ -76,7 +76,9 @@ function findFirst(variable, paths) {
   return [process.env[variable], ...paths].find((path) => path !== undefined && path !== '' && existsSync(path));
 }
 
-/** Programs that browser tests start, with their Debian packages. WebKitGTK includes MiniBrowser. */
+/**
+ * Programs that browser tests start, with their Debian packages. WebKitGTK includes MiniBrowser.
+ */
 export const BROWSERS = [
   { name: 'Chromium', variable: 'CHROMIUM_PATH', packages: ['chromium'], find: () => findFirst('CHROMIUM_PATH', CHROMIUM_PATHS) },
   { name: 'Firefox', variable: 'FIREFOX_PATH', packages: ['firefox-esr'], find: () => findFirst('FIREFOX_PATH', FIREFOX_PATHS) },

@@ -1,7 +1,7 @@
-// Prints the bytes of the package's WebAssembly module by section, by source module and by function.
-// The module is built and optimised as for the package, except that function names are kept.
-// `--functions` sets how many of the largest functions are printed, `--match` prints all whose names
-// match a pattern.
+// Prints the bytes of the package's WebAssembly module by section, by source module and by
+// function. The module is built and optimised as for the package, except that function names are
+// kept. `--functions` sets how many of the largest functions are printed, `--match` prints all
+// whose names match a pattern.
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';

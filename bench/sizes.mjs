@@ -1,6 +1,7 @@
-// Measures what a page downloads for Mangrove and for its peers in browsers: a bundle of the minimum
-// that a program needs, minified by esbuild, and the files that ship with it, each after gzip.
-// Run `node bench/sizes.mjs` after `npm run build`; it installs the peers under target/bench/sizes.
+// Measures what a page downloads for Mangrove and for its peers in browsers: a bundle of the
+// minimum that a program needs, minified by esbuild, and the files that ship with it, each after
+// gzip. Run `node bench/sizes.mjs` after `npm run build`; it installs the peers under
+// target/bench/sizes.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';

@@ -88,7 +88,8 @@ for (let round = 0; round <= ROUNDS; round++) {
     const there = await native.operate(operation);
     const here = wasm.operate(operation);
     if (there.count !== here.count || here.count === 0) throw new Error(`${native.operations[operation]}: ${here.count} in WebAssembly, ${there.count} natively`);
-    // Misses on one side only would compare caches; gets once came out twice as fast in WebAssembly.
+    // Misses on one side only would compare caches; gets once came out twice as fast in
+    // WebAssembly.
     if (there.misses + here.misses > 0) throw new Error(`${native.operations[operation]}: the cache is too small for ${RECORDS} records`);
     if (round === 0) continue;
     natives.push(there.nanoseconds / there.count);

@@ -1,5 +1,5 @@
-// Migrates from idb-keyval. Run this at each start of the new version, before it reads or writes. It
-// copies nothing twice, and if the page is closed in between, the next start continues. Outside
+// Migrates from idb-keyval. Run this at each start of the new version, before it reads or writes.
+// It copies nothing twice, and if the page is closed in between, the next start continues. Outside
 // browsers: `node --import fake-indexeddb/auto`.
 import { createStore, set, setMany } from 'idb-keyval';
 import { keyCodecs, open } from 'mangrove-kv';

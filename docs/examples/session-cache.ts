@@ -6,7 +6,8 @@ interface Session { readonly user: string; readonly visits: number }
 
 const HOUR_MS = 3_600_000;
 
-// A power cut may lose the last tenth of a second, which costs a login; in return no request flushes.
+// A power cut may lose the last tenth of a second, which costs a login; in return no request
+// flushes.
 const db = await open(process.argv[2] ?? 'example-sessions', { durability: 'relaxed' });
 const sessions = db.collection<string, Session>('sessions', { key: keyCodecs.string, expireIn: HOUR_MS });
 

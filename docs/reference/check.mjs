@@ -1,5 +1,5 @@
-// Checks the documentation: every link must lead somewhere, and the sizes on the pages must be those
-// of the build. `--write-sizes` writes the sizes.
+// Checks the documentation: every link must lead somewhere, and the sizes on the pages must be
+// those of the build. `--write-sizes` writes the sizes.
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,7 +10,9 @@ import { figuresForPages } from '../../bindings-js/build-sizes.mjs';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Directories with generated or foreign files. */
 const SKIPPED = new Set(['node_modules', 'target', 'dist', 'build', 'api', 'test-results', 'playwright-report']);
-/** Allowed deviation of a size from the build's, so that pages need not change with every commit. */
+/**
+ * Allowed deviation of a size from the build's, so that pages need not change with every commit.
+ */
 const TOLERANCE = 0.02;
 /** Prefix of links on pages that are also read outside the repository. */
 const { repository } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));

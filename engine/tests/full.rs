@@ -272,8 +272,8 @@ fn every_size_may_be_the_last() {
     }
 }
 
-/// The file is extended for merges to come. Once the database is closed, nothing needs that room, and
-/// a browser's quota counts it.
+/// The file is extended for merges to come. Once the database is closed, nothing needs that room,
+/// and a browser's quota counts it.
 #[test]
 fn closing_leaves_no_free_tail_but_the_reserve() {
     let reserve_bytes = 512 << 10;

@@ -206,8 +206,8 @@ fn merge_beside_commits() {
     check(&database, &model);
 }
 
-/// Several at once, so that the threads lose their processors at all points: a collection was cleared
-/// once while the thread made a checkpoint, and nodes were given up twice.
+/// Several at once, so that the threads lose their processors at all points: a collection was
+/// cleared once while the thread made a checkpoint, and nodes were given up twice.
 #[test]
 fn a_thread_merges_beside_commits() {
     for _ in 0..5 {

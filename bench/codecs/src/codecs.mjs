@@ -27,8 +27,8 @@ function text(stringify, parse) {
 }
 
 /**
- * `form`: the encoding, which selects the hand-written hostile bytes. `bundle`: a module that imports
- * just what the codec needs.
+ * `form`: the encoding, which selects the hand-written hostile bytes. `bundle`: a module that
+ * imports just what the codec needs.
  */
 export const CODECS = {
   structured: {

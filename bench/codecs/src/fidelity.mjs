@@ -35,7 +35,7 @@ export function checkComparison() {
 
 /** `kept`, `refused` by encode, `fails` in decode, or `differs`, the worst: a silent change. */
 function outcome(codec, make, options) {
-  // Reading some values changes them. Both are created on one line, because an error's stack has it.
+  // Reading some values changes them. Both are created on one line, which an error's stack contains.
   const [value, other] = [1, 2].map(() => make());
   const expected = structuredClone(other);
   const encoded = attempt(() => codec.encode(value));

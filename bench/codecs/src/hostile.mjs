@@ -1,5 +1,5 @@
-// Decodes bytes that no encoder wrote. Each codec runs in a separate process, which can be killed if
-// it hangs.
+// Decodes bytes that no encoder wrote. Each codec runs in a separate process, which can be killed
+// if it hangs.
 import { fork } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -26,8 +26,8 @@ function view(value, withBuffers) {
 }
 
 /**
- * Returns the own properties with their attributes, in order; sorted for errors, whose order differs
- * between JavaScript engines.
+ * Returns the own properties with their attributes, in order; sorted for errors, whose order
+ * differs between JavaScript engines.
  */
 function properties(value, tag) {
   const isView = ArrayBuffer.isView(value);

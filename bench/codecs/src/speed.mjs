@@ -1,4 +1,5 @@
-// Measures sizes and the speed of encoding and decoding: all codecs, round by round, in one process.
+// Measures sizes and the speed of encoding and decoding: all codecs, round by round, in one
+// process.
 import { DATA, random } from './data.mjs';
 import { median } from './numbers.mjs';
 import { same } from './same.mjs';

@@ -110,8 +110,8 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Opens a scan of an index at the first item to send. `transaction` is the id of the transaction
-    /// that it reads, or 0.
+    /// Opens a scan of an index at the first item to send. `transaction` is the id of the
+    /// transaction that it reads, or 0.
     pub(crate) fn open_index(
         mut items: IndexItems,
         transaction: u64,

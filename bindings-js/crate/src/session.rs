@@ -361,8 +361,8 @@ impl<'m, 'd> Group<'m, 'd> {
         }
         let (wrote, saw_group) = (is_write || self.writes.awaits_flush, self.writes.were_seen);
         self.note(place, reply_at, wrote, saw_group);
-        // Transactions compare their indexes with the committed ones, and a slice may fail halfway, with
-        // all of its group.
+        // Transactions compare their indexes with the committed ones, and a slice may fail halfway,
+        // with all of its group.
         if ends_group {
             self.finish(state, out);
         }

@@ -145,8 +145,8 @@ class Live<K, V, R> {
   }
 
   /**
- * Whether the result has exactly these entries, so that views need not update. Keys that are objects
- * are not compared.
+ * Whether the result has exactly these entries, so that views need not update. Keys that are
+ * objects are not compared.
  */
   #has(entries: readonly Entry<K, V>[]): boolean {
     const { status, entries: last } = this.#result;

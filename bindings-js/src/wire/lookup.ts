@@ -17,8 +17,8 @@ export interface LookupEngine {
   readonly valueAt: number;
   /**
    * Looks up the key of `length` bytes at `keyAt`; returns the length of its value or one of
-   * `Lookup`. With `sameState`, reads the state of the previous lookup, in which nothing has expired
-   * since.
+   * `Lookup`. With `sameState`, reads the state of the previous lookup, in which nothing has
+   * expired since.
    */
   get(view: number, collection: number, length: number, sameState: boolean): number;
   /**

@@ -22,7 +22,8 @@ const WEEK_MS = 7 * 24 * 3_600_000;
 let opening: Promise<Collection<string, Answer>> | undefined;
 
 /**
- * Opened on demand: the browser starts and stops service workers at will, which releases their lock.
+ * Opened on demand: the browser starts and stops service workers at will, which releases their
+ * lock.
  */
 function answers(): Promise<Collection<string, Answer>> {
   opening ??= open('answers', { storage: 'indexeddb' }).then(

@@ -102,7 +102,8 @@ impl IndexTree {
         self.entries.rank(&seek_key(index_key, false))
     }
 
-    /// Positions of the entries in a range of index keys: of the first, and past the last. O(log n).
+    /// Positions of the entries in a range of index keys: of the first, and past the last.
+    /// O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.

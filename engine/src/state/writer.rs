@@ -34,8 +34,8 @@ pub(crate) struct Writer {
     /// only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
-    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order of
-    /// their names.
+    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order
+    /// of their names.
     pub rewritten_entries: Vec<String>,
     /// The storage refused the space that a commit asked for.
     pub is_full: bool,

@@ -534,8 +534,8 @@ impl WriteTransaction<'_> {
     /// Adds the records after `from`, up to and including `to`, to an index that is being built.
     /// `from` is the key up to which it covers the collection so far; `to: None` completes it.
     ///
-    /// `records` are those of the range, as a snapshot taken after the declaration has them. Records
-    /// that have changed since were written with their index keys, and are skipped.
+    /// `records` are those of the range, as a snapshot taken after the declaration has them.
+    /// Records that have changed since were written with their index keys, and are skipped.
     ///
     /// Returns whether the slice was added; `false` if the index no longer exists, or is not at
     /// `from` because another program builds it too.

@@ -58,8 +58,8 @@ pub struct WriteTransaction<'a> {
     /// A storage error in the middle of a change made the draft unusable.
     pub(super) failed: Option<Error>,
     pub(super) finished: bool,
-    /// It removes only expired records, which are invisible, so it conflicts with no transaction that
-    /// read them as absent.
+    /// It removes only expired records, which are invisible, so it conflicts with no transaction
+    /// that read them as absent.
     pub(super) is_purge: bool,
     /// It stores something, so it may not use the reserve.
     pub(super) stores: bool,
@@ -755,8 +755,9 @@ impl<'a> WriteTransaction<'a> {
     /// Abandons the merge in progress.
     #[inline(never)]
     fn thaw(&mut self) -> Result<()> {
-        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the trees
-        // are no longer those of this transaction, and their replaced nodes are retired already.
+        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the
+        // trees are no longer those of this transaction, and their replaced nodes are retired
+        // already.
         self.writer.recall(self.shared)?;
         Writer::catch_up(self.shared, &mut self.state);
         for (name, collection) in &self.state.collections {

@@ -1,6 +1,6 @@
-//! Proves that no power cut separates an index from its records, or an index under construction from
-//! its progress: a workload is cut at each of its storage operations, and each image must open,
-//! hold a committed state, and verify in both directions.
+//! Proves that no power cut separates an index from its records, or an index under construction
+//! from its progress: a workload is cut at each of its storage operations, and each image must
+//! open, hold a committed state, and verify in both directions.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

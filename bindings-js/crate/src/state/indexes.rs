@@ -86,7 +86,8 @@ fn find<'i>(stored: &'i [Index], declared: &IndexDefinition) -> Option<&'i Index
     stored.iter().find(|index| index.definition == *declared)
 }
 
-/// Reads the index keys of a record. The engine refuses them unless they are for all stored indexes.
+/// Reads the index keys of a record. The engine refuses them unless they are for all stored
+/// indexes.
 fn stated(slot: &Slot, stored: &[Index], bytes: &[u8]) -> Result<IndexKeys> {
     let mut reader = Reader::new(bytes);
     let mut keys = IndexKeys::new();
@@ -191,8 +192,8 @@ impl State {
     }
 
     /// Writes for each index that the client uses: 0 if it does not exist, 2 if it is complete,
-    /// otherwise 1, the key up to which it covers the collection, if any, and the numbers of records
-    /// that it covers and of all.
+    /// otherwise 1, the key up to which it covers the collection, if any, and the numbers of
+    /// records that it covers and of all.
     pub(super) fn report_indexes(&mut self, collection: u64, database: &Database, out: &mut Writer) -> Result<()> {
         let index = self.slot_index(collection)?;
         self.check(database, index)?;

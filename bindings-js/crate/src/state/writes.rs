@@ -188,8 +188,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether a write runs in a separate transaction outside any group: a batch that may fail after
-    /// some of its changes, because a key of a unique index is not unique.
+    /// Whether a write runs in a separate transaction outside any group: a batch that may fail
+    /// after some of its changes, because a key of a unique index is not unique.
     pub(crate) fn is_apart(&self, write: &Write<'_>) -> bool {
         let Write::Batch { changes, .. } = write else {
             return false;
