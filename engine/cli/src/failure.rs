@@ -58,11 +58,11 @@ impl Failure {
     }
 
     pub(crate) fn corrupt_key(codec: &str) -> Self {
-        Self::coded(CORRUPT, format!("a stored key is not one of codec {codec}"))
+        Self::coded(CORRUPT, format!("a stored key does not belong to codec {codec}"))
     }
 
     pub(crate) fn corrupt_value(codec: &str) -> Self {
-        Self::coded(CORRUPT, format!("a stored value is not one of codec {codec}"))
+        Self::coded(CORRUPT, format!("a stored value does not belong to codec {codec}"))
     }
 
     /// Reports [`Stale`](Self::Stale) when something was already printed.

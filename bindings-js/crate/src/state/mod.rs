@@ -360,7 +360,7 @@ impl State {
     fn snapshot_open(&mut self, id: u64, database: &Database, out: &mut Writer) -> Result<()> {
         check_id(id)?;
         self.snapshots
-            .check_room(MAX_OPEN, "open snapshots; close() those that are done with")?;
+            .check_room(MAX_OPEN, "open snapshots; close() those that are no longer used")?;
         let view = ReadView::new(database);
         out.uv(view.snapshot.version());
         self.snapshots.insert(id, view);

@@ -67,7 +67,7 @@ impl State {
         };
         self.transactions.check_room(
             MAX_OPEN,
-            "open transactions; commit or roll back those that are done with",
+            "open transactions; commit or roll back those that are no longer used",
         )?;
         let transaction = writes.database.transaction(isolation)?;
         out.uv(transaction.version());
