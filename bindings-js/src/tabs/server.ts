@@ -102,8 +102,9 @@ export function serveTabs(
   peer.setVisible(tabs.isVisible);
   peer.start();
 
+  const { client } = peer;
   return (message) => {
-    if (message instanceof Uint8Array) return peer.push(message);
+    if (message instanceof Uint8Array) return client.push(message);
     switch (message.type) {
       case 'visible': return peer.setVisible(message.isVisible);
       case 'hide': return peer.hide();

@@ -93,7 +93,7 @@ export class Tab {
     this.world.say(() => `${this.id} asks ${operations.map(({ id, kind, handle }) => `${id}:${kind}/${handle}`).join(' ')}`);
     for (const { kind, handle } of operations) if (kind === kinds.closeSnapshot) this.snapshots.delete(handle);
     this.pending.push(pushed);
-    this.peer.push(encode(operations));
+    this.peer.client.push(encode(operations));
     return pushed;
   }
 
