@@ -46,7 +46,7 @@ test('URLs in strings, URLs of no file and other values are refused, and nothing
   }
   assert.deepEqual(readdirSync('.'), before);
   await assert.rejects(open('file:///x'), /"file:\/\/\/x" is a URL in a string, not a path; pass a path, or new URL/);
-  await assert.rejects(open(new URL('http://x/y')), /http:\/\/x\/y is no path/);
+  await assert.rejects(open(new URL('http://x/y')), /http:\/\/x\/y is not a path/);
 }));
 
 test('a name that only looks like a URL is a path', () => withPath(async (path) => {
