@@ -50,7 +50,7 @@ fn open(storage: &SimStorage, session: u64) -> Database {
 }
 
 fn records(database: &Database) -> Model {
-    let mut state = read_state(&database.snapshot()).expect("reads go on");
+    let mut state = read_state(&database.snapshot()).expect("reads continue");
     state.remove("c").unwrap_or_default()
 }
 

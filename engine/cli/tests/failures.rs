@@ -74,7 +74,7 @@ fn missing_databases_are_not_created() {
     );
 }
 
-/// A file whose creation never ended, and paths that are not database files at all.
+/// A file whose creation was interrupted, and paths that are not database files at all.
 #[test]
 fn odd_paths() {
     let place = Place::new();
