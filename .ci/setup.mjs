@@ -1,5 +1,6 @@
-// Installs what the build and the tests lack, and nothing else; quick when nothing lacks.
-// `--browser` adds Chromium, Firefox and WebKitGTK for what needs them, `--bundlers` the bundlers that the package is tested with.
+// Installs missing dependencies of the build and the tests; quick if nothing is missing.
+// `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
+// tested with.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,7 +28,7 @@ function readJson(path) {
   return JSON.parse(readFileSync(path, 'utf8'));
 }
 
-/** npm records what it has installed in a hidden lock file; both must name the same versions. */
+/** Compares the lock file with the hidden one in which npm records what it has installed. */
 function npmPackagesAreCurrent(directory) {
   const installedPath = join(directory, 'node_modules', '.package-lock.json');
   if (!existsSync(installedPath)) return false;
@@ -36,7 +37,7 @@ function npmPackagesAreCurrent(directory) {
   return Object.entries(wanted).every(([path, entry]) => {
     if (!path.includes('node_modules/')) return true;
     const found = installed[path];
-    // An optional package that is not there was built for another machine.
+    // A missing optional package is for another platform.
     if (found === undefined) return entry.optional === true;
     return found.version === entry.version && existsSync(join(directory, path));
   });
@@ -48,7 +49,7 @@ function installNpmPackages(directory, what, command = 'ci') {
   run('npm', [command, '--no-audit', '--no-fund'], { cwd: directory });
 }
 
-/** What rust-toolchain.toml asks for. */
+/** Reads rust-toolchain.toml. */
 function wantedToolchain() {
   const toml = readFileSync(join(ROOT, 'rust-toolchain.toml'), 'utf8');
   const list = (name) => [...(new RegExp(`${name} = \\[([^\\]]*)\\]`).exec(toml)?.[1] ?? '').matchAll(/"([^"]+)"/g)].map((m) => m[1]);
@@ -58,7 +59,7 @@ function wantedToolchain() {
 }
 
 function toolchainIsComplete({ channel, targets }, env) {
-  // Without the variable the question itself would install the toolchain, with half of what is wanted.
+  // Without the variable, asking would install the toolchain, without its components and targets.
   const sysroot = output('rustc', ['--print', 'sysroot'], { ...env, RUSTUP_AUTO_INSTALL: '0' });
   if (sysroot === undefined) return false;
   return output('rustc', ['--version'], env)?.split(' ')[1] === channel
@@ -84,7 +85,7 @@ function checkCompiler() {
   }
 }
 
-/** wasm-pack would build the whole wasm-bindgen command line where it cannot download it. */
+/** Without this, wasm-pack builds the whole wasm-bindgen command line if it cannot download it. */
 function installBindgen() {
   const source = join(ROOT, 'bindings-js', 'tools', 'wasm-bindgen');
   const hash = createHash('sha256');
@@ -122,7 +123,7 @@ function aptGet(...args) {
 function installBrowsers() {
   const missing = BROWSERS.filter(({ variable, find }) => {
     const wanted = process.env[variable];
-    if (wanted && !existsSync(wanted)) throw new SetupError(`${variable} is ${wanted}, where nothing is`);
+    if (wanted && !existsSync(wanted)) throw new SetupError(`${variable} is ${wanted}, which does not exist`);
     return find() === undefined;
   });
   if (missing.length === 0) return;
@@ -137,7 +138,7 @@ function installBrowsers() {
     throw new SetupError(`apt-get could not install them (${error.message}): ${advice}`);
   }
   const absent = missing.filter(({ find }) => find() === undefined).map(({ name }) => name);
-  if (absent.length > 0) throw new SetupError(`apt-get brought no ${absent.join(', ')} to a known place: ${advice}`);
+  if (absent.length > 0) throw new SetupError(`apt-get did not install ${absent.join(', ')} in a known place: ${advice}`);
 }
 
 try {
@@ -148,8 +149,8 @@ try {
   installBindgen();
   installWasmPack();
   if (process.argv.includes('--browser')) installBrowsers();
-  // Half a gigabyte: a package of its own, that the demo can start without it.
-  // Not `npm ci`: it refuses a lock file that names bindings of other platforms which a partial registry lacks.
+  // Half a gigabyte, so they are a separate package, which the demo does not need. Not `npm ci`: it
+  // fails if the registry lacks other platforms' bindings that the lock file names.
   if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers', 'install');
 } catch (error) {
   if (!(error instanceof SetupError) && error.status === undefined) throw error;

@@ -1,4 +1,4 @@
-// What is checked, in the order in which it begins.
+// The steps of the tests, in the order in which they start.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { ROOT, output } from './tools.mjs';
@@ -7,7 +7,7 @@ const BINDINGS = join(ROOT, 'bindings-js');
 const EXAMPLES = join(ROOT, 'tests-e2e', 'examples');
 const MATRIX = join(ROOT, 'tests-e2e', 'matrix');
 
-/** Packages with Rust tests. The others have none and much to compile; clippy checks them. */
+/** Packages with Rust tests. The others have none and take long to compile; clippy checks them. */
 const RUST = ['engine', 'memory', 'cli', 'bindings', 'host', 'upkeep'].flatMap((name) => ['--package', `mangrove-${name}`]);
 
 function typeScriptProjects() {
@@ -16,14 +16,15 @@ function typeScriptProjects() {
   return workspaces.filter((location) => existsSync(join(ROOT, location, 'tsconfig.json')));
 }
 
-/** Built by its tests. */
+/** The native tool, which its tests build. */
 function nativeTool() {
   return join(process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target'), 'debug', 'mangrove');
 }
 
 /**
- * Each is a command in the root, or in `cwd`. `suite` is `quick` for what a change usually breaks, `rest` for the rest. One that is `alone` has both
- * processors; `after` names a step whose files it needs.
+ * Each step is a command, run in the root or in `cwd`. `suite` is `quick` for what a change usually
+ * breaks, otherwise `rest`. A step that is `alone` runs with no other; `after` names a step whose
+ * files it needs.
  */
 export const STEPS = [
   { name: 'build', suite: 'both', alone: true, command: ['npm', 'run', '--silent', 'build:package'] },
@@ -31,33 +32,35 @@ export const STEPS = [
   { name: 'fmt', suite: 'quick', command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'clippy', suite: 'quick', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '--deny', 'warnings'] },
   ...typeScriptProjects().map((project) => ({ name: `types ${project}`, suite: 'quick', command: ['tsc', '--noEmit', '--project', project] })),
-  // Warnings, as of an export without documentation, are errors.
+  // Warnings, such as an export without documentation, are errors.
   { name: 'docs reference', suite: 'quick', command: ['npm', 'run', '--silent', 'build', '--workspace', 'mangrove-reference'] },
   { name: 'docs links', suite: 'quick', command: ['npm', 'run', '--silent', 'check', '--workspace', 'mangrove-reference'] },
-  // The power is cut at each tenth operation; the step `crash` cuts it at all of them.
+  // Cuts the power at each tenth operation; the step `crash` does so at all of them.
   { name: 'rust', suite: 'quick', command: ['cargo', 'test', '--no-fail-fast', ...RUST], env: { MANGROVE_CRASH_STRIDE: '10' } },
   { name: 'node', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test'] },
   { name: 'examples', suite: 'quick', command: ['npm', 'run', '--silent', 'test', '--workspace', 'mangrove-examples'] },
   { name: 'workerd', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:workerd'] },
-  // Of the packages whose interfaces the adapters have; written for vitest.
+  // Test suites of the packages whose interfaces the adapters implement; they need vitest.
   { name: 'suites', suite: 'quick', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:suites'] },
   { name: 'pack', suite: 'quick', command: ['node', '.ci/test-pack.mjs'] },
-  // Steps with browsers start two at a time, which a third program would keep waiting for minutes.
+  // Steps with browsers start two at a time; a third program would slow them down by minutes.
   { name: 'e2e chromium', suite: 'quick', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'chromium'] },
 
   { name: 'e2e engines', suite: 'rest', alone: true, cwd: join(ROOT, 'tests-e2e'), command: ['playwright', 'test', '--project', 'firefox', '--project', 'webkitgtk'] },
-  // Its locks are shuttle's, so it is a build of its own.
+  // Uses shuttle's locks, hence a separate build.
   { name: 'clippy shuttle', suite: 'rest', command: ['cargo', 'clippy', '--package', 'mangrove-engine', '--test', 'shuttle', '--features', 'shuttle', '--', '--deny', 'warnings'] },
   { name: 'shuttle', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--features', 'shuttle', '--test', 'shuttle'] },
   { name: 'crash', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'crash'] },
-  // The package as a whole on disks that fail and are cut.
+  { name: 'crash indexes', suite: 'rest', command: ['cargo', 'test', '--package', 'mangrove-engine', '--test', 'engine', 'indexes::crashes'] },
+  // The whole package on failing disks and through power cuts.
   { name: 'faults', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:faults'] },
-  // The protocol of many tabs: random schedules, and whether mistakes in it would be found.
+  // The protocol between tabs: random schedules, and whether they find deliberate mistakes.
   { name: 'tabs', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs'] },
   { name: 'tabs mutations', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:tabs:mutations'] },
   { name: 'deno', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:deno'] },
   { name: 'bun', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:bun'] },
-  // The tests of the native tool, on the one of the package; then the locks between the two. The test that is left out runs it a thousand times.
+  // Runs the native tool's tests on the package's tool, then tests the locks between the two. The
+  // skipped test runs the tool a thousand times.
   {
     name: 'cli', suite: 'rest', env: { MANGROVE_PROGRAM: join(BINDINGS, 'dist', 'cli.js') },
     command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],

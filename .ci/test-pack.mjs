@@ -1,5 +1,5 @@
-// The package as it would be published: what is in it and what it says about itself, then installed into an empty
-// project and used by each runtime. It has to be built.
+// Tests the package as it would be published: its content and metadata, then its use by each
+// runtime in an empty project. It must be built.
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -38,7 +38,10 @@ open('required', { storage: 'memory' }).then(async (db) => {
 });
 `;
 
-/** Far from what the adapters are tested with: whoever has them for something else installs the package all the same. */
+/**
+ * Versions far from those that the adapters are tested with: a project that has them for other
+ * reasons must still be able to install the package.
+ */
 const OTHER_VERSIONS = ['keyv@6.0.0-rc.1', 'unstorage@2.0.0-beta.0', 'abstract-level@1.0.4', '@automerge/automerge-repo@1.2.1'];
 const NO_NETWORK = /\b(?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENOTCACHED|ERR_SOCKET_TIMEOUT)\b/;
 

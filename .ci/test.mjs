@@ -1,8 +1,9 @@
-// Runs checks, two side by side, and lists those that failed at the end; without a build there is nothing to check.
+// Runs steps, two at a time, and lists the failed ones at the end. If the build fails, nothing else
+// runs.
 //
 //     node .ci/test.mjs                 what a change usually breaks: `npm test`
 //     node .ci/test.mjs --rest          everything else: `npm run test:all`
-//     node .ci/test.mjs node deno       steps by name, or by a word of it
+//     node .ci/test.mjs node deno       steps with one of these words in their name
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { STEPS } from './steps.mjs';
@@ -25,7 +26,10 @@ const total = waiting.length;
 const running = new Map();
 const ended = new Map();
 
-/** What a step prints is shown when it ends, so that two do not mix; one that is alone is shown at once. */
+/**
+ * Starts a step. Its output is shown when it ends, so that the output of two does not mix, but at
+ * once if it is alone.
+ */
 function start(step) {
   const { name, command: [program, ...args], cwd = ROOT } = step;
   process.stdout.write(`==> ${name}: ${program} ${args.join(' ')}\n`);
@@ -57,7 +61,7 @@ function start(step) {
   });
 }
 
-/** Appends the end of what a failed step printed to the file that `.ci/run` shows last. */
+/** Appends the end of a failed step's output to the file that `.ci/run` shows last. */
 function keep(name, printed) {
   const file = process.env.MANGROVE_FAILURES;
   if (file === undefined) return;
@@ -65,11 +69,11 @@ function keep(name, printed) {
   appendFileSync(file, `==> failed: ${name}\n${lines.slice(-KEPT_LINES).join('\n')}\n\n`);
 }
 
-/** Whether a step may begin now. */
+/** Whether a step may start now. */
 function isReady(step) {
   const others = [...running.keys()];
   if (step.alone ? others.length > 0 : others.length >= SLOTS || others.some((other) => other.alone)) return false;
-  // What it needs may not be among those that were asked for.
+  // The step that it needs may not have been selected.
   return step.after === undefined || ended.has(step.after) || !waitsOrRuns(step.after);
 }
 
@@ -79,7 +83,7 @@ function waitsOrRuns(name) {
 
 function next() {
   for (;;) {
-    // One that has to be alone is not overtaken, or its turn might not come before the end.
+    // No step overtakes one that runs alone, which might otherwise be postponed to the end.
     const upTo = waiting.findIndex((step) => step.alone);
     const candidates = upTo < 0 ? waiting : waiting.slice(0, upTo + 1);
     const at = candidates.findIndex((step) => (step.alone ? candidates[0] === step : true) && isReady(step));

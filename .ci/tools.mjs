@@ -1,4 +1,4 @@
-// Where the tools of the build live. Node built-ins only: this runs before anything is installed.
+// Locates the tools of the build. Node built-ins only: this runs before anything is installed.
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { homedir } from 'node:os';
@@ -10,7 +10,7 @@ export const WASM_PACK_VERSION = '0.15.1';
 
 const CARGO_HOME = process.env.CARGO_HOME ?? join(homedir(), '.cargo');
 
-/** Shared by all clones, as it takes a minute or more to build. */
+/** Shared by all clones, because building it takes a minute or more. */
 export const WASM_PACK_HOME = join(CARGO_HOME, 'mangrove-tools', `wasm-pack-${WASM_PACK_VERSION}`);
 export const BINDGEN_HOME = join(ROOT, 'target', 'tools');
 
@@ -28,7 +28,7 @@ const FIREFOX_PATHS = ['/usr/bin/firefox-esr', '/usr/lib/firefox/firefox', '/opt
 const MINIBROWSER_PATHS = ['x86_64', 'aarch64'].map((machine) => `/usr/lib/${machine}-linux-gnu/webkit2gtk-4.1/MiniBrowser`);
 const XVFB_PATHS = ['/usr/bin/Xvfb'];
 
-/** The version that wasm-pack will ask for: the one the bindings are compiled with. */
+/** Returns the version that wasm-pack will require: that of the bindings. */
 export function bindgenVersion() {
   const lock = readFileSync(join(ROOT, 'Cargo.lock'), 'utf8');
   const manifest = readFileSync(join(ROOT, 'bindings-js/crate/Cargo.toml'), 'utf8');
@@ -37,13 +37,13 @@ export function bindgenVersion() {
   return found[1];
 }
 
-/** Standard output of a command, or undefined when it is missing or fails. */
+/** Returns the standard output of a command, or undefined if it is missing or fails. */
 export function output(command, args, env = process.env) {
   const result = spawnSync(command, args, { cwd: ROOT, env, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] });
   return result.status === 0 ? result.stdout.trim() : undefined;
 }
 
-/** Runs a command with its output shown; throws when it fails. */
+/** Runs a command and shows its output; throws if it fails. */
 export function run(command, args, options = {}) {
   execFileSync(command, args, { cwd: ROOT, stdio: 'inherit', env: toolEnv(), ...options });
 }
@@ -56,7 +56,7 @@ export function hasBindgen() {
   return installedVersion('wasm-bindgen') === bindgenVersion();
 }
 
-/** Any wasm-pack from the pinned minor version on knows the options that the build uses. */
+/** Accepts any wasm-pack from the pinned minor version on, as these have the build's options. */
 export function hasWasmPack() {
   const version = installedVersion('wasm-pack');
   if (version === undefined) return false;
@@ -65,18 +65,20 @@ export function hasWasmPack() {
   return major > wantedMajor || (major === wantedMajor && minor >= wantedMinor);
 }
 
-/** The environment with our tools on PATH, before the user's: what is in our directories is of the right version. */
+/** Returns the environment with our tools first in PATH, because they have the right versions. */
 export function toolEnv() {
   const own = [join(BINDGEN_HOME, 'bin'), join(WASM_PACK_HOME, 'bin'), join(ROOT, 'node_modules', '.bin'), join(CARGO_HOME, 'bin')];
   return { ...process.env, PATH: [...own, process.env.PATH].join(delimiter) };
 }
 
-/** The first path where something is: of the environment's variable, else of the known places. */
+/** Returns the first path that exists: the environment variable's, else one of the known places. */
 function findFirst(variable, paths) {
   return [process.env[variable], ...paths].find((path) => path !== undefined && path !== '' && existsSync(path));
 }
 
-/** What the tests in browsers start, and how Debian calls it. WebKitGTK brings a small browser of its own. */
+/**
+ * Programs that browser tests start, with their Debian packages. WebKitGTK includes MiniBrowser.
+ */
 export const BROWSERS = [
   { name: 'Chromium', variable: 'CHROMIUM_PATH', packages: ['chromium'], find: () => findFirst('CHROMIUM_PATH', CHROMIUM_PATHS) },
   { name: 'Firefox', variable: 'FIREFOX_PATH', packages: ['firefox-esr'], find: () => findFirst('FIREFOX_PATH', FIREFOX_PATHS) },
@@ -84,7 +86,7 @@ export const BROWSERS = [
   { name: 'Xvfb', variable: 'XVFB_PATH', packages: ['xvfb'], find: () => findFirst('XVFB_PATH', XVFB_PATHS) },
 ];
 
-/** Where the tests find the browsers, as environment variables. */
+/** Returns environment variables that tell the tests where the browsers are. */
 export function browserEnv() {
   return Object.fromEntries(BROWSERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
 }

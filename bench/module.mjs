@@ -1,5 +1,7 @@
-// What the code of the package's WebAssembly module is made of: bytes by module of the source, and the largest functions. The module is built as for the
-// package, and optimised with its functions' names kept. `--functions` says how many of those are printed, `--match` prints all that a pattern finds.
+// Prints the bytes of the package's WebAssembly module by section, by source module and by
+// function. The module is built and optimised as for the package, except that function names are
+// kept. `--functions` sets how many of the largest functions are printed, `--match` prints all
+// whose names match a pattern.
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -35,7 +37,7 @@ function buildModule() {
   return { stripped: optimise('stripped.wasm', []), named: optimise('named.wasm', ['-g']) };
 }
 
-/** Reads a module's sections one after the other. */
+/** Reads a module's sections in order. */
 class Reader {
   constructor(bytes, at = 0) {
     this.bytes = bytes;
@@ -97,7 +99,7 @@ function functionNames(reader, end) {
   return names;
 }
 
-/** Bytes of each section, and name and bytes of each function. */
+/** Returns the bytes of each section, and the name and bytes of each function. */
 function parse(bytes) {
   const reader = new Reader(bytes, 8);
   const sections = new Map();
@@ -121,10 +123,13 @@ function parse(bytes) {
   return { sections, functions: sizes.map((size, index) => ({ size, name: tidy(names.get(index + imported) ?? '?') })) };
 }
 
-/** Without the hashes that make a symbol unique. */
+/** Strips the hash that makes a symbol unique. */
 const tidy = (name) => name.replace(/::h[0-9a-f]{16}$/, '').replaceAll(/\[[0-9a-f]{16}\]/g, '');
 
-/** Where the source of a function is: that of a method in angle brackets is where its type is, or its trait if the type is of the language. */
+/**
+ * Returns the source module of a function. A method in angle brackets belongs to the module of its
+ * type, or to that of its trait if the type is built in.
+ */
 function moduleOf(name) {
   const inner = /^<(?:&?(?:mut )?)?([\w:]+::\w+)/.exec(name)?.[1] ?? /^<.* as ([\w:]+)/.exec(name)?.[1] ?? name;
   const parts = inner.replace(/<.*/, '').split('::').filter((part) => part !== '');

@@ -1,5 +1,7 @@
-// Measures what a page downloads for Mangrove and for its peers in browsers: a bundle of what a program needs at least, minified by esbuild, and
-// the files that come with it, each after gzip. `node bench/sizes.mjs`, after `npm run build`; it installs the peers under target/bench/sizes.
+// Measures what a page downloads for Mangrove and for its peers in browsers: a bundle of the
+// minimum that a program needs, minified by esbuild, and the files that ship with it, each after
+// gzip. Run `node bench/sizes.mjs` after `npm run build`; it installs the peers under
+// target/bench/sizes.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -14,7 +16,7 @@ const PEERS = {
   '@sqlite.org/sqlite-wasm': '3.51.2-build9', 'wa-sqlite': '1.0.0', 'sqlocal': '0.18.0', '@electric-sql/pglite': '0.5.16',
 };
 
-/** `code` is bundled, `workers` are bundled each for itself, `files` are loaded beside them. */
+/** `code` is bundled, `workers` are bundled separately, `files` are loaded beside them. */
 const PROGRAMS = [
   { name: 'mangrove-kv', own: ['index.js', 'worker.js', 'mangrove_core_bg.wasm'] },
   { name: 'idb-keyval', code: "export { get, set } from 'idb-keyval';" },

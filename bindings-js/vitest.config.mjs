@@ -1,2 +1,3 @@
-// For the test suites of other packages that are written for vitest, and the one of our own for Keyv 6; other tests run under the test runners of each host.
+// For other packages' test suites, which need vitest, and for our own of Keyv 6. All other tests
+// run under the runtimes' own test runners.
 export default { test: { include: ['test/adapters/*.suite.ts'] } };

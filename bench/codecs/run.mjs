@@ -1,4 +1,4 @@
-// Codecs for values, by what they keep, what they do with hostile bytes, how large, how fast and how much code.
+// Compares value codecs: fidelity, hostile bytes, sizes, speed and amount of code.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -55,7 +55,7 @@ async function main() {
   const speed = measureSpeed(codecs, { ...settings, say });
   const hostile = await measureHostile(ids, { ...settings, say });
   const results = { date: new Date().toISOString().slice(0, 10), node: process.version, settings, ids, errors, fidelity, sizes, speed, bundles, hostile };
-  // Relative to where npm was called.
+  // Relative to the directory in which npm was called.
   const output = resolve(process.env.INIT_CWD ?? '.', options.output);
   mkdirSync(output, { recursive: true });
   writeFileSync(join(output, 'report.md'), markdown(results));

@@ -1,5 +1,5 @@
-// Builds the benchmark with all peers and runs it. RocksDB's bindings are generated with libclang, which few machines have: what is
-// installed is used, else the one that PyPI offers is fetched into Cargo's home.
+// Builds the benchmark with all peers and runs it. RocksDB's bindings are generated with libclang,
+// which few machines have: without an installed one, PyPI's is fetched into Cargo's home.
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -35,7 +35,7 @@ function clangEnv() {
   if (process.env.LIBCLANG_PATH) return {};
   const installed = installedLibclang();
   if (installed !== undefined) return { LIBCLANG_PATH: installed };
-  // The library alone comes without the compiler's own headers; those of the C compiler that is there serve as well.
+  // PyPI's library lacks the compiler's headers; those of the installed C compiler work too.
   const headers = output('cc', ['-print-file-name=include']);
   const extra = process.env.BINDGEN_EXTRA_CLANG_ARGS ?? (headers ? `-I${headers}` : '');
   return { LIBCLANG_PATH: fetchedLibclang(), BINDGEN_EXTRA_CLANG_ARGS: extra };
@@ -45,7 +45,7 @@ try {
   const args = ['run', '--release', '--package', 'mangrove-bench', '--features', 'peers', '--', ...process.argv.slice(2)];
   run('cargo', args, { env: { ...toolEnv(), ...clangEnv() } });
 } catch (error) {
-  // Cargo and the benchmark have said what is wrong.
+  // Cargo or the benchmark has printed the error.
   if (error.status === undefined) process.stderr.write(`bench: ${error.message}\n`);
   process.exitCode = 1;
 }

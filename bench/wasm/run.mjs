@@ -1,4 +1,5 @@
-// The engine in WebAssembly beside the native one: the same operations on a database in memory, in turn, with the time of the processor.
+// Compares the engine in WebAssembly with the native one: both run the same operations on an
+// in-memory database, in turns, and are measured in processor time.
 import { spawn } from 'node:child_process';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +15,7 @@ const RECORDS = Number(values.records);
 const ROUNDS = Number(values.rounds);
 const TARGET = process.env.CARGO_TARGET_DIR ?? join(ROOT, 'target');
 
-/** As the package has it, but without glue. */
+/** Builds the module like the package's, but without glue code. */
 function buildModule() {
   const target = 'wasm32-unknown-unknown';
   const env = wasmEnv();
@@ -26,9 +27,9 @@ function buildModule() {
   return readFileSync(optimised);
 }
 
-/** Nanoseconds that this thread has run, without those of the threads that compile. */
+/** Returns the nanoseconds that this thread has run, excluding V8's compiler threads. */
 function processorTime() {
-  // Has the kernel bring up to date what the file says.
+  // Makes the kernel update the file.
   process.cpuUsage();
   return Number(readFileSync('/proc/thread-self/schedstat', 'utf8').split(' ')[0]);
 }
@@ -79,7 +80,7 @@ const micros = (nanoseconds) => (nanoseconds >= 1000 ? `${(nanoseconds / 1000).t
 const wasm = await startWasm();
 const native = await startNative();
 const figures = native.operations.map(() => ({ native: [], wasm: [] }));
-// The first round has V8 compile what it will keep, and is not counted.
+// The first round, in which V8 compiles, is not counted.
 for (let round = 0; round <= ROUNDS; round++) {
   wasm.prepare(RECORDS);
   await native.prepare(RECORDS);
@@ -87,7 +88,8 @@ for (let round = 0; round <= ROUNDS; round++) {
     const there = await native.operate(operation);
     const here = wasm.operate(operation);
     if (there.count !== here.count || here.count === 0) throw new Error(`${native.operations[operation]}: ${here.count} in WebAssembly, ${there.count} natively`);
-    // With misses on one side only this compared caches: gets came out twice as fast in WebAssembly.
+    // Misses on one side only would compare caches; gets once came out twice as fast in
+    // WebAssembly.
     if (there.misses + here.misses > 0) throw new Error(`${native.operations[operation]}: the cache is too small for ${RECORDS} records`);
     if (round === 0) continue;
     natives.push(there.nanoseconds / there.count);

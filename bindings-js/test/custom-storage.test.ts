@@ -51,7 +51,7 @@ test('a full disk undoes the write and leaves the rest usable', () => withStorag
       failed = true;
     }
   }
-  // The log has some room of its own.
+  // The log has some spare room.
   assert.ok(written < 100);
   assert.equal(await db.size, size + written);
   assert.equal(await db.get(0), first);

@@ -71,7 +71,7 @@ test('keys of every type are distinct and in order', () => withMemory({}, async 
   }
 }));
 
-test('a value is stored as it was at the call, and decoded anew each time', () => withMemory({}, async (db) => {
+test('a value is stored as it was at the call, and every get decodes a fresh one', () => withMemory({}, async (db) => {
   const value = { list: [1, 2], bytes: new Uint8Array([1]) };
   const key = new Uint8Array([1, 2]);
   const stored = db.set(key, value);

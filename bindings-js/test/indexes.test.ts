@@ -240,7 +240,7 @@ test('a unique index that the entries do not allow cannot be built', () => withM
   assert.equal(await notes.index('byDue').count(), 2);
 }));
 
-test('a newer version of an index is built anew, and older ones can no longer write', () => withMemory(async (db) => {
+test('a newer version of an index is rebuilt, and older ones can no longer write', () => withMemory(async (db) => {
   const by = (version: number, key: (value: Note) => Key): Notes => db.collection<string, Note>('notes', { indexes: { by: { key, version } } });
   const old = by(1, (value) => value.due);
   await old.setMany([['a', note(1)], ['b', note(2)]]);

@@ -1,4 +1,5 @@
-// Value imports point one way: a folder uses only itself and those before it. Types may be imported from anywhere.
+// Value imports point one way: a folder uses only itself and those before it. Types may be imported
+// from anywhere.
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { join, normalize } from 'node:path';

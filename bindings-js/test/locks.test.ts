@@ -108,7 +108,7 @@ for (const holding of RUNTIMES) {
   }
 }
 
-test('a lock file without its holder keeps nobody out', { skip: !isLinux && 'it must be a lock file of Linux' }, () => withPath(async (path) => {
+test('a lock file whose holder is gone locks no one out', { skip: !isLinux && 'it must be a lock file of Linux' }, () => withPath(async (path) => {
   await remember(path);
   const holder = runChild(['hold', path]);
   assert.equal(await holder.line(), 'open');

@@ -84,7 +84,7 @@ test('the error names a closed database, or hints at the await missing before a 
   const db = await open(path);
   const tx = db.begin();
   await tx.commit();
-  assert.equal(await messageOf(tx.set('a', 1), 'KV_CLOSED'), 'the transaction is committed; await what is called on it before it ends');
+  assert.equal(await messageOf(tx.set('a', 1), 'KV_CLOSED'), 'the transaction is committed; await its calls before it ends');
   await db.close();
   assert.equal(await messageOf(db.get('a'), 'KV_CLOSED'), `the database ${JSON.stringify(path)} is closed`);
 }));
@@ -142,7 +142,7 @@ test('a string is not a valid prefix of array keys', () => withPath(async (path)
   // With the default codec keys of both kinds may exist, so only the keys found reveal the mistake.
   assert.deepEqual(await db.prefix('ada').toArray(), []);
   await db.setMany([[['ada', 1], 'x'], [['adam', 2], 'y'], ['b', 'z']]);
-  const expected = 'the keys that begin with "ada" are arrays, as a prefix of them has to be: ["ada"]';
+  const expected = 'the keys that begin with "ada" are arrays, so their prefix has to be an array: ["ada"]';
   // One after the other: a call that fails while another is awaited would be an unhandled
   // rejection.
   for (const call of [

@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
 import { destroy, open, openSync, recover, restore } from 'mangrove-kv';
 import { code, rejects, withPath } from './support/kit.ts';
 
-test('a file: URL stands for its path wherever a path is accepted', () => withPath(async (path) => {
+test('a file: URL is accepted wherever a path is', () => withPath(async (path) => {
   const at = (name: string): URL => pathToFileURL(`${path}-${name} ä%`);
   const path2 = (name: string): string => `${path}-${name} ä%`;
   const db = await open(at('a'));
@@ -46,7 +46,7 @@ test('URLs in strings, URLs of no file and other values are refused, and nothing
   }
   assert.deepEqual(readdirSync('.'), before);
   await assert.rejects(open('file:///x'), /"file:\/\/\/x" is a URL in a string, not a path; pass a path, or new URL/);
-  await assert.rejects(open(new URL('http://x/y')), /http:\/\/x\/y is no path/);
+  await assert.rejects(open(new URL('http://x/y')), /http:\/\/x\/y is not a path/);
 }));
 
 test('a name that only looks like a URL is a path', () => withPath(async (path) => {

@@ -149,7 +149,7 @@ test('a backup has the state of its call, however late the rest comes', async ()
   await Promise.all([db.close(), whole.close()]);
 });
 
-test('with the rest at hand, the synchronous calls work at once', async () => {
+test('with the rest already loaded, synchronous calls work at once', async () => {
   const db = openWith(rest);
   db.sync.set('a', 1);
   for (const call of Object.values(CALLS)) await call(db);

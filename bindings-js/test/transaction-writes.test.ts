@@ -123,7 +123,7 @@ const FAILING: Record<string, [write: Write, code: Parameters<typeof code>[0]]> 
 };
 
 for (const [name, [write, expected]] of Object.entries(FAILING)) {
-  test(`a failed write that nobody awaits fails the commit: ${name}`, () => withMemory({}, async (db) => {
+  test(`a failed write that is never awaited fails the commit: ${name}`, () => withMemory({}, async (db) => {
     await db.collection('typed', { value: { id: 'own', encode: () => new Uint8Array(), decode: () => 0 } }).set('z', 0);
     const rejections = await unhandled(async () => {
       await rejects(db.transaction(async (tx) => {

@@ -1,4 +1,4 @@
-// A backup to a file, while the database is in use. It has its name only when all of it is on the disk.
+// Backs up a database in use to a file. The file gets its name only once it is completely on disk.
 import { createWriteStream } from 'node:fs';
 import { open as openFile, rename, rm, stat } from 'node:fs/promises';
 import { Readable } from 'node:stream';
@@ -29,4 +29,5 @@ await done;
 console.log((await stat(`${path}.bak`)).size > 10_000);
 await db.close();
 
-// Restoring: `await restore('copy', await openAsBlob('example-backup.bak'))`, or from a shell `npx mangrove-kv restore example-backup.bak copy`.
+// To restore: `await restore('copy', await openAsBlob('example-backup.bak'))`, or in a shell
+// `npx mangrove-kv restore example-backup.bak copy`.

@@ -1,4 +1,5 @@
-// A storage of your own: a database in a byte array, to be put where bytes go, such as a document of an editor or a cell of another database.
+// A custom storage: keeps a database in a byte array, which can go wherever bytes go, such as an
+// editor's document or a cell of another database.
 import { open } from 'mangrove-kv';
 import type { CustomStorage, StorageFile } from 'mangrove-kv';
 
@@ -32,7 +33,7 @@ class BytesFile implements StorageFile {
 
   truncate(size: number): void {
     this.#reserve(size);
-    // What is added later has to read as zeros.
+    // Bytes added later must read as zeros.
     this.#bytes.fill(0, Math.min(size, this.#size), Math.max(size, this.#size));
     this.#size = size;
   }
@@ -52,12 +53,12 @@ class BytesFile implements StorageFile {
 export class BytesStorage implements CustomStorage {
   readonly #files = new Map<string, BytesFile>();
 
-  /** `bytes` are what another one gave. */
+  /** `bytes` come from another `BytesStorage`. */
   constructor(bytes?: Uint8Array) {
     if (bytes !== undefined) this.#files.set('data', new BytesFile(bytes.slice()));
   }
 
-  /** All of a database that was closed: its log is empty then, and may be missing. */
+  /** The whole database, once it is closed: then its log is empty and may be left out. */
   get bytes(): Uint8Array {
     return this.#files.get('data')?.bytes ?? new Uint8Array();
   }

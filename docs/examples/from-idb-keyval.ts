@@ -1,12 +1,13 @@
-// From idb-keyval: at each start of the new version, before it reads or writes. What is copied already is not copied again, and if the page
-// is closed in between, the next start goes on. Outside browsers: `node --import fake-indexeddb/auto`.
+// Migrates from idb-keyval. Run this at each start of the new version, before it reads or writes.
+// It copies nothing twice, and if the page is closed in between, the next start continues. Outside
+// browsers: `node --import fake-indexeddb/auto`.
 import { createStore, set, setMany } from 'idb-keyval';
 import { keyCodecs, open } from 'mangrove-kv';
 import { migrateIndexedDB } from 'mangrove-kv/migrate';
 
 interface Note { readonly text: string; readonly changed: Date }
 
-// What the old version stored.
+// Data of the old version.
 await setMany([['note:1', { text: 'Analytical Engine', changed: '1843-09-01' }], ['note:2', { text: 'Loom', changed: '1804-01-01' }]]);
 await set('theme', 'dark');
 await set('draft', 'old', createStore('another', 'store'));

@@ -1,5 +1,5 @@
-// Offline first. A change and the job that sends it are one commit, so neither is ever there without the other; a job leaves the outbox in
-// the transaction that has sent it.
+// Offline first. A change and the job that sends it are one commit, so neither exists without the
+// other. The transaction that has sent a job removes it from the outbox.
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { keyCodecs, open } from 'mangrove-kv';
@@ -19,13 +19,13 @@ async function save(note: string, text: string): Promise<void> {
   });
 }
 
-/** Sends the oldest job; tells whether there was one. */
+/** Sends the oldest job; returns whether there was one. */
 function sendOne(server: string): Promise<boolean> {
   return db.transaction(async (tx) => {
     const oldest = await tx.collection(outbox).first();
     if (oldest === undefined) return false;
     const [number, { id, note, text }] = oldest;
-    // After a conflict all of this runs again. The server knows the job by its id, and does it once.
+    // After a conflict this runs again. The server recognises the job by its id and runs it once.
     const response = await fetch(`${server}/notes/${note}`, { method: 'PUT', body: text, headers: { 'idempotency-key': id } });
     if (!response.ok) throw new Error(`the server answered ${response.status}`);
     await tx.collection(outbox).delete(number);
@@ -51,7 +51,7 @@ console.log(await send('http://127.0.0.1:1'));
 const received = new Map<string, string>();
 const server = createServer((request, response) => {
   const id = String(request.headers['idempotency-key']);
-  // What is written while a job is on its way does not get lost: the transaction that waits for it runs again.
+  // A write made while a job is in flight is not lost: the waiting transaction runs again.
   const meanwhile = received.size === 0 ? save('ada', 'Notes on the Analytical Engine') : Promise.resolve();
   received.set(id, request.url ?? '');
   void meanwhile.then(() => response.end());

@@ -1,15 +1,17 @@
-// Sessions that end an hour after they were last used. Nothing has to look for them: an expired entry is invisible at once.
+// Sessions that end an hour after their last use. No code has to look for expired ones: an expired
+// entry is invisible at once.
 import { KEEP, keyCodecs, open } from 'mangrove-kv';
 
 interface Session { readonly user: string; readonly visits: number }
 
 const HOUR_MS = 3_600_000;
 
-// Losing the newest tenth of a second in a power cut means to log in again: no flush for each request.
+// A power cut may lose the last tenth of a second, which costs a login; in return no request
+// flushes.
 const db = await open(process.argv[2] ?? 'example-sessions', { durability: 'relaxed' });
 const sessions = db.collection<string, Session>('sessions', { key: keyCodecs.string, expireIn: HOUR_MS });
 
-// Gives back the room of what has expired.
+// Frees the space of expired sessions.
 setInterval(() => void db.purgeExpired(), HOUR_MS).unref();
 
 async function login(user: string): Promise<string> {
@@ -18,7 +20,10 @@ async function login(user: string): Promise<string> {
   return id;
 }
 
-/** The session, which then lives for another hour; undefined if it has ended. It never revives one that was logged out meanwhile. */
+/**
+ * Returns the session and extends it by an hour; undefined if it has ended. Never revives a session
+ * that was logged out in the meantime.
+ */
 function visit(id: string): Promise<Session | undefined> {
   return sessions.update(id, (session) => (session === undefined ? KEEP : { ...session, visits: session.visits + 1 }));
 }

@@ -1,5 +1,5 @@
-// Checks the pages for people: that every link leads somewhere, and that the sizes they name are those of the build, which
-// `--write-sizes` puts there.
+// Checks the documentation: every link must lead somewhere, and the sizes on the pages must be
+// those of the build. `--write-sizes` writes the sizes.
 import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,11 +8,13 @@ import MarkdownIt from 'markdown-it';
 import { figuresForPages } from '../../bindings-js/build-sizes.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-/** What no person wrote, or wrote for this repository. */
+/** Directories with generated or foreign files. */
 const SKIPPED = new Set(['node_modules', 'target', 'dist', 'build', 'api', 'test-results', 'playwright-report']);
-/** How far a size on a page may be from the measured one: a page is not to change with every commit. */
+/**
+ * Allowed deviation of a size from the build's, so that pages need not change with every commit.
+ */
 const TOLERANCE = 0.02;
-/** Pages that are read elsewhere too link like this. */
+/** Prefix of links on pages that are also read outside the repository. */
 const { repository } = JSON.parse(readFileSync(join(ROOT, 'bindings-js', 'package.json'), 'utf8'));
 const FILES_URL = `${repository.url.replace(/^git\+|\.git$/g, '')}/blob/main/`;
 
@@ -29,7 +31,7 @@ function pagesUnder(directory) {
   });
 }
 
-/** Links with their lines, and the anchors that GitHub gives a page's headings. */
+/** Returns links with their lines, and the anchors that GitHub gives a page's headings. */
 function readPage(path) {
   const slugger = new GithubSlugger();
   const page = { links: [], anchors: new Set() };
@@ -62,11 +64,14 @@ function checkLinks(pages) {
   }
 }
 
-/** `<!-- size: main thread -->21.5` and `<!-- budget: main thread -->27.5`, in KiB, by the names that the build prints. */
+/**
+ * Matches `<!-- size: main thread -->21.5` and `<!-- budget: main thread -->27.5`, in KiB, with the
+ * names that the build prints.
+ */
 const FIGURE = /<!-- ((?:size|budget): [^>]+?) -->(\d+(?:\.\d+)?)/g;
 const UNMARKED = /(?<!--> *[\d.,]*)\b\d[\d.,]* KiB after gzip/;
 
-/** Every page says the same of the same, within the tolerance of what was built. */
+/** Checks that all pages state the same sizes, within the tolerance of the build's. */
 function checkFigures(pages, figures) {
   const saidFirst = new Map();
   for (const path of pages.keys()) {

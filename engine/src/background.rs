@@ -1,5 +1,5 @@
 //! Background threads for the duties of a host: flushing relaxed commits within a bounded time,
-//! purging expired records, and merging memtables concurrently with commits and while nobody
+//! purging expired records, and merging memtables concurrently with commits and while no one
 //! writes.
 //!
 //! The engine itself starts no threads. A native program that relies on the bound of
@@ -15,7 +15,7 @@ use crate::database::Database;
 
 /// Maximum number of expired records removed in one step.
 const PURGE_RECORDS: usize = 1000;
-/// Smaller amounts are not worth a flush of their own.
+/// Smaller amounts are not worth a separate flush.
 const MIN_WRITE_BACK_BYTES: u64 = 2 << 20;
 
 /// Two threads that maintain a database until this is dropped.

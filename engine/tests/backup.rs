@@ -174,7 +174,7 @@ fn a_database_without_commits_and_one_without_collections_come_back() {
 }
 
 #[test]
-fn the_copy_has_the_id_unless_told_otherwise() {
+fn the_copy_keeps_the_id_by_default() {
     let mut options = small();
     options.database_id = Some(7);
     let database = Database::open(Arc::new(MemoryStorage::new()), options.clone()).expect("memory works");
@@ -193,7 +193,7 @@ fn the_copy_has_the_id_unless_told_otherwise() {
 
 /// Each commit sets every record to the commit's number, so a mixture of two versions shows.
 #[test]
-fn writers_go_on_and_do_not_show_in_the_backup() {
+fn writers_continue_and_do_not_show_in_the_backup() {
     let database = Database::open(Arc::new(MemoryStorage::new()), small()).expect("memory works");
     let write = |round: u32| {
         let mut transaction = database.begin().expect("it can be written");

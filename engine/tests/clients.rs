@@ -1,5 +1,5 @@
 //! Shows what the client table promises: an entry belongs to the commit it was stored with, makes
-//! no commit of its own, and is visible neither as a record nor in the feed.
+//! no separate commit, and is visible neither as a record nor in the feed.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ fn set(database: &Database, key: &[u8], client: &[u8], what: &[u8]) -> u64 {
 }
 
 #[test]
-fn what_is_remembered_goes_with_a_commit_and_survives() {
+fn client_rows_are_stored_with_a_commit_and_survive() {
     for checkpointed in [false, true] {
         let storage = MemoryStorage::new();
         let database = open(&storage, 0);
@@ -53,7 +53,7 @@ fn what_is_remembered_goes_with_a_commit_and_survives() {
 }
 
 #[test]
-fn nobody_sees_it() {
+fn clients_are_invisible() {
     for feed_commits in [0, 100] {
         let database = open(&MemoryStorage::new(), feed_commits);
         let mut changes = database.changes(None).expect("there is a feed");

@@ -136,7 +136,7 @@ fn a_thinned_file_shrinks_to_what_it_needs() {
 }
 
 #[test]
-fn what_is_removed_in_memtables_alone_is_given_back() {
+fn space_of_removals_in_memtables_is_given_back() {
     let storage = SimStorage::new();
     let options = || Options {
         cache_bytes: 64 << 20,
@@ -201,7 +201,7 @@ fn large_values_and_many_collections() {
 }
 
 #[test]
-fn it_can_be_broken_off_and_taken_up_again() {
+fn it_can_be_interrupted_and_continued() {
     let database = open(&SimStorage::new());
     fill_and_thin(&database, 1500, 3000);
     let before = content(&database);

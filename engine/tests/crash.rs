@@ -99,7 +99,8 @@ fn write_after(database: &Database, context: &str) {
         .unwrap_or_else(|error| panic!("{context}: {error}"));
 }
 
-/// Crashes a workload at each of its operations, or each n-th if `MANGROVE_CRASH_STRIDE` says so; returns the number of images checked.
+/// Crashes a workload at each of its operations, or each n-th if `MANGROVE_CRASH_STRIDE` says so;
+/// returns the number of images checked.
 fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) -> u64 {
     let whole = SimStorage::new();
     run(&shared(&whole), flavour, seed, commits, &mut History::remembering()).expect("nothing fails without a cut");

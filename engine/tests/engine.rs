@@ -1,4 +1,4 @@
-//! Integration tests that need no process of their own, in one program: linking a program for each
+//! Integration tests that need no separate process, in one program: linking a program for each
 //! file takes longer than running it.
 
 mod common;

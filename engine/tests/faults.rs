@@ -1,5 +1,5 @@
 //! Proves what a failing storage may do to a database: a failed operation surfaces as a typed
-//! error, nothing half-applied becomes visible, reads go on, a full disk leaves the database
+//! error, nothing half-applied becomes visible, reads continue, a full disk leaves the database
 //! writable, a failed flush does not, and reopening yields a committed state.
 //!
 //! The tests repeat a workload with every storage operation failing in turn, once or from then on,
@@ -54,7 +54,7 @@ fn every_operation_may_fail_once() {
 }
 
 #[test]
-fn every_operation_may_fail_for_ever() {
+fn every_operation_may_fail_forever() {
     for flavour in [Flavour::Tiny, Flavour::Large] {
         fault_everywhere(flavour, FaultKind::Io, true);
     }
@@ -117,7 +117,7 @@ fn merge_with_a_refusal(at: u64) -> (u32, u64) {
         }
     }
     let found = |database: &Database| {
-        let state = read_state(&database.snapshot()).expect("reads go on");
+        let state = read_state(&database.snapshot()).expect("reads continue");
         state.get("c").cloned().unwrap_or_default()
     };
     assert!(found(&database) == expected, "at {at}");
@@ -142,7 +142,7 @@ fn merge_with_a_refusal(at: u64) -> (u32, u64) {
 }
 
 #[test]
-fn merges_go_on_after_a_refusal_at_any_of_their_writes() {
+fn merges_continue_after_a_refusal_at_any_of_their_writes() {
     let (refused, operations) = merge_with_a_refusal(u64::MAX);
     assert_eq!(refused, 0);
     assert!(operations > 300, "{operations}");
@@ -176,7 +176,7 @@ fn refused_stays_unseen(at: u64, kind: FaultKind, durabilities: &[Durability]) -
         } else {
             refused += 1;
         }
-        let found = read_state(&database.snapshot()).expect("reads go on");
+        let found = read_state(&database.snapshot()).expect("reads continue");
         let found = found.get("c").cloned().unwrap_or_default();
         assert!(found == expected, "{kind:?} at {at}, commit {number}: {done:?}");
     }
@@ -229,13 +229,13 @@ fn fail_from(storage: &SimStorage, after: u64, kind: FaultKind, forever: bool) {
 #[test]
 fn a_full_disk_undoes_the_commit_and_the_next_one_succeeds() {
     let (storage, database) = open_with_one_record();
-    let before = read_state(&database.snapshot()).expect("reads go on");
+    let before = read_state(&database.snapshot()).expect("reads continue");
     // A commit with a large value first writes that value, then the log record.
     for after in 0..2 {
         fail_from(&storage, after, FaultKind::StorageFull, true);
         let failed = set(&database, b"second", &[2; 5000]);
         assert!(matches!(failed, Err(Error::StorageFull { .. })), "{failed:?}");
-        assert!(read_state(&database.snapshot()).expect("reads go on") == before);
+        assert!(read_state(&database.snapshot()).expect("reads continue") == before);
         assert!(database.verify().expect("it can be read").is_ok());
     }
     storage.set_fault(None);
@@ -272,7 +272,7 @@ fn a_failure_poisons(
     operation: u64,
     fail: impl FnOnce(&Database) -> Result<(), Error>,
 ) {
-    let before = read_state(&database.snapshot()).expect("reads go on");
+    let before = read_state(&database.snapshot()).expect("reads continue");
     fail_from(storage, operation, FaultKind::Io, false);
     assert!(matches!(fail(&database), Err(Error::Io(_))));
     let refused = set(&database, b"refused", b"");
@@ -282,7 +282,7 @@ fn a_failure_poisons(
     );
     assert!(matches!(database.checkpoint(), Err(Error::Poisoned { .. })));
     assert!(matches!(database.flush(), Err(Error::Poisoned { .. })));
-    assert!(read_state(&database.snapshot()).expect("reads go on") == before);
+    assert!(read_state(&database.snapshot()).expect("reads continue") == before);
     drop(database);
     let database = Database::open(shared(storage), Options::default()).expect("opening again heals it");
     set(&database, b"after", b"").expect("writing works again");
@@ -327,15 +327,15 @@ fn undurable_commits_survive_a_full_disk_in_memory() {
         Err(Error::StorageFull { .. })
     ));
     let tree = database.snapshot().collection("c").expect("it is there");
-    assert_eq!(tree.get(b"memory").expect("reads go on"), Some(b"1".to_vec()));
-    assert_eq!(tree.get(b"strict").expect("reads go on"), None);
+    assert_eq!(tree.get(b"memory").expect("reads continue"), Some(b"1".to_vec()));
+    assert_eq!(tree.get(b"strict").expect("reads continue"), None);
     // The files stay open as long as something reads them.
     drop(tree);
     storage.set_fault(None);
     database.close().expect("there is space again");
     let database = Database::open(shared(&storage), Options::default()).expect("it opens");
     let tree = database.snapshot().collection("c").expect("it is there");
-    assert_eq!(tree.get(b"memory").expect("reads go on"), Some(b"1".to_vec()));
+    assert_eq!(tree.get(b"memory").expect("reads continue"), Some(b"1".to_vec()));
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn bad_input_leaves_the_transaction_usable() {
     assert!(matches!(mismatch, Err(Error::CodecMismatch(_))));
     transaction.commit(Durability::Strict).expect("the storage works");
     let tree = database.snapshot().collection("c").expect("it is there");
-    assert_eq!(tree.get(b"kept").expect("reads go on"), Some(b"1".to_vec()));
+    assert_eq!(tree.get(b"kept").expect("reads continue"), Some(b"1".to_vec()));
     assert_eq!(tree.get(&long).expect("asking for it is no error"), None);
 }
 
@@ -378,7 +378,7 @@ fn rest(cursor: &mut Cursor, keys: &mut Vec<Vec<u8>>) -> u32 {
 /// Regression: a failed read cost a cursor its leaf. The next step panicked or read an inner node
 /// as a leaf.
 #[test]
-fn a_cursor_goes_on_after_a_failed_read() {
+fn a_cursor_continues_after_a_failed_read() {
     let storage = SimStorage::new();
     let options = Options {
         unit_bytes: 512,

@@ -195,7 +195,7 @@ fn a_kept_feed_survives_every_cut() {
 }
 
 #[test]
-fn what_is_no_longer_kept_is_refused() {
+fn changes_that_are_no_longer_kept_are_refused() {
     let storage = SimStorage::new();
     let database = open(&storage, 10, 0);
     for number in 0..50_u8 {
@@ -223,7 +223,7 @@ fn what_is_no_longer_kept_is_refused() {
 }
 
 #[test]
-fn listeners_in_memory_that_fall_behind_are_told() {
+fn followers_in_memory_that_fall_behind_get_an_error() {
     let database = open(&SimStorage::new(), 0, 0);
     let mut behind = database.changes(None).expect("from now on");
     let mut quick = database.changes(None).expect("from now on");
@@ -241,7 +241,7 @@ fn listeners_in_memory_that_fall_behind_are_told() {
 }
 
 #[test]
-fn a_copy_goes_on_from_the_same_commit() {
+fn a_copy_continues_from_the_same_commit() {
     for kept in [0, 1000] {
         let database = open(&SimStorage::new(), kept, 0);
         let mut first = database.changes(None).expect("from now on");

@@ -147,7 +147,7 @@ fn take(step: Step, database: Database, key: u32) -> Option<Database> {
 }
 
 #[test]
-fn who_was_first_is_refused_once_another_took_over() {
+fn the_first_opener_is_refused_once_another_took_over() {
     for watch in [Watch::Flushes, Watch::Writes] {
         for before in STEPS.into_iter().filter(|step| *step != Step::Close) {
             for after in STEPS
@@ -193,7 +193,7 @@ fn who_was_first_is_refused_once_another_took_over() {
 }
 
 #[test]
-fn who_opened_second_is_refused_if_the_first_went_on() {
+fn the_second_opener_is_refused_if_the_first_kept_writing() {
     for watch in [Watch::Flushes, Watch::Writes] {
         for before in STEPS.into_iter().filter(|step| *step != Step::Close) {
             for after in STEPS.into_iter().filter(|step| *step != Step::Nothing) {
@@ -216,7 +216,7 @@ fn who_opened_second_is_refused_if_the_first_went_on() {
 }
 
 #[test]
-fn opening_and_reading_disturb_nobody() {
+fn opening_and_reading_do_not_disturb_the_writer() {
     let storage = Unlocked {
         watch: Watch::Writes,
         ..Unlocked::default()

@@ -50,7 +50,7 @@ fn open(storage: &SimStorage, session: u64) -> Database {
 }
 
 fn records(database: &Database) -> Model {
-    let mut state = read_state(&database.snapshot()).expect("reads go on");
+    let mut state = read_state(&database.snapshot()).expect("reads continue");
     state.remove("c").unwrap_or_default()
 }
 
@@ -272,8 +272,8 @@ fn every_size_may_be_the_last() {
     }
 }
 
-/// The file is extended for merges to come. Once the database is closed, nobody needs that room, and
-/// a browser's quota counts it.
+/// The file is extended for merges to come. Once the database is closed, nothing needs that room,
+/// and a browser's quota counts it.
 #[test]
 fn closing_leaves_no_free_tail_but_the_reserve() {
     let reserve_bytes = 512 << 10;
@@ -347,7 +347,7 @@ fn leaves_of_text_fill_their_units_in_short_merges_too() {
         database.close().expect("nothing fails");
         storage.files()["data"].len() - reserve_bytes as usize
     };
-    // Estimates that begin anew with each merge made 3.7 MB of it.
+    // Estimates that restarted with each merge made 3.7 MB of it.
     for (reserve_bytes, most) in [(0, 3_500_000), (512 << 10, 3_300_000)] {
         let len = size(reserve_bytes);
         assert!(len < most, "{len} bytes with a reserve of {reserve_bytes}");

@@ -3,8 +3,8 @@
 //!
 //! `tests/golden` holds small databases of file format 3. An intended change of the format needs a
 //! new version number and new files beside these;
-//! `cargo test -p mangrove-engine --test engine golden -- --ignored` writes those that are missing and
-//! changes none.
+//! `cargo test -p mangrove-engine --test engine golden -- --ignored` writes those that are missing
+//! and changes none.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -49,7 +49,7 @@ fn check(database: &Database, model: &Model) {
 }
 
 #[test]
-fn what_is_worth_it_is_merged_in_slices() {
+fn worthwhile_merges_run_in_slices() {
     let (database, mut model) = (open(), Model::new());
     store(&database, &mut model, 0..1000, 1);
     let before = database.stats();
@@ -86,7 +86,7 @@ fn ascending_records_are_merged_in_slices() {
 }
 
 #[test]
-fn what_would_be_written_many_times_over_is_left_alone() {
+fn merges_with_high_write_amplification_wait() {
     let (database, mut model) = (open(), Model::new());
     for part in 0..40 {
         store(&database, &mut model, part * 1000..(part + 1) * 1000, 1);
@@ -125,7 +125,7 @@ fn commits_come_between_two_slices() {
 }
 
 #[test]
-fn a_background_thread_merges_while_nobody_writes() {
+fn a_background_thread_merges_while_there_are_no_writes() {
     let (database, mut model) = (Arc::new(open()), Model::new());
     let background = Background::start(Arc::clone(&database), Duration::from_millis(1));
     store(&database, &mut model, 0..1000, 1);
@@ -206,8 +206,8 @@ fn merge_beside_commits() {
     check(&database, &model);
 }
 
-/// Several at once, so that the threads lose their processors at all points: a collection was cleared
-/// once while the thread made a checkpoint, and nodes were given up twice.
+/// Several at once, so that the threads lose their processors at all points: a collection was
+/// cleared once while the thread made a checkpoint, and nodes were given up twice.
 #[test]
 fn a_thread_merges_beside_commits() {
     for _ in 0..5 {

@@ -96,7 +96,7 @@ impl Layout {
 }
 
 #[test]
-fn each_unit_of_the_file_is_told_once_and_agrees_with_the_figures() {
+fn each_unit_of_the_file_is_reported_once_and_agrees_with_the_statistics() {
     let storage = MemoryStorage::new();
     let database = filled(&storage);
     let _snapshot = database.snapshot();
@@ -126,7 +126,7 @@ fn each_unit_of_the_file_is_told_once_and_agrees_with_the_figures() {
 }
 
 #[test]
-fn commits_between_the_slices_do_not_change_what_is_told() {
+fn commits_between_the_slices_do_not_change_the_result() {
     let storage = MemoryStorage::new();
     let database = filled(&storage);
     database.checkpoint().expect("memory works");

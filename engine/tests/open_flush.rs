@@ -136,7 +136,7 @@ fn one_flush_serves_all_that_were_submitted_before() {
 }
 
 #[test]
-fn what_needs_no_flush_is_not_awaited() {
+fn commits_without_a_flush_do_not_wait() {
     let host = Host::new();
     assert!(!host.submit(b"1", b"value", Relaxed).awaits_flush);
     assert_eq!(host.database.version(), 2);
@@ -206,7 +206,7 @@ fn a_failed_flush_undoes_what_waited_and_ends_writing() {
     assert_eq!(host.database.version(), 1);
     assert!(matches!(host.database.begin(), Err(Error::Poisoned { .. })));
     assert!(host.database.begin_flush().is_none());
-    assert!(host.database.snapshot().collection("c").is_some(), "reads go on");
+    assert!(host.database.snapshot().collection("c").is_some(), "reads continue");
 }
 
 #[test]
@@ -260,7 +260,7 @@ fn a_refused_commit_stays_unseen_whatever_a_released_flush_says_later() {
     released.finish(Ok(())).expect("as given");
     assert_eq!(host.database.version(), first);
     let tree = host.database.snapshot().collection("c").expect("it is there");
-    assert_eq!(tree.get(b"1").expect("reads go on"), None);
+    assert_eq!(tree.get(b"1").expect("reads continue"), None);
 }
 
 #[test]

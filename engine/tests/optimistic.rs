@@ -252,7 +252,7 @@ fn phantoms_and_absent_keys_are_conflicts() {
 }
 
 #[test]
-fn what_was_not_read_is_no_conflict() {
+fn unread_records_cause_no_conflict() {
     let database = database();
     for key in [b"a", b"b", b"c", b"d"] {
         set(&database, key, b"");

@@ -405,7 +405,7 @@ fn time_to_live_matches_a_model() {
 }
 
 #[test]
-fn verification_reports_progress_and_ends_when_told() {
+fn verification_reports_progress_and_can_be_cancelled() {
     let world = World::new();
     let database = world.open();
     let mut transaction = database.begin().expect("it is open");

@@ -414,7 +414,7 @@ fn cold_reads_against_reused_space() {
 }
 
 /// One storage operation fails at any moment, and a failed flush loses what it should have written.
-/// Nobody waits for ever, and what is acknowledged holds.
+/// No thread waits forever, and acknowledged commits hold.
 #[test]
 fn failures_under_contention() {
     static FILES: OnceLock<Files> = OnceLock::new();

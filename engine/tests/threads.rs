@@ -144,7 +144,7 @@ fn writers_from_many_threads_take_turns() {
     assert!(database.verify().expect("it can be read").is_ok());
 }
 
-/// A storage in memory whose flushes of the data file announce themselves and wait to be let go.
+/// A storage in memory whose flushes of the data file announce themselves and wait for permission.
 struct GatedStorage {
     inner: MemoryStorage,
     gate: Arc<Gate>,

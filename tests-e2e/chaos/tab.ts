@@ -57,7 +57,7 @@ interface Failure {
 const UNDONE = new Set(['KV_CONFLICT', 'KV_CLOSED', 'KV_SNAPSHOT_LOST']);
 
 function outcomeOf({ code, retryable, message }: Failure): Outcome {
-  if (message?.includes('may be done or not')) return 'maybe';
+  if (message?.includes('may or may not have taken effect')) return 'maybe';
   if (retryable === true || UNDONE.has(code ?? '')) return 'undone';
   return 'maybe';
 }

@@ -49,7 +49,7 @@ export class Tab {
     return !this.isFrozen && !this.isCrashed && !this.page.isClosed();
   }
 
-  /** Loads the page anew and starts its writes; `round` 0 starts none. */
+  /** Reloads the page and starts its writes; `round` 0 starts none. */
   async enter(seed: number, round: number): Promise<void> {
     this.load = '';
     await within(30_000, 'the page\'s load', this.page.goto(this.#options.url));

@@ -154,7 +154,7 @@ async function frozen({ engine, url, directory }: Probe): Promise<unknown> {
   await holder.call('holder', 'hold', { file: 'file', lock: 'lock', channel: 'channel', beat: 50 });
   await holder.call('echo', 'echo', { channel: 'echo' });
   await holder.evaluate('listenInPage("channel")');
-  const listen = (): Promise<unknown> => other.call('ears', 'listen', { channel: 'channel', ms: 1000 });
+  const listen = (): Promise<unknown> => other.call('listener', 'listen', { channel: 'channel', ms: 1000 });
   const found: Record<string, unknown> = { beatsInOneSecondBefore: await listen() };
   await holder.send('Page.setWebLifecycleState', { state: 'frozen' });
   await sleep(500);

@@ -90,7 +90,7 @@ async function check({ page, start }: WebKit, args: string[], { open, support, o
   expect(await page.evaluate(tryAll)).toEqual(expected);
   await page.reload(); 
   if (isKept) expect(await page.evaluate(reopen)).toEqual(['changed', 999, true]);
-  // The same again, without waiting for files that nobody holds.
+  // The same again, without waiting for files that no tab holds.
   expect(await page.evaluate(tryAll)).toEqual(expected);
   // Killed and restarted.
   await start(...args); 

@@ -19,6 +19,8 @@ test('imports a real data set and browses all of it', async ({ profile }, info) 
   expect(total).toBeGreaterThan(CITIES - 40_000);
   await expect(row(page, 1)).toContainText(/\S/);
   await page.screenshot({ path: info.outputPath('browse.png') });
+  const ofRaw = await page.getByTestId('stat-of-raw-JSON').textContent();
+  expect(Number(ofRaw?.split(' ')[0])).toBeLessThanOrEqual(100);
 
   await page.getByTestId('list').focus();
   await page.keyboard.press('End');

@@ -70,7 +70,7 @@ test('closing after the removal ends and reports KV_EVICTED', async ({ profile }
   expect(await openAgain(page, 'opfs')).toEqual([0, 2]);
 });
 
-test('all tabs that share a removed database get KV_EVICTED and can open it anew', async ({ profile }) => {
+test('all tabs that share a removed database get KV_EVICTED and can reopen it', async ({ profile }) => {
   const context = await profile.launch();
   const page = await openPage(context, 'opfs');
   const other = await openPage(context, 'opfs');

@@ -48,7 +48,7 @@ for (const storage of ['opfs', 'indexeddb', 'memory'] as const) {
     const found = await page.evaluate(async () => {
       const { db, notes } = window as unknown as Kept;
       const index = notes.index('byAuthor');
-      // All in one tick: nothing of the indexes is loaded yet, and the transaction begins before they
+      // All in one tick: no code for indexes is loaded yet, and the transaction begins before they
       // are declared.
       const reading = index.entries();
       reading.seek('b');

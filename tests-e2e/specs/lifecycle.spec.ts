@@ -15,7 +15,7 @@ test('a reloaded leader loses no writes and rejoins', async ({ profile }) => {
   const leader = await openTab(context);
   const other = await openTab(context);
   await set(leader, 'before', 1);
-  // This call is made while nobody leads.
+  // This call is made while no tab leads.
   await Promise.all([leader.reload(), set(other, 'meanwhile', 2)]);
   await openIn(leader);
   expect(await Promise.all([get(leader, 'before'), get(leader, 'meanwhile'), get(other, 'before')])).toEqual([1, 2, 1]);
@@ -268,7 +268,7 @@ function isRenderer(pid: number): boolean {
   }
 }
 
-/** Leaves a snapshot, a watch, an iterator and a transaction open, to see what becomes of them. */
+/** Leaves a snapshot, a watch, an iterator and a transaction open, to observe their end. */
 async function openMuch(page: Page): Promise<void> {
   await page.evaluate(async () => {
     const { db } = window;

@@ -1,4 +1,4 @@
-// What a page loads for each codec: bundled for a browser, minified, with nothing that is not needed.
+// Measures what a page loads for each codec: bundled for a browser, minified and tree-shaken.
 import { join } from 'node:path';
 import { constants, brotliCompressSync, gzipSync } from 'node:zlib';
 import { build } from 'esbuild';

@@ -1,10 +1,11 @@
-// What is compared: each codec turns a value into bytes and bytes into a value. Codecs of text get UTF-8 around them.
+// The codecs to compare: each turns a value into bytes and bytes into a value. Text codecs are
+// wrapped in UTF-8.
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { createRequire } from 'node:module';
 
-// The peers are optional packages: one that is missing is named in the report.
-// Their native additions are turned off, as the browser has none; `--native` lets them run.
+// The peers are optional packages; the report names those that are missing. Their native addons are
+// off, because browsers have none; `--native` enables them.
 if (!process.argv.includes('--native')) {
   process.env.CBOR_NATIVE_ACCELERATION_DISABLED = 'true';
   process.env.MSGPACKR_NATIVE_ACCELERATION_DISABLED = 'true';
@@ -17,7 +18,7 @@ function text(stringify, parse) {
   return {
     encode(value) {
       const string = stringify(value);
-      // JSON.stringify(undefined) gives no text.
+      // JSON.stringify(undefined) returns undefined.
       if (typeof string !== 'string') throw new TypeError('no text');
       return textEncoder.encode(string);
     },
@@ -25,7 +26,10 @@ function text(stringify, parse) {
   };
 }
 
-/** `form`: how the bytes look, for bytes made to do harm. `bundle`: a module with all that is needed and no more. */
+/**
+ * `form`: the encoding, which selects the hand-written hostile bytes. `bundle`: a module that
+ * imports just what the codec needs.
+ */
 export const CODECS = {
   structured: {
     package: 'mangrove-kv',
@@ -144,11 +148,11 @@ export const CODECS = {
 
 const require = createRequire(import.meta.url);
 
-/** The manifest of a codec's package. */
+/** Returns the manifest of a codec's package. */
 export function manifest(name) {
   const { package: id } = CODECS[name];
   if (id === 'node') return { version: process.versions.node, license: 'MIT' };
-  // Packages need not export their manifest, so it is looked for above what they do export.
+  // Packages need not export their manifest, so search upwards from what they do export.
   for (let directory = dirname(require.resolve.paths(id)[0]); ; directory = dirname(directory)) {
     try {
       return JSON.parse(readFileSync(join(directory, 'node_modules', id, 'package.json'), 'utf8'));

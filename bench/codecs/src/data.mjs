@@ -1,6 +1,7 @@
-// Data as programs store it, made from numbers, so that every run has the same. Each set has several values, encoded one by one.
+// Typical data of programs, generated from a seed, so that every run has the same. Each set has
+// several values, which are encoded one by one.
 
-/** The same numbers each time (mulberry32). */
+/** Seeded random numbers (mulberry32). */
 export function random(seed) {
   let state = seed;
   return () => {

@@ -1,10 +1,10 @@
-// Round trips beside structured clone.
+// Compares round trips with structured clone.
 import { same } from './same.mjs';
 import { REFUSED, VALUES } from './values.mjs';
 
 const all = Object.entries(VALUES).flatMap(([group, values]) => Object.entries(values).map(([name, make]) => ({ group, name, make })));
 
-/** The group in which it matters how views lie on their buffers. */
+/** The group in which the position of views in their buffers matters. */
 const comparison = (group) => ({ withBuffers: group === 'buffers under views' });
 
 function attempt(run) {
@@ -15,7 +15,7 @@ function attempt(run) {
   }
 }
 
-/** A comparison that lets anything through would be worth nothing. */
+/** Checks the comparison itself: it must not accept everything. */
 export function checkComparison() {
   const clones = all.map(({ make }) => structuredClone(make()));
   for (const [at, clone] of clones.entries()) {
@@ -33,14 +33,14 @@ export function checkComparison() {
   for (const [a, b] of different) if (same(a, b)) throw new Error('different values are the same');
 }
 
-/** `kept`, `refused` by encode, `fails` in decode, or `differs`, which is the worst: nobody is told. */
+/** `kept`, `refused` by encode, `fails` in decode, or `differs`, the worst: a silent change. */
 function outcome(codec, make, options) {
-  // Reading some values changes them. Both are made on one line, as an error's stack tells the line.
+  // Reading some values changes them. Both are created on one line, which an error's stack contains.
   const [value, other] = [1, 2].map(() => make());
   const expected = structuredClone(other);
   const encoded = attempt(() => codec.encode(value));
   if (encoded.error !== undefined) return 'refused';
-  // Some decoders share memory with what they read, or reuse what they write to.
+  // Some decoders share memory with their input, or reuse their output buffer.
   const decoded = attempt(() => codec.decode(new Uint8Array(encoded.value)));
   if (decoded.error !== undefined) return 'fails';
   return same(decoded.value, expected, options) ? 'kept' : 'differs';
@@ -50,7 +50,7 @@ function refusal(codec, value) {
   return attempt(() => codec.encode(value)).error === undefined ? 'differs' : 'kept';
 }
 
-/** Whether what was decoded changes when the bytes do: stored bytes lie in memory that is used again. */
+/** Whether a decoded value changes with its bytes: a store reuses the memory of stored bytes. */
 function independence(codec) {
   const bytes = new Uint8Array(codec.encode({ bytes: Uint8Array.of(1, 2, 3) }));
   const { value } = attempt(() => codec.decode(bytes));
@@ -59,7 +59,7 @@ function independence(codec) {
   return JSON.stringify(value) === before ? 'kept' : 'differs';
 }
 
-/** Rows of outcomes, a codec's outcome by its name. */
+/** Returns rows of outcomes, keyed by codec name. */
 export function measureFidelity(codecs) {
   const rows = [];
   const row = (group, name, run) => rows.push({ group, name, outcomes: Object.fromEntries(Object.entries(codecs).map(([id, codec]) => [id, run(codec)])) });

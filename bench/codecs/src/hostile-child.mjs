@@ -1,4 +1,4 @@
-// Decodes hostile bytes with one codec and says what came of it.
+// Decodes hostile bytes with one codec and reports the outcomes.
 import { openSync, writeSync } from 'node:fs';
 import { getHeapStatistics } from 'node:v8';
 import { CODECS } from './codecs.mjs';
@@ -17,7 +17,7 @@ const memory = () => {
   return heap + external;
 };
 
-/** Whether the result inherits from something that came out of the bytes. */
+/** Whether the result inherits from a decoded object. */
 function inheritsFromBytes(value) {
   for (const object of [value, value?.a, value?.[0]]) {
     if (typeof object !== 'object' || object === null) continue;
@@ -39,7 +39,7 @@ for (const { name, bytes } of inputs(codec, CODECS[id].form, Number(count))) {
   if (current < Number(from)) continue;
   index.writeInt32LE(current);
   writeSync(progress, index, 0, 4, 0);
-  // The bytes a process dies of are the ones after the last note.
+  // If the process dies, the bytes after the last message killed it.
   if (name !== undefined || current % 1000 === 0) note(name ?? String(current));
   const before = memory();
   const start = performance.now();

@@ -1,14 +1,15 @@
-// Bytes that nobody's encoder wrote. Each codec decodes in a process of its own, which can be ended where it hangs or dies.
+// Decodes bytes that no encoder wrote. Each codec runs in a separate process, which can be killed
+// if it hangs.
 import { fork } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 const HANG_MS = 5000;
-/** A codec that hangs or dies this often is not given more. */
+/** After this many hangs or deaths a codec gets no more input. */
 const MOST_DEATHS = 10;
 
-/** Decodes inputs from number `from` on until the end, or until one ends the process. */
+/** Decodes inputs from number `from` on, until the end or until one kills the process. */
 function run(id, from, count, progress) {
   return new Promise((done) => {
     const child = fork(join(import.meta.dirname, 'hostile-child.mjs'), [id, String(from), String(count), progress, ...process.argv.slice(2)], {
@@ -39,7 +40,7 @@ function run(id, from, count, progress) {
 
 const EMPTY = { values: 0, errors: 0, hangs: 0, deaths: 0, slowest: { ms: 0 }, largest: { bytes: 0 }, globals: [], results: 0, named: {} };
 
-/** The child tells what it has so far with every message; what it decoded in vain is counted here. */
+/** Each message of the child has its totals so far; inputs that killed a child are counted here. */
 export async function measureHostile(ids, { count, say }) {
   const all = {};
   for (const id of ids) {

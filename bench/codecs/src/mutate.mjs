@@ -1,4 +1,4 @@
-// Hostile inputs: some made by hand for the format, and the codec's own bytes with changes.
+// Hostile inputs: some written by hand for the format, and mutations of the codec's encodings.
 import { DATA, random } from './data.mjs';
 import { VALUES } from './values.mjs';
 
@@ -7,7 +7,7 @@ const utf8 = (text) => new TextEncoder().encode(text);
 const PROTOTYPE_KEY = '`__proto__` as a key';
 const repeat = (byte, count) => new Uint8Array(count).fill(byte);
 
-/** The names are the rows of a table. A form lacks what it cannot say. */
+/** The names are the rows of a table. A form omits what it cannot express. */
 const BY_HAND = {
   cbor: {
     'array of 2^32 - 1': hex('9affffffff'),
@@ -36,10 +36,10 @@ const BY_HAND = {
   },
 };
 
-/** Written over what may be a length, a position or a key. */
+/** Overwrites what may be a length, a position or a key. */
 const LENGTHS = [hex('ffffffff'), hex('7fffffff'), hex('00ffffff'), hex('04000000'), hex('ffffffff0f'), utf8('4294967295'), utf8('"__proto__"')];
 
-/** A key of as many letters, replaced in the codec's own bytes. */
+/** Key of the same length, replaced in the codec's encoding. */
 function prototypeKey(codec) {
   const bytes = Buffer.from(codec.encode({ underline: { polluted: 1 } }));
   const from = bytes.indexOf('underline');
@@ -74,7 +74,7 @@ function mutate(seed, next) {
   return next() < 0.15 ? bytes.subarray(0, below(bytes.length)) : bytes;
 }
 
-/** `count` changed encodings and those made by hand, which have names. */
+/** Returns `count` mutated encodings, and those written by hand, which have names. */
 export function* inputs(codec, form, count) {
   for (const [name, bytes] of Object.entries(BY_HAND[form])) yield { name, bytes };
   yield { name: PROTOTYPE_KEY, bytes: prototypeKey(codec) };

@@ -3,7 +3,7 @@ export function median(values) {
   return (sorted[Math.floor((sorted.length - 1) / 2)] + sorted[Math.floor(sorted.length / 2)]) / 2;
 }
 
-/** With as many digits as tell something. */
+/** Rounds to significant digits. */
 export function short(value) {
   if (value === 0) return '0';
   if (value >= 100) return Math.round(value).toLocaleString('en-US');

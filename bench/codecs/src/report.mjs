@@ -1,4 +1,4 @@
-// What people read, made from the figures alone.
+// Writes the report from the figures.
 import { cpus } from 'node:os';
 import { CODECS, manifest } from './codecs.mjs';
 import { BY_HAND_NAMES } from './mutate.mjs';
@@ -14,7 +14,7 @@ const extreme = (values, highest) => {
   return highest ? Math.max(...known) : Math.min(...known);
 };
 
-/** Each figure with its ratio to the best of its row, which is bold. */
+/** Returns each figure with its ratio to the best of its row, which is bold. */
 function figures(ids, rows, highest) {
   return rows.map(({ name, values }) => {
     const best = extreme(values, highest);
@@ -27,7 +27,7 @@ function figures(ids, rows, highest) {
   });
 }
 
-/** Geometric mean of the ratios to the best, over the rows that every codec has. */
+/** Returns the geometric mean of the ratios to the best, over the rows that every codec has. */
 function mean(id, ids, rows, highest) {
   const complete = rows.filter(({ values }) => ids.every((candidate) => values[candidate] !== undefined));
   const logs = complete.map(({ values }) => Math.log(values[id] / extreme(values, highest)));

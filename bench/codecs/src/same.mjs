@@ -1,8 +1,9 @@
-// Whether a value is what structured clone gives: nothing less, nothing more, and the same object in the same places.
+// Compares a value with structured clone's: nothing less, nothing more, and shared objects in the
+// same places.
 
 const tagOf = (value) => Object.prototype.toString.call(value).slice(8, -1);
 
-/** What cannot be read from an object's properties. */
+/** Content that an object's properties do not show. */
 function content(value, tag) {
   switch (tag) {
     case 'Date':
@@ -18,13 +19,16 @@ function content(value, tag) {
   }
 }
 
-/** Only where it is asked for does a view's buffer count, as many decoders make views of the bytes they read. */
+/** A view's buffer counts on request only, because many decoders return views of their input. */
 function view(value, withBuffers) {
   if (withBuffers) return [value.byteOffset, value.byteLength, value.buffer];
   return [value.byteLength, ...new Uint8Array(value.buffer, value.byteOffset, value.byteLength)];
 }
 
-/** Own properties with all that is to be known of them, in their order, but for errors: engines differ in that of an error's. */
+/**
+ * Returns the own properties with their attributes, in order; sorted for errors, whose order
+ * differs between JavaScript engines.
+ */
 function properties(value, tag) {
   const isView = ArrayBuffer.isView(value);
   const keys = Reflect.ownKeys(value).filter((key) => !(isView || tag === 'String') || typeof key === 'symbol' || !/^\d+$/.test(key));
@@ -41,10 +45,10 @@ function parts(value, withBuffers) {
   return [tag, Object.getPrototypeOf(value), ...(ArrayBuffer.isView(value) ? view(value, withBuffers) : content(value, tag)), ...properties(value, tag)];
 }
 
-/** Without recursion, so that depth is no matter. */
+/** Iterative, so that depth does not matter. */
 export function same(actual, expected, { withBuffers = false } = {}) {
   const pairs = [[actual, expected]];
-  // One object may stand for one other only, in both directions.
+  // Pairs each object with exactly one other, in both directions.
   const forwards = new Map();
   const backwards = new Map();
   while (pairs.length > 0) {
@@ -59,7 +63,7 @@ export function same(actual, expected, { withBuffers = false } = {}) {
     }
     forwards.set(a, b);
     backwards.set(b, a);
-    // Prototypes and what else both share is the same object.
+    // Prototypes and other shared objects.
     if (a === b) continue;
     const partsOfA = parts(a, withBuffers);
     const partsOfB = parts(b, withBuffers);

@@ -1,9 +1,10 @@
-// Sizes, and times of encoding and decoding: all codecs, round after round, in one process.
+// Measures sizes and the speed of encoding and decoding: all codecs, round by round, in one
+// process.
 import { DATA, random } from './data.mjs';
 import { median } from './numbers.mjs';
 import { same } from './same.mjs';
 
-/** The encoded values, if every one comes back as structured clone would give it. */
+/** Returns the encoded values if all of them decode to what structured clone returns. */
 function encodeAll(codec, values) {
   try {
     const encoded = values.map((value) => new Uint8Array(codec.encode(value)));
@@ -13,10 +14,10 @@ function encodeAll(codec, values) {
   }
 }
 
-/** What a result is put into, so that no call can be left out. */
+/** Consumes results, so that no call can be optimised away. */
 export const sink = { last: undefined };
 
-/** Calls per second over at least `ms`. */
+/** Returns calls per second, measured over at least `ms`. */
 function rate(run, inputs, ms) {
   let calls = 0;
   const start = performance.now();
@@ -44,11 +45,11 @@ export function measureSpeed(codecs, { rounds, ms, say }) {
   const samples = { encode: {}, decode: {} };
   const jobs = Object.entries(DATA).map(([name, values]) => ({ name, values, encoded: Object.fromEntries(ids.map((id) => [id, encodeAll(codecs[id], values)])) }));
   const next = random(3);
-  // In the first two rounds V8 compiles; they are not counted.
+  // The first two rounds, in which V8 compiles, are not counted.
   for (let round = -2; round < rounds; round++) {
     say(round < 0 ? 'speed: warming up' : `speed: round ${round + 1} of ${rounds}`);
     for (const { name, values, encoded } of jobs) {
-      // Nobody always follows the one that leaves most garbage.
+      // Changes the order, so that no codec always follows the one with the most garbage.
       const turn = ids.map((id) => [next(), id]).sort(([a], [b]) => a - b).map(([, id]) => id);
       for (const id of turn.filter((candidate) => encoded[candidate] !== undefined)) {
         const figures = { encode: rate(codecs[id].encode, values, ms), decode: rate(codecs[id].decode, encoded[id], ms) };

@@ -1,4 +1,4 @@
-// Values whose round trip is compared with structured clone, in groups. Each is made anew where it is used.
+// Values whose round trip is compared with structured clone, in groups. Each use creates a new one.
 
 const nest = (depth) => {
   let value = 1;
@@ -128,7 +128,7 @@ export const VALUES = {
   },
 };
 
-/** What structured clone throws at. */
+/** Values that structured clone refuses. */
 export const REFUSED = {
   'function': () => [() => 0],
   'object with a method': () => ({ a: 1, f() {} }),

@@ -1,4 +1,4 @@
-//! Mangrove against its peers: every engine runs every workload in a process of its own, the
+//! Mangrove against its peers: every engine runs every workload in a separate process, the
 //! engines taking turns over several rounds, and the report shows medians beside the best peer.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it reports to a person")]
 #![allow(

@@ -167,7 +167,7 @@ impl<'a> Records<'a> {
         self.count.unwrap_or(self.numbers.len())
     }
 
-    /// Splits the records into chunks of at most `records`. A random sample is drawn anew for each
+    /// Splits the records into chunks of at most `records`. A new random sample is drawn for each
     /// chunk.
     pub(crate) fn chunks(&self, records: usize) -> impl Iterator<Item = Records<'a>> {
         let whole = self.clone();

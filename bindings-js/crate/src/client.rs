@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_remembered_comes_back() {
+    fn outcomes_round_trip() {
         let mut client = Client {
             name: b"a".to_vec(),
             ..Client::default()

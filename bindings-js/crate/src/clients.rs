@@ -1,47 +1,14 @@
-//! The clients of a session, of which one is selected: the session executes its requests.
+//! Selecting, attaching and detaching clients of a session.
 
-use mangrove_engine::{Database, Error, Result, Snapshot};
+use mangrove_engine::{Database, Error, Result};
 
 use crate::client::Client;
+use crate::idle_clients::Idle;
 use crate::protocol::{Reader, Writer};
 use crate::request::Request;
 use crate::schema::Gate;
 use crate::session::Session;
 use crate::state::State;
-use crate::table::Table;
-
-/// A client that is not selected.
-struct Idle {
-    client: Client,
-    state: State,
-    /// Version of the database when the client was last selected.
-    version: u64,
-}
-
-#[derive(Default)]
-pub(crate) struct Clients {
-    idle: Table<Idle>,
-    /// Number of the selected client.
-    current: u64,
-    last: u64,
-    pub(crate) kept: Kept,
-}
-
-impl Clients {
-    /// Returns the number of the selected client.
-    pub(crate) fn current(&self) -> u64 {
-        self.current
-    }
-}
-
-/// What is kept for absent clients.
-#[derive(Default)]
-pub(crate) struct Kept {
-    /// State of the database when inheritance began, while clients may resume from it.
-    pub(crate) inherited: Option<Snapshot>,
-    /// Clients that are gone; the next commit removes what is stored for them.
-    pub(crate) to_forget: Vec<Vec<u8>>,
-}
 
 impl Session {
     /// Lets clients resume from the current state of the database until

@@ -2,7 +2,7 @@
 
 use mangrove_engine::{Change, CollectionInfo, Cursor, Direction, Error, KeyRange, Result, Snapshot};
 
-use crate::feed::Filter;
+use crate::filter::Filter;
 use crate::range;
 
 /// Limit on the bytes of values in the one commit, as for a feed in memory.

@@ -1,13 +1,12 @@
 //! A follower: which commits it is sent, and in what form.
 
-use std::ops::Bound;
 use std::rc::Rc;
 
-use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result, Snapshot};
+use mangrove_engine::{Change, Changes, Commit, Database, Error, Result, Snapshot};
 
 use crate::difference::difference;
+use crate::filter::Filter;
 use crate::protocol::Writer;
-use crate::range;
 
 /// Limit on the commits that one request examines, so that a run of irrelevant ones does not delay
 /// other requests.
@@ -19,56 +18,6 @@ const CLEAR: u8 = 3;
 const CODECS: u8 = 4;
 const DROP: u8 = 5;
 const RENAME: u8 = 6;
-
-/// The part of one collection that a follower watches.
-pub(crate) struct Filter {
-    pub(crate) name: String,
-    pub(crate) key_codec: String,
-    pub(crate) value_codec: String,
-    pub(crate) lower: Bound<Vec<u8>>,
-    pub(crate) upper: Bound<Vec<u8>>,
-}
-
-impl Filter {
-    pub(crate) fn range(&self) -> KeyRange<'_> {
-        KeyRange {
-            lower: self.lower.as_ref().map(Vec::as_slice),
-            upper: self.upper.as_ref().map(Vec::as_slice),
-        }
-    }
-
-    /// Whether the change touches the range. Fails on a change of codecs, because the
-    /// follower cannot decode what comes after it.
-    pub(crate) fn touches(&self, change: &Change) -> Result<bool> {
-        Ok(match change {
-            Change::Set { collection, key, .. } | Change::Delete { collection, key } => {
-                *collection == self.name && range::contains(&self.range(), key)
-            }
-            Change::Clear {
-                collection,
-                lower,
-                upper,
-            } => *collection == self.name && range::overlap(&self.range(), lower, upper),
-            Change::Drop { collection } => *collection == self.name,
-            Change::Rename { from, to } => *from == self.name || *to == self.name,
-            Change::Codecs {
-                collection,
-                key_codec,
-                value_codec,
-            } => {
-                if *collection == self.name && (*key_codec != self.key_codec || *value_codec != self.value_codec) {
-                    return Err(Error::codec_mismatch(
-                        self.name.as_str(),
-                        [key_codec, "/", value_codec].concat(),
-                        [self.key_codec.as_str(), "/", &self.value_codec].concat(),
-                    ));
-                }
-                false
-            }
-            _ => false,
-        })
-    }
-}
 
 /// Read position of a follower.
 enum Position {

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use mangrove_engine::{Change, Changes, Commit, Database, Error, KeyRange, Result, Snapshot};
 
-use crate::feed::{Filter, Follower};
+use crate::feed::Follower;
+use crate::filter::Filter;
 use crate::protocol::{Reader, Writer};
 use crate::range::is_empty;
 use crate::table::{MAX_OPEN, Table};
@@ -358,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_interest_are_found_among_any_ranges() {
+    fn interested_followers_are_found_among_any_ranges() {
         let mut filters = Vec::new();
         for name in ["b", "a", "c"] {
             for lower in &bounds() {

@@ -8,8 +8,11 @@ mod client;
 mod clients;
 mod difference;
 mod feed;
+mod filter;
 mod followers;
+mod idle_clients;
 mod index_items;
+mod pending;
 pub mod protocol;
 mod range;
 mod report;
@@ -18,6 +21,7 @@ mod rest;
 mod scan;
 mod schema;
 pub mod session;
+mod source;
 mod state;
 mod table;
 mod upkeep;
@@ -98,7 +102,7 @@ pub struct Engine {
 }
 
 #[wasm_bindgen]
-#[allow(clippy::cast_precision_loss, reason = "nobody counts to 2^53")]
+#[allow(clippy::cast_precision_loss, reason = "no counter reaches 2^53")]
 impl Engine {
     /// Opens the database in `storage`; throws `{ code, message, retryable }`.
     pub fn open(storage: HostStorage, options: &EngineOptions) -> Result<Engine, JsValue> {

@@ -538,7 +538,7 @@ impl Writer {
     }
 
     /// Writes an error as a whole reply. If it concerns keys, the collection and they follow, with
-    /// the index key first if there is one, and [`KEY_PLACE`] stands for each in the message.
+    /// the index key first if there is one, and each is [`KEY_PLACE`] in the message.
     pub fn error(&mut self, error: &Error) {
         let (message, collection, index_key, keys): (_, _, _, &[&[u8]]) = match error {
             Error::Conflict(conflict) => match &conflict.key {

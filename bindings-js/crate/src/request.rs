@@ -357,7 +357,7 @@ impl Request<'_> {
         }
     }
 
-    /// Whether code executes it that may be a module of its own, loaded at its first request; see
+    /// Whether its code may be in a separate module, loaded at the first such request; see
     /// [`rest`](crate::rest).
     pub(crate) fn needs_rest(&self) -> bool {
         matches!(

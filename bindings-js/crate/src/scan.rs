@@ -7,7 +7,7 @@ use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, T
 use crate::index_items::IndexItems;
 use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOptions, Writer};
 use crate::range;
-use crate::state::Source;
+use crate::source::Source;
 
 /// What the scan iterates over.
 enum Items {
@@ -110,8 +110,8 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Opens a scan of an index at the first item to send. `transaction` is the id of the transaction
-    /// that it reads, or 0.
+    /// Opens a scan of an index at the first item to send. `transaction` is the id of the
+    /// transaction that it reads, or 0.
     pub(crate) fn open_index(
         mut items: IndexItems,
         transaction: u64,

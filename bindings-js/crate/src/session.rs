@@ -12,17 +12,17 @@
 
 use std::ops::Range;
 
-use mangrove_engine::{
-    CommitInfo, Database, Durability, Error, OpenFlush, Result, Submission, Transaction, WriteTransaction,
-};
+use mangrove_engine::{Database, Error, OpenFlush, Result};
 
 use crate::client::{Client, Outcome};
-use crate::clients::{Clients, Kept};
+use crate::idle_clients::Clients;
+use crate::pending::Writes;
 use crate::protocol::{Reader, View, Writer};
 use crate::request::Request;
 use crate::rest::Rest;
 use crate::schema::{Gate, Schema};
-use crate::state::{Source, State};
+use crate::source::Source;
+use crate::state::State;
 
 /// An open database and what its clients have open in it.
 pub struct Session {
@@ -153,7 +153,7 @@ impl Session {
                 out.error(&Error::Closed);
                 break;
             };
-            let gate = self.schema.gate(self.clients.current(), self.state.joined);
+            let gate = self.schema.gate(self.clients.current, self.state.joined);
             let writes = Writes::new(database, &mut self.client, &mut self.clients.kept, may_wait);
             let end = Group::new(message, writes, gate, &mut self.rest).run(&mut self.state, &mut reader, out);
             match end {
@@ -383,8 +383,8 @@ impl<'m, 'd> Group<'m, 'd> {
         }
         let (wrote, saw_group) = (is_write || self.writes.awaits_flush, self.writes.were_seen);
         self.note(place, reply_at, wrote, saw_group);
-        // Transactions compare their indexes with the committed ones, and a slice may fail halfway, with
-        // all of its group.
+        // Transactions compare their indexes with the committed ones, and a slice may fail halfway,
+        // with all of its group.
         if ends_group {
             self.finish(state, out);
         }
@@ -467,150 +467,4 @@ fn fail(executed: &[Executed], error: &Error, out: &mut Writer) {
     }
     out.truncate(first.reply_at);
     out.raw(failed.as_slice());
-}
-
-/// The engine's transaction behind a group, begun by its first write.
-pub(crate) struct Writes<'d> {
-    pub(crate) database: &'d Database,
-    transaction: Option<WriteTransaction<'d>>,
-    durability: Durability,
-    /// The current request was answered from the open transaction.
-    were_seen: bool,
-    /// Commits may wait for a flush of the host.
-    may_wait: bool,
-    /// Commits do wait for one.
-    awaits_flush: bool,
-    /// The client that writes.
-    pub(crate) client: &'d mut Client,
-    kept: &'d mut Kept,
-    /// Place of the current request in the message.
-    place: Range<usize>,
-}
-
-impl<'d> Writes<'d> {
-    fn new(database: &'d Database, client: &'d mut Client, kept: &'d mut Kept, may_wait: bool) -> Self {
-        Self {
-            client,
-            kept,
-            place: 0..0,
-            database,
-            transaction: None,
-            durability: Durability::None,
-            were_seen: false,
-            may_wait,
-            awaits_flush: false,
-        }
-    }
-
-    /// Whether there are uncommitted writes.
-    pub(crate) fn is_open(&self) -> bool {
-        self.transaction.is_some()
-    }
-
-    /// Returns the open transaction for a lookup, and notes that the request saw it.
-    pub(crate) fn seen(&mut self) -> Option<&WriteTransaction<'d>> {
-        self.were_seen = self.transaction.is_some();
-        self.transaction.as_ref()
-    }
-
-    /// Makes one commit of the group. If `work` fails after making some of its changes, the whole
-    /// group fails.
-    pub(crate) fn commit<T>(
-        &mut self,
-        durability: Durability,
-        work: impl FnOnce(&mut WriteTransaction<'d>) -> Result<T>,
-    ) -> Result<(CommitInfo, T)> {
-        self.client.check_writable()?;
-        let transaction = match &mut self.transaction {
-            Some(transaction) => transaction,
-            none => none.insert(self.database.begin()?),
-        };
-        let result = transaction.together(work)?;
-        self.durability = stronger(self.durability, durability);
-        Ok((transaction.seal(), result))
-    }
-
-    /// Gives up the inherited state, from which clients can then no longer resume, because the
-    /// space that it holds is needed.
-    pub(crate) fn end_inheritance(&mut self) {
-        self.kept.inherited = None;
-    }
-
-    /// Commits the group, or undoes it.
-    fn finish(&mut self) -> Result<()> {
-        let durability = std::mem::replace(&mut self.durability, Durability::None);
-        let Some(mut transaction) = self.transaction.take() else {
-            return Ok(());
-        };
-        note(&mut transaction, self.client, self.kept)?;
-        let submission = submit(transaction, durability, self.may_wait)?;
-        self.awaits_flush = submission.awaits_flush;
-        Ok(())
-    }
-
-    /// Commits a transaction that is not part of the group.
-    /// `result`, if any, follows the version in the reply.
-    pub(crate) fn commit_other(
-        &mut self,
-        durability: Durability,
-        transaction: Transaction,
-        result: Option<u64>,
-    ) -> Result<CommitInfo> {
-        let mark = self.client.mark();
-        let (at, len, may_wait) = (self.place.start, self.place.len(), self.may_wait);
-        let (client, kept) = (&mut *self.client, &mut *self.kept);
-        let submission = transaction.commit_by(|mut transaction| {
-            let mut reply = Writer::default();
-            reply.begin();
-            reply.uv(transaction.seal().version);
-            if let Some(result) = result {
-                reply.uv(result);
-            }
-            if client.is_remembered() {
-                client.push(Outcome {
-                    at,
-                    len,
-                    reply: reply.into_bytes(),
-                });
-            }
-            note(&mut transaction, client, kept)?;
-            submit(transaction, durability, may_wait)
-        });
-        if submission.is_err() {
-            self.client.undo_to(mark);
-        }
-        let submission = submission?;
-        self.awaits_flush = submission.awaits_flush;
-        Ok(submission.info)
-    }
-}
-
-/// Stores the client's outcomes with the commit, and removes those of clients that are gone.
-fn note(transaction: &mut WriteTransaction<'_>, client: &Client, kept: &mut Kept) -> Result<()> {
-    if client.is_remembered() {
-        transaction.remember_client(client.name(), &client.encode())?;
-    }
-    while let Some(gone) = kept.to_forget.pop() {
-        transaction.forget_client(&gone)?;
-    }
-    Ok(())
-}
-
-fn submit(transaction: WriteTransaction<'_>, durability: Durability, may_wait: bool) -> Result<Submission> {
-    if may_wait {
-        return transaction.submit(durability);
-    }
-    let info = transaction.commit(durability)?;
-    Ok(Submission {
-        info,
-        awaits_flush: false,
-    })
-}
-
-fn stronger(a: Durability, b: Durability) -> Durability {
-    match (a, b) {
-        (Durability::Strict, _) | (_, Durability::Strict) => Durability::Strict,
-        (Durability::Relaxed, _) | (_, Durability::Relaxed) => Durability::Relaxed,
-        _ => Durability::None,
-    }
 }

@@ -138,7 +138,7 @@ fn outcomes(mut reply: Reply) -> Vec<String> {
 }
 
 #[test]
-fn a_message_that_comes_again_after_any_crash_is_done_once() {
+fn a_repeated_message_is_executed_once_after_any_crash() {
     let prepare = |storage: &SimStorage| {
         let mut session = open(storage);
         let client = session.attach("one", false, None).expect("readable");
@@ -191,7 +191,7 @@ fn a_message_that_comes_again_after_any_crash_is_done_once() {
 }
 
 #[test]
-fn a_batch_that_is_a_transaction_of_its_own_is_done_once_too() {
+fn a_batch_in_a_separate_transaction_is_executed_once_too() {
     let storage = SimStorage::new();
     let mut session = open(&storage);
     let client = session.attach("one", false, None).expect("readable");
@@ -217,7 +217,7 @@ fn a_batch_that_is_a_transaction_of_its_own_is_done_once_too() {
 }
 
 #[test]
-fn what_failed_is_not_remembered_and_the_next_message_is_another() {
+fn failed_writes_are_not_remembered_and_the_next_message_is_new() {
     let storage = SimStorage::new();
     let mut session = open(&storage);
     let client = session.attach("one", false, None).expect("readable");
@@ -297,7 +297,7 @@ fn a_collection_that_another_client_made_keeps_its_codecs() {
 }
 
 #[test]
-fn what_is_open_goes_on_in_the_next_session_if_nothing_was_committed() {
+fn open_handles_continue_in_the_next_session_if_nothing_was_committed() {
     for is_changed in [false, true] {
         let storage = SimStorage::new();
         let mut session = open(&storage);
@@ -379,7 +379,7 @@ fn what_is_open_goes_on_in_the_next_session_if_nothing_was_committed() {
 }
 
 #[test]
-fn a_scan_with_versions_and_expiries_goes_on_with_them() {
+fn a_scan_with_versions_and_expiries_continues_with_them() {
     let storage = SimStorage::new();
     let mut session = open(&storage);
     let one = session.attach("one", false, None).expect("readable");
@@ -408,7 +408,7 @@ fn a_scan_with_versions_and_expiries_goes_on_with_them() {
 }
 
 #[test]
-fn those_who_follow_get_every_commit_once_over_a_planned_change() {
+fn followers_get_every_commit_once_across_a_planned_change() {
     let follow = |id: u64| Request::new(op("ChangesOpen")).uv(id).uv(0).u8(1).uv(0).u8(0);
     let next = |id: u64| Request::new(op("ChangesNext")).uv(id).uv(1000);
     let storage = SimStorage::new();
@@ -449,7 +449,7 @@ fn those_who_follow_get_every_commit_once_over_a_planned_change() {
 }
 
 #[test]
-fn a_client_whose_state_nobody_knows_is_told_so() {
+fn a_client_with_unknown_state_gets_an_error() {
     let mut session = open(&SimStorage::new());
     let one = session.attach("one", false, Some(&[])).expect("that is a state");
     let next = Request::new(op("ChangesNext")).uv(3).uv(1000);

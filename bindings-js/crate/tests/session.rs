@@ -223,7 +223,7 @@ fn a_collection_has_its_new_name_for_the_rest_of_the_message() {
 }
 
 #[test]
-fn scans_go_on_from_chunk_to_chunk_and_see_the_state_they_were_opened_on() {
+fn scans_continue_from_chunk_to_chunk_in_the_state_of_their_opening() {
     let mut session = open(FaultyStorage::new());
     let writes: Vec<Request> = (0..10).map(|n| set(&format!("k{n}"), "v")).collect();
     execute(&mut session, &[vec![use_default()], writes].concat());
@@ -367,7 +367,7 @@ fn snapshots_stay_as_they_are() {
 }
 
 #[test]
-fn a_layout_comes_in_slices_and_keeps_no_snapshot_once_it_is_ended() {
+fn a_layout_comes_in_slices_and_drops_its_snapshot_at_the_end() {
     let mut session = open(FaultyStorage::new());
     let layout = |visits, begins| Request::new(op("Layout")).uv(7).uv(visits).u8(begins);
     // A leaf has no place in the file before a checkpoint. A durable commit after an undurable one
@@ -445,7 +445,7 @@ fn reports_are_json_and_do_not_wait_for_the_writes_before_them() {
 }
 
 #[test]
-fn after_closing_one_error_stands_for_the_rest() {
+fn after_closing_one_error_replaces_all_replies() {
     let storage = FaultyStorage::new();
     let mut session = open(storage.clone());
     let relaxed = Request::new(op("Set")).u8(2).uv(0).str("a").str("1");
@@ -465,7 +465,7 @@ fn after_closing_one_error_stands_for_the_rest() {
 }
 
 #[test]
-fn a_message_ends_at_what_cannot_be_understood() {
+fn a_message_ends_at_the_first_malformed_request() {
     let mut session = open(FaultyStorage::new());
     let mut reply = execute(&mut session, &[use_default(), Request::new(0xee), set("a", "1")]);
     assert_eq!(reply.status(), Ok(()));
@@ -523,7 +523,7 @@ fn mutilated_messages_end_in_errors() {
 }
 
 #[test]
-fn lookups_without_a_message_give_what_messages_do() {
+fn lookups_without_a_message_agree_with_messages() {
     let mut session = open(FaultyStorage::new());
     let mut value = Vec::new();
     let mut get = |session: &mut Session, view, collection, key: &str| {
@@ -559,7 +559,7 @@ fn lookups_without_a_message_give_what_messages_do() {
 /// Regression: a write that depended on its group was acknowledged after the group had failed, and
 /// never made.
 #[test]
-fn what_looks_something_up_and_writes_fails_with_its_group() {
+fn writes_that_look_something_up_fail_with_their_group() {
     let get_or_insert = Request::new(op("GetOrInsert")).u8(0).uv(0).str("mine").str("new").uv(0);
     // Sets "mine" unless there is a record under `key`. The group writes "a".
     let batch = |key: &str| {

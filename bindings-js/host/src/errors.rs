@@ -55,7 +55,7 @@ pub fn from_js(thrown: &JsValue, file: &str, context: String) -> Error {
     let source = property(thrown, "message").or_else(|| thrown.as_string());
     Error::io(
         context,
-        source.unwrap_or_else(|| "the storage threw something that is no error".to_owned()),
+        source.unwrap_or_else(|| "the storage threw something that is not an error".to_owned()),
     )
 }
 

@@ -32,7 +32,7 @@ extern "C" {
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a clock before 1970 is as good as one that stands there"
+    reason = "a clock before 1970 is treated as 1970"
 )]
 fn now() -> u64 {
     date_now() as u64

@@ -212,7 +212,7 @@ impl JsFile {
         if !(0.0..9_007_199_254_740_992.0).contains(&size) || size.fract() != 0.0 {
             return Err(Error::io(
                 context("size of", &self.name, None),
-                "the storage gave no whole number",
+                "the storage did not return a whole number",
             ));
         }
         self.size.store(size as u64, Ordering::Relaxed);

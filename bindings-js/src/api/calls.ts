@@ -116,7 +116,7 @@ export class ReadCalls<K, V> {
       if (reader.u8() === 0) return;
       reader.bytes();
       reader.bytes();
-      throw new KvError('KV_INVALID_ARGUMENT', `the keys that begin with ${keyText(prefix)} are arrays, as a prefix of them has to be: ${keyText([prefix])}`);
+      throw new KvError('KV_INVALID_ARGUMENT', `the keys that begin with ${keyText(prefix)} are arrays, so their prefix has to be an array: ${keyText([prefix])}`);
     });
   }
 

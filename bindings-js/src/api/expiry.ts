@@ -12,7 +12,7 @@ export function toExpiry(options: Expiry | undefined, expireIn: number | undefin
     const wait = checkWait(own === undefined ? expireIn ?? Infinity : own);
     return wait === Infinity ? 0 : toTime('expireIn', Date.now() + wait);
   }
-  if (own !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'an entry expires either in some time, expireIn, or at one, expireAt');
+  if (own !== undefined) throw new KvError('KV_INVALID_ARGUMENT', 'expireIn (a duration) and expireAt (a time) cannot be combined');
   return toTime('expireAt', expireAt instanceof Date ? expireAt.getTime() : expireAt);
 }
 

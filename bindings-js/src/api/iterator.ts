@@ -161,7 +161,7 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
 
 function checkItems<T extends object>(items: T): T {
   if (Symbol.iterator in Object(items) || Symbol.asyncIterator in Object(items)) return items;
-  throw new KvError('KV_INVALID_ARGUMENT', 'the callback of flatMap has to give an iterable');
+  throw new KvError('KV_INVALID_ARGUMENT', 'the callback of flatMap has to return an iterable');
 }
 
 /** An iterator whose items are made from those of another. */

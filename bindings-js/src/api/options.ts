@@ -60,7 +60,7 @@ function checkBoolean(name: string, value: unknown): boolean {
 export function checkStrict<K, V, I>({ strictValues, value }: CollectionOptions<K, V, I>, byDefault: boolean): boolean {
   const isStrict = checkBoolean('strictValues', strictValues ?? byDefault);
   if (strictValues !== true || value === undefined) return isStrict;
-  throw new KvError('KV_INVALID_ARGUMENT', 'strictValues is about the default value codec; leave it out, or value');
+  throw new KvError('KV_INVALID_ARGUMENT', 'strictValues applies to the default value codec only; leave out strictValues or value');
 }
 
 function checkSize(name: string, value: number | undefined): number | undefined {
@@ -188,5 +188,5 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
 }
 
 export function noStorageInWorker(): KvError {
-  return new KvError('KV_UNSUPPORTED', 'a storage of your own cannot be passed to a worker; thread has to be "auto" or "same"');
+  return new KvError('KV_UNSUPPORTED', 'a custom storage cannot be passed to a worker; thread has to be "auto" or "same"');
 }

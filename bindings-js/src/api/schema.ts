@@ -44,7 +44,7 @@ function describe(issue: SchemaIssue | undefined): string {
 }
 
 function failed(cause: unknown): KvError {
-  return new KvError('KV_INVALID_VALUE', 'the schema threw instead of giving issues', { cause });
+  return new KvError('KV_INVALID_VALUE', 'the schema threw instead of returning issues', { cause });
 }
 
 /** Calls `store` with the validated value, synchronously unless the schema is asynchronous. */

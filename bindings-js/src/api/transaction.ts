@@ -135,7 +135,7 @@ class TransactionState implements View, OpenTransaction {
   /** Throws if the transaction has ended. */
   check(): void {
     if (this.status === 'active') return;
-    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await what is called on it before it ends`);
+    throw this.failure ?? new KvError('KV_CLOSED', `the transaction is ${this.status.replace('-', ' ')}; await its calls before it ends`);
   }
 
   checkWritable(): void {

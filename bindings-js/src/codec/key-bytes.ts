@@ -19,7 +19,7 @@ const TAG_BINARY = 0x40;
 const TAG_ARRAY = 0x50;
 
 const MAX_DEPTH = 64;
-/** No database allows longer keys; the engine checks the limit of the database at hand. */
+/** No database allows longer keys; the engine checks the limit of the actual database. */
 const MAX_BYTES = 65_536;
 
 /** `takes` says which keys the codec accepts. */

@@ -48,7 +48,7 @@ const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 function corruptKey(codec: string): KvError {
-  return new KvError('KV_CORRUPT', `a stored key is not one of codec ${codec}`);
+  return new KvError('KV_CORRUPT', `a stored key does not belong to codec ${codec}`);
 }
 
 function isWellFormed(text: string): boolean {

@@ -26,7 +26,7 @@ let isEncoding = false;
 
 function encodeStructured(value: unknown, isStrict: boolean): Uint8Array {
   if (value === undefined) {
-    throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, as it stands for no entry; null can');
+    throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, because it means no entry; null can');
   }
   if (isEncoding) return new CborEncoder().encode(value, isStrict);
   isEncoding = true;

@@ -238,7 +238,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#word(FramePart.news + 1) > 0;
   }
 
-  /** As of the last message, clients with news that they have not been told of. */
+  /** As of the last message, the clients with news that was not reported yet. */
   get news(): number[] {
     const { byteOffset, byteLength } = this.#part(FramePart.news);
     return byteLength === 0 ? [] : [...new Uint32Array(this.#bytes().buffer, byteOffset, byteLength / 4)];

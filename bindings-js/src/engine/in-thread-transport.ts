@@ -52,7 +52,7 @@ export class InThreadTransport implements Transport {
   readonly #queue: ReplyQueue | undefined;
   #isMessageWaiting = false;
   /**
-   * A flush is running. If the host is not busy, nobody waits for it: a synchronous call made its
+   * A flush is running. If the host is not busy, nothing waits for it: a synchronous call made its
    * own.
    */
   #isFlushing = false;
@@ -91,7 +91,7 @@ export class InThreadTransport implements Transport {
 
   send(message: Uint8Array): void {
     this.#attempt(() => {
-      // While a flush runs that nobody waits for, no other can begin: the message flushes in this
+      // While a flush runs that nothing waits for, no other can begin: the message flushes in this
       // thread.
       const reply = this.#flushesLater && !this.#isFlushing ? this.#host.start(message) : this.#host.execute(message);
       if (reply !== undefined) return this.#deliver(reply);
@@ -135,7 +135,7 @@ export class InThreadTransport implements Transport {
   }
 
   #deliver(reply: Uint8Array<ArrayBuffer>): void {
-    // Read first: whoever receives the reply may send the next message at once.
+    // Read first: the receiver of the reply may send the next message at once.
     const { hasNews } = this.#host;
     if (this.#queue === undefined) this.events?.reply(reply, 1);
     else this.#queue.push(reply);

@@ -149,6 +149,6 @@ export function parseUrl(address: string, base: string | undefined): URL {
   try {
     return new URL(address, base);
   } catch (cause) {
-    throw new KvError('KV_INVALID_ARGUMENT', `wasm is no URL: ${address}`, { cause });
+    throw new KvError('KV_INVALID_ARGUMENT', `wasm is not a URL: ${address}`, { cause });
   }
 }

@@ -90,7 +90,7 @@ export function serve<S extends WorkerStorage>(
   };
 
   const execute = (message: Uint8Array): void => {
-    // After a failure nobody waits for replies.
+    // After a failure nothing waits for replies.
     if (host === undefined || replies === undefined) return;
     try {
       replies.push(host.execute(message));

@@ -80,7 +80,7 @@ interface Opened {
 /** Opens the requested storage, or the one that `onUnavailable` names if that is not available. */
 async function openWhere(modules: Modules, path: string, options: CheckedOptions): Promise<Opened> {
   const { storage, onUnavailable, thread } = options;
-  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no files of this kind; "opfs" is theirs');
+  if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no file system for "fs"; use "opfs"');
   if (storage === 'indexeddb') return { transport: await openInIndexedDb(modules, path, options), persistence: storage };
   if (storage === 'memory') {
     const isHere = thread === 'same' || (thread === 'auto' && typeof Worker !== 'function');

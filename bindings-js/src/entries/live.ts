@@ -144,7 +144,10 @@ class Live<K, V, R> {
     for await (const _ of commits) refresh();
   }
 
-  /** Whether the result has just these entries: then nothing is drawn again. Keys that are objects are not compared. */
+  /**
+ * Whether the result has exactly these entries, so that views need not update. Keys that are
+ * objects are not compared.
+ */
   #has(entries: readonly Entry<K, V>[]): boolean {
     const { status, entries: last } = this.#result;
     return status === 'ready' && last.length === entries.length

@@ -142,7 +142,7 @@ async function openInWorker(
   return WorkerTransport.open(port, Promise.resolve({ module, storage, name: path, lockTimeoutMs, engine }), signal);
 }
 
-/** A read-only handle locks nobody out. */
+/** Whether a handle locks out others; a read-only one does not. */
 function isExclusive(place: Place, options: CheckedOptions): boolean {
   return place.persistence === 'fs' && !options.engine.readOnly;
 }

@@ -1,5 +1,5 @@
 // The thread that runs one engine in Node, Deno and Bun. For a database that is not read-only,
-// whoever starts it holds the directory's lock.
+// the thread that starts it holds the directory's lock.
 import { parentPort } from 'node:worker_threads';
 import { MemoryStorage } from '../storage/memory.ts';
 import { NodeStorage } from '../storage/node-fs.ts';

@@ -26,7 +26,7 @@ const watch: Watch = (phase, done, total) => {
   return true;
 };
 
-const neverEnded = (): KvError => new KvError('KV_IO', 'the work was ended');
+const neverEnded = (): KvError => new KvError('KV_IO', 'the job was cancelled');
 
 /** Reads a Blob in place. */
 function blobFile(blob: Blob): StorageFile {

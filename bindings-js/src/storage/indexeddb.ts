@@ -114,7 +114,7 @@ export class IndexedDbStorage implements CustomStorage {
     this.#check();
     if (this.#isChanged) return;
     this.#isChanged = true;
-    // Nobody calls `settled` for changes that the engine makes without a message.
+    // `settled` is not called for changes that the engine makes without a message.
     queueMicrotask(() => void this.settled()?.catch(() => undefined));
   }
 

@@ -27,7 +27,7 @@ export function toPath(name: string | URL): string {
   try {
     return fileURLToPath(href);
   } catch (cause) {
-    throw new KvError('KV_INVALID_ARGUMENT', `the URL ${href} is no path on this machine; pass a path or a file: URL`, { cause });
+    throw new KvError('KV_INVALID_ARGUMENT', `the URL ${href} is not a path on this machine; pass a path or a file: URL`, { cause });
   }
 }
 

@@ -64,7 +64,7 @@ export class Presence {
     this.#isLost = true;
     this.onLost?.(new KvError(
       'KV_EVICTED',
-      `the files of ${this.#name} were removed by the browser or the user while it was open; everything written since is lost; open it again to begin anew`,
+      `the files of ${this.#name} were removed by the browser or the user while it was open; everything written since is lost; open it again to start over`,
     ));
     return false;
   }

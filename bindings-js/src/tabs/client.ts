@@ -296,7 +296,7 @@ export class Client {
     if (flight.crashes < MAX_CRASHES) return;
     this.#cancelResend();
     this.#flight = undefined;
-    const error = new KvError(code, `the engine stopped each time it was asked this (${reason}); what was called may be done or not`);
+    const error = new KvError(code, `the engine stopped each time it was asked this (${reason}); pending calls may or may not have taken effect`);
     if (flight.count > 0) this.#page.refuse(error, flight.count);
   }
 
@@ -375,6 +375,6 @@ function join(parts: readonly Unsent[]): Uint8Array {
 
 function notAnswered(code: KvErrorCode, why: string, wasSent: boolean): KvError {
   return wasSent
-    ? new KvError(code, `${why}; what was called may be done or not`)
+    ? new KvError(code, `${why}; pending calls may or may not have taken effect`)
     : new KvError(code, `${why}; nothing was done, try again`, { retryable: true });
 }

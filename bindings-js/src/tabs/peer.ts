@@ -94,6 +94,11 @@ export class Peer {
     return this.#role;
   }
 
+  /** Takes the messages of the page. */
+  get client(): Pick<Client, 'push'> {
+    return this.#client;
+  }
+
   start(): void {
     this.#start(false);
   }
@@ -119,11 +124,6 @@ export class Peer {
     });
     this.#releaseName = end;
     this.#tickLater();
-  }
-
-  /** Takes a message of the page. */
-  push(message: Uint8Array): void {
-    this.#client.push(message);
   }
 
   /** There are commits that were not made by a request. */

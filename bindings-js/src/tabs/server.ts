@@ -12,7 +12,7 @@ import { names } from './messages.ts';
 import { Peer } from './peer.ts';
 
 function evicted(name: string): KvError {
-  return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to begin anew`);
+  return new KvError('KV_EVICTED', `the files of ${name} were removed while it was open; open it again to start over`);
 }
 
 /**
@@ -102,8 +102,9 @@ export function serveTabs(
   peer.setVisible(tabs.isVisible);
   peer.start();
 
+  const { client } = peer;
   return (message) => {
-    if (message instanceof Uint8Array) return peer.push(message);
+    if (message instanceof Uint8Array) return client.push(message);
     switch (message.type) {
       case 'visible': return peer.setVisible(message.isVisible);
       case 'hide': return peer.hide();

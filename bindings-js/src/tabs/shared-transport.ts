@@ -211,7 +211,7 @@ export class SharedTransport implements Transport {
     this.#unwatch();
     void this.#worker.terminate();
     const request = this.#request;
-    const error = new KvError('KV_IO', `the worker stopped (${reason}); what was called may be done or not`);
+    const error = new KvError('KV_IO', `the worker stopped (${reason}); pending calls may or may not have taken effect`);
     const now = performance.now();
     if (request === undefined || now - this.#restartedAt < RESTART_PAUSE_MS) return this.#fail(error);
     this.#restartedAt = now;

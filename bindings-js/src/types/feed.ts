@@ -122,7 +122,7 @@ export interface Watchable<K, V> {
    * Each commit costs O(its changes) per watcher.
    *
    * Fails with KV_TRUNCATED_FEED if commits were dropped before they were read, and with
-   * KV_CODEC_MISMATCH if the collection is stored with other codecs, or is stored anew with others
+   * KV_CODEC_MISMATCH if the collection is stored with other codecs, or is recreated with others
    * after a drop.
    */
   watch(options?: WatchOptions<K>): CommitIterator<K, V>;

@@ -45,7 +45,7 @@ export interface SignalOptions {
   /**
    * Ends the wait: the promise rejects with the signal's reason. If the signal is already aborted,
    * nothing is done at all. A write called before the abort is not undone; it takes effect as if
-   * nobody were waiting for it.
+   * no one were waiting for it.
    */
   signal?: AbortSignal | undefined;
 }

@@ -89,7 +89,7 @@ export class OpfsTarget implements Target {
       }
       target = new OpfsTarget(parent, name, !hadData && data.size() === 0, files);
       if (typeof (await parent.getFileHandle(MADE_FILES[0]) as FileHandle).move !== 'function') {
-        throw new KvError('KV_UNSUPPORTED', 'this browser cannot put a file in the place of another one in one step');
+        throw new KvError('KV_UNSUPPORTED', 'this browser cannot replace a file atomically');
       }
       return target;
     } catch (error) {
@@ -121,7 +121,7 @@ export class OpfsTarget implements Target {
     } catch (error) {
       await this.abandon();
       if (HELD.includes(nameOf(error))) {
-        throw new KvError('KV_LOCKED', `${this.#name} was opened meanwhile; close it first`, { cause: error, retryable: true });
+        throw new KvError('KV_LOCKED', `${this.#name} was opened in the meantime; close it first`, { cause: error, retryable: true });
       }
       throw toKvError(error, `put the new database in the place of ${this.#name}`);
     }

@@ -48,7 +48,7 @@ export function keyPart<T>(target: Named & { readonly key: { readonly id: string
 
 export function encodeValue<V>(target: Named & { readonly value: ValueCodec<V> }, value: V): Uint8Array {
   try {
-    if (value === undefined) throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, as it stands for no entry; null can');
+    if (value === undefined) throw new KvError('KV_INVALID_VALUE', 'undefined cannot be stored, because it means no entry; null can');
     return checkBytes('KV_INVALID_VALUE', target.value.encode(value));
   } catch (error) {
     throw refused(target, 'value', target.value, error);

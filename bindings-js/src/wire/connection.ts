@@ -25,7 +25,9 @@ interface Pending {
   readonly reject: (error: unknown) => void;
 }
 
-/** A collection as the engine knows it: name, codecs of keys and values, and indexes if it has any. */
+/**
+ * A collection as the engine knows it: name, codecs of keys and values, and indexes if it has any.
+ */
 type Named = [name: string, keyCodec: string, valueCodec: string, indexes?: readonly IndexDefinition[] | null | undefined];
 
 export type ConnectionStatus = 'open' | 'closing' | 'closed';
@@ -149,8 +151,8 @@ export class Connection {
   }
 
   /**
-   * The collection's index in this connection; names it to the engine on first use, with the indexes
-   * that writes have keys for.
+   * The collection's index in this connection; names it to the engine on first use, with the
+   * indexes that writes have keys for.
    */
   use(name: string, keyCodec: string, valueCodec: string, indexes?: readonly IndexDefinition[]): number {
     const named: Named = [name, keyCodec, valueCodec, indexes];

@@ -17,8 +17,8 @@ export interface LookupEngine {
   readonly valueAt: number;
   /**
    * Looks up the key of `length` bytes at `keyAt`; returns the length of its value or one of
-   * `Lookup`. With `sameState`, reads the state of the previous lookup, in which nothing has expired
-   * since.
+   * `Lookup`. With `sameState`, reads the state of the previous lookup, in which nothing has
+   * expired since.
    */
   get(view: number, collection: number, length: number, sameState: boolean): number;
   /**
@@ -88,7 +88,7 @@ export class Lookups {
     if (end >= 0) return end - keyAt;
     const bytes = encodeKey(target, key);
     if (bytes.length > keyBytes) return Lookup.ask;
-    // Read `memory` anew: the caller's codec may have made it grow.
+    // Read `memory` again: the caller's codec may have made it grow.
     this.#engine.memory.set(bytes, keyAt);
     return bytes.length;
   }

@@ -230,6 +230,6 @@ export class ReplyReader {
 
   #broken(): KvError {
     this.isBroken = true;
-    return new KvError('KV_IO', 'the engine gave an incomplete answer');
+    return new KvError('KV_IO', 'the reply of the engine is incomplete');
   }
 }

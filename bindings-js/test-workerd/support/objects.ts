@@ -56,7 +56,7 @@ export class Counters {
         ]);
       }
       case '/die':
-        // Not awaited: the object is gone before anybody is told.
+        // Not awaited: the object is gone before it could report anything.
         void db.set(key, 'lost');
         this.#state.abort('killed');
         return Response.json(null);

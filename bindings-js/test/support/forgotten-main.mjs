@@ -24,10 +24,10 @@ async function collect(isDone) {
 const snapshots = async () => (await db.stats()).openSnapshots;
 
 async function givesBack(count, make) {
-  // In a function of its own: nothing in this frame may refer to what was made.
+  // In a separate function: nothing in this frame may refer to the created objects.
   await (async () => {
     for (let left = count; left > 0; left--) {
-      // Each of them sees a version of its own.
+      // Each of them sees a different version.
       await db.set(0, left);
       await make();
     }
@@ -55,7 +55,7 @@ const modes = {
     await givesBack(300, () => db.entries({ meta: true }).map((entry) => entry.key).next());
     await givesBack(300, () => db.sync.values().next());
   },
-  /** Changes that nobody follows any more are not kept in memory. */
+  /** Changes without a follower are not kept in memory. */
   async watches() {
     const value = 'x'.repeat(1 << 20);
     const write = async () => {
@@ -100,7 +100,7 @@ const modes = {
     await Promise.all(readers.slice(0, 1 + FEW).map((reader) => reader.cancel()));
     assert.equal((await db.backup().getReader().read()).done, false);
   },
-  /** Checks run to completion even if nobody awaits them, and hold nothing afterwards. */
+  /** Checks run to completion even if they are not awaited, and hold nothing afterwards. */
   async checks() {
     const stop = new AbortController();
     for (let left = 100; left > 0; left--) {

@@ -275,7 +275,7 @@ describe('a late message from a former leader', () => {
     first.leave();
     pass(world, 1500);
     assert.equal(second.peer.role, 'leader');
-    // As far as the third tab knows, nobody leads.
+    // As far as the third tab knows, no tab leads.
     late(world.held, 'opening');
     late(before, 'lead');
     late(before, 'reply');
@@ -302,7 +302,7 @@ describe('a late message from a former leader', () => {
       assert.deepEqual(opened.outcomes, [2 * VERSIONS + 0]);
       world.isHeld = ({ type }, to) => to === third && isSilent && ['lead', 'ready'].includes(type);
       if (isSilent) pass(world, 4000);
-      // As far as the third tab knows, nobody leads.
+      // As far as the third tab knows, no tab leads.
       late(before, 'opening');
       late(before, 'lead');
       late(before, 'state');

@@ -37,7 +37,7 @@ export class Tab {
   hasLeft = false;
   openings = 0;
   readonly blocked: string[] = [];
-  readonly troubles: KvError[] = [];
+  readonly backgroundErrors: KvError[] = [];
   /** Events that were due while it was frozen. */
   readonly deferred: Event[] = [];
   ranSince = 0;
@@ -93,7 +93,7 @@ export class Tab {
     this.world.say(() => `${this.id} asks ${operations.map(({ id, kind, handle }) => `${id}:${kind}/${handle}`).join(' ')}`);
     for (const { kind, handle } of operations) if (kind === kinds.closeSnapshot) this.snapshots.delete(handle);
     this.pending.push(pushed);
-    this.peer.push(encode(operations));
+    this.peer.client.push(encode(operations));
     return pushed;
   }
 
@@ -170,7 +170,7 @@ export class Tab {
         this.blocked.push(reason);
       }),
       backgroundError: ifAlive((error: KvError) => {
-        this.troubles.push(error);
+        this.backgroundErrors.push(error);
       }),
       failed: ifAlive((error: KvError) => {
         world.say(() => `${this.id} failed: ${error.code}`);

@@ -1,4 +1,4 @@
-//! Restores backups and recovers databases in JavaScript. This is a module of its own, as few
+//! Restores backups and recovers databases in JavaScript. This is a separate module, as few
 //! programs load it.
 
 mod report;

@@ -1,4 +1,5 @@
-// A counter with a history in a Durable Object, which `wrangler dev` runs. A response leaves the object only when what it tells of is stored.
+// A counter with a history in a Durable Object; run it with `wrangler dev`. A response leaves the
+// object only once the writes that it reports are stored.
 import wasm from 'mangrove-kv/mangrove_bg.wasm';
 import { keyCodecs, open } from 'mangrove-kv/durable-object';
 import type { Database, DurableObjectStorageLike } from 'mangrove-kv/durable-object';
@@ -23,7 +24,7 @@ export class Counter {
     const db = await this.#opening;
     const history = db.collection<number, string>('history', { key: keyCodecs.int53 });
     if (request.method !== 'POST') return Response.json(await history.entries({ reverse: true, limit: 10 }).toArray());
-    // Not in the callback: that may run again, and a body can be read once.
+    // Outside the callback, which may run again: a body can be read only once.
     const by = await request.text();
     const count = await db.transaction(async (tx) => {
       const next = Number(await tx.get('count') ?? 0) + 1;

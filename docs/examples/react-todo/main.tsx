@@ -6,7 +6,7 @@ import type { Range } from 'mangrove-kv';
 import { add, openTodos, removeDone, rename, toggle } from './todos.ts';
 import type { Todo, TodoKey, Todos } from './todos.ts';
 
-// Once for the page, not for each drawing.
+// Once per page, not per render.
 const opening = openTodos().then((todos) => ({ todos }), (error: unknown) => ({ error: error as { code?: string } }));
 
 function useRange(todos: Todos, isDone: boolean): readonly (readonly [TodoKey, Todo])[] {

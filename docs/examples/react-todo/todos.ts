@@ -1,4 +1,4 @@
-// The data: keys in the order in which the list shows them, open ones first.
+// The data. Keys sort in display order, open todos first.
 import { DELETE, KEEP, keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 
@@ -7,7 +7,7 @@ export interface Todo { readonly text: string }
 export type Todos = Database<TodoKey, Todo>;
 
 export function openTodos(): Promise<Todos> {
-  // Long enough for the page before a reload to let go.
+  // Long enough for the page before a reload to release the database.
   return open('todo', { key: keyCodecs.tuple<TodoKey>(), value: valueCodecs.json<Todo>(), lockTimeout: 2_000 });
 }
 
@@ -15,7 +15,7 @@ export async function add(todos: Todos, text: string): Promise<void> {
   await todos.set([false, Date.now(), crypto.randomUUID()], { text });
 }
 
-/** Its key says where it is, so it moves: both happen or none does. */
+/** The key determines the position, so this moves the todo in one transaction. */
 export async function toggle(todos: Todos, key: TodoKey): Promise<void> {
   const [isDone, added, id] = key;
   await todos.transaction(async (tx) => {
@@ -26,7 +26,7 @@ export async function toggle(todos: Todos, key: TodoKey): Promise<void> {
   });
 }
 
-/** An empty text removes it. */
+/** An empty text removes the todo. */
 export async function rename(todos: Todos, key: TodoKey, text: string): Promise<void> {
   await todos.update(key, (todo) => {
     if (todo === undefined) return KEEP;

@@ -1,4 +1,4 @@
 import { defineConfig } from 'vite';
 
-// Nothing of this is for Mangrove.
+// Mangrove needs none of this.
 export default defineConfig({ build: { outDir: '../build/react-todo', emptyOutDir: true, target: 'es2022' } });

@@ -1,10 +1,11 @@
-// Answers of a server, kept for a week, for when there is no network. Service workers have no OPFS with synchronous access, so the database
-// is in IndexedDB.
-// With the module inside the script, as the browser keeps that, and a module of its own could not be loaded without a network.
+// Caches a server's responses for a week, for use without a network. Service workers have no
+// synchronous access to OPFS, so the database is in IndexedDB.
+// With the module inside the script: the browser stores the script, but a separate module could not
+// be loaded without a network.
 import { keyCodecs, open } from 'mangrove-kv/inline';
 import type { Collection } from 'mangrove-kv/inline';
 
-// Of the library "webworker", which does not go together with that of pages.
+// From the library "webworker", which conflicts with that of pages.
 interface WorkerEvent { waitUntil(done: Promise<unknown>): void }
 interface FetchEvent extends WorkerEvent { readonly request: Request; respondWith(response: Promise<Response>): void }
 interface Worker {
@@ -20,7 +21,10 @@ const WEEK_MS = 7 * 24 * 3_600_000;
 
 let opening: Promise<Collection<string, Answer>> | undefined;
 
-/** Opened when it is needed: the browser starts and stops service workers as it likes, and their lock goes with them. */
+/**
+ * Opened on demand: the browser starts and stops service workers at will, which releases their
+ * lock.
+ */
 function answers(): Promise<Collection<string, Answer>> {
   opening ??= open('answers', { storage: 'indexeddb' }).then(
     (db) => db.collection('answers', { key: keyCodecs.string, expireIn: WEEK_MS }),
@@ -45,7 +49,7 @@ async function answer(event: FetchEvent): Promise<Response> {
   const { request } = event;
   const response = await fetch(request).catch(() => undefined);
   if (response === undefined) return kept(request.url);
-  // The page does not wait for this, and has its answer also where nothing can be kept.
+  // The page does not wait for this, and gets its response even if nothing can be stored.
   if (response.ok) event.waitUntil(keep(request.url, response.clone()).catch(console.warn));
   return response;
 }

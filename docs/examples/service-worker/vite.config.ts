@@ -3,7 +3,7 @@ import { build } from 'esbuild';
 import { defineConfig } from 'vite';
 import type { Plugin } from 'vite';
 
-/** Service workers may import nothing later, so theirs is one file. */
+/** Service workers cannot import anything later, so theirs is a single file. */
 const serviceWorker: Plugin = {
   name: 'service-worker',
   async generateBundle() {

@@ -1,4 +1,4 @@
-// Runs the examples for Node, each as a program of its own, and looks at what it prints.
+// Runs each example for Node as a separate program and checks its output.
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -21,7 +21,7 @@ async function withDirectory<T>(use: (directory: string) => Promise<T>): Promise
   }
 }
 
-/** Lines that an example prints, over a database at `path`. */
+/** Returns the lines that an example prints with a database at `path`. */
 async function linesOf(example: string, path: string, ...imports: string[]): Promise<string[]> {
   const file = fileURLToPath(new URL(`../${example}`, import.meta.url));
   const flags = ['tsx', ...imports].flatMap((name) => ['--import', name]);

@@ -1,4 +1,4 @@
-// Checks the types of the examples in the guide that need a page, and so are not run.
+// Type-checks the guide's examples that need a page and therefore do not run.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';

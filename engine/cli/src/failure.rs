@@ -58,11 +58,11 @@ impl Failure {
     }
 
     pub(crate) fn corrupt_key(codec: &str) -> Self {
-        Self::coded(CORRUPT, format!("a stored key is not one of codec {codec}"))
+        Self::coded(CORRUPT, format!("a stored key does not belong to codec {codec}"))
     }
 
     pub(crate) fn corrupt_value(codec: &str) -> Self {
-        Self::coded(CORRUPT, format!("a stored value is not one of codec {codec}"))
+        Self::coded(CORRUPT, format!("a stored value does not belong to codec {codec}"))
     }
 
     /// Reports [`Stale`](Self::Stale) when something was already printed.
@@ -149,7 +149,7 @@ impl From<Error> for Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::BrokenPipe => f.write_str("nobody reads the output"),
+            Self::BrokenPipe => f.write_str("the output was closed"),
             Self::Stale => write!(
                 f,
                 "{STALE}: a writer overwrites the database faster than it can be read; run it again, or when the writer has closed it"

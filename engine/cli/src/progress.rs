@@ -68,7 +68,7 @@ pub(crate) fn note(line: &str) {
 }
 
 impl Drop for Progress {
-    /// Puts an error that follows on a line of its own.
+    /// Ends the line, so that an error starts on a new one.
     fn drop(&mut self) {
         self.end();
     }

@@ -138,7 +138,7 @@ fn open(path: &Path, storage: Arc<dyn Storage>, options: Options) -> Result<Data
         Error::Corrupt(_) => Failure::unreadable(&error),
         // The file exists, but is empty.
         Error::NotFound { .. } => Failure::not_found(format!(
-            "there is no database at {}: its creation never ended",
+            "there is no database at {}: its creation was interrupted",
             path.display()
         )),
         error => error.into(),
@@ -337,12 +337,7 @@ impl Replacement {
 
     fn install(&mut self) -> Result<()> {
         let data = self.directory.join(DATA_FILE);
-        let failed = |error| {
-            Failure::io(
-                &format!("putting the new database in the place of {}", data.display()),
-                &error,
-            )
-        };
+        let failed = |error| Failure::io(&format!("replacing {} by the new database", data.display()), &error);
         if !system().replaces_open_files() {
             self.old = None;
         }
@@ -355,7 +350,7 @@ impl Replacement {
         for name in [DATA_FILE, LOG_FILE, "backup"] {
             match system().remove_file(&self.directory.join(format!("{name}{}", RestoringFiles::SUFFIX))) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(Failure::io("removing what an interrupted restoration has left", &error));
+                    return Err(Failure::io("removing the remains of an interrupted restore", &error));
                 }
                 _ => {}
             }
@@ -422,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_overtook_is_read_again() {
+    fn reads_overtaken_by_a_writer_are_repeated() {
         assert!(matches!(read_after(0), (1, Ok(0))));
         assert!(matches!(read_after(3), (4, Ok(0))));
         let (attempts, result) = read_after(u32::MAX);

@@ -51,7 +51,7 @@ pub trait System: Sync {
     /// Returns the files of a directory, which need not exist.
     fn storage(&self, directory: &Path, sharing: Sharing) -> Arc<dyn Storage>;
 
-    /// Locks an existing directory until the result is dropped. Returns `None` where nobody else
+    /// Locks an existing directory until the result is dropped. Returns `None` where no one else
     /// can write either, or where the files' own locks suffice.
     ///
     /// # Errors

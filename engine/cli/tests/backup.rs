@@ -30,7 +30,7 @@ fn version_of(db: &str) -> Value {
 }
 
 #[test]
-fn a_file_goes_there_and_back() {
+fn a_backup_to_a_file_is_restored() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(3000));
     run(&["set", db, "\"large\"", &format!("\"{}\"", "x".repeat(90_000))]).ok();
@@ -58,7 +58,7 @@ fn a_file_goes_there_and_back() {
 }
 
 #[test]
-fn pipes_do_as_well() {
+fn pipes_work_too() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(500));
     let (code, stream, report) = piped(b"", &["backup", db, "-"]);
@@ -158,7 +158,7 @@ fn nothing_is_replaced() {
 }
 
 #[test]
-fn what_is_damaged_foreign_or_missing_is_reported_and_leaves_nothing() {
+fn damaged_foreign_and_missing_backups_are_reported_and_leave_nothing() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(1000));
     let (file, copy) = (&place.db("file"), &place.db("copy"));
@@ -180,7 +180,7 @@ fn what_is_damaged_foreign_or_missing_is_reported_and_leaves_nothing() {
 }
 
 #[test]
-fn a_database_gives_way_to_a_backup_if_asked_to() {
+fn restore_replaces_a_database_on_request() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(300));
     let file = &place.db("file");

@@ -37,7 +37,7 @@ fn commit(database: &Database, round: u32, count: u32) {
 }
 
 #[test]
-fn a_writer_that_is_open_hinders_nobody() {
+fn an_open_writer_blocks_no_reader() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(1000));
     let writer = write(db);

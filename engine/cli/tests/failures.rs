@@ -41,7 +41,7 @@ fn usage() {
 }
 
 #[test]
-fn what_is_not_there_is_not_created() {
+fn missing_databases_are_not_created() {
     let place = Place::new();
     let db = &place.db("db");
     for arguments in [
@@ -74,7 +74,7 @@ fn what_is_not_there_is_not_created() {
     );
 }
 
-/// A file whose creation never ended, and paths that are not database files at all.
+/// A file whose creation was interrupted, and paths that are not database files at all.
 #[test]
 fn odd_paths() {
     let place = Place::new();
@@ -331,7 +331,7 @@ fn one_writes_at_a_time() {
     for (pid, directory) in [(holder.id(), &*own), (std::process::id(), "1")] {
         is_held_by(pid, directory, false);
         assert_eq!(run(&["get", db, "1"]).ok(), "1\n");
-        assert!(lock.exists(), "who reads leaves it");
+        assert!(lock.exists(), "readers leave it");
         assert_eq!(run(&["del", db, "2"]).ok(), "false\n");
         assert!(!lock.exists());
     }
@@ -340,7 +340,7 @@ fn one_writes_at_a_time() {
 }
 
 #[test]
-fn nobody_has_to_read_everything() {
+fn readers_of_the_output_may_stop_early() {
     let place = Place::new();
     let db = &place.loaded("db", &numbered(50_000));
     for arguments in [&["scan", db][..], &["dump", db]] {

@@ -138,7 +138,7 @@ fn every_verb_takes_an_exported_file() {
 }
 
 #[test]
-fn what_was_dumped_is_loaded_byte_for_byte() {
+fn dumps_are_loaded_byte_for_byte() {
     let place = Place::new();
     let db = &unpacked(&place);
     let copy = &place.db("copy");

@@ -60,7 +60,7 @@ fn not_a_byte_is_changed() {
 }
 
 #[test]
-fn what_is_damaged_is_left_as_it_is() {
+fn damaged_files_stay_unchanged() {
     let place = Place::new();
     killed(&place, "db", 100);
     let log = place.path("db/log");
@@ -92,7 +92,7 @@ fn readers_share() {
 
 /// Damage to another block as well is not mistaken for the work of a writer.
 #[test]
-fn a_damaged_checkpoint_is_reported_even_if_the_older_one_makes_up_for_it() {
+fn a_damaged_checkpoint_is_reported_even_if_the_older_one_replaces_it() {
     let place = Place::new();
     let options = Options {
         unit_bytes: 512,

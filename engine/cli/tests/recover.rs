@@ -12,7 +12,7 @@ fn report(run: &Run) -> Value {
 }
 
 #[test]
-fn what_is_in_the_log_alone_is_read_verified_and_recovered() {
+fn commits_only_in_the_log_are_read_verified_and_recovered() {
     let place = Place::new();
     let db = &killed(&place, "db", 100);
     assert!(fs::metadata(place.path("db/log")).unwrap().len() > 0);
@@ -38,7 +38,7 @@ fn what_is_in_the_log_alone_is_read_verified_and_recovered() {
 }
 
 #[test]
-fn what_is_lost_is_said() {
+fn losses_are_reported() {
     let place = Place::new();
     let db = &killed(&place, "db", 100);
     let log = place.path("db/log");

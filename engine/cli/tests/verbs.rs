@@ -385,7 +385,7 @@ fn a_line_says_what_is_missing() {
 }
 
 #[test]
-fn who_waits_for_an_acknowledgement_gets_it() {
+fn a_program_can_wait_for_each_acknowledgement() {
     use std::io::{BufRead, BufReader, Write};
 
     let place = Place::new();

@@ -24,7 +24,7 @@ fn put(database: &MemoryDatabase, key: u8) {
 }
 
 #[test]
-fn what_was_read_decides_about_conflicts() {
+fn reads_determine_conflicts() {
     let from = |key: &'static [u8]| KeyRange {
         lower: Bound::Included(key),
         upper: Bound::Unbounded,

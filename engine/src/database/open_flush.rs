@@ -14,7 +14,7 @@ use crate::state::Shared;
 ///
 /// Flush through a separate file handle if possible: operating systems report lost writes once per
 /// handle.
-#[must_use = "nobody else can flush before it is finished"]
+#[must_use = "nothing else can flush before it is finished"]
 pub struct OpenFlush {
     shared: Arc<Shared>,
     turn: Option<Turn>,

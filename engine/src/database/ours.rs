@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_creation_leaves_is_ours_and_what_others_write_is_not() {
+    fn remains_of_a_creation_are_ours_and_foreign_files_are_not() {
         for name in [DATA_FILE, LOG_FILE] {
             for ours in [&b""[..], &[0; 4096], &[0; 8192]] {
                 assert!(is_ours(name, ours));

@@ -21,7 +21,7 @@ pub struct Conflict {
 pub enum ConflictReason {
     /// Another commit changed it.
     Changed,
-    /// A check found another version of the record than expected; `None` stands for no record.
+    /// A check found another version of the record than expected; `None` means no record.
     Version {
         /// Version that the check expects.
         expected: Option<u64>,

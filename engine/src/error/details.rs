@@ -104,7 +104,8 @@ pub struct NotUnique {
 }
 
 impl NotUnique {
-    /// The message, with the texts of the index key, of the stored record's key, and of the other's.
+    /// The message, with the texts of the index key, of the stored record's key, and of the
+    /// other's.
     ///
     /// A caller that knows the key encodings can show the keys in their original form.
     #[must_use]

@@ -332,7 +332,7 @@ impl fmt::Display for Error {
             ),
             Self::NotADatabase { file } => write!(
                 f,
-                "{file} is not a Mangrove database; it was left as it is, choose another path"
+                "{file} is not a Mangrove database; it was not changed, choose another path"
             ),
             Self::VersionUnsupported { found, supported } => write!(
                 f,
@@ -353,7 +353,7 @@ impl fmt::Display for Error {
             Self::TooManyOpen(many) => write!(f, "there may be no more than {} {}", many.limit, many.what),
             Self::Poisoned { cause } => write!(
                 f,
-                "writing is refused since an earlier failure ({cause}); reads go on, open the database again to write"
+                "writes are refused after an earlier failure ({cause}); reads continue, reopen the database to write"
             ),
             Self::KeyTooLarge(key) => key.write(f, "key"),
             Self::ValueTooLarge(value) => value.write(f, "value"),
@@ -362,7 +362,7 @@ impl fmt::Display for Error {
             Self::TruncatedFeed { horizon } => {
                 write!(
                     f,
-                    "changes are kept after version {horizon} only; begin with a new snapshot"
+                    "changes up to version {horizon} are no longer kept; start with a new snapshot"
                 )
             }
             Self::Stale => write!(
@@ -414,7 +414,7 @@ impl fmt::Display for Corruption {
                 None => f.write_str(" to the end")?,
             }
         }
-        f.write_str("; the file was left as it is")
+        f.write_str("; the file was not changed")
     }
 }
 

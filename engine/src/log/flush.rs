@@ -192,7 +192,7 @@ impl GroupFlush {
         self.done.notify_all();
     }
 
-    /// Waits until `version` is durable, flushing if nobody else does.
+    /// Waits until `version` is durable, flushing if no other thread does.
     ///
     /// # Errors
     /// The error of this call's own flush; [`Error::Poisoned`] if another flush failed.

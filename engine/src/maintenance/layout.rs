@@ -248,7 +248,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Storage errors, corruption of the catalog, [`Error::Stale`](crate::Error::Stale) beside a writer.
+    /// Storage errors, corruption of the catalog, [`Error::Stale`](crate::Error::Stale) beside a
+    /// writer.
     pub fn layout_scan(&self) -> Result<LayoutScan> {
         LayoutScan::new(&self.shared)
     }

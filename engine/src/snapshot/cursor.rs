@@ -72,7 +72,7 @@ impl Cursor {
     #[cold]
     fn read_value(&self, into: &mut Vec<u8>) -> Result<()> {
         let record = self.inner.record().ok_or_else(|| Error::InvalidArgument {
-            what: "the cursor stands on no record; advance it first".into(),
+            what: "the cursor is not on a record; advance it first".into(),
         })?;
         let blocks = &self.tree.pager().blocks;
         self.tree.named(value::read(blocks, self.tree.id(), &record, into))

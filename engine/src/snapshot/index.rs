@@ -8,8 +8,8 @@ use crate::state::{Entry, Index};
 
 /// An index of a collection in a snapshot. Cheap to clone.
 ///
-/// It orders the collection's records by index key, and those with the same one by their keys. A
-/// record with several index keys is there several times.
+/// It orders the collection's records by index key, and those with the same index key by their own
+/// keys. A record with several index keys appears several times.
 #[derive(Clone)]
 pub struct IndexTree {
     entries: Tree,
@@ -102,7 +102,8 @@ impl IndexTree {
         self.entries.rank(&seek_key(index_key, false))
     }
 
-    /// Positions of the entries in a range of index keys: of the first, and past the last. O(log n).
+    /// Positions of the entries in a range of index keys: of the first, and past the last.
+    /// O(log n).
     ///
     /// # Errors
     /// Storage errors and corruption.

@@ -326,7 +326,7 @@ impl Tree {
         }))
     }
 
-    /// Value and expiry of a record, expired or not; 0 stands for never.
+    /// Value and expiry of a record, expired or not; 0 means never.
     pub(crate) fn stored(&self, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>> {
         self.named(self.records().find(key).and_then(|found| {
             let Some(found) = found else { return Ok(None) };

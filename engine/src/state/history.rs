@@ -134,7 +134,7 @@ mod tests {
 
     /// Regression: strict commits, none of which is visible yet when handed over, were all kept.
     #[test]
-    fn commits_that_have_become_visible_are_given_up() {
+    fn visible_commits_are_dropped() {
         let mut history = History::default();
         for version in 1..=5 {
             history.push(version, Some(vec![0; 10]), version - 1);

@@ -33,8 +33,8 @@ const MERGED_AT: usize = 750;
 const HELPED_AT: usize = 250;
 /// Bytes of nodes that are read between two checks of the progress, or in one slice in idle time.
 const SLICE_BYTES: usize = 64 << 10;
-/// A commit that helps the merging thread reads one slice, or up to this many times the bytes that it
-/// added to the memtables.
+/// A commit that helps the merging thread reads one slice, or up to this many times the bytes that
+/// it added to the memtables.
 const HELP_AMPLIFICATION: usize = 64;
 /// Idle time starts a merge only of at least this many bytes, or a sixteenth of what the active
 /// memtables may take if that is less, and only if it writes at most `IDLE_AMPLIFICATION` times as
@@ -117,7 +117,7 @@ pub(crate) struct Merging {
     sealing: Option<Sealing>,
 }
 
-/// What the writer has to know about the frozen version, no matter who has its merge.
+/// What the writer has to know about the frozen version, whoever owns its merge.
 #[derive(Clone, Copy)]
 pub(crate) struct Frozen {
     /// Fill of the log's half behind the frozen version.

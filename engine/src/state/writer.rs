@@ -34,8 +34,8 @@ pub(crate) struct Writer {
     /// only a checkpoint makes them durable.
     pub unlogged: bool,
     pub checkpoints: u64,
-    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order of
-    /// their names.
+    /// Collections whose catalog entries the next checkpoint rewrites even if unchanged, in order
+    /// of their names.
     pub rewritten_entries: Vec<String>,
     /// The storage refused the space that a commit asked for.
     pub is_full: bool,
@@ -418,7 +418,7 @@ impl Writer {
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }
-        // Nobody will write into it soon, and a browser's quota counts it.
+        // Nothing will be written into it soon, and a browser's quota counts it.
         cut_whole_tail(
             shared.pager.blocks.file(),
             &self.superblock,

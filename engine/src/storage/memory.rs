@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_cannot_be_had_is_a_full_storage() {
+    fn a_failed_allocation_is_a_full_storage() {
         let storage = MemoryStorage::new();
         let file = storage.open("data", true).unwrap();
         file.write_at(0, b"kept").unwrap();

@@ -12,7 +12,7 @@ use crate::state::CLIENTS;
 
 impl WriteTransaction<'_> {
     /// Stores what to remember for a client, replacing what was stored before. It belongs to the
-    /// last commit of this transaction, which this call seals, and gets no version of its own. A
+    /// last commit of this transaction, which this call seals, and gets no version. A
     /// transaction that changed nothing does not store it. O(log n).
     ///
     /// # Errors

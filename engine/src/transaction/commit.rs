@@ -42,7 +42,7 @@ impl WriteTransaction<'_> {
     /// next flush makes the commit visible and durable:
     /// [`Database::flush`](crate::Database::flush), another commit's, or, without a thread that
     /// waits for it, [`Database::begin_flush`](crate::Database::begin_flush). Until then the next
-    /// transaction builds on the commit, but nobody sees it and a crash may lose it.
+    /// transaction builds on the commit, but it is invisible, and a crash may lose it.
     ///
     /// # Errors
     /// As [`commit`](Self::commit), except for errors of the flush.

@@ -1,9 +1,8 @@
 //! Indexes under the exclusive write transaction: their declaration, and writes to indexed
 //! collections.
 //!
-//! In browsers this is part of a module that is loaded by those who have indexes: the build finds
-//! the functions through which the rest of the engine reaches it by their names, so they are never
-//! inlined.
+//! In browsers this is part of a module that only databases with indexes load. The build finds the
+//! functions through which the rest of the engine reaches it by name, so they are never inlined.
 //!
 //! Every change of a record changes its entries in the indexes in the same commit. Which entries a
 //! record has is stored beside it, so removing them calls no function of the program.
@@ -256,7 +255,7 @@ impl WriteTransaction<'_> {
     /// As [`set`](Self::set). [`Error::IndexMismatch`] if `keys` does not state the keys of every
     /// index, [`Error::NotUnique`] if another record has one of them in a unique index, and
     /// [`Error::KeyTooLarge`] if an index key, with its zeros doubled, and the key are too long
-    /// together; all of these leave the transaction as it was.
+    /// together; none of these changes the transaction.
     pub fn set_indexed(
         &mut self,
         collection: &str,
@@ -507,7 +506,7 @@ impl WriteTransaction<'_> {
         self.drop_collection(&index_of(id)).map(drop)
     }
 
-    /// Drops all indexes of a collection, with what belongs to them.
+    /// Drops all indexes of a collection, with their hidden collections.
     #[inline(never)]
     pub(super) fn drop_indexes(&mut self, collection: &str) -> Result<()> {
         let ids: Vec<u32> = self.indexes(collection).iter().map(|index| index.id).collect();
@@ -535,11 +534,11 @@ impl WriteTransaction<'_> {
     /// Adds the records after `from`, up to and including `to`, to an index that is being built.
     /// `from` is the key up to which it covers the collection so far; `to: None` completes it.
     ///
-    /// `records` are those of the range, as a snapshot taken after the declaration has them. Records
-    /// that have changed since were written with their index keys, and are skipped.
+    /// `records` are those of the range, as a snapshot taken after the declaration has them.
+    /// Records that have changed since were written with their index keys, and are skipped.
     ///
-    /// Returns whether the slice was added. `false`: the index does not exist any more or is not at
-    /// `from`, so somebody else builds it too.
+    /// Returns whether the slice was added; `false` if the index no longer exists, or is not at
+    /// `from` because another program builds it too.
     ///
     /// # Errors
     /// [`Error::NotUnique`] if a unique index cannot be built; [`Error::KeyTooLarge`]; storage

@@ -33,13 +33,13 @@ const MAX_LOGGED_KEY_BYTES: usize = 1 << 10;
 /// Maximum length of the list of changes kept for other transactions if there is no log.
 const MAX_RECORD_BYTES: usize = 4 << 20;
 
-/// Encodes an expiry. 0 stands for none, so an expiry of 0 becomes 1: 1970 is past either way.
+/// Encodes an expiry. 0 means none, so an expiry of 0 becomes 1: 1970 is past either way.
 pub(super) fn stored_expiry(expires_at: Option<u64>) -> u64 {
     expires_at.map_or(0, |expires| expires.max(1))
 }
 
 /// An exclusive write transaction over any collections. Dropping it undoes everything.
-#[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
+#[allow(clippy::struct_excessive_bools, reason = "they are independent")]
 pub struct WriteTransaction<'a> {
     pub(super) shared: &'a Shared,
     pub(super) writer: MutexGuard<'a, Writer>,
@@ -58,8 +58,8 @@ pub struct WriteTransaction<'a> {
     /// A storage error in the middle of a change made the draft unusable.
     pub(super) failed: Option<Error>,
     pub(super) finished: bool,
-    /// It removes only expired records, which nobody sees, so it conflicts with no transaction that
-    /// read them as absent.
+    /// It removes only expired records, which are invisible, so it conflicts with no transaction
+    /// that read them as absent.
     pub(super) is_purge: bool,
     /// It stores something, so it may not use the reserve.
     pub(super) stores: bool,
@@ -638,7 +638,7 @@ impl<'a> WriteTransaction<'a> {
         result
     }
 
-    /// Ends the current commit, which gets a version of its own, and begins the next one. All
+    /// Ends the current commit, which gets its own version, and begins the next one. All
     /// sealed commits become visible and durable together at [`commit`](Self::commit); an error or
     /// drop undoes all of them.
     pub fn seal(&mut self) -> CommitInfo {
@@ -755,8 +755,9 @@ impl<'a> WriteTransaction<'a> {
     /// Abandons the merge in progress.
     #[inline(never)]
     fn thaw(&mut self) -> Result<()> {
-        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the trees
-        // are no longer those of this transaction, and their replaced nodes are retired already.
+        // The merging thread may have made a checkpoint meanwhile, or ended the merge. Then the
+        // trees are no longer those of this transaction, and their replaced nodes are retired
+        // already.
         self.writer.recall(self.shared)?;
         Writer::catch_up(self.shared, &mut self.state);
         for (name, collection) in &self.state.collections {

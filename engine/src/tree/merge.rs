@@ -212,7 +212,8 @@ impl Level {
         Some(ends)
     }
 
-    /// Whether a run may end at `boundary`: it is empty and no node is needed, or it is full enough.
+    /// Whether a run may end at `boundary`: it is empty and no node is needed, or it is full
+    /// enough.
     fn may_end(&self, boundary: &[u8], capacity: usize, is_dense: bool) -> bool {
         if self.cells.len() == 0 {
             return self.lower == boundary;

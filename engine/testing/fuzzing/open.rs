@@ -32,7 +32,7 @@ fn expand(bytes: &[u8]) -> Vec<u8> {
     data
 }
 
-/// Shortens a file to the input that stands for it. The newest superblock must be in slot B.
+/// Shortens a file to the input that represents it. The newest superblock must be in slot B.
 pub(super) fn shorten(data: &[u8]) -> Vec<u8> {
     [&data[SLOT..SLOT + RECORD_BYTES], &data[2 * SLOT..]].concat()
 }

@@ -73,7 +73,7 @@ fn a_failed_flush_can_forget_what_readers_see() {
 }
 
 #[test]
-fn reads_fail_when_told_to() {
+fn reads_fail_on_request() {
     let (storage, file) = written();
     storage.set_read_fault(Some(Fault::from(1, FaultKind::Io)));
     file.read_at(0, &mut [0; 8]).unwrap();

@@ -65,7 +65,7 @@ fn every_truncation_is_found() {
 }
 
 #[test]
-fn what_follows_the_end_is_found() {
+fn bytes_after_the_end_are_found() {
     let whole = stream();
     for tail in [&b"\0"[..], &whole[..]] {
         let error = refused(&[&whole[..], tail].concat(), "a tail");

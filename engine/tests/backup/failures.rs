@@ -33,7 +33,7 @@ fn existing() -> Options {
 }
 
 #[test]
-fn a_target_that_is_taken_is_left_alone() {
+fn an_existing_target_is_left_alone() {
     let stream = backed_up(&grown());
     let taken = |target: &MemoryStorage| {
         let before = target.files();
@@ -60,7 +60,7 @@ fn a_target_that_is_taken_is_left_alone() {
 }
 
 #[test]
-fn empty_files_in_the_target_are_no_hindrance() {
+fn empty_files_in_the_target_are_accepted() {
     let snapshot = grown();
     let target = MemoryStorage::new();
     target.open("data", true).expect("memory works");

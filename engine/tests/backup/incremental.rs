@@ -163,7 +163,7 @@ fn commits_larger_than_memory_and_without_changes_are_restored() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_changes_nothing() {
+fn mismatched_backups_are_refused_and_change_nothing() {
     let mut rng = SimRng::new(5);
     let database = with_feed(4);
     commit(&database, &mut rng);
@@ -270,7 +270,7 @@ fn a_cut_leaves_all_commits_or_none() {
 }
 
 #[test]
-fn what_the_feed_does_not_tell_is_no_backup() {
+fn versions_that_the_feed_lacks_cannot_be_backed_up() {
     let mut rng = SimRng::new(6);
     let database = with_feed(3);
     let refused = |version: u64| {

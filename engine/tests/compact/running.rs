@@ -11,7 +11,7 @@ use super::{compact, content, fill_and_thin, fine, go_on, small, used_bytes, val
 
 /// Readers see whole commits and writers commit while blocks move under them.
 #[test]
-fn readers_and_writers_go_on() {
+fn readers_and_writers_continue() {
     const KEYS: u64 = 64;
     let database = Database::open(Arc::new(MemoryStorage::new()), small()).expect("it opens");
     fill_and_thin(&database, 3000, 2500);

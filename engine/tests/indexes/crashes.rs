@@ -1,6 +1,6 @@
-//! Proves that no power cut parts an index from its records, or an index that is being built from
-//! its progress: a workload is cut at each of its storage operations, and each image must open,
-//! hold a committed state, and verify in both directions.
+//! Proves that no power cut separates an index from its records, or an index under construction
+//! from its progress: a workload is cut at each of its storage operations, and each image must
+//! open, hold a committed state, and verify in both directions.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,11 +14,11 @@ use super::{NAME, Time, by_bytes, by_first, bytes, expected, first_byte, options
 
 type Records = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// The records after each commit that may have been made.
+/// The records after each commit that may have happened.
 #[derive(Default)]
 struct History {
     states: Vec<Records>,
-    /// The first of them that may be what is left.
+    /// The first of them that recovery may produce.
     acknowledged: usize,
 }
 
@@ -134,12 +134,12 @@ fn check(image: BTreeMap<String, Vec<u8>>, history: &History, context: &str) {
 }
 
 #[test]
-fn no_power_cut_parts_an_index_from_its_records() {
+fn no_power_cut_separates_an_index_from_its_records() {
     let whole = SimStorage::new();
     run(&whole, 1, &mut History::default()).expect("nothing fails without a cut");
     let operations = whole.counters().operations;
     assert!(operations > 100, "{operations} operations");
-    // All cuts of all seeds are for the soak; here each seed takes every n-th.
+    // Cuts at each n-th operation.
     let stride = std::env::var("MANGROVE_CRASH_STRIDE").map_or(3, |stride| stride.parse().expect("a number"));
     for cut in (0..operations).step_by(stride) {
         let storage = SimStorage::new();

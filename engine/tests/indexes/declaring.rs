@@ -34,7 +34,7 @@ fn a_full_collection_is_indexed_beside_writers() {
     let early = database.snapshot().index(NAME, "first").err();
     assert!(matches!(early, Some(Error::IndexIncomplete(_))), "{early:?}");
     let mut calls = 0;
-    // Between the slices others write, before and after the place where the build is.
+    // Between the slices there are writes, before and after the position of the build.
     notes
         .build(&mut |done, total| {
             calls += 1;
@@ -103,7 +103,7 @@ fn a_build_continues_where_it_was_interrupted() {
 }
 
 #[test]
-fn two_that_build_the_same_index_do_not_disturb_each_other() {
+fn two_builders_of_one_index_do_not_interfere() {
     let (storage, time): (Arc<dyn Storage>, _) = (Arc::new(MemoryStorage::new()), Time::default());
     let database = filled(&storage, &time, 3500);
     let one = database.indexed_collection(NAME, vec![by_first(1)]).expect("it is new");
@@ -410,7 +410,7 @@ fn backups_and_recovery_leave_indexes_out_and_records_in() {
 }
 
 #[test]
-fn verification_finds_what_an_index_lacks_or_has_too_much() {
+fn verification_finds_missing_and_extra_index_entries() {
     let (storage, time): (Arc<dyn Storage>, _) = (Arc::new(MemoryStorage::new()), Time::default());
     let database = filled(&storage, &time, 50);
     build(
@@ -447,7 +447,7 @@ fn verification_finds_what_an_index_lacks_or_has_too_much() {
     }
 }
 
-/// What expires takes eight bytes more in the list of what is due.
+/// The hint of an expiring record takes eight bytes more than its key.
 #[test]
 fn a_build_refuses_an_expiring_record_whose_keys_are_too_long_together() {
     let (storage, time): (Arc<dyn Storage>, _) = (Arc::new(MemoryStorage::new()), Time::default());

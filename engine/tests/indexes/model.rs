@@ -1,5 +1,5 @@
 //! A property test of indexed collections against sorted maps, with tiny nodes, reopening, expiry,
-//! rollbacks, both kinds of transactions, and indexes that come and go.
+//! rollbacks, both kinds of transactions, and indexes that are declared and dropped.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
@@ -16,7 +16,7 @@ use super::{
 };
 
 type Key = Vec<u8>;
-/// Value and expiry of each record; 0 stands for never.
+/// Value and expiry of each record; 0 means never.
 type Model = BTreeMap<Key, (Vec<u8>, u64)>;
 
 #[derive(Clone, Debug)]
@@ -83,7 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What both kinds of transactions do.
+/// Operations of both kinds of transactions.
 trait Changing: WriteIndexed {
     fn delete(&mut self, key: &[u8]) -> bool;
     fn discard(&mut self, key: &[u8]);
@@ -243,7 +243,7 @@ fn run(steps: &[Step]) {
                     Isolation::Serializable
                 };
                 let mut transaction = database.transaction(isolation).expect("memory works");
-                // Deleting what has expired leaves it to the purge.
+                // Deleting an expired record leaves it to the purge.
                 let kept: Model = model.clone();
                 apply(&mut transaction, &notes, &mut model, changes, now);
                 for (key, (value, expires)) in kept {

@@ -104,7 +104,7 @@ fn dropped_collections_stay_away() {
 /// Part of the catalog is lost, and with it a name. Collections that the rest once listed and no
 /// longer lists were dropped.
 #[test]
-fn what_the_rest_of_the_catalog_dropped_stays_away() {
+fn collections_dropped_in_the_rest_of_the_catalog_stay_away() {
     let mut data = steps(&[
         |transaction| ('a'..='z').try_for_each(|name| transaction.set(&name.to_string(), b"key", b"1").map(drop)),
         |transaction| transaction.set("gone", b"key", b"2").map(drop),

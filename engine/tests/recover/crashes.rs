@@ -128,7 +128,7 @@ fn unfinished_checkpoints_do_not_fill_the_place_of_lost_nodes() {
 /// The newest superblock is lost after a power cut. A result not reported as salvage is one state,
 /// though perhaps not the newest.
 #[test]
-fn without_the_newest_superblock_there_is_one_state_or_it_is_said() {
+fn without_the_newest_superblock_one_state_opens_or_the_loss_is_reported() {
     let (mut newest, mut older) = (0, 0);
     for (mut image, flavour, context) in images() {
         let opened = image.open(Options::default());

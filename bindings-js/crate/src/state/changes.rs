@@ -5,7 +5,7 @@ use std::ops::Bound;
 use mangrove_engine::{Database, Error, Result, Snapshot};
 
 use super::State;
-use crate::feed::Filter;
+use crate::filter::Filter;
 use crate::protocol::{View, Writer};
 use crate::request::Part;
 

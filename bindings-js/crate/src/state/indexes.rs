@@ -10,17 +10,17 @@ use mangrove_engine::{
 use super::writes::Record;
 use super::{Lost, Slot, State, missing, unacceptable};
 use crate::index_items::{IndexItems, write_record};
+use crate::pending::Writes;
 use crate::protocol::{BatchOp, Reader, ScanFlags, ScanOptions, VALUES, View, Writer};
 use crate::range;
 use crate::request::{Definitions, Request, Write};
 use crate::scan::{Scan, direction};
-use crate::session::Writes;
 use crate::table::MAX_OPEN;
 
 /// View, index of the collection, and place of the index among those that the client uses.
 type Place = (View, u64, u64);
 
-/// Under this id, which no client gives, a batch is a transaction of its own.
+/// Id, which no client uses, of the transaction in which a batch runs separately.
 const APART: u64 = u64::MAX;
 
 /// Stores a record of a batch with its index keys.
@@ -86,13 +86,14 @@ fn find<'i>(stored: &'i [Index], declared: &IndexDefinition) -> Option<&'i Index
     stored.iter().find(|index| index.definition == *declared)
 }
 
-/// Reads the index keys of a record. The engine refuses them unless they are for all stored indexes.
+/// Reads the index keys of a record. The engine refuses them unless they are for all stored
+/// indexes.
 fn stated(slot: &Slot, stored: &[Index], bytes: &[u8]) -> Result<IndexKeys> {
     let mut reader = Reader::new(bytes);
     let mut keys = IndexKeys::new();
     for declared in &slot.indexes {
         let list = reader.index_keys()?;
-        // An id that no index has stands for one that does not exist any more.
+        // An index that no longer exists gets an id that none has.
         keys.set(find(stored, declared).map_or(u32::MAX, |index| index.id), list);
     }
     if reader.is_empty() {
@@ -191,8 +192,8 @@ impl State {
     }
 
     /// Writes for each index that the client uses: 0 if it does not exist, 2 if it is complete,
-    /// otherwise 1, the key up to which it covers the collection, if any, and the numbers of records
-    /// that it covers and of all.
+    /// otherwise 1, the key up to which it covers the collection, if any, and the numbers of
+    /// records that it covers and of all.
     pub(super) fn report_indexes(&mut self, collection: u64, database: &Database, out: &mut Writer) -> Result<()> {
         let index = self.slot_index(collection)?;
         self.check(database, index)?;
@@ -380,7 +381,7 @@ impl State {
         Ok(())
     }
 
-    /// Commits a batch as a transaction of its own.
+    /// Commits a batch in a separate transaction.
     // A root of the rest of the module: see `rest`.
     #[inline(never)]
     pub(super) fn write_apart(&mut self, write: &Write<'_>, writes: &mut Writes<'_>, out: &mut Writer) -> Result<()> {

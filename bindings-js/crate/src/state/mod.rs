@@ -5,11 +5,12 @@ use mangrove_engine::{
 };
 
 use crate::followers::Followers;
+use crate::pending::Writes;
 use crate::protocol::{View, Writer};
 use crate::request::Request;
 use crate::scan::Scan;
 use crate::schema::Joined;
-use crate::session::Writes;
+use crate::source::Source;
 use crate::table::{MAX_OPEN, Table};
 use crate::{range, report};
 
@@ -20,13 +21,11 @@ mod indexes;
 mod layout;
 mod reads;
 mod rest;
-mod source;
 mod transactions;
 mod verify;
 mod writes;
 
 use handover::missing;
-pub(crate) use source::Source;
 use transactions::Open;
 
 /// A collection that the client has declared, with the codecs it uses.
@@ -370,7 +369,7 @@ impl State {
     fn snapshot_open(&mut self, id: u64, database: &Database, out: &mut Writer) -> Result<()> {
         check_id(id)?;
         self.snapshots
-            .check_room(MAX_OPEN, "open snapshots; close() those that are done with")?;
+            .check_room(MAX_OPEN, "open snapshots; close() those that are no longer used")?;
         let view = ReadView::new(database);
         out.uv(view.snapshot.version());
         self.snapshots.insert(id, view);
@@ -383,7 +382,7 @@ impl State {
     }
 }
 
-/// Fails for 0, which stands for the newest state.
+/// Fails for 0, which means the newest state.
 fn check_id(id: u64) -> Result<()> {
     if id == 0 {
         return Err(unacceptable("0 is no number of a snapshot or transaction"));

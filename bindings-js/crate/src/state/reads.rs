@@ -3,10 +3,10 @@
 use mangrove_engine::{Database, KeyRange, Result};
 
 use super::{Lost, State, missing};
+use crate::pending::Writes;
 use crate::protocol::{ChunkLimit, ScanOptions, View, Writer};
 use crate::request::Keys;
 use crate::scan::{Origin, Scan};
-use crate::session::Writes;
 use crate::table::MAX_OPEN;
 
 impl State {

@@ -3,9 +3,9 @@
 use mangrove_engine::{Error, Result};
 
 use super::State;
+use crate::pending::Writes;
 use crate::protocol::Writer;
 use crate::request::Request;
-use crate::session::Writes;
 use crate::{report, upkeep};
 
 impl State {

@@ -2,9 +2,10 @@
 
 use mangrove_engine::{Durability, Error, Isolation, Result, Savepoint, Transaction};
 
-use super::{Codecs, Lost, Slot, Source, State, check_id, compare, missing};
+use super::{Codecs, Lost, Slot, State, check_id, compare, missing};
+use crate::pending::Writes;
 use crate::protocol::Writer;
-use crate::session::Writes;
+use crate::source::Source;
 use crate::table::MAX_OPEN;
 
 /// A transaction with its savepoints.
@@ -66,7 +67,7 @@ impl State {
         };
         self.transactions.check_room(
             MAX_OPEN,
-            "open transactions; commit or roll back those that are done with",
+            "open transactions; commit or roll back those that are no longer used",
         )?;
         let transaction = writes.database.transaction(isolation)?;
         out.uv(transaction.version());

@@ -3,10 +3,10 @@
 use mangrove_engine::{ConflictReason, Durability, Entry, Error, KeyRange, Result, Transaction, WriteTransaction};
 
 use super::{Codecs, Lost, Slot, State, compare, indexes, missing};
+use crate::pending::Writes;
 use crate::protocol::{BatchOp, View, Writer};
 use crate::range;
 use crate::request::Write;
-use crate::session::Writes;
 
 /// A record to store.
 #[derive(Clone, Copy)]
@@ -188,8 +188,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether a write is a transaction of its own and part of no group: a batch that may fail after
-    /// some of its changes, because a key of a unique index is not unique.
+    /// Whether a write runs in a separate transaction outside any group: a batch that may fail
+    /// after some of its changes, because a key of a unique index is not unique.
     pub(crate) fn is_apart(&self, write: &Write<'_>) -> bool {
         let Write::Batch { changes, .. } = write else {
             return false;

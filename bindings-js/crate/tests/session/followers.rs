@@ -25,7 +25,7 @@ fn ready(session: &mut Session) -> Vec<u64> {
 }
 
 #[test]
-fn commits_wake_only_those_they_are_of_interest_to() {
+fn commits_wake_only_interested_followers() {
     let mut session = open(FaultyStorage::new());
     execute(&mut session, &[use_default(), set("a", "1")]);
     let range = |id, from: &str, to: &str| {
@@ -50,7 +50,7 @@ fn commits_wake_only_those_they_are_of_interest_to() {
     execute(&mut session, &[Request::new(op("ChangesClose")).uv(9)]);
 
     execute(&mut session, &[set("9", ""), set("a", "2")]);
-    assert!(session.next_news().is_none(), "nobody follows these");
+    assert!(session.next_news().is_none(), "these have no follower");
     assert_eq!(ready(&mut session), []);
     execute(&mut session, &[set("3x", "1"), set("9", "2"), set("7", "3")]);
     assert!(session.next_news().is_some() && session.next_news().is_none());
@@ -81,7 +81,7 @@ fn commits_wake_only_those_they_are_of_interest_to() {
 }
 
 #[test]
-fn followers_are_told_once_of_new_commits_and_get_theirs() {
+fn followers_are_notified_once_and_get_their_commits() {
     let mut session = open(FaultyStorage::new());
     assert!(session.next_news().is_none());
     let mut reply = execute(
@@ -128,7 +128,7 @@ fn followers_are_told_once_of_new_commits_and_get_theirs() {
 }
 
 #[test]
-fn what_is_no_longer_there_cannot_be_followed() {
+fn changes_that_are_gone_cannot_be_followed() {
     let mut session = open(FaultyStorage::new());
     let mut reply = execute(
         &mut session,

@@ -124,7 +124,7 @@ fn checks_compare_versions_before_anything_is_changed() {
 }
 
 #[test]
-fn scans_of_transactions_go_on_from_message_to_message() {
+fn scans_of_transactions_continue_from_message_to_message() {
     let mut session = open(FaultyStorage::new());
     execute(&mut session, &[use_default(), set("a", "1"), set("c", "3"), begin(7)]);
     let scan = |view: u64| {

@@ -13,7 +13,10 @@ import type { Target } from '../../wire/target.ts';
 import { FixedDecoders, StoredDecoders } from './decode.ts';
 import { FeedIterator } from './iterator.ts';
 
-/** `read` returns the entries of a range, for the option `initial`; `check` throws for options that are not known. */
+/**
+ * `read` returns the entries of a range, for the option `initial`; `check` throws for unknown
+ * options.
+ */
 export function watch<K, V>(
   target: Target<K, V>,
   options: WatchOptions<K> = {},

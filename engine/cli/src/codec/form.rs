@@ -72,7 +72,7 @@ pub(crate) fn unescape(name: &str) -> Result<&str> {
     }
 }
 
-/// What a JSON value stands for.
+/// What a JSON value encodes.
 pub(crate) enum Form<'a> {
     Scalar(Scalar),
     Array(&'a [Value]),

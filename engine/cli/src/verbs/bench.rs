@@ -78,7 +78,7 @@ fn measure(database: &Database, arguments: &Arguments) -> Result<Value> {
         found.clear();
         fill_value(index, &mut value);
         if !tree.get_into(&key_of(index), &mut found)? || found != value {
-            return Err(wrong("a value is not what was written"));
+            return Err(wrong("a value differs from what was written"));
         }
     }
     let gets = per_second(count, start);

@@ -14,8 +14,8 @@ use crate::store::{Access, Store};
 
 #[derive(Args)]
 #[command(after_help = "\
-It needs no space of its own. A little free space stays, at most 1 MiB, unless the report's \"end\" is \"noRoom\": then what lies at the end of the
-file fits into no free space below. It may be killed at any time: nothing is lost, and what it gave back
+It needs no extra space. At most 1 MiB of free space remains, unless the report's \"end\" is \"noRoom\": then the blocks at the end of the
+file fit into no free space below. It may be killed at any time: nothing is lost, and space already given back
 stays given back.")]
 pub(crate) struct Arguments {
     /// Directory or data file of the database.

@@ -193,7 +193,7 @@ impl Lines {
     }
 }
 
-/// Echoes keys. Once nobody reads them any more, loading continues without echoes.
+/// Echoes keys. Once the output is closed, loading continues without echoes.
 struct Acknowledger {
     output: Option<Output>,
     keys: Vec<Box<str>>,

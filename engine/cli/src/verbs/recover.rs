@@ -20,9 +20,9 @@ use crate::system::{is_file, system};
 
 #[derive(Args)]
 #[command(after_help = "\
-The source is only read. Keys in the report are in base64, names of collections that are null mean the list of collections itself.
+The source is only read. Keys in the report are in base64; a collection of null means the list of collections itself.
 
-Exit codes: 0 the new database has exactly the newest state, 1 it could not be made, 2 something was lost, or may have been.")]
+Exit codes: 0 the new database has exactly the newest state, 1 it could not be created, 2 something was lost, or may have been.")]
 pub(crate) struct Arguments {
     /// Directory or data file of the damaged database.
     source: PathBuf,

@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { from, to, .. } = arguments;
     if from.is_empty() || to.is_empty() {
         return Err(Failure::argument(
-            "the database's own collection, whose name is \"\", keeps its name",
+            "the database's own collection, named \"\", cannot be renamed",
         ));
     }
     let found = Store::open(&arguments.path, Access::Write)?.write(|database| {

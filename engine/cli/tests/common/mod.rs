@@ -54,8 +54,8 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// Starts a program, one at a time. Between fork and exec, a child holds copies of this process's open
-/// files, and with them the locks that other tests have just released.
+/// Starts a program, one at a time. Between fork and exec, a child holds copies of this process's
+/// open files, and with them the locks that other tests have just released.
 pub(crate) fn spawn(command: &mut Command) -> Child {
     static SPAWNING: Mutex<()> = Mutex::new(());
     let _alone = SPAWNING.lock().unwrap_or_else(PoisonError::into_inner);

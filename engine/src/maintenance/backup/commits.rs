@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_sequence_of_commits_is_refused() {
+    fn commits_out_of_sequence_are_refused() {
         let mut sink = Vec::new();
         assert!(CommitWriter::new(&mut sink, &header(0, 4)).is_err());
         assert!(CommitWriter::new(&mut sink, &header(4, 4)).is_err());

@@ -77,7 +77,7 @@ impl Header {
             && header.version <= MAX_VERSION
             && (header.base == 0 || header.base < header.version);
         if found == 0 || !is_possible {
-            return Err(damaged("the header says something impossible"));
+            return Err(damaged("the header is inconsistent"));
         }
         Ok(header)
     }

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_never_written_is_zero() {
+    fn unwritten_bytes_are_zero() {
         let held = HeldStorage::new(Arc::new(MemoryStorage::new())).unwrap();
         let file = held.open(DATA_FILE, false).unwrap();
         file.write_at(9000, b"far").unwrap();

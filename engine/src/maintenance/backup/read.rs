@@ -130,7 +130,7 @@ impl<'a> FrameReader<'a> {
     /// follows.
     pub(crate) fn finish(&mut self, items: u64) -> Result<()> {
         if !self.is_at_end()? {
-            return Err(self.damaged("there is more data than its parts say"));
+            return Err(self.damaged("there is more data than its parts announce"));
         }
         if self.end != Some(Totals { items, ..self.totals }) {
             return Err(self.damaged("the totals at the end are not those of the data"));
@@ -187,5 +187,5 @@ impl<'a> FrameReader<'a> {
 }
 
 fn truncated(len: u64) -> Error {
-    Error::corrupt_backup("it ends too early, it was truncated", len)
+    Error::corrupt_backup("it is truncated", len)
 }

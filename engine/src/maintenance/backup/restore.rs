@@ -113,7 +113,7 @@ fn run(
     options.create = true;
     options.exclusive = true;
     options.read_only = false;
-    // Starting a feed would take a commit of its own, and the feed would contain only the restore.
+    // Starting a feed would take another commit, and the feed would contain only the restore.
     options.feed_commits = 0;
     options.database_id = options.database_id.or(Some(header.database_id));
     options.node_bytes = options.node_bytes.max(header.node_bytes);

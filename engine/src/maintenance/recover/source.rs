@@ -57,8 +57,12 @@ impl Source {
 
     fn load(&mut self, offset: u64, needed: usize) {
         // Only sequential reads are likely to want what follows.
-        let goes_on = (self.at..=self.at + self.window.len() as u64).contains(&offset);
-        let wanted = if goes_on { WINDOW_BYTES } else { needed.max(JUMP_BYTES) };
+        let continues = (self.at..=self.at + self.window.len() as u64).contains(&offset);
+        let wanted = if continues {
+            WINDOW_BYTES
+        } else {
+            needed.max(JUMP_BYTES)
+        };
         self.at = offset;
         let len = (self.len - offset).min(wanted as u64) as usize;
         self.window.resize(len, 0);

@@ -16,8 +16,8 @@ pub(super) struct Sealing {
 }
 
 impl Merging {
-    /// Makes the prepared checkpoint durable. A partial one needs all of the frozen version's changes
-    /// in the log.
+    /// Makes the prepared checkpoint durable. A partial one needs all of the frozen version's
+    /// changes in the log.
     pub(super) fn seal(&mut self, shared: &Shared) {
         let Some(sealing) = &mut self.sealing else {
             return;
@@ -87,9 +87,9 @@ impl Writer {
         }
     }
 
-    /// The version of the newest checkpoint with the trees as far as they are merged. They hold some
-    /// of the frozen version's changes and the log all of them: replay applies those once more, with
-    /// the same outcome.
+    /// The version of the newest checkpoint with the trees as far as they are merged. They hold
+    /// some of the frozen version's changes and the log all of them: replay applies those once
+    /// more, with the same outcome.
     fn partial_state(&self, merging: &Merging) -> Version {
         let mut state = (*self.durable).clone();
         for collection in state.collections.values_mut() {

@@ -1,7 +1,7 @@
 //! Indexed collections in an optimistic transaction: its writes to the indexes are writes to hidden
 //! collections, so readers of an index see them, and conflicts in an index are found like others.
 //!
-//! In browsers this is part of a module that is loaded by those who have indexes; see
+//! In browsers this is part of a module that only databases with indexes load; see
 //! `transaction::indexed`.
 
 use std::sync::Arc;

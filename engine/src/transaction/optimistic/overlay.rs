@@ -84,7 +84,7 @@ pub(super) struct Overlay {
     pub base: Option<Tree>,
     /// Cleared ranges of the base.
     pub cleared: Vec<OwnedRange>,
-    /// What becomes of the written keys.
+    /// The new state of each written key.
     pub writes: Memtable,
     /// Whether the collection exists at the end.
     pub exists: bool,

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_compress_is_tried_now_and_then() {
+    fn incompressible_data_is_tried_now_and_then() {
         let mut packing = Packing::new(4096);
         let mut tried = || (0..160).filter(|_| packing.should_try()).count();
         assert_eq!(tried(), 160);

@@ -214,7 +214,7 @@ fn ascending_inserts_fill_the_leaves_and_touch_only_the_last_one() {
 }
 
 #[test]
-fn what_has_no_changes_is_neither_read_nor_written() {
+fn subtrees_without_changes_are_neither_read_nor_written() {
     let mut bed = Bed::new(4096);
     bed.merge(&numbered(0..20_000), usize::MAX).unwrap();
     let before = bed.blocks.len();
@@ -245,9 +245,9 @@ fn many_changes_between_two_records_go_in_slices() {
             let mut merge = Merge::new(*editor.root, usize::MAX);
             loop {
                 let before = changes.list.len();
-                let goes_on = merge.advance(editor, &mut changes, 2000)?;
+                let is_unfinished = merge.advance(editor, &mut changes, 2000)?;
                 most = most.max(before - changes.list.len());
-                if !goes_on {
+                if !is_unfinished {
                     break;
                 }
             }
@@ -261,7 +261,7 @@ fn many_changes_between_two_records_go_in_slices() {
 }
 
 #[test]
-fn a_change_that_knows_better_is_found() {
+fn a_change_that_contradicts_the_tree_is_found() {
     let mut bed = Bed::new(4096);
     bed.merge(&numbered(0..100), usize::MAX).unwrap();
     for (number, known) in [(5, false), (1000, true)] {

@@ -30,7 +30,7 @@ pub(crate) fn encode(json: &Value) -> Result<Vec<u8>> {
     };
     if matches!(Form::of(json)?, Form::Tagged(UNDEFINED, _)) {
         return Err(Failure::value(
-            "undefined cannot be stored, as it stands for no entry; null can",
+            "undefined cannot be stored, because it means no entry; null can",
         ));
     }
     writer.value(json)?;

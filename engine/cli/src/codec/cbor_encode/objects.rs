@@ -46,7 +46,7 @@ impl Writer {
     }
 
     /// Writes what only values, not keys, can be. Nested values recurse through here, so each kind
-    /// has a function, and a stack frame, of its own.
+    /// has its own function and stack frame.
     pub(super) fn tagged(&mut self, name: &str, payload: &Value) -> Result<()> {
         match name {
             "map" => self.map(payload),

@@ -42,7 +42,7 @@ impl Source<'_> {
         }
     }
 
-    pub(super) fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
+    pub(crate) fn entry(&self, key: &[u8]) -> Result<Option<Entry>> {
         match self {
             Self::Committed(tree) => tree.map_or(Ok(None), |tree| tree.entry(key)),
             Self::Uncommitted(transaction, name) => transaction.entry(name, key),
@@ -50,7 +50,7 @@ impl Source<'_> {
         }
     }
 
-    pub(super) fn count(&self, range: KeyRange<'_>) -> Result<u64> {
+    pub(crate) fn count(&self, range: KeyRange<'_>) -> Result<u64> {
         match self {
             Self::Committed(Some(tree)) => range::count(tree, range),
             Self::Transaction(transaction, name) if !range::is_empty(&range) => transaction.count(name, range),
@@ -60,7 +60,7 @@ impl Source<'_> {
 
     /// Writes the record at a position, or that there is none. O(log n) in committed states,
     /// O(position) in transactions.
-    pub(super) fn at(&self, range: KeyRange<'_>, from_end: bool, position: u64, out: &mut Writer) -> Result<()> {
+    pub(crate) fn at(&self, range: KeyRange<'_>, from_end: bool, position: u64, out: &mut Writer) -> Result<()> {
         match self {
             Self::Committed(Some(tree)) if position > 0 => {
                 let entry = match range::position(tree, &range, from_end, position)? {

@@ -347,7 +347,7 @@ describe('an engine that crashes', () => {
     pass(world, 2000);
     assert.equal(first.peer.role, 'leader');
     assert.deepEqual(asked.outcomes, [1 * VERSIONS + 1]);
-    assert.equal(first.troubles.length, 1);
+    assert.equal(first.backgroundErrors.length, 1);
   });
 
   test('twice on the same request causes its refusal, and others are served', () => {
@@ -362,7 +362,7 @@ describe('an engine that crashes', () => {
     assert.equal(bad.refused.retryable, false);
     assert.deepEqual(other.outcomes, [1]);
     assert.deepEqual(next.outcomes, [1]);
-    assert.equal(first.troubles.length, 2);
+    assert.equal(first.backgroundErrors.length, 2);
   });
 
   test('in a leader that is about to leave lets it leave and release the files', () => {
