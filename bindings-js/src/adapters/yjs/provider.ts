@@ -81,7 +81,8 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   readonly #queue: UpdateQueue;
   readonly #calls = new Set<Promise<unknown>>();
   #timer: ReturnType<typeof setTimeout> | undefined;
-  #isLoaded = false;
+  /** The log, once the document is loaded. */
+  #loaded: UpdateLog | undefined;
   #hasWritten = false;
   /** Version of the mark under which this provider's updates are stored. */
   #mark = 0;
@@ -117,7 +118,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   /** Stores an update of the document, unless it comes from this provider. */
   readonly _storeUpdate = (update: Uint8Array, origin: unknown): void => {
     // Before the document is loaded its state has the update, which is stored then or by `destroy`.
-    if (origin !== this && this.#isLoaded) this.#queue.add(update);
+    if (origin !== this && this.#loaded !== undefined) this.#queue.add(update);
   };
 
   /**
@@ -221,11 +222,11 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     const before = stateOf(this.doc);
     this.#mark = contents.mark;
     // Observers may change the document while it is loaded.
-    this.#isLoaded = true;
+    this.#loaded = log;
     try {
       this.#apply(log, contents);
     } catch (error) {
-      this.#isLoaded = false;
+      this.#loaded = undefined;
       throw error;
     }
     if (before !== undefined && !isStored(this.doc, contents)) this.#queue.add(before);
@@ -255,7 +256,8 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   }
 
   async #append(updates: readonly Uint8Array[]): Promise<void> {
-    const log = await this.#log;
+    // Once the document is loaded, updates are handed over within their tick.
+    const log = this.#loaded ?? await this.#log;
     let size = updates.length;
     if (!await log.append(updates, this.#mark)) {
       // The document was cleared. What it is now is stored anew, as these updates build on it.
@@ -291,7 +293,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     this.doc.off('update', this._storeUpdate);
     this.doc.off('destroy', this.destroy);
     this._destroyed = true;
-    const unsaved = this.#isLoaded ? undefined : stateOf(this.doc);
+    const unsaved = this.#loaded === undefined ? stateOf(this.doc) : undefined;
     try {
       try {
         await this.#save(unsaved);
@@ -306,7 +308,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
 
   /** Stores what is not stored yet: `state` if the document was not loaded, otherwise the queue. */
   async #save(state: Uint8Array | undefined): Promise<void> {
-    if (state === undefined && !this.#isLoaded && this.#calls.size === 0) return;
+    if (state === undefined && this.#loaded === undefined && this.#calls.size === 0) return;
     const log = await this.#log;
     if (state !== undefined) {
       await log.add(state);
