@@ -297,6 +297,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     try {
       try {
         await this.#save(unsaved);
+        await this.#opened.catch(ignore);
       } finally {
         await this.#lease.release();
       }
