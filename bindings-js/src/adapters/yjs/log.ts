@@ -10,6 +10,7 @@
 // of one writer are in order; those of several need none, since Yjs applies updates in any order.
 import { KvError, keyCodecs, valueCodecs } from 'mangrove-kv';
 import type { Batch, Collection, Database, Durability, Entry, Key } from 'mangrove-kv';
+import { forgetRescued } from './rescue.ts';
 
 /** Key of an entry in the collection of updates. */
 export type UpdateKey = readonly [document: string, ...rest: readonly number[]];
@@ -37,28 +38,32 @@ export interface LogOptions {
 
 export class UpdateLog {
   readonly db: Database;
+  /** Names the document among those of all databases. */
+  readonly place: readonly string[];
   readonly updates: UpdateCollection;
   /** Values that programs store beside a document, by document and key. */
   readonly custom: Collection<readonly [document: string, key: Key], unknown>;
   readonly #document: string;
   readonly #durability: Durability;
-  readonly #writer: number;
+  /** A random number that stands for this log in the keys of its updates. */
+  readonly writer: number;
   #time = 0;
   #written = 0;
 
   constructor(db: Database, { collection, document, durability }: LogOptions) {
     this.db = db;
+    this.place = [db.path, collection, document];
     this.updates = db.collection(collection, { key: keyCodecs.tuple<UpdateKey>(), value: valueCodecs.bytes });
     this.custom = db.collection(`${collection}/custom`, { key: keyCodecs.tuple<readonly [string, Key]>() });
     this.#document = document;
     this.#durability = durability;
     const [high, low] = crypto.getRandomValues(new Uint32Array(2)) as unknown as [number, number];
-    this.#writer = (high >>> 11) * 2 ** 32 + low;
+    this.writer = (high >>> 11) * 2 ** 32 + low;
   }
 
   /** Whether this log has written the entry. */
   isOwn({ key }: Entry<UpdateKey, Uint8Array>): boolean {
-    return key[2] === this.#writer;
+    return key[2] === this.writer;
   }
 
   /** Reads everything, and marks the document if it is not. */
@@ -105,6 +110,7 @@ export class UpdateLog {
       await tx.collection(this.updates).clear({ prefix: [this.#document] });
       await tx.collection(this.custom).clear({ prefix: [this.#document] });
     }, { durability: this.#durability });
+    forgetRescued(this.place);
   }
 
   async #entries(): Promise<Entry<UpdateKey, Uint8Array>[]> {
@@ -130,6 +136,6 @@ export class UpdateLog {
   #nextKey(): UpdateKey {
     // A clock that was set back does not change the order of this writer's updates.
     this.#time = Math.max(this.#time, Date.now());
-    return [this.#document, this.#time, this.#writer, this.#written++];
+    return [this.#document, this.#time, this.writer, this.#written++];
   }
 }

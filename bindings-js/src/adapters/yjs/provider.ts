@@ -9,6 +9,8 @@ import type { MangrovePersistenceOptions } from './options.ts';
 import { lease } from './places.ts';
 import type { Lease } from './places.ts';
 import { UpdateQueue } from './queue.ts';
+import { Rescue } from './rescue.ts';
+import type { Rescued } from './rescue.ts';
 
 const EMPTY_STATE_BYTES = 2;
 
@@ -81,6 +83,8 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   readonly #queue: UpdateQueue;
   readonly #calls = new Set<Promise<unknown>>();
   #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Keeps what is not stored yet when the page is left; from the opening of the database to the end of `destroy`. */
+  #rescue: Rescue | undefined;
   /** The log, once the document is loaded. */
   #loaded: UpdateLog | undefined;
   #hasWritten = false;
@@ -104,7 +108,9 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     this._db = this.#lease.opening;
     this.#log = handled(this._db.then((db) => {
       this.db = db;
-      return logOf(db, name, options);
+      const log = logOf(db, name, options);
+      this.#rescue = new Rescue(log.place, log.writer, () => this.#unstored());
+      return log;
     }));
     this.#queue = new UpdateQueue({ write: (updates) => this.#append(updates), failed: (error) => this.#report(error) });
     this.destroy = this.destroy.bind(this);
@@ -210,26 +216,28 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   async #open(): Promise<void> {
     try {
       const log = await this.#log;
+      const rescued = this.#rescue?.read() ?? [];
       const contents = this._destroyed ? undefined : await log.read();
-      if (contents !== undefined && !this._destroyed) this.#load(log, contents);
+      if (contents !== undefined && !this._destroyed) this.#load(log, contents, rescued);
     } catch (error) {
       this.#report(error);
       throw error;
     }
   }
 
-  #load(log: UpdateLog, contents: Contents): void {
+  #load(log: UpdateLog, contents: Contents, rescued: readonly Rescued[]): void {
     const before = stateOf(this.doc);
     this.#mark = contents.mark;
     // Observers may change the document while it is loaded.
     this.#loaded = log;
     try {
-      this.#apply(log, contents);
+      this.#apply(log, contents, rescued);
     } catch (error) {
       this.#loaded = undefined;
       throw error;
     }
     if (before !== undefined && !isStored(this.doc, contents)) this.#queue.add(before);
+    if (rescued.length > 0) this.#store(rescued);
     if (this._destroyed) return;
     this.synced = true;
     this.emit('synced', [this]);
@@ -237,7 +245,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   }
 
   /** Applies what this provider has neither read nor written. */
-  #apply(log: UpdateLog, { updates }: Contents): void {
+  #apply(log: UpdateLog, { updates }: Contents, rescued: readonly Rescued[] = []): void {
     this._dbsize = updates.length;
     const news = updates.filter((entry) => entry.version > this.#seen && !log.isOwn(entry));
     const seen = updates.reduce((newest, { version }) => Math.max(newest, version), this.#seen);
@@ -245,6 +253,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     try {
       Y.transact(this.doc, () => {
         for (const { key, value } of news) applyStored(this.doc, key, value);
+        for (const { update } of rescued) Y.applyUpdate(this.doc, update);
         isApplied = true;
       }, this, false);
     } catch (error) {
@@ -253,6 +262,19 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
       reportUncaught(error);
     }
     this.#seen = seen;
+  }
+
+  /** Stores what earlier pages have left. */
+  #store(rescued: readonly Rescued[]): void {
+    for (const { update } of rescued) this.#queue.add(update);
+    this.#track(this.#queue.drain().then(() => this.#rescue?.remove(rescued))).catch(ignore);
+  }
+
+  /** What would be lost if the page ended now, as one update. */
+  #unstored(): Uint8Array | undefined {
+    if (this.#loaded === undefined) return stateOf(this.doc);
+    const { pending } = this.#queue;
+    return pending.length === 0 ? undefined : Y.mergeUpdates([...pending]);
   }
 
   async #append(updates: readonly Uint8Array[]): Promise<void> {
@@ -269,6 +291,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     }
     this.#hasWritten = true;
     this._dbsize += size;
+    if (this.#queue.pending.length === updates.length) this.#rescue?.stored();
     this.#compactLater();
   }
 
@@ -299,6 +322,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
         await this.#save(unsaved);
         await this.#opened.catch(ignore);
       } finally {
+        this.#rescue?.stop();
         await this.#lease.release();
       }
     } catch (error) {

@@ -17,7 +17,7 @@ export interface QueueCalls {
  */
 export class UpdateQueue {
   readonly #calls: QueueCalls;
-  readonly #writing = new Set<Promise<void>>();
+  readonly #writing = new Map<Promise<void>, readonly Uint8Array[]>();
   #waiting: Uint8Array[] = [];
   #failed: Uint8Array[] = [];
   #error: unknown;
@@ -41,10 +41,15 @@ export class UpdateQueue {
 
   /** Resolves when all updates added so far are stored; rejects if some could not be, even now. */
   async drain(): Promise<void> {
-    await Promise.all(this.#writing);
+    await Promise.all(this.#writing.keys());
     this.#send();
-    await Promise.all(this.#writing);
+    await Promise.all(this.#writing.keys());
     if (this.#failed.length > 0) throw this.#error;
+  }
+
+  /** Updates that are not known to be stored. */
+  get pending(): readonly Uint8Array[] {
+    return [...this.#failed, ...[...this.#writing.values()].flat(), ...this.#waiting];
   }
 
   /** Ends the attempts that a timer would make. */
@@ -59,7 +64,7 @@ export class UpdateQueue {
     this.#failed = [];
     this.#waiting = [];
     const written = this.#write(updates).finally(() => this.#writing.delete(written));
-    this.#writing.add(written);
+    this.#writing.set(written, updates);
   }
 
   async #write(updates: readonly Uint8Array[]): Promise<void> {
