@@ -5,9 +5,8 @@
  */
 import type { Emitter } from './yjs/emitter.ts';
 import type { UpdateCollection, UpdateKey } from './yjs/log.ts';
-import { DOCUMENT_NAMES, PREFERRED_TRIM_SIZE, checkDocument, invalid, logOf } from './yjs/options.ts';
+import { DOCUMENT_NAMES, PREFERRED_TRIM_SIZE, checkDocument, invalid, leaseOf, logOf } from './yjs/options.ts';
 import type { DocumentOptions, MangrovePersistenceOptions } from './yjs/options.ts';
-import { lease } from './yjs/places.ts';
 import type { Place } from './yjs/places.ts';
 import { MangrovePersistence } from './yjs/provider.ts';
 import type { PersistenceEvents } from './yjs/provider.ts';
@@ -49,7 +48,7 @@ export async function storeState(provider: MangrovePersistence, forceStore = tru
  */
 export async function clearDocument(name: string, options: DocumentOptions = {}): Promise<void> {
   checkDocument('clearDocument', name, options, DOCUMENT_NAMES);
-  const used = lease(options.database ?? 'yjs');
+  const used = leaseOf(options);
   try {
     await logOf(await used.opening, name, options).clear();
   } finally {

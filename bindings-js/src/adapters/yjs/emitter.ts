@@ -1,7 +1,14 @@
 // Named events with the methods of lib0's Observable, which y-indexeddb extends. lib0 itself is no
 // dependency, since strict layouts of node_modules would not let the adapter import it.
 
+import { KvError } from 'mangrove-kv';
+
 type Listener = (...args: never[]) => unknown;
+
+function checked(listener: Listener): Listener {
+  if (typeof listener === 'function') return listener;
+  throw new KvError('KV_INVALID_ARGUMENT', 'a listener has to be a function');
+}
 
 /** Calls listeners by the name of an event. `Events` maps names to the listeners' arguments. */
 export class Emitter<Events extends { readonly [name: string]: readonly unknown[] }> {
@@ -12,13 +19,14 @@ export class Emitter<Events extends { readonly [name: string]: readonly unknown[
   on(name: string, listener: Listener): void;
   on(name: string, listener: Listener): void {
     const listeners = this.#listeners.get(name) ?? new Set();
-    this.#listeners.set(name, listeners.add(listener));
+    this.#listeners.set(name, listeners.add(checked(listener)));
   }
 
   /** Calls `listener` at the next event `name` only. */
   once<E extends keyof Events & string>(name: E, listener: (...args: Events[E]) => unknown): void;
   once(name: string, listener: Listener): void;
   once(name: string, listener: Listener): void {
+    checked(listener);
     const once = (...args: never[]): void => {
       this.off(name, once);
       listener(...args);

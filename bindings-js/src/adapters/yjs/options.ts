@@ -4,7 +4,8 @@ import type { Database, Durability } from 'mangrove-kv';
 import { misnamed } from '../../base/names.ts';
 import type { Names } from '../../base/names.ts';
 import { UpdateLog } from './log.ts';
-import type { Place } from './places.ts';
+import { lease } from './places.ts';
+import type { Lease, Place } from './places.ts';
 
 /** Number of stored updates from which on a document is compacted, unless `trimSize` says otherwise. */
 export const PREFERRED_TRIM_SIZE = 500;
@@ -58,4 +59,8 @@ export function checkDocument(call: string, name: unknown, options: MangrovePers
 
 export function logOf(db: Database, document: string, { collection = 'yjs', durability = 'relaxed' }: DocumentOptions): UpdateLog {
   return new UpdateLog(db, { collection, document, durability });
+}
+
+export function leaseOf({ database = 'yjs' }: DocumentOptions): Lease {
+  return lease(database);
 }

@@ -4,9 +4,8 @@ import type { Database, Durability, Key } from 'mangrove-kv';
 import * as Y from 'yjs';
 import { Emitter, reportUncaught } from './emitter.ts';
 import type { Contents, UpdateCollection, UpdateKey, UpdateLog } from './log.ts';
-import { NAMES, PREFERRED_TRIM_SIZE, checkDocument, invalid, logOf } from './options.ts';
+import { NAMES, PREFERRED_TRIM_SIZE, checkDocument, invalid, leaseOf, logOf } from './options.ts';
 import type { MangrovePersistenceOptions } from './options.ts';
-import { lease } from './places.ts';
 import type { Lease } from './places.ts';
 import { UpdateQueue } from './queue.ts';
 import { Rescue } from './rescue.ts';
@@ -104,7 +103,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     this.name = name;
     this.#options = options;
     this.#trimSize = options.trimSize ?? PREFERRED_TRIM_SIZE;
-    this.#lease = lease(options.database ?? 'yjs');
+    this.#lease = leaseOf(options);
     this._db = this.#lease.opening;
     this.#log = handled(this._db.then((db) => {
       this.db = db;
@@ -148,7 +147,7 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
   /** Destroys this provider, and removes the document and its custom values from the database. */
   async clearData(): Promise<void> {
     // Keeps the database open in between.
-    const kept = lease(this.#options.database ?? 'yjs');
+    const kept = leaseOf(this.#options);
     try {
       await this.destroy();
       await logOf(await kept.opening, this.name, this.#options).clear();
