@@ -13,6 +13,9 @@ declare global {
   }
 }
 
+// In Firefox a tab takes seconds to open and to reload.
+test.beforeEach(({ browserName }) => test.setTimeout(browserName === 'firefox' ? 180_000 : 60_000));
+
 async function openDocument(page: Page, name = 'document'): Promise<void> {
   await page.evaluate(async (document) => {
     const { IndexeddbPersistence, Y } = await window.loadYjs();

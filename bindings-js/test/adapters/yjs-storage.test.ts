@@ -109,6 +109,21 @@ test('updates are stored by destroy, whenever they were made', () => withPath(as
   assert.equal(await storedText(path, 'early'), 'xxxx');
 }));
 
+test('destroy waits for an opening that it interrupts', async () => {
+  for (const wait of [() => undefined, () => Promise.resolve(), () => delay(0)]) {
+    const db = await open('test', { storage: 'memory' });
+    const errors: unknown[] = [];
+    // Both mark the document, one of them in vain: it reads again.
+    const providers = [1, 2].map(() => new MangrovePersistence('document', new Y.Doc(), { database: db }));
+    for (const provider of providers) provider.on('error', (error) => errors.push(error));
+    await wait();
+    await Promise.all(providers.map((provider) => provider.destroy()));
+    await db.close();
+    await delay(5);
+    assert.deepEqual(errors, []);
+  }
+});
+
 test('an update is stored by its tick alone', () => withPath(async (path) => {
   const db = await open(path);
   const provider = await openDocument(db);

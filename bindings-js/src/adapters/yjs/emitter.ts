@@ -16,7 +16,7 @@ export class Emitter<Events extends { readonly [name: string]: readonly unknown[
 
   /** Calls `listener` at each event `name`. The same listener is registered once. */
   on<E extends keyof Events & string>(name: E, listener: (...args: Events[E]) => unknown): void;
-  on(name: string, listener: Listener): void;
+  on(name: string, listener: (...args: never[]) => unknown): void;
   on(name: string, listener: Listener): void {
     const listeners = this.#listeners.get(name) ?? new Set();
     this.#listeners.set(name, listeners.add(checked(listener)));
@@ -24,7 +24,7 @@ export class Emitter<Events extends { readonly [name: string]: readonly unknown[
 
   /** Calls `listener` at the next event `name` only. */
   once<E extends keyof Events & string>(name: E, listener: (...args: Events[E]) => unknown): void;
-  once(name: string, listener: Listener): void;
+  once(name: string, listener: (...args: never[]) => unknown): void;
   once(name: string, listener: Listener): void {
     checked(listener);
     const once = (...args: never[]): void => {
@@ -35,7 +35,7 @@ export class Emitter<Events extends { readonly [name: string]: readonly unknown[
   }
 
   /** Stops calling `listener`. */
-  off(name: string, listener: Listener): void {
+  off(name: string, listener: (...args: never[]) => unknown): void {
     this.#listeners.get(name)?.delete(listener);
   }
 
