@@ -52,7 +52,7 @@ export class UpdateLog {
 
   constructor(db: Database, { collection, document, durability }: LogOptions) {
     this.db = db;
-    this.place = [db.path, collection, document];
+    this.place = [db.persistence, db.path, collection, document];
     this.updates = db.collection(collection, { key: keyCodecs.tuple<UpdateKey>(), value: valueCodecs.bytes });
     this.custom = db.collection(`${collection}/custom`, { key: keyCodecs.tuple<readonly [string, Key]>() });
     this.#document = document;

@@ -108,7 +108,8 @@ export class MangrovePersistence extends Emitter<PersistenceEvents> {
     this.#log = handled(this._db.then((db) => {
       this.db = db;
       const log = logOf(db, name, options);
-      this.#rescue = new Rescue(log.place, log.writer, () => this.#unstored());
+      // Memory ends with the page, and with it what the updates build on.
+      if (db.persistence !== 'memory') this.#rescue = new Rescue(log.place, log.writer, () => this.#unstored());
       return log;
     }));
     this.#queue = new UpdateQueue({ write: (updates) => this.#append(updates), failed: (error) => this.#report(error) });
