@@ -12,6 +12,8 @@ import { MangroveLevel } from 'mangrove-kv/level';
 import { liveQuery } from 'mangrove-kv/live';
 import * as migrate from 'mangrove-kv/migrate';
 import { mangroveDriver } from 'mangrove-kv/unstorage';
+import * as yjs from 'mangrove-kv/yjs';
+import * as Y from 'yjs';
 import { rejects, withMemory } from './support/kit.ts';
 
 type Arguments = readonly unknown[];
@@ -357,6 +359,35 @@ test('adapters check arguments', () => withDatabase(async (db) => {
   };
   await checkAll(automerge, () => new MangroveStorageAdapter(of), []);
 }));
+
+test('the provider for Yjs checks arguments', () => withDatabase(() => withMemory({}, async (db) => {
+  const doc = new Y.Doc();
+  const options: Arguments = [...NO_OPTIONS, { collection: 5 }, { collection: '' }, { collection: null }, { durability: 'sync' }, { durability: null }];
+  const places: Arguments = [null, 5, {}, [], true].map((database) => ({ database }));
+  const names: Arguments = [undefined, null, 5, {}, []];
+  const providers = each([undefined, null, 5, 'x', {}]);
+  const rows: Rows = {
+    MangrovePersistence: [
+      ...each(names, doc), ...each([undefined, null, 5, 'x', {}]).map(([none]) => ['x', none]), ...each([...options, ...places, { trimSize: 1 }, { trimSize: 2.5 }, { trimSize: '5' }, { trimSize: null }]).map(([given]) => ['x', doc, given]),
+    ],
+    clearDocument: [...each(names), ...each([...options, ...places, { trimSize: 5 }]).map(([given]) => ['x', given])],
+    fetchUpdates: providers, storeState: providers,
+  };
+  const { clearDocument, fetchUpdates, storeState } = yjs;
+  const MangrovePersistence = (name: never, of: never, given: never) => new yjs.MangrovePersistence(name, of, given);
+  await checkAll(rows, () => ({ MangrovePersistence, clearDocument, fetchUpdates, storeState }), ['MangrovePersistence']);
+  const provider = await new yjs.MangrovePersistence('x', doc, { database: db }).whenSynced;
+  const listeners = each(NO_FUNCTION).map(([fn]) => ['synced', fn]);
+  const methods: Rows = {
+    get: each(NO_KEYS), del: each(NO_KEYS), set: [...each(NO_KEYS, 1), ['a', undefined], ['a', () => 1]],
+    on: listeners, once: listeners, off: 'nothing to remove', emit: 'any arguments will do',
+    clearData: NOTHING, destroy: NOTHING, flush: NOTHING,
+    _storeUpdate: 'called by the document', _fetch: 'internal', _compact: 'internal',
+  };
+  await checkAll(methods, () => provider, ['on', 'once']);
+  assert.equal(doc.store.clients.size, 0);
+  await provider.destroy();
+})));
 
 test('Level maps compression, and leaves unknown options to hooks', async () => {
   createRequire(import.meta.url).resolve('abstract-level');

@@ -14,6 +14,7 @@ interface Window {
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
+  loadYjs(): Promise<typeof import('./yjs.ts')>;
   /** Mounts a React page that shows a live query; the test then drives it through `react`. */
   mountReact(isStrict: boolean): Promise<void>;
   react: {

@@ -18,6 +18,7 @@ window.runSync = () => new Promise((resolve) => {
 });
 window.runLevelSuite = async (storage) => (await import('./level/main.ts')).run(storage);
 window.loadMigration = () => import('./migrate.ts');
+window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
