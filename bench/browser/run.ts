@@ -7,11 +7,12 @@ import { parseArgs } from 'node:util';
 import { build, preview } from 'vite';
 import { Browser } from './driver/browser.ts';
 import type { Figure } from './src/meter.ts';
-import { BEFORE, PEERS } from './src/peers/index.ts';
+import { BEFORE, PEERS, takesPart } from './src/peers/index.ts';
 import { markdown } from './src/report/markdown.ts';
 import { cell, short } from './src/report/numbers.ts';
 import { sheet } from './src/report/plot.ts';
 import { Report } from './src/report/report.ts';
+import { buildBeside } from './src/stages/index-build.ts';
 import { LIMITS, WORKLOADS } from './src/stages/index.ts';
 import { sizes } from './src/stages/stage.ts';
 import { manyTabs, takeOver } from './src/stages/tabs.ts';
@@ -21,6 +22,7 @@ const { values: options } = parseArgs({
     quick: { type: 'boolean', default: false },
     rounds: { type: 'string' },
     records: { type: 'string' },
+    'index-rows': { type: 'string' },
     peers: { type: 'string', default: Object.keys(PEERS).join() },
     workloads: { type: 'string', default: Object.keys(WORKLOADS).join() },
     output: { type: 'string', default: join(import.meta.dirname, '../../target/bench/browser') },
@@ -62,19 +64,30 @@ interface Plan {
   readonly stages: readonly string[];
   readonly rounds: number;
   readonly scale: number;
+  readonly indexRows: number | undefined;
 }
 
-async function runOne(browser: Browser, stage: string, peer: string, { scale }: Plan, round: number): Promise<Figure[]> {
+async function runOne(browser: Browser, stage: string, peer: string, { scale, indexRows }: Plan, round: number): Promise<Figure[]> {
   const name = `bench-${peer}`;
-  if (stage === 'tabs' || stage === 'takeOver') {
+  if (stage === 'tabs' || stage === 'takeOver' || stage === 'indexBuild') {
     const tabs = { peer, writing: sizes(scale).writing, newTab: () => browser.newTab() };
     if (stage === 'tabs') return [await manyTabs({ ...tabs, name: `${name}-tabs-${round}` })];
+    if (stage === 'indexBuild') {
+      const place = `${name}-build-${round}`;
+      try {
+        return await buildBeside({ ...tabs, name: place }, sizes(scale, indexRows).indexed);
+      } finally {
+        const tab = await browser.newTab();
+        await tab.call('destroy', peer, place).catch(() => undefined);
+        await tab.close();
+      }
+    }
     return [
       await takeOver({ ...tabs, name: `${name}-close-${round}` }, 'close'),
       await takeOver({ ...tabs, name: `${name}-crash-${round}` }, 'crash'),
     ];
   }
-  return browser.stage({ peer, stage, name, scale }, 180_000 + 600_000 * scale);
+  return browser.stage({ peer, stage, name, scale, indexRows }, 180_000 + 600_000 * scale + (stage === 'indexes' ? 5 * sizes(scale, indexRows).indexed : 0));
 }
 
 function write(report: Report, output: string): void {
@@ -94,7 +107,7 @@ async function runAll(browser: Browser, report: Report, plan: Plan, output: stri
       process.stdout.write(`${WORKLOADS[stage]}, round ${round + 1} of ${plan.rounds}, ${new Date().toISOString().slice(11, 19)}\n`);
       // Nobody is always the first, or always the one after the noisiest.
       const first = round % plan.peers.length;
-      for (const peer of stage === LIMITS ? [LIMITS] : [...plan.peers.slice(first), ...plan.peers.slice(0, first)]) {
+      for (const peer of stage === LIMITS ? [LIMITS] : [...plan.peers.slice(first), ...plan.peers.slice(0, first)].filter((each) => takesPart(each, stage))) {
         let figures: Figure[];
         try {
           figures = await runOne(browser, stage, peer, plan, round);
@@ -120,6 +133,8 @@ async function main(): Promise<void> {
   const chosen = choose(WORKLOADS, options.workloads);
   const stages = Object.keys(WORKLOADS).filter((stage) => chosen.includes(stage) || (stage === 'load' && chosen.some((each) => NEEDS_LOAD.includes(each))));
   const scale = Number(options.records ?? (options.quick ? 10_000 : 1_000_000)) / 1_000_000;
+  const indexRows = options['index-rows'] === undefined ? undefined : Number(options['index-rows']);
+  if (indexRows !== undefined && !(Number.isInteger(indexRows) && indexRows >= 1000)) throw new Error('--index-rows is a number of 1000 and more');
   const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));
   const root = import.meta.dirname;
   await build({ root, logLevel: 'error' });
@@ -130,9 +145,9 @@ async function main(): Promise<void> {
   try {
     await using browser = await Browser.launch(url);
     const versions = Object.fromEntries(peers.map((peer) => [peer, versionOf(peer)]));
-    const report = new Report({ peers, stages, rounds, scale, browser: browser.version, versions });
+    const report = new Report({ peers, stages, rounds, scale, indexRows, browser: browser.version, versions });
     const output = toPath(options.output);
-    await runAll(browser, report, { peers, stages, rounds, scale }, output);
+    await runAll(browser, report, { peers, stages, rounds, scale, indexRows }, output);
     process.stdout.write(`\n${markdown(report)}\nThe report is in ${output}.\n`);
   } finally {
     await server.close();

@@ -8,7 +8,7 @@ import { ENGINES } from './src/engines/index.mjs';
 import { prepare } from './src/peers.mjs';
 import { Report } from './src/report/index.mjs';
 import { short } from './src/report/numbers.mjs';
-import { WORKLOADS } from './src/stages/index.mjs';
+import { WORKLOADS, setIndexedRows } from './src/stages/index.mjs';
 
 const { values: options } = parseArgs({
   options: {
@@ -16,6 +16,7 @@ const { values: options } = parseArgs({
     rounds: { type: 'string' },
     engines: { type: 'string', default: Object.keys(ENGINES).join() },
     workloads: { type: 'string', default: Object.keys(WORKLOADS).join() },
+    'indexed-rows': { type: 'string', default: '100000' },
     values: { type: 'string', default: 'bytes' },
     cache: { type: 'string', default: '64' },
     directory: { type: 'string', default: tmpdir() },
@@ -73,7 +74,11 @@ const toPath = (text) => resolve(process.env.INIT_CWD ?? '.', text);
 
 async function main() {
   const engines = choose(ENGINES, options.engines);
-  const workloads = choose(WORKLOADS, options.workloads);
+  const chosen = choose(WORKLOADS, options.workloads);
+  const indexedRows = options['indexed-rows'].split(',').map(Number);
+  if (!indexedRows.every((count) => Number.isInteger(count) && count >= 1000)) throw new Error('--indexed-rows is numbers of 1000 and more');
+  const indexed = setIndexedRows(indexedRows);
+  const workloads = chosen.flatMap((name) => (name === 'indexes' ? indexed : [name]));
   if (!['bytes', 'text'].includes(options.values)) throw new Error('--values is bytes or text');
   const scale = options.quick ? 0.1 : 1;
   const rounds = Number(options.rounds ?? (options.quick ? 1 : 3));

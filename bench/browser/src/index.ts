@@ -1,12 +1,13 @@
 /** The benchmark as a part of a page: what to run is chosen there, plots and a table show what comes of it. */
 import './style.css';
-import { PEERS } from './peers/index.ts';
+import { PEERS, takesPart } from './peers/index.ts';
 import { Remote } from './peers/rpc.ts';
 import { element, results } from './results.ts';
 import { Report } from './report/report.ts';
 import { messageOf } from './meter.ts';
 import type { Figure } from './meter.ts';
 import { LIMITS, runStage, TAB_STAGES, WORKLOADS } from './stages/index.ts';
+import { buildBeside } from './stages/index-build.ts';
 import { sizes } from './stages/stage.ts';
 import { tab } from './stages/tab.ts';
 import { manyTabs, takeOver } from './stages/tabs.ts';
@@ -48,6 +49,7 @@ async function runOne(stage: string, peer: string, scale: number, name: string):
   const options = { peer, name: `${name}-${stage}`, writing: sizes(scale).writing, newTab };
   try {
     await tab.destroy(peer, options.name).catch(() => undefined);
+    if (stage === 'indexBuild') return await buildBeside(options, sizes(scale).indexed);
     return [stage === 'tabs' ? await manyTabs(options) : await takeOver(options, 'close')];
   } finally {
     // The files of a worker that has ended come free a little later.
@@ -95,7 +97,7 @@ export function mountBench(parent: HTMLElement, options: BenchOptions = {}): Mou
     const name = (peer: string): string => `mangrove-bench-${peer}`;
     const steps = Array.from({ length: count }, (_, round) => stages.filter((stage) => stage !== 'load' || round === 0).flatMap((stage) => {
       const first = round % peers.length;
-      return stage === LIMITS ? [{ stage, peer: LIMITS }] : [...peers.slice(first), ...peers.slice(0, first)].map((peer) => ({ stage, peer }));
+      return stage === LIMITS ? [{ stage, peer: LIMITS }] : [...peers.slice(first), ...peers.slice(0, first)].filter((peer) => takesPart(peer, stage)).map((peer) => ({ stage, peer }));
     })).flat();
     try {
       for (const [at, { stage, peer }] of steps.entries()) {

@@ -1,5 +1,6 @@
 import { Dexie } from 'dexie';
 import type { Table } from 'dexie';
+import { openIndexed } from './dexie-indexed.ts';
 import type { Entry, Peer, Row } from './peer.ts';
 
 const CHUNK = 1000;
@@ -41,5 +42,6 @@ export const peer: Peer = {
       },
     };
   },
+  openIndexed,
   destroy: (name) => Dexie.delete(name),
 };

@@ -5,6 +5,10 @@ export interface PeerInfo {
   readonly title: string;
   readonly package?: string;
   readonly ours?: boolean;
+  /** Whether it is measured with indexes: beside the other workloads, or in none of them. */
+  readonly indexes?: 'too' | 'only';
+  /** Whether it stores nothing; then nobody is compared with it. */
+  readonly isVolatile?: boolean;
   /** One sentence: how the benchmark uses it. */
   readonly use: string;
   load(): Promise<{ peer: Peer }>;
@@ -18,11 +22,11 @@ export const BEFORE = env?.['VITE_MANGROVE_BEFORE'];
 
 const STORES: Readonly<Record<string, PeerInfo>> = {
   mangrove: {
-    title: 'Mangrove', package: 'mangrove-kv', ours: true, load: () => import('./mangrove.ts'),
+    title: 'Mangrove', package: 'mangrove-kv', ours: true, indexes: 'too', load: () => import('./mangrove.ts'),
     use: '`open(name)` as it comes; `setMany`, `getMany`, `nextMany`, `prefix`.',
   },
   indexeddb: {
-    title: 'IndexedDB', load: () => import('./indexeddb.ts'),
+    title: 'IndexedDB', indexes: 'too', load: () => import('./indexeddb.ts'),
     use: 'no library; one transaction for many gets or puts, scans by `getAllRecords` where the browser has it, else `getAll` with `getAllKeys` and a cursor backwards.',
   },
   'idb-keyval': {
@@ -30,7 +34,7 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
     use: '`set`, `setMany`, `get`, `getMany` on a store of its own, whose transactions ask for the durability. It has no ranges.',
   },
   dexie: {
-    title: 'Dexie', package: 'dexie', load: () => import('./dexie.ts'),
+    title: 'Dexie', package: 'dexie', indexes: 'too', load: () => import('./dexie.ts'),
     use: 'the key is a property of the object; `bulkPut`, `bulkGet`, `toArray` of ranges.',
   },
   'browser-level': {
@@ -38,12 +42,20 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
     use: '`put`, `batch`, `get`, `getMany`, `nextv` with JSON values; its transactions are made to ask for the durability, for which it has no option.',
   },
   'sqlite-wasm': {
-    title: 'SQLite (opfs-sahpool)', package: '@sqlite.org/sqlite-wasm', load: () => import('./sqlite-wasm.ts'),
+    title: 'SQLite (opfs-sahpool)', package: '@sqlite.org/sqlite-wasm', indexes: 'too', load: () => import('./sqlite-wasm.ts'),
     use: 'in a worker spoken to by messages; a table without row ids, values as JSON text, prepared statements, write-ahead log with an exclusive lock.',
   },
   'wa-sqlite': {
     title: 'wa-sqlite (OPFSWriteAheadVFS)', package: '@journeyapps/wa-sqlite', load: () => import('./wa-sqlite.ts'),
     use: "PowerSync's published build, the synchronous one, in a worker spoken to by messages; table, values and statements as for SQLite.",
+  },
+  rxdb: {
+    title: 'RxDB (Dexie)', package: 'rxdb', indexes: 'only', load: () => import('./rxdb.ts'),
+    use: 'its free storage on IndexedDB, whose transactions ask for the durability, in one tab without an own channel to others; `bulkInsert`, `find`, `count`, `incrementalPatch`; a new index is a schema version with a migration.',
+  },
+  'rxdb-memory': {
+    title: 'RxDB (memory, not durable)', package: 'rxdb', indexes: 'only', isVolatile: true, load: () => import('./rxdb-memory.ts'),
+    use: 'the same in memory: nothing is stored.',
   },
   pglite: {
     title: 'PGlite (opfs-ahp)', package: '@electric-sql/pglite', load: () => import('./pglite.ts'),
@@ -54,10 +66,21 @@ const STORES: Readonly<Record<string, PeerInfo>> = {
 export const PEERS: Readonly<Record<string, PeerInfo>> = BEFORE === undefined ? STORES : {
   ...STORES,
   'mangrove-before': {
-    title: 'Mangrove before', use: 'an earlier build, used as Mangrove is.',
+    title: 'Mangrove before', indexes: 'too', use: 'an earlier build, used as Mangrove is.',
     load: async () => {
       const { peerOf } = await import('./mangrove.ts');
       return { peer: peerOf(await import(/* @vite-ignore */ new URL('before/index.js', document.baseURI).href)) };
     },
   },
 };
+
+/** Stages that need indexes. */
+export const INDEX_STAGES: readonly string[] = ['indexes', 'indexBuild'];
+
+/** Whether a stage is for this store. */
+export function takesPart(peer: string, stage: string): boolean {
+  const indexes = PEERS[peer]?.indexes;
+  // RxDB's tabs cannot go on with an old schema, nor share what is in memory.
+  if (stage === 'indexBuild') return indexes === 'too';
+  return INDEX_STAGES.includes(stage) ? indexes !== undefined : indexes !== 'only';
+}

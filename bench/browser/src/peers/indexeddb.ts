@@ -24,7 +24,7 @@ export function result<T>(request: IDBRequest<T>): Promise<T> {
   });
 }
 
-function completed(transaction: IDBTransaction): Promise<void> {
+export function completed(transaction: IDBTransaction): Promise<void> {
   return new Promise((resolve, reject) => {
     transaction.oncomplete = () => {
       resolve();
@@ -128,5 +128,6 @@ class IdbStore implements Store {
 
 export const peer: Peer = {
   open: async (name, durability) => new IdbStore(await openDatabase(name), durability),
+  openIndexed: async (name) => (await import('./indexeddb-indexed.ts')).openIndexed(name),
   destroy: deleteDatabase,
 };

@@ -1,4 +1,5 @@
 import * as kv from 'mangrove-kv';
+import { openIndexed } from './mangrove-indexed.ts';
 import type { Peer, Row } from './peer.ts';
 
 const CHUNK = 1000;
@@ -19,6 +20,7 @@ export const peerOf = ({ destroy, open }: Pick<typeof kv, 'destroy' | 'open'>): 
       close: () => db.close(),
     };
   },
+  openIndexed: (name) => openIndexed({ open }, name),
   async destroy(name) {
     await destroy(name);
   },

@@ -1,4 +1,6 @@
 // What a store has to do for the benchmark, in the terms of its users: keys are strings, values are plain objects.
+import type { IndexedStore } from './indexed.ts';
+
 export interface Row {
   readonly id: number;
   readonly name: string;
@@ -31,6 +33,8 @@ export interface Store {
 
 export interface Peer {
   open(name: string, durability: Durability): Promise<Store>;
+  /** Where it has indexes: opens a durable store of rows with three of them. */
+  openIndexed?(name: string): Promise<IndexedStore>;
   /** Removes a closed store; nothing happens if there is none. */
   destroy(name: string): Promise<void>;
 }

@@ -11,6 +11,9 @@ export interface Verdict {
 }
 
 const TAKE_OVER = 500;
+/** Milliseconds that a call may wait while another tab builds an index. */
+const BUILD_WAIT = 20;
+const isBuildWait = (name: string): boolean => name.endsWith('during a build');
 /** A median that is no further behind, from rounds that overlap, is not behind. */
 const NOISE = 0.9;
 
@@ -20,6 +23,15 @@ function factor(name: string): number | undefined {
   if (name === 'durable puts, one by one' || name.startsWith('random gets')) return 3;
   return undefined;
 }
+
+/** How many times IndexedDB's and SQLite's, by the beginning of a row with indexes. */
+const INDEXED: readonly { readonly start: string; readonly indexeddb: number; readonly 'sqlite-wasm'?: number }[] = [
+  { start: 'indexed rows, transactions', indexeddb: 3, 'sqlite-wasm': 1 },
+  { start: 'durable updates of an indexed property', indexeddb: 1.5, 'sqlite-wasm': 1 },
+  { start: 'queries of', indexeddb: 3, 'sqlite-wasm': 1.2 },
+  { start: 'counts of a range', indexeddb: 50 },
+  { start: 'building an index', indexeddb: 5, 'sqlite-wasm': 1 },
+];
 
 function overlap(some: readonly number[], others: readonly number[]): boolean {
   return Math.max(...some) >= Math.min(...others) && Math.min(...some) <= Math.max(...others);
@@ -38,6 +50,21 @@ export function verdicts(report: Report): Verdict[] {
     };
     if (isTaskRow(name)) {
       if (own !== undefined) add(`at most ${LONG_TASK} ms`, own <= LONG_TASK, own === 0 ? `< ${LONG_TASK} ms` : `${short(own)} ms`);
+      return list;
+    }
+    if (isBuildWait(name)) {
+      add(`at most ${BUILD_WAIT} ms`, own !== undefined && own <= BUILD_WAIT, own === undefined ? 'no value' : `${short(own)} ms`);
+      return list;
+    }
+    const indexed = INDEXED.find(({ start }) => name.startsWith(start));
+    if (indexed !== undefined) {
+      for (const peer of ['indexeddb', 'sqlite-wasm'] as const) {
+        const wanted = indexed[peer];
+        const other = values[peers.indexOf(peer)];
+        if (wanted === undefined || other === undefined) continue;
+        const ratio = own === undefined ? 0 : times(unit, own, other);
+        add(`${wanted} times ${titleOf(peer)}`, ratio >= wanted, own === undefined ? 'no value' : `${short(ratio)} times`);
+      }
       return list;
     }
     if (name.startsWith('longest wait')) add(`under ${TAKE_OVER} ms`, own !== undefined && own < TAKE_OVER, own === undefined ? 'no value' : `${short(own)} ms`);

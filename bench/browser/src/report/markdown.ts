@@ -1,19 +1,21 @@
-import { PEERS } from '../peers/index.ts';
+import { INDEX_STAGES, PEERS } from '../peers/index.ts';
 import { LIMITS, WORKLOADS } from '../stages/index.ts';
 import { sizes } from '../stages/stage.ts';
 import { verdicts } from './goals.ts';
 import { best, cell, isTaskRow } from './numbers.ts';
-import { isOurs, titleOf } from './report.ts';
+import { isOurs, isVolatile, titleOf } from './report.ts';
 import type { Report, Row } from './report.ts';
 
 function cells(report: Report, row: Row): string[] {
   const { name, unit, values } = row;
   const { peers } = report;
-  const bestPeer = best(unit, values.filter((_, at) => !isOurs(peers[at] as string)));
-  const bestOfAll = best(unit, values);
-  return values.map((value) => {
+  const durable = values.map((value, at) => (isVolatile(peers[at] as string) ? undefined : value));
+  const bestPeer = best(unit, durable.filter((_, at) => !isOurs(peers[at] as string)));
+  const bestOfAll = best(unit, durable);
+  return values.map((value, at) => {
     if (value === undefined) return '–';
     const shown = cell(name, unit, value);
+    if (durable[at] === undefined) return shown;
     const ratio = !isTaskRow(name) && bestPeer !== undefined && bestPeer > 0 ? ` (${(value / bestPeer).toFixed(2)})` : '';
     return (value === bestOfAll ? `**${shown}**` : shown) + ratio;
   });
@@ -29,10 +31,11 @@ export function markdown(report: Report): string {
   const [least, most] = [Math.min(...counts), Math.max(...counts)];
   // An interrupted run has fewer of what comes last.
   const rounds = counts.length === 0 || most === 1 ? 'one round' : `medians of ${least === most ? most : `${least} to ${most}`} rounds`;
-  const { records } = sizes(settings.scale);
+  const { records, indexed } = sizes(settings.scale, settings.indexRows);
   const lines = [
     `${settings.browser}, ${records.toLocaleString('en-US')} rows of about 150 bytes of JSON, ${rounds}; in brackets the ratio to the best peer, in bold what is best of all. Rates are better when higher, everything else when lower.${report.machine === '' ? '' : ` ${report.machine}.`}`,
   ];
+  if (settings.stages.some((stage) => INDEX_STAGES.includes(stage))) lines[0] += ` With indexes there are ${indexed.toLocaleString('en-US')} rows.`;
   for (const stage of settings.stages) {
     const own = rows.filter((row) => row.stage === stage);
     if (own.length === 0) continue;

@@ -36,6 +36,7 @@ export interface Settings {
   readonly stages: readonly string[];
   readonly rounds: number;
   readonly scale: number;
+  readonly indexRows?: number | undefined;
   readonly browser: string;
   readonly versions: Readonly<Record<string, string>>;
 }
@@ -91,4 +92,5 @@ export class Report {
 }
 
 export const titleOf = (peer: string): string => PEERS[peer]?.title ?? peer;
+export const isVolatile = (peer: string): boolean => PEERS[peer]?.isVolatile === true;
 export const isOurs = (peer: string): boolean => PEERS[peer]?.ours === true;

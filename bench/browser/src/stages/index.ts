@@ -2,23 +2,25 @@
 import { ALL_ROWS, Meter, messageOf } from '../meter.ts';
 import type { Figure } from '../meter.ts';
 import { PEERS } from '../peers/index.ts';
+import { indexes } from './indexes.ts';
 import { limits } from './limits.ts';
 import { gets, memory, mixes, opening, pages, scans } from './reads.ts';
 import { sizes } from './stage.ts';
 import type { Stage } from './stage.ts';
 import { durablePuts, load, relaxedPuts } from './writes.ts';
 
-export const STAGES: Readonly<Record<string, Stage>> = { load, opening, durablePuts, relaxedPuts, gets, scans, pages, mixes, memory };
+export const STAGES: Readonly<Record<string, Stage>> = { load, opening, durablePuts, relaxedPuts, gets, scans, pages, mixes, memory, indexes };
 
 /** Not of a store: what the browser allows. */
 export const LIMITS = 'limits';
 
-/** Those that `manyTabs` and `takeOver` do. */
-export const TAB_STAGES: readonly string[] = ['tabs', 'takeOver'];
+/** Those that `manyTabs`, `takeOver` and `buildBeside` do. */
+export const TAB_STAGES: readonly string[] = ['tabs', 'takeOver', 'indexBuild'];
 
 export const WORKLOADS: Readonly<Record<string, string>> = {
   limits: 'What the browser allows', load: 'Loading a store', opening: 'Opening', durablePuts: 'Durable puts', relaxedPuts: 'Relaxed puts', gets: 'Random gets', scans: 'Scans', pages: 'Prefix pages',
   mixes: 'Gets and puts mixed', memory: 'Memory', tabs: 'Many tabs', takeOver: 'Take-over',
+  indexes: 'Indexes', indexBuild: 'An index built beside another tab',
 };
 
 export interface StageRequest {
@@ -26,10 +28,11 @@ export interface StageRequest {
   readonly stage: string;
   readonly name: string;
   readonly scale: number;
+  readonly indexRows?: number | undefined;
 }
 
 /** The figures of one stage with one store, the longest task of the main thread among them. */
-export async function runStage({ peer: peerName, stage, name, scale }: StageRequest, measure?: () => Promise<number>): Promise<Figure[]> {
+export async function runStage({ peer: peerName, stage, name, scale, indexRows }: StageRequest, measure?: () => Promise<number>): Promise<Figure[]> {
   if (stage === LIMITS) return limits(scale);
   const meter = new Meter();
   const run = STAGES[stage];
@@ -38,7 +41,7 @@ export async function runStage({ peer: peerName, stage, name, scale }: StageRequ
   try {
     const start = performance.now();
     const { peer } = await info.load();
-    await run({ peer, name, sizes: sizes(scale), meter, memory: measure, loading: performance.now() - start });
+    await run({ peer, name, sizes: sizes(scale, indexRows), meter, memory: measure, loading: performance.now() - start });
   } catch (error) {
     meter.figures.push({ name: ALL_ROWS, unit: 'ms', error: messageOf(error) });
     return meter.figures;

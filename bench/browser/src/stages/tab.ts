@@ -3,6 +3,7 @@ import { messageOf } from '../meter.ts';
 import { PEERS } from '../peers/index.ts';
 import type { Store } from '../peers/peer.ts';
 import { rowOf } from '../records.ts';
+import { indexTab } from './index-tab.ts';
 
 export interface Written {
   /** Acknowledged puts. */
@@ -60,6 +61,8 @@ export const tab = {
     await db?.close();
     db = undefined;
   },
+
+  ...indexTab,
 };
 
 export type TabMethods = typeof tab;

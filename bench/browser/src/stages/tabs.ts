@@ -14,6 +14,8 @@ export interface TabOptions {
   readonly name: string;
   readonly writing: number;
   newTab(): Promise<Tab>;
+  /** Whether the tabs open the store with indexes. */
+  readonly isIndexed?: boolean;
 }
 
 const TABS = 4;
@@ -22,7 +24,7 @@ const PATIENCE = 12_000;
 /** Some take seconds to open, and a busy machine makes them more. */
 const OPENING_PATIENCE = 30_000;
 
-function within<T>(milliseconds: number, what: string, promise: Promise<T>): Promise<T> {
+export function within<T>(milliseconds: number, what: string, promise: Promise<T>): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
@@ -35,19 +37,19 @@ function within<T>(milliseconds: number, what: string, promise: Promise<T>): Pro
 }
 
 /** Tabs with the store open in each; fails with the reason of the first that could not open it. */
-async function withTabs<T>({ peer, name, newTab }: TabOptions, count: number, use: (tabs: Tab[]) => Promise<T>): Promise<T> {
+export async function withTabs<T>({ peer, name, newTab, isIndexed = false }: TabOptions, count: number, use: (tabs: Tab[]) => Promise<T>): Promise<T> {
   const tabs: Tab[] = [];
   try {
     for (let number = 1; number <= count; number++) {
       const tab = await newTab();
       tabs.push(tab);
-      const error = await within(OPENING_PATIENCE, `open in tab ${number}`, tab.call('open', peer, name));
+      const error = await within(OPENING_PATIENCE, `open in tab ${number}`, tab.call(isIndexed ? 'openIndexed' : 'open', peer, name));
       if (error !== undefined) throw new Error(`tab ${number}: ${error}`);
     }
     return await use(tabs);
   } finally {
     for (const tab of tabs) {
-      await within(2000, 'close', tab.call('close')).catch(() => undefined);
+      await within(2000, 'close', tab.call(isIndexed ? 'closeIndexed' : 'close')).catch(() => undefined);
       await tab.close().catch(() => undefined);
     }
   }

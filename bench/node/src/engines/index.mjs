@@ -5,7 +5,11 @@
 // - `scan(reverse)`, how many entries it has read, and `range(from, limit)`, an array of entries;
 // - `close()`.
 //
-// and, where there are indexes, `openIndexed`: `load(rows)`, `update(id, due)`, `query(due, limit)`, `count(from, to)`, `build()`, `close()`.
+// and, where there are indexes, `openIndexed`, which gives an object with
+//
+// - `load(rows)`, `update(id, due)` and `close()`;
+// - `get(id)`, `query(due, limit)`, in the order of what is due and then of ids, and `count(from, to)`, where indexes can be read;
+// - `build()` and `buildBeside()` of an index over the full table each, `countBuilt()` and `countBuiltBeside()`.
 //
 // What is asynchronous gives a promise; what waits for the disk in the calling thread does not, and has no `overlaps`.
 // Options are `ints` (numbers to numbers instead of strings to values), `values` ('bytes' or 'text'), `durable` and `cacheBytes`.

@@ -36,6 +36,11 @@ export function openIndexed(directory) {
   const index = (name) => root.openDB(name, { dupSort: true, encoding: 'ordered-binary' });
   const [byAuthor, byDue, byScore] = ['byAuthor', 'byDue', 'byScore'].map(index);
   const dueOf = ({ done, due }) => [done, due];
+  // A function has no index: the program fills it, here in one transaction.
+  const fill = (name, keyOf) => root.transaction(() => {
+    const filled = index(name);
+    for (const { key, value } of rows.getRange()) filled.put(keyOf(value), key);
+  });
   return {
     load: (list) => root.transaction(() => {
       for (const row of list) {
@@ -51,12 +56,13 @@ export function openIndexed(directory) {
       byDue.put([row.done, due], id);
       rows.put(id, { ...row, due });
     }),
-    query: (due, limit) => byDue.getRange({ start: [false, due], limit }).map(({ value }) => rows.get(value)).asArray,
+    get: (id) => rows.get(id),
+    query: (due, limit) => byDue.getRange({ start: [false, due], end: [true], limit }).map(({ value }) => rows.get(value)).asArray,
     count: (from, to) => byDue.getCount({ start: [false, from], end: [false, to] }),
-    build: () => root.transaction(() => {
-      const byBody = index('byBody');
-      for (const { key, value } of rows.getRange()) byBody.put(value.body.slice(0, 12), key);
-    }),
+    build: () => fill('byBody', ({ body }) => body.slice(0, 12)),
+    buildBeside: () => fill('byEnd', ({ body }) => body.slice(-12)),
+    countBuilt: () => index('byBody').getCount(),
+    countBuiltBeside: () => index('byEnd').getCount(),
     close: () => root.close(),
   };
 }

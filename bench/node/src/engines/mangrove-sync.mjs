@@ -1,4 +1,5 @@
 import { keyCodecs, openSync, valueCodecs } from 'mangrove-kv';
+import { INDEXES, ROWS } from './mangrove.mjs';
 
 export function open(directory, { ints, values, durable, cacheBytes }) {
   const key = ints ? keyCodecs.uint32 : keyCodecs.utf8;
@@ -16,6 +17,17 @@ export function open(directory, { ints, values, durable, cacheBytes }) {
       return count;
     },
     range: (from, limit) => [...db.entries({ gte: from, limit })],
+    close: () => db.close(),
+  };
+}
+
+/** The synchronous API writes to indexed collections and does not read indexes. */
+export function openIndexed(directory, { cacheBytes }) {
+  const db = openSync(directory, { cacheBytes });
+  const rows = db.collection('rows', { ...ROWS, indexes: INDEXES });
+  return {
+    load: (list) => rows.setMany(list.map((row) => [row.id, row])),
+    update: (id, due) => rows.update(id, (row) => ({ ...row, due })),
     close: () => db.close(),
   };
 }

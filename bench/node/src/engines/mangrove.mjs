@@ -23,23 +23,35 @@ export async function open(directory, { ints, values, durable, cacheBytes }) {
   };
 }
 
-const INDEXES = {
+export const INDEXES = {
   byAuthor: { key: (row) => row.author },
   byDue: { key: (row) => [row.done, row.due] },
   byScore: { key: (row) => row.score },
 };
+const BY_BODY = { byBody: { key: (row) => row.body.slice(0, 12) } };
+const BY_END = { byEnd: { key: (row) => row.body.slice(-12) } };
+export const ROWS = { key: keyCodecs.utf8, value: valueCodecs.structured() };
 
 export async function openIndexed(directory, { cacheBytes }) {
   const db = await openDatabase(directory, { cacheBytes });
-  const options = { key: keyCodecs.utf8, value: valueCodecs.structured() };
-  const rows = db.collection('rows', { ...options, indexes: INDEXES });
+  const declare = (indexes) => db.collection('rows', { ...ROWS, indexes });
+  let rows = declare(INDEXES);
   const byDue = rows.index('byDue');
+  const build = (indexes) => {
+    // Who writes declares all indexes.
+    rows = declare(indexes);
+    return rows.buildIndexes();
+  };
   return {
     load: (list) => rows.setMany(list.map((row) => [row.id, row])),
     update: (id, due) => rows.update(id, (row) => ({ ...row, due })),
-    query: (due, limit) => byDue.values({ gte: [false, due], limit }).toArray(),
+    get: (id) => rows.get(id),
+    query: (due, limit) => byDue.values({ gte: [false, due], lt: [true], limit }).toArray(),
     count: (from, to) => byDue.count({ gte: [false, from], lt: [false, to] }),
-    build: () => db.collection('rows', { ...options, indexes: { ...INDEXES, byBody: { key: (row) => row.body.slice(0, 12) } } }).buildIndexes(),
+    build: () => build({ ...INDEXES, ...BY_BODY }),
+    buildBeside: () => build({ ...INDEXES, ...BY_BODY, ...BY_END }),
+    countBuilt: () => rows.index('byBody').count(),
+    countBuiltBeside: () => rows.index('byEnd').count(),
     close: () => db.close(),
   };
 }

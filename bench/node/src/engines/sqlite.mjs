@@ -52,7 +52,10 @@ export function openIndexed(directory, { cacheBytes }, connect) {
   const commit = db.prepare('COMMIT');
   const put = db.prepare('INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?, ?)');
   const update = db.prepare('UPDATE rows SET due = ? WHERE id = ?');
-  const query = db.prepare('SELECT * FROM rows WHERE (done, due) >= (0, ?) ORDER BY done, due LIMIT ?');
+  const query = db.prepare('SELECT * FROM rows WHERE done = 0 AND due >= ? ORDER BY due, id LIMIT ?');
+  const get = db.prepare('SELECT * FROM rows WHERE id = ?');
+  // With the expression, so that the index answers.
+  const countBy = (expression) => db.prepare(`SELECT COUNT(*) AS count FROM rows WHERE ${expression} >= ''`).get().count;
   const count = db.prepare('SELECT COUNT(*) AS count FROM rows WHERE done = 0 AND due >= ? AND due < ?');
   return {
     load(list) {
@@ -63,7 +66,11 @@ export function openIndexed(directory, { cacheBytes }, connect) {
     update: (id, due) => void update.run(due, id),
     query: (due, limit) => query.all(due, limit),
     count: (from, to) => count.get(from, to).count,
+    get: (id) => get.get(id),
     build: () => db.exec('CREATE INDEX by_body ON rows (substr(body, 1, 12))'),
+    buildBeside: () => db.exec('CREATE INDEX by_end ON rows (substr(body, -12))'),
+    countBuilt: () => countBy('substr(body, 1, 12)'),
+    countBuiltBeside: () => countBy('substr(body, -12)'),
     close: () => db.close(),
   };
 }

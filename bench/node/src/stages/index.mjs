@@ -15,3 +15,15 @@ export const WORKLOADS = {
   ints: { records: 1_000_000, stages: ['ints'], title: 'ascending numbers to numbers' },
   indexes: { records: 100_000, stages: ['indexes'], title: 'rows with three indexes' },
 };
+
+/** Makes the workload `indexes` one of so many rows, or several where there are several numbers; returns their names. */
+export function setIndexedRows(counts) {
+  if (counts.length === 1) {
+    WORKLOADS.indexes.records = counts[0];
+    return ['indexes'];
+  }
+  return counts.map((records) => {
+    WORKLOADS[`indexes-${records}`] = { ...WORKLOADS.indexes, records };
+    return `indexes-${records}`;
+  });
+}
