@@ -81,6 +81,7 @@ pub(super) fn verify(
         add(&mut report, walk, &mut extents, &name);
     }
     add_memory(&shared.pager, &newest, &mut report, &mut extents);
+    check_memory(&shared.pager, &newest, &mut report.problems);
     forget_hidden(&shared.pager, &newest, &mut report);
     let is_sound = report.problems.is_empty();
     let mut check = IndexCheck::new(&newest, shared.config.clock.now(), is_sound);
@@ -154,7 +155,8 @@ impl Verification {
     ///
     /// Checks at least one node or value. The verification is spent once it has returned the
     /// report. The last slice visits all inner nodes, and leaves with values in their own blocks,
-    /// to check that each unit of the file is used once or free. It waits for the writer.
+    /// to check that each unit of the file is used once or free, and compares the memtables with the
+    /// layers below them. It waits for the writer.
     ///
     /// # Errors
     /// [`Error::Stale`] in a database read beside a writer. Damage is no error; the report lists
@@ -176,6 +178,7 @@ impl Verification {
                         continue;
                     }
                     add_memory(&shared.pager, version, &mut self.report, &mut Vec::new());
+                    check_memory(&shared.pager, version, &mut self.report.problems);
                     forget_hidden(&shared.pager, version, &mut self.report);
                     if self.report.problems.is_empty() {
                         check_file(shared, &mut self.report);
@@ -296,6 +299,16 @@ fn add_memory(pages: &Pager, version: &Version, report: &mut VerifyReport, exten
     }
 }
 
+/// Checks what the memtables' entries know about the layers below them, on which counts and merges
+/// rely.
+fn check_memory(pages: &Pager, version: &Version, problems: &mut Vec<Error>) {
+    for (name, collection) in &version.collections {
+        if let Err(error) = collection.records(pages).check_deltas() {
+            problems.push(error.in_collection(name));
+        }
+    }
+}
+
 /// Name, root and id of every collection that has records.
 fn trees(version: &Version) -> Vec<(String, Child, u32)> {
     let collections = version.collections.iter();
@@ -398,5 +411,36 @@ impl Database {
             check_stale(&self.shared, report)?;
         }
         Ok(report)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MemoryStorage;
+    use crate::{Durability, Options};
+
+    #[test]
+    fn a_memtable_that_disagrees_with_its_tree_is_reported() {
+        let database = Database::open(Arc::new(MemoryStorage::new()), Options::default()).unwrap();
+        for key in [b"a", b"b"] {
+            database.set("letters", key, b"1", Durability::Relaxed).unwrap();
+        }
+        let shared = &database.shared;
+        let newest = shared.newest();
+        let mut problems = Vec::new();
+        check_memory(&shared.pager, &newest, &mut problems);
+        assert_eq!(problems, []);
+        let mut version = Version::clone(&newest);
+        let collection = version.collections.get_mut("letters").unwrap();
+        // As if a merge had lost "c" after it was looked up.
+        collection.layers.active.put(b"c", None, Some(true));
+        check_memory(&shared.pager, &version, &mut problems);
+        assert_eq!(problems.len(), 1);
+        let text = problems[0].to_string();
+        assert!(
+            text.contains("disagree about a record") && text.contains("letters"),
+            "{text}"
+        );
     }
 }

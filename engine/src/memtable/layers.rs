@@ -141,6 +141,21 @@ impl<'a, P: Pages> Records<'a, P> {
         Ok(count)
     }
 
+    /// Fails if an entry is wrong about whether the layers below it have a record with its key.
+    /// O(m log n) for m entries that were looked up.
+    pub(crate) fn check_deltas(&self) -> Result<()> {
+        for level in TREE + 1..=ALL {
+            for entry in self.memtable(level).entries() {
+                if let Some(known) = entry.below.get()
+                    && known != self.find_in(level - 1, entry.key)?.is_some()
+                {
+                    return Err(Error::corrupt("a memtable and its tree disagree about a record"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Number of records with keys below `key`.
     pub(crate) fn rank(&self, key: &[u8]) -> Result<u64> {
         self.before(ALL, Cut { key, after: false })

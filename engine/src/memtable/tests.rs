@@ -203,6 +203,42 @@ fn find(pager: &Pager, root: Option<&Child>, layers: &Layers, key: &[u8]) -> boo
     records.find(key).unwrap().is_some()
 }
 
+#[test]
+fn an_entry_that_is_wrong_about_the_layers_below_is_found() {
+    let file = MemoryStorage::new().open("data", true).unwrap();
+    let pager = Pager::new(BlockFile::new(file, 9), Limits::new(256), 1 << 20);
+    let mut draft = Draft::new(1);
+    let base = Model::from([(vec![1], 1), (vec![2], 2)]);
+    let root = tree(&pager, &mut draft, &base);
+    let check = |level: usize, key: u8, below: Option<bool>| {
+        let mut layers = Layers::default();
+        layers.frozen.put(&[3], Some(&payload(3)), Some(false));
+        layers.active.put(&[1], None, Some(true));
+        let memtables = [&mut layers.frozen, &mut layers.active, &mut layers.fresh];
+        let memtable = memtables.into_iter().nth(level).unwrap();
+        memtable.put(&[key], Some(&payload(9)), below);
+        let records = Records {
+            pages: &pager,
+            root: root.as_ref(),
+            owner: OWNER,
+            layers: &layers,
+        };
+        records.check_deltas().is_ok()
+    };
+    for (level, key, is_below) in [
+        (0, 2, true),
+        (0, 4, false),
+        (1, 3, true),
+        (1, 2, true),
+        (2, 1, false),
+        (2, 3, true),
+    ] {
+        assert!(check(level, key, Some(is_below)), "level {level}, key {key}");
+        assert!(check(level, key, None), "level {level}, key {key}, not looked up");
+        assert!(!check(level, key, Some(!is_below)), "level {level}, key {key}, wrong");
+    }
+}
+
 /// Changes to each memtable, from the frozen to the fresh one.
 fn changes() -> impl Strategy<Value = Vec<Vec<Step>>> {
     prop::collection::vec(prop::collection::vec(step(), 0..40), 3)
