@@ -219,7 +219,9 @@ fn a_transaction_that_began_before_an_index_was_declared_conflicts() {
             .expect("it states all keys");
         let mut later = database.begin().expect("it can be written");
         if !later.drop_index(NAME, "bytes").expect("nothing fails") {
-            later.declare_indexes(NAME, &[by_bytes().0]).expect("it is new");
+            later
+                .declare_indexes(NAME, &[by_bytes().definition().clone()])
+                .expect("it is new");
         }
         later.commit(Durability::Strict).expect("there is room");
         let failed = transaction.commit(Durability::Strict);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mangrove_bindings::session::Session;
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Database, Durability, IndexDefinition, Options};
+use mangrove_engine::{Database, Durability, IndexBy, Options};
 
 use super::common::{Request, declare, execute, op, put, set, use_index};
 use super::{begin, commit, get, use_default, within};
@@ -15,13 +15,8 @@ fn indexed(storage: &Arc<dyn Storage>) -> Session {
     let mut transaction = database.begin().expect("it can be written");
     transaction.set_codecs("", "any", "json").expect("it is new");
     transaction.commit(Durability::Strict).expect("memory has room");
-    let definition = IndexDefinition {
-        name: "value".to_owned(),
-        version: 1,
-        unique: false,
-    };
     let values = database
-        .indexed_collection("", vec![(definition, Box::new(|_, value| vec![value.to_vec()]))])
+        .indexed_collection("", [IndexBy::new("value", |_, value| Some(value.to_vec()))])
         .expect("it is new");
     let mut transaction = database.begin().expect("it can be written");
     values.set(&mut transaction, b"a", b"1", None).expect("it is small");
