@@ -5,7 +5,7 @@ import type { Names } from '../base/names.ts';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { abortable, ignore } from '../base/async.ts';
-import type { BuildIndexesOptions, IndexOptions } from '../types/indexes.ts';
+import type { BuildIndexesOptions, IndexOptions, IndexReadOptions } from '../types/indexes.ts';
 import { decodeKey, decodeValue, typed } from '../wire/codecs.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op } from '../wire/opcodes.ts';
@@ -14,9 +14,11 @@ import type { ReplyReader } from '../wire/protocol.ts';
 import type { Target } from '../wire/target.ts';
 
 const INDEX: Names<IndexOptions<unknown, unknown>> = { key: 1, multi: 1, unique: 1, version: 1 };
+const READS: Names<IndexReadOptions> = { whenIncomplete: 1 };
 const MAX_VERSION = 0xffff_ffff;
 
 const STRICT = 0;
+const STORED = 'stored';
 
 /** What the engine knows of an index. */
 export interface IndexDefinition {
@@ -75,7 +77,7 @@ function check<K, V>([name, options]: [string, IndexOptions<K, V>]): Declared<K,
   const wrong = misnamed(`the index ${JSON.stringify(name)}`, options, INDEX);
   if (wrong !== undefined) throw refused(name, wrong);
   const { key, multi = false, unique = false, version = 1 } = options;
-  if (typeof key !== 'function') throw refused(name, 'key has to be a function');
+  if (typeof key !== 'function' && key !== STORED) throw refused(name, 'key has to be a function');
   if (typeof multi !== 'boolean' || typeof unique !== 'boolean') throw refused(name, 'multi and unique have to be booleans');
   if (!Number.isSafeInteger(version) || version < 0 || version > MAX_VERSION) throw refused(name, 'version has to be a whole number');
   return { name, key, multi, unique, version };
@@ -87,6 +89,15 @@ export function toIndexes<K, V>(options: { readonly [name: string]: IndexOptions
   if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'indexes has to be an object of indexes by name');
   const declared = Object.entries(options).map(check);
   return declared.length === 0 ? undefined : new Indexes(declared);
+}
+
+/** Checks the options of `index`; returns whether reads wait for a build. */
+export function checkWaits(options: IndexReadOptions | undefined): boolean {
+  const wrong = misnamed('index', options, READS);
+  const { whenIncomplete = 'fail' } = options ?? {};
+  const waits = whenIncomplete === 'wait';
+  if (wrong !== undefined || !(waits || whenIncomplete === 'fail')) throw new KvError('KV_INVALID_ARGUMENT', wrong ?? 'whenIncomplete has to be "wait" or "fail"');
+  return waits;
 }
 
 /** Shared by all records, as nothing is called while it is used. */
@@ -127,10 +138,12 @@ export class Indexes<K, V> {
     if (all === undefined) asked.set(connection, all = new Map());
     let state = all.get(index);
     if (state === undefined) {
-      const declared = connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
+      // What is read as it is stored is not declared, and may have to be built.
+      const isDeclared = this.#declared.some(({ key }) => key === STORED);
+      const declared = isDeclared ? Promise.resolve() : connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
         Object.assign(known, { isDeclared: true, incomplete });
       });
-      const known: Asked = { name, declared, isDeclared: false, incomplete: 0, built: undefined };
+      const known: Asked = { name, declared, isDeclared, incomplete: 1, built: undefined };
       state = known;
       declared.catch(() => all.delete(index));
       all.set(index, state);
@@ -147,12 +160,19 @@ export class Indexes<K, V> {
     return state.isDeclared ? undefined : state.declared;
   }
 
+  /** As `declare`; with `waits`, until they are built. */
+  ready(target: Target<K, V>, waits: boolean): Promise<void> | undefined {
+    const declared = this.declare(target);
+    if (!waits) return declared;
+    return Promise.resolve(declared).then(() => (this.#asked(target).incomplete > 0 ? this.#built(target) : undefined));
+  }
+
   /** As `declare`, at once. */
   declareSync(target: Target<K, V>): void {
     const state = this.#asked(target);
     if (state.isDeclared) return;
     const { connection, index } = target;
-    connection.requestSync(declareRequest(index), readDeclared);
+    state.incomplete = connection.requestSync(declareRequest(index), readDeclared);
     state.isDeclared = true;
   }
 
@@ -188,7 +208,9 @@ export class Indexes<K, V> {
   /** The one build that all callers without a function of their own share. */
   #built(target: Target<K, V>): Promise<void> {
     const state = this.#asked(target);
-    state.built ??= this.#run(target).finally(() => {
+    state.built ??= this.#run(target).then(() => {
+      state.incomplete = 0;
+    }).finally(() => {
       state.built = undefined;
     });
     return state.built;
@@ -197,6 +219,7 @@ export class Indexes<K, V> {
 
 /** The encoded keys of an entry in one index. */
 function indexKeys<K, V>({ name, key: compute, multi }: Declared<K, V>, key: K, value: V): Uint8Array[] {
+  if (compute === STORED) throw new KvError('KV_INDEX_MISMATCH', `the index ${JSON.stringify(name)} was opened as it is stored; open the collection with its function`);
   let computed: Key | undefined;
   try {
     computed = compute(value, key);
