@@ -21,6 +21,7 @@ window.loadMigration = () => import('./migrate.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
+window.loadInspector = () => import('mangrove-kv/inspector');
 window.loadLive = () => import('mangrove-kv/live');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';
