@@ -461,7 +461,7 @@ fn a_scan_of_an_index_goes_on_in_the_next_session_if_nothing_was_committed() {
         assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
         assert_eq!(
             index_items(&mut reply),
-            (false, all[..2].to_vec().into_iter().map(String::from).collect())
+            (false, all[..2].iter().copied().map(String::from).collect())
         );
         assert_eq!(index_items(&mut reply).1, ["3=b:3", "2=e:2", "2=c:2"]);
         assert_eq!(index_items(&mut reply), (true, all.map(String::from).to_vec()));
