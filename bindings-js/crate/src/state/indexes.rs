@@ -46,6 +46,9 @@ pub(super) fn put_in_transaction(
     record: Record<'_>,
     index_keys: &[u8],
 ) -> Result<()> {
+    if !slot.indexes.is_empty() && transaction.may_declare_indexes(&slot.name) {
+        transaction.declare_indexes(&slot.name, &slot.indexes)?;
+    }
     let keys = stated(slot, &transaction.indexes(&slot.name), index_keys)?;
     transaction.set_indexed(&slot.name, record.key, record.value, record.expires_at, &keys)?;
     Ok(())

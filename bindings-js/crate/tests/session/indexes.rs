@@ -224,3 +224,41 @@ fn a_transaction_begun_before_the_declaration_has_to_run_again() {
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
     assert_eq!(entries(&mut session), ["1=a"]);
 }
+
+#[test]
+fn a_transaction_that_drops_a_collection_writes_it_again_with_its_indexes() {
+    let mut session = empty();
+    let drop_it = || Request::new(op("Drop")).u8(0).str("");
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            use_index(true),
+            declare(),
+            put(&[("a", "1"), ("b", "2")]),
+            begin(1),
+            within(1, drop_it()),
+            within(1, put(&[("c", "1"), ("d", "3")])),
+            within(1, put(&[("d", "4")])),
+            commit(1),
+            begin(2),
+            within(2, drop_it()),
+            within(2, put(&[("e", "5"), ("f", "5")])),
+            commit(2),
+        ],
+    );
+    assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 2, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 0, 1));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 0, 1));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!(reply.status(), Err("KV_UNIQUE".to_owned()));
+    assert!(reply.is_at_end());
+    assert_eq!(entries(&mut session), ["1=c", "4=d"]);
+}
