@@ -12,7 +12,6 @@ import type { ByteRange, ReplyReader, RequestWriter } from '../wire/protocol.ts'
 import type { Target, View } from '../wire/target.ts';
 import { checkOpen, readMeta } from './calls.ts';
 import type { Call } from './calls.ts';
-import { checkIndexName } from './indexes.ts';
 import type { Indexes } from './indexes.ts';
 import { META, RANGE, READ } from './names.ts';
 import { compareBytes, toWindow } from './range.ts';
@@ -43,7 +42,6 @@ export class IndexCalls<K, V> {
 
   constructor(target: Target<K, V>, view: View, name: string) {
     const { indexes } = target;
-    checkIndexName(name);
     if (indexes === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the collection was opened without indexes');
     this.name = name;
     this.target = target;

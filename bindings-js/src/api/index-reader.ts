@@ -1,5 +1,6 @@
 // Reads a collection through one of its indexes.
 import type { Key } from '../codec/keys.ts';
+import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
 import { attempt } from '../base/async.ts';
 import type { CommitIterator } from '../types/feed.ts';
@@ -13,11 +14,11 @@ import { CursorIterator } from './cursor.ts';
 import { watch } from './feed/follow.ts';
 import { INDEX_ENTRIES, INDEX_READ, IndexCalls } from './index-calls.ts';
 import type { IndexItems } from './index-calls.ts';
-import { checkWaits } from './indexes.ts';
-import { FOLLOW } from './names.ts';
+import { FOLLOW, checkNames } from './names.ts';
 import { encodeSeek } from './range.ts';
 import type { Window } from './range.ts';
 
+const OPTIONS: Names<IndexReadOptions> = { whenIncomplete: 1 };
 const INDEX_WATCH: Names<IndexWatchOptions> = { ...FOLLOW, eq: 2 };
 
 export class KvIndex<K, V> implements LiveIndex<K, V> {
@@ -27,8 +28,11 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
 
   constructor(target: Target<K, V>, view: View, name: string, options: IndexReadOptions | undefined) {
     this.#calls = new IndexCalls(target, view, name);
-    this.#waits = checkWaits(options);
     this.name = name;
+    checkNames('index', options, OPTIONS);
+    const { whenIncomplete = 'fail' } = options ?? {};
+    this.#waits = whenIncomplete === 'wait';
+    if (!this.#waits && whenIncomplete !== 'fail') throw new KvError('KV_INVALID_ARGUMENT', 'whenIncomplete has to be "wait" or "fail"');
   }
 
   entries(options: IndexRange & WithMeta): KvIterator<IndexEntryWithMeta<K, V>, Key>;

@@ -5,7 +5,7 @@ import type { Names } from '../base/names.ts';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { abortable, ignore } from '../base/async.ts';
-import type { BuildIndexesOptions, IndexOptions, IndexReadOptions } from '../types/indexes.ts';
+import type { BuildIndexesOptions, IndexOptions } from '../types/indexes.ts';
 import { decodeKey, decodeValue, typed } from '../wire/codecs.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Op } from '../wire/opcodes.ts';
@@ -14,7 +14,6 @@ import type { ReplyReader } from '../wire/protocol.ts';
 import type { Target } from '../wire/target.ts';
 
 const INDEX: Names<IndexOptions<unknown, unknown>> = { key: 1, multi: 1, unique: 1, version: 1 };
-const READS: Names<IndexReadOptions> = { whenIncomplete: 1 };
 const MAX_VERSION = 0xffff_ffff;
 
 const STRICT = 0;
@@ -89,15 +88,6 @@ export function toIndexes<K, V>(options: { readonly [name: string]: IndexOptions
   if (typeof options !== 'object' || options === null) throw new KvError('KV_INVALID_ARGUMENT', 'indexes has to be an object of indexes by name');
   const declared = Object.entries(options).map(check);
   return declared.length === 0 ? undefined : new Indexes(declared);
-}
-
-/** Checks the options of `index`; returns whether reads wait for a build. */
-export function checkWaits(options: IndexReadOptions | undefined): boolean {
-  const wrong = misnamed('index', options, READS);
-  const { whenIncomplete = 'fail' } = options ?? {};
-  const waits = whenIncomplete === 'wait';
-  if (wrong !== undefined || !(waits || whenIncomplete === 'fail')) throw new KvError('KV_INVALID_ARGUMENT', wrong ?? 'whenIncomplete has to be "wait" or "fail"');
-  return waits;
 }
 
 /** Shared by all records, as nothing is called while it is used. */
