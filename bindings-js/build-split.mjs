@@ -12,11 +12,11 @@ const ROOTS = [
   /State>::execute_rest\b/,
   /Session::refresh\b/,
   ...['delete_indexed', 'clear_indexed', 'drop_indexes'].map((name) => new RegExp(`WriteTransaction>::${name}\\b`)),
-  ...['unindex_key', 'unindex_keys', 'forget_indexes', 'refuse_unindexed', 'check_unique_keys'].map((name) => new RegExp(`Transaction>::${name}\\b`)),
+  ...['unindex_key', 'unindex_keys', 'forget_indexes', 'refuse_unindexed', 'apply_declared', 'check_unique_keys'].map((name) => new RegExp(`Transaction>::${name}\\b`)),
   /transaction::indexed::lacking\b/,
-  ...['put_in_group', 'put_in_transaction', 'since_declared'].map((name) => new RegExp(`state::indexes::${name}\\b`)),
+  ...['put_in_group', 'put_in_transaction', 'since_declared', 'resume_index'].map((name) => new RegExp(`state::indexes::${name}\\b`)),
   /State>::write_apart\b/,
-  ...['advance', 'seek', 'write'].map((name) => new RegExp(`IndexItems::${name}\\b`)),
+  ...['advance', 'seek', 'place', 'write'].map((name) => new RegExp(`IndexItems::${name}\\b`)),
 ];
 /**
  * Name of the table among the core's exports, and of the module that the rest imports from. The host knows a core by it, and that a rest is not of

@@ -78,12 +78,15 @@ export function clearLocations(file) {
   };
   const cleared = [];
   for (const { address, start, length } of segments) {
-    for (let at = start + ((4 - (address % 4)) % 4); at + 16 <= start + length; at += 4) {
-      const [name, nameLength, line, column] = [0, 4, 8, 12].map((offset) => bytes.readUInt32LE(at + offset));
+    const end = start + length;
+    // The zeros at the end of a segment may be left out: the last bytes of a column.
+    const wordAt = (at) => [0, 1, 2, 3].reduce((word, byte) => word + (at + byte < end ? bytes[at + byte] * 256 ** byte : 0), 0);
+    for (let at = start + ((4 - (address % 4)) % 4); at + 12 < end; at += 4) {
+      const [name, nameLength, line, column] = [0, 4, 8, 12].map((offset) => wordAt(at + offset));
       if (nameLength < 4 || nameLength > 300 || line === 0 || line > 20_000 || column === 0 || column > 500) continue;
       const nameAt = offsetOf(name, nameLength);
       if (nameAt === undefined || !/^[\w/.-]+\.rs$/.test(bytes.toString('latin1', nameAt, nameAt + nameLength))) continue;
-      cleared.push([at, 16], [nameAt, nameLength]);
+      cleared.push([at, Math.min(16, end - at)], [nameAt, nameLength]);
     }
   }
   for (const [at, length] of cleared) bytes.fill(0, at, at + length);

@@ -53,6 +53,7 @@ const reads = (ranges: readonly Arguments[]): Rows => ({
 });
 
 const RENAMES: Arguments[] = [...each(NO_NAME, 'to'), ...each(NO_NAME).map(([to]) => ['from', to])];
+const SYNC_READS: Rows = { ...reads(RANGES), index: [...each(NO_NAME), ['none']] };
 const READS: Rows = { ...reads(ASYNC_RANGES), index: [...each(NO_NAME), ['none']], forEach: [...each(NO_FUNCTION), ...after(() => 1, ASYNC_RANGES)] };
 
 const writes = (ranges: readonly Arguments[]): Rows => ({
@@ -141,12 +142,12 @@ const ITERATOR: Rows = {
   interruptible: 'internal',
 };
 const SYNC_DATABASE: Rows = {
-  ...reads(RANGES), ...writes(RANGES),
+  ...SYNC_READS, ...writes(RANGES),
   collection: [...each(NO_COLLECTION), ...after('c', COLLECTION)],
   transaction: [...each(NO_FUNCTION), [async () => 1], ...withWriteOptions(() => 1)],
   snapshot: NOTHING, flush: NOTHING, close: NOTHING,
 };
-const SYNC_SNAPSHOT: Rows = { ...reads(RANGES), collection: each(NO_COLLECTION) };
+const SYNC_SNAPSHOT: Rows = { ...SYNC_READS, collection: each(NO_COLLECTION) };
 
 /** Prototypes that the runtime gives to each object, or to each iterator. */
 const RUNTIME_PROTOTYPES = new Set<object>([Object.prototype, ...('Iterator' in globalThis ? [(globalThis as unknown as { Iterator: { prototype: object } }).Iterator.prototype] : [])]);
@@ -233,6 +234,11 @@ test('an index checks arguments', () => withMemory({}, async (db) => {
   };
   const indexed = db.collection('c', { indexes: { by: { key: () => 1 } } });
   await checkAll(rows, () => indexed.index('by'), WITHOUT_PROMISE);
+  await checkAll({ index: [['by', 5], ['by', null], ['by', { whenIncomplete: 'x' }], ['by', { when: 'wait' }]] }, () => ({ index: (name: string, options: object) => indexed.index(name, options) }), 'all');
+  const { watch: _, ...plain } = rows;
+  const [sync, signals] = [db.sync.collection(indexed), (args: Arguments) => args.some((arg) => 'signal' in Object(arg))];
+  const syncRows = Object.fromEntries(Object.entries(plain).map(([name, row]) => [name, (row as Arguments[]).filter((args) => !signals(args))]));
+  await checkAll(syncRows, () => sync.index('by'), 'all');
 }));
 test('a snapshot checks arguments', () => withDatabase((db) => checkAll(SNAPSHOT, () => db.snapshot(), WITHOUT_PROMISE)));
 test('a transaction checks arguments', () => withDatabase(async (db) => {
@@ -261,14 +267,14 @@ test('an iterator of an iterator checks arguments', () => withDatabase((db) => c
 test('an iterator of commits takes no arguments', () => withDatabase((db) => checkAll({ next: NOTHING, return: NOTHING }, () => db.watch(), [])));
 test('a subscription takes no arguments', () => withDatabase((db) => checkAll({ unsubscribe: NOTHING }, () => db.subscribe({}, () => undefined), [])));
 test('the synchronous API checks arguments', () => withDatabase((db) => checkAll(SYNC_DATABASE, () => db.sync, 'all')));
-test('a collection of the synchronous API checks arguments', () => withDatabase((db) => checkAll({ ...reads(RANGES), ...writes(RANGES) }, () => db.sync.collection('c'), 'all')));
+test('a collection of the synchronous API checks arguments', () => withDatabase((db) => checkAll({ ...SYNC_READS, ...writes(RANGES) }, () => db.sync.collection('c'), 'all')));
 test('the synchronous view of a snapshot checks arguments', () => withDatabase((db) => checkAll(SYNC_SNAPSHOT, () => db.snapshot().sync, 'all')));
 test('a snapshot of the synchronous API checks arguments', () => withDatabase(async (db) => {
   using snapshot = db.sync.snapshot();
   await checkAll({ ...SYNC_SNAPSHOT, close: NOTHING }, () => snapshot, 'all');
 }));
 test('a synchronous transaction checks arguments', () => withDatabase(async (db) => {
-  const rows = { ...reads(RANGES), ...writes(RANGES), collection: each(NO_COLLECTION) };
+  const rows = { ...SYNC_READS, ...writes(RANGES), collection: each(NO_COLLECTION) };
   for (const [name, row] of Object.entries(rows)) {
     for (const args of row as readonly Arguments[]) {
       assert.throws(() => db.sync.transaction((tx) => {

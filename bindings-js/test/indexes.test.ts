@@ -279,6 +279,35 @@ test('a collection that is dropped or renamed gets its indexes again with the ne
   await checkAll(db, moved);
 }));
 
+test('a transaction that drops a collection writes it again with its indexes', () => withMemory(async (db) => {
+  const notes = notesOf(db);
+  await notes.setMany([['a', note(1, { author: 'ann', email: 'a@x' })], ['b', note(2, { author: 'bob', tags: ['y'] })]]);
+  await rejects(db.transaction(async (tx) => {
+    await tx.dropCollection('notes');
+    await tx.collection(notes).setMany([['c', note(1, { email: 'same' })], ['d', note(2, { email: 'same' })]]);
+  }), 'KV_UNIQUE');
+  await assert.rejects(db.transaction(async (tx) => {
+    await tx.dropCollection('notes');
+    await tx.collection(notes).set('c', note(1));
+    throw new Error('rolled back');
+  }), /rolled back/);
+  assert.deepEqual(await seen(notes.index('byAuthor')), [['ann', 'a'], ['bob', 'b']]);
+  await db.transaction(async (tx) => {
+    const inner = tx.collection(notes);
+    assert.equal(await tx.dropCollection('notes'), true);
+    assert.deepEqual(await inner.keys().toArray(), []);
+    await inner.setMany([['c', note(3, { author: 'cid', tags: ['x', 'y'], email: 'a@x' })], ['d', note(4, { tags: ['y'] })], ['e', note(5, { author: 'eve' })]]);
+    await inner.delete('d');
+    assert.deepEqual(await seen(inner.index('byAuthor') as Index<string, Note>), [['cid', 'c'], ['eve', 'e']]);
+    assert.equal(await inner.index('byTag').count({ eq: 'y' }), 1);
+  });
+  assert.deepEqual(await notes.keys().toArray(), ['c', 'e']);
+  await checkAll(db, notes);
+  await notes.set('f', note(6, { author: 'fay' }));
+  await rejects(notes.set('g', note(7, { email: 'a@x' })), 'KV_UNIQUE');
+  await checkAll(db, notes);
+}));
+
 test('indexes that others removed are declared again after one refusal', () => withMemory(async (db) => {
   const notes = notesOf(db);
   await notes.set('a', note(1, { author: 'ann' }));

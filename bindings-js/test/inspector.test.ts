@@ -5,6 +5,7 @@ import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
 import { toCells } from '../src/inspector/file-view.ts';
 import { keyText, parseKey, parseRange } from '../src/inspector/key-text.ts';
+import { textOf } from '../src/inspector/order.ts';
 import { Source } from '../src/inspector/source.ts';
 import type { InspectedCollection, InspectedDatabase } from '../src/inspector/source.ts';
 import { shortText } from '../src/inspector/value-tree.ts';
@@ -63,6 +64,40 @@ test('a collection with its own codecs is read through the given handle', async 
   assert.equal(new Source(db, []).open(layout), undefined);
   assert.deepEqual(await new Source(db, [own]).open(layout)?.entries().toArray(), [['k', 'abc']]);
   await db.close();
+});
+
+test('an index is read as it is stored, or through the given handle', async () => {
+  const db = await open<string, { due: number }>('inspected', { storage: 'memory', indexes: { byDue: { key: ({ due }) => due } } });
+  await db.set('default', { due: 1 });
+  const notes = db.collection<string, string[]>('notes', { indexes: { byTag: { key: (tags) => tags, multi: true, version: 2 } } });
+  await notes.setMany([['a', ['x', 'y']], ['b', ['x']]]);
+  const codec = { ...valueCodecs.json<number>(), id: 'own' };
+  const own = db.collection('own', { value: codec, indexes: { byValue: { key: (value) => value, unique: true } } });
+  const undeclared = db.collection('own', { value: codec });
+  await own.set('k', 7);
+  const before = await db.stats();
+  const read = async (given: InspectedCollection[], name: string): Promise<unknown> => {
+    const source = new Source(db, given);
+    const { collections } = await source.layout(false);
+    const { indexes } = await source.stats();
+    const index = source.openIndex(collections.find((one) => one.name === name)!, indexes.find(({ collection }) => collection === name)!);
+    return index && [await index.count({ eq: 'x' }), await index.entries().toArray()];
+  };
+  assert.deepEqual(await read([], 'notes'), [2, [
+    { indexKey: 'x', key: 'a', value: ['x', 'y'] }, { indexKey: 'x', key: 'b', value: ['x'] }, { indexKey: 'y', key: 'a', value: ['x', 'y'] },
+  ]]);
+  assert.deepEqual(await read([], ''), [0, [{ indexKey: 1, key: 'default', value: { due: 1 } }]]);
+  assert.equal(await read([], 'own'), undefined);
+  assert.equal(await read([undeclared], 'own'), undefined);
+  assert.deepEqual(await read([own], 'own'), [0, [{ indexKey: 7, key: 'k', value: 7 }]]);
+  assert.equal((await db.stats()).version, before.version, 'the inspector declares nothing');
+  await db.close();
+});
+
+test('an index is described with its progress', () => {
+  const index = { collection: 'notes', name: 'byTag', version: 2, unique: false, complete: true, count: 1234, done: 700, total: 700 };
+  assert.equal(textOf(index), 'Index byTag, version 2: 1,234 entries');
+  assert.equal(textOf({ ...index, unique: true, complete: false, count: 1, done: 350 }), 'Unique index byTag, version 2: being built, 350 of 700 (50.0 %), 1 entry so far');
 });
 
 test('values fit on one line', () => {

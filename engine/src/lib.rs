@@ -85,7 +85,7 @@ mod tree;
 pub use background::Background;
 pub use block::Compression;
 pub use clock::Clock;
-pub use database::{Changes, Database, IndexFunction, IndexedCollection, OpenFlush, Options, Stats, is_database_file};
+pub use database::{Changes, Database, IndexBy, IndexedCollection, OpenFlush, Options, Stats, is_database_file};
 pub use error::{
     BackupDamage, CodecMismatch, Conflict, ConflictReason, Corruption, Error, IndexRefusal, IoFailure, NotUnique,
     Result, Text, TooLarge, TooMany, WrongBase,
@@ -99,7 +99,7 @@ pub use maintenance::{
 pub use maintenance::{ExtentKind, LayoutPart, LayoutScan};
 pub use maintenance::{Verification, VerifyProgress, VerifyReport};
 pub use range::{Direction, KeyRange, prefix_end};
-pub use snapshot::{Cursor, IndexCursor, IndexTree, Snapshot, Tree};
+pub use snapshot::{Cursor, IndexCursor, IndexInfo, IndexTree, Snapshot, Tree};
 pub use state::{Change, CollectionInfo, Commit, Entry, Index, IndexDefinition, IndexKeys, IndexProgress};
 pub use transaction::{
     BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, Submission,

@@ -4,6 +4,7 @@ mod crashes;
 mod declaring;
 mod model;
 mod transactions;
+mod upkeep;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use mangrove_engine::storage::Storage;
 use mangrove_engine::{
-    Clock, Database, Direction, IndexDefinition, IndexFunction, IndexedCollection, KeyRange, Options, Snapshot,
+    Clock, Database, Direction, IndexBy, IndexDefinition, IndexedCollection, KeyRange, Options, Snapshot,
 };
 
 pub(crate) const NAME: &str = "notes";
@@ -76,13 +77,12 @@ pub(crate) fn bytes(value: &[u8]) -> Vec<Vec<u8>> {
     value.iter().take(4).map(|byte| vec![*byte]).collect()
 }
 
-pub(crate) fn by_first(version: u32) -> (IndexDefinition, IndexFunction) {
-    let function = move |_: &[u8], value: &[u8]| first_byte(version, value);
-    (definition("first", version, false), Box::new(function))
+pub(crate) fn by_first(version: u32) -> IndexBy {
+    IndexBy::multi("first", move |_, value| first_byte(version, value)).version(version)
 }
 
-pub(crate) fn by_bytes() -> (IndexDefinition, IndexFunction) {
-    (definition("bytes", 1, false), Box::new(|_, value| bytes(value)))
+pub(crate) fn by_bytes() -> IndexBy {
+    IndexBy::multi("bytes", |_, value| bytes(value))
 }
 
 /// The start of a value.
@@ -90,9 +90,9 @@ pub(crate) fn start(value: &[u8]) -> Vec<Vec<u8>> {
     vec![value[..value.len().min(40)].to_vec()]
 }
 
-pub(crate) fn by_value(unique: bool) -> (IndexDefinition, IndexFunction) {
-    let function = |_: &[u8], value: &[u8]| start(value);
-    (definition("value", 1, unique), Box::new(function))
+pub(crate) fn by_value(unique: bool) -> IndexBy {
+    let index = IndexBy::multi("value", |_, value| start(value));
+    if unique { index.unique() } else { index }
 }
 
 pub(crate) fn build(collection: &IndexedCollection<'_>) {

@@ -9,6 +9,7 @@ interface Window {
    * thread.
    */
   runLevelSuite(storage: 'opfs' | 'here'): ReturnType<typeof import('./level/main.ts').run>;
+  loadInspector(): Promise<typeof import('mangrove-kv/inspector')>;
   loadLive(): Promise<typeof import('mangrove-kv/live')>;
   loadMigrations(): Promise<typeof import('mangrove-kv/migrations')>;
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */

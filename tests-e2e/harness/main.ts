@@ -22,6 +22,7 @@ window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
+window.loadInspector = () => import('mangrove-kv/inspector');
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
 window.loadFaults = () => import('../chaos/start-worker.ts');

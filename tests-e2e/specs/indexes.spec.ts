@@ -91,6 +91,38 @@ test('tabs keep an index right together, also when the leader changes', async ({
   expect(await authors(second)).toEqual([['abe 4', 'ann 1'], []]);
 });
 
+test('iterators over an index continue in the next leader if nothing was committed since', async ({ profile }) => {
+  const context = await profile.launch();
+  const [first, second] = [await context.newPage(), await context.newPage()];
+  await openNotes(first);
+  await first.evaluate(() => {
+    const { notes } = window as unknown as Kept;
+    return notes.setMany(Array.from({ length: 1000 }, (_, id) => [id, { author: `author ${String(id).padStart(4, '0')}` }] as const));
+  });
+  await openNotes(second);
+  // Chunks grow, and one is read ahead: most entries are still to come.
+  await second.evaluate(async () => {
+    const { db, notes } = window as unknown as Kept;
+    const snapshot = db.snapshot();
+    const iterators = [
+      notes.index('byAuthor').keys(), notes.index('byAuthor').entries({ reverse: true, limit: 900, offset: 10 }).map(({ key }) => key),
+      snapshot.collection(notes).index('byAuthor').entries({ gte: 'author 0100', meta: true }).map(({ key }) => key),
+    ];
+    const begun = await Promise.all(iterators.map((iterator) => iterator.nextMany(5)));
+    Object.assign(window, { begun, iterators, snapshot });
+  });
+  await first.close();
+  const found = await second.evaluate(async () => {
+    const { begun, iterators } = window as unknown as { begun: number[][]; iterators: { toArray(): Promise<number[]> }[] };
+    return Promise.all(iterators.map(async (iterator, at) => [...begun[at]!, ...await iterator.toArray()]));
+  });
+  const all = Array.from({ length: 1000 }, (_, id) => id);
+  expect(found).toEqual([all, [...all].reverse().slice(10, 910), all.slice(100)]);
+  // Later ones read the state of then.
+  expect(await add(second, 1000, 'author 0000a')).toBe('stored');
+  expect(await second.evaluate(async () => (await (window as unknown as Kept).notes.index('byAuthor').at(1))?.key)).toBe(1000);
+});
+
 test('an index of a full collection is built by the tabs that declare it', async ({ profile }) => {
   const context = await profile.launch();
   const [first, second] = [await context.newPage(), await context.newPage()];

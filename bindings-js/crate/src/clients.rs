@@ -28,7 +28,7 @@ impl Session {
         let inherited = self.clients.kept.inherited.as_ref();
         let client = Client::load(name, read_only, &database.snapshot())?;
         let state = match state {
-            Some(state) => State::import(database, inherited, &mut Reader::new(state))?,
+            Some(state) => State::import(database, inherited, self.rest.is_loaded(), &mut Reader::new(state))?,
             None => State::portable(),
         };
         let version = database.version();

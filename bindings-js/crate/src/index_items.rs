@@ -79,6 +79,15 @@ impl IndexItems {
         }
     }
 
+    /// Place of the current entry, for another session; `None` within transactions.
+    #[inline(never)]
+    pub(crate) fn place(&self) -> Option<&[u8]> {
+        match &self.place {
+            Place::Committed(cursor) => Some(cursor.place()),
+            Place::Transaction(..) => None,
+        }
+    }
+
     /// Writes index key and key, then what the flags ask for.
     #[inline(never)]
     pub(crate) fn write(&self, flags: ScanFlags, out: &mut Writer) {

@@ -1,7 +1,7 @@
 //! Reports on a database: collections in binary, statistics and findings as JSON in the names of
 //! the TypeScript API.
 
-use mangrove_engine::{CollectionInfo, Database, VerifyReport};
+use mangrove_engine::{CollectionInfo, Database, IndexInfo, Result, VerifyReport};
 use mangrove_host::json::{Object, array, problem};
 
 use crate::protocol::Writer;
@@ -18,7 +18,7 @@ pub(crate) fn collections(collections: &[CollectionInfo], out: &mut Writer) {
 }
 
 /// Returns the `Stats` of the TypeScript API.
-pub(crate) fn stats(database: &Database) -> String {
+pub(crate) fn stats(database: &Database) -> Result<String> {
     let stats = database.stats();
     let mut object = Object::default();
     for (name, value) in [
@@ -56,7 +56,23 @@ pub(crate) fn stats(database: &Database) -> String {
     if let Some(version) = stats.oldest_snapshot {
         object = object.number("oldestSnapshot", version);
     }
-    object.end()
+    let indexes = database.snapshot().index_infos()?;
+    Ok(object.raw("indexes", &array(indexes.iter().map(index))).end())
+}
+
+/// Returns the `IndexStats` of the TypeScript API.
+fn index(info: &IndexInfo) -> String {
+    let definition = &info.index.definition;
+    Object::default()
+        .text("collection", &info.collection)
+        .text("name", &definition.name)
+        .number("version", u64::from(definition.version))
+        .flag("unique", definition.unique)
+        .flag("complete", info.index.is_complete())
+        .number("count", info.count)
+        .number("done", info.covered)
+        .number("total", info.records)
+        .end()
 }
 
 /// Returns the `VerifyReport` of the TypeScript API.

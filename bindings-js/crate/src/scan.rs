@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use mangrove_engine::{Cursor, Direction, Error, KeyRange, Result, Transaction, TransactionScan, Tree};
+use mangrove_engine::{Cursor, Direction, Error, IndexTree, KeyRange, Result, Transaction, TransactionScan, Tree};
 
 use crate::index_items::IndexItems;
 use crate::protocol::{ChunkLimit, MAX_CHUNK_ITEMS, Reader, ScanFlags, ScanOptions, Writer};
@@ -22,6 +22,9 @@ enum Items {
 pub(crate) struct Origin {
     /// Index of the collection.
     pub(crate) collection: u64,
+    /// If it reads an index, one more than the place of that among those that the client uses;
+    /// otherwise 0.
+    pub(crate) index: u64,
     /// Version of the state.
     pub(crate) version: u64,
     pub(crate) lower: Bound<Vec<u8>>,
@@ -29,13 +32,21 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    pub(crate) fn new(collection: u64, version: u64, range: KeyRange<'_>) -> Self {
+    pub(crate) fn new(collection: u64, index: u64, version: u64, range: KeyRange<'_>) -> Self {
         let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
         Self {
             collection,
+            index,
             version,
             lower: owned(range.lower),
             upper: owned(range.upper),
+        }
+    }
+
+    pub(crate) fn range(&self) -> KeyRange<'_> {
+        KeyRange {
+            lower: self.lower.as_ref().map(Vec::as_slice),
+            upper: self.upper.as_ref().map(Vec::as_slice),
         }
     }
 }
@@ -137,6 +148,7 @@ impl Scan {
         out.uv(self.remaining.map_or(0, |remaining| remaining.saturating_add(1)));
         let key = match &self.items {
             Items::Committed(cursor) if self.has_item => Some(cursor.key()),
+            Items::Index(items) if self.has_item => items.place(),
             _ => None,
         };
         out.flag(key.is_some());
@@ -157,10 +169,7 @@ impl Scan {
             has_item: false,
             failed: None,
         };
-        let range = KeyRange {
-            lower: origin.lower.as_ref().map(Vec::as_slice),
-            upper: origin.upper.as_ref().map(Vec::as_slice),
-        };
+        let range = origin.range();
         if let Some(tree) = tree.filter(|_| !range::is_empty(&range)) {
             let mut cursor = tree.cursor(range, direction(flags));
             if stood {
@@ -171,6 +180,22 @@ impl Scan {
         }
         scan.origin = Some(origin);
         Ok(scan)
+    }
+
+    /// Gives a scan that was resumed without items those of an index, at the place in `exported`.
+    pub(crate) fn resume_index(&mut self, index: &IndexTree, mut exported: Reader<'_>) -> Result<()> {
+        let flags = ScanFlags::of(exported.u8()?);
+        exported.uv()?;
+        let (stood, place) = (exported.flag()?, exported.bytes()?);
+        let range = self.origin.as_ref().map_or_else(KeyRange::all, Origin::range);
+        let mut cursor = index.cursor(range, direction(flags));
+        if stood {
+            cursor.seek_to(place)?;
+        }
+        let mut items = IndexItems::committed(cursor, flags);
+        self.has_item = stood && items.advance(None)?;
+        self.items = Items::Index(Box::new(items));
+        Ok(())
     }
 
     /// Writes the next items; returns whether the scan stays open.

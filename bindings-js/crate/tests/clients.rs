@@ -55,7 +55,10 @@ fn snapshot(id: u64) -> Request {
     Request::new(op("SnapshotOpen")).uv(id)
 }
 
+const REVERSE: u8 = 1;
 const KEYS: u8 = 2;
+const VALUES: u8 = 4;
+const KEEP: u8 = 8;
 const META: u8 = 16;
 
 fn scan_open(id: u64, view: u64, items: u64) -> Request {
@@ -405,6 +408,107 @@ fn a_scan_with_versions_and_expiries_continues_with_them() {
     assert_eq!(versions.len(), 5);
     assert!(versions.is_sorted_by(|a, b| a < b) && versions[0] > 0);
     assert!(rest.iter().all(|(_, _, expires)| *expires == 0));
+}
+
+/// Opens a scan of the index of the first collection: index keys and keys, and the values.
+fn index_scan_open(id: u64, view: u64, flags: u8, items: u64) -> Request {
+    Request::new(op("IndexScan"))
+        .uv(id)
+        .uv(view)
+        .uv(0)
+        .uv(0)
+        .u8(0)
+        .u8(flags)
+        .uv(0)
+        .uv(0)
+        .uv(items)
+        .uv(0)
+}
+
+/// Reads a chunk of an index; returns whether it is the last, and each item as "index key=key:value".
+fn index_items(reply: &mut Reply) -> (bool, Vec<String>) {
+    assert_eq!(reply.status(), Ok(()));
+    let (is_done, count, _) = (reply.u8() == 1, reply.uv(), reply.uv());
+    let item = |_| format!("{}={}:{}", reply.str(), reply.str(), reply.str());
+    (is_done, (0..count).map(item).collect())
+}
+
+#[test]
+fn a_scan_of_an_index_goes_on_in_the_next_session_if_nothing_was_committed() {
+    let all = ["1=d:1", "2=a:2", "2=c:2", "2=e:2", "3=b:3"];
+    for is_changed in [false, true] {
+        let storage = SimStorage::new();
+        let mut session = open(&storage);
+        let one = session.attach("one", false, None).expect("readable");
+        let records = [("a", "2"), ("b", "3"), ("c", "2"), ("d", "1"), ("e", "2")];
+        ask(
+            &mut session,
+            one,
+            1,
+            &[name_it(), use_index(false), declare(), put(&records)],
+        );
+        let mut reply = ask(
+            &mut session,
+            one,
+            2,
+            &[
+                snapshot(5),
+                // They stop among entries with the same index key.
+                index_scan_open(6, 5, VALUES, 2),
+                index_scan_open(7, 0, VALUES | REVERSE, 3),
+                // This one is at its end, but can be moved back.
+                index_scan_open(8, 0, VALUES | KEEP, 10),
+            ],
+        );
+        assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+        assert_eq!(
+            index_items(&mut reply),
+            (false, all[..2].iter().copied().map(String::from).collect())
+        );
+        assert_eq!(index_items(&mut reply).1, ["3=b:3", "2=e:2", "2=c:2"]);
+        assert_eq!(index_items(&mut reply), (true, all.map(String::from).to_vec()));
+        let state = session.take_state(false).expect("much was opened");
+        if is_changed {
+            ask(&mut session, one, 3, &[put(&[("f", "2")])]);
+        }
+        drop(session);
+        let mut session = open(&storage);
+        let one = session.attach("one", false, Some(&state)).expect("it is its own");
+        let seek = Request::new(op("ScanSeek")).uv(8).str("3").uv(0);
+        let requests = [scan_next(6, 1), scan_next(6, 9), scan_next(7, 9), seek, scan_next(8, 9)];
+        let mut reply = ask(&mut session, one, 4, &requests);
+        if is_changed {
+            for _ in requests {
+                assert_eq!(reply.status(), Err("KV_SNAPSHOT_LOST".to_owned()));
+            }
+            continue;
+        }
+        assert_eq!(index_items(&mut reply), (false, vec!["2=c:2".to_owned()]));
+        assert_eq!(index_items(&mut reply).1, ["2=e:2", "3=b:3"]);
+        assert_eq!(index_items(&mut reply).1, ["2=a:2", "1=d:1"]);
+        assert_eq!(reply.status(), Ok(()));
+        assert_eq!(index_items(&mut reply).1, ["3=b:3"]);
+        assert!(reply.is_at_end());
+    }
+}
+
+#[test]
+fn a_scan_of_an_index_is_lost_where_its_code_could_not_be_loaded() {
+    let storage = SimStorage::new();
+    let mut session = open(&storage);
+    let one = session.attach("one", false, None).expect("readable");
+    let requests = [name_it(), use_index(false), declare(), put(&[("a", "1"), ("b", "1")])];
+    ask(&mut session, one, 1, &requests);
+    ask(&mut session, one, 2, &[snapshot(5), index_scan_open(6, 5, KEYS, 1)]);
+    let state = session.take_state(true).expect("it is open");
+    drop(session);
+    let mut session = open(&storage);
+    assert!(session.lack_rest(), "the database has indexes");
+    session.end_loading(Some("offline".to_owned()));
+    let one = session.attach("one", false, Some(&state)).expect("it is its own");
+    let mut reply = ask(&mut session, one, 3, &[scan_next(6, 1), get(5, "a")]);
+    assert_eq!(reply.status(), Err("KV_SNAPSHOT_LOST".to_owned()));
+    assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"1".to_vec())));
 }
 
 #[test]

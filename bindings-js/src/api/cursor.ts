@@ -22,8 +22,8 @@ export interface CursorRequest<T, K> {
   readonly connection: Connection;
   /** Opens the scan. Default: `Op.scanOpen`. */
   readonly op?: number;
-  /** Settles when the engine can open the scan. */
-  readonly before?: Promise<void> | undefined;
+  /** Resolves when the engine can open the scan. */
+  readonly before?: () => Promise<void> | undefined;
   /** The entries to read. The iterator fails with whatever this throws. */
   readonly window: () => Window;
   /** Writes view and collection. */
@@ -231,7 +231,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       writer.uv(FIRST_CHUNK.items).uv(FIRST_CHUNK.bytes);
     };
     if (op !== Op.scanOpen) {
-      const first = this.#chunkOf(Promise.resolve(before).then(() => connection.requestLoading(writeFirst, this.#readChunk())));
+      const first = this.#chunkOf(Promise.resolve(before?.()).then(() => connection.requestLoading(writeFirst, this.#readChunk())));
       this.#ahead = this.#opening = first;
       first.finally(() => {
         if (this.#opening === first) this.#opening = undefined;

@@ -1,58 +1,38 @@
 // Reads a collection through one of its indexes.
-import { encodeBound, keyCodecs } from '../codec/keys.ts';
-import type { Bound, Key } from '../codec/keys.ts';
+import type { Key } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
 import { attempt } from '../base/async.ts';
 import type { CommitIterator } from '../types/feed.ts';
-import type { IndexEntry, IndexEntryWithMeta, IndexRange, IndexWatchOptions, LiveIndex } from '../types/indexes.ts';
+import type { IndexEntry, IndexEntryWithMeta, IndexRange, IndexReadOptions, IndexWatchOptions, LiveIndex } from '../types/indexes.ts';
 import type { KvIterator, WithMeta } from '../types/range.ts';
 import { Content } from '../wire/chunk.ts';
-import type { DecodeItem } from '../wire/chunk.ts';
-import { decodeKey, decodeValue, keyPart } from '../wire/codecs.ts';
 import { Op, ScanFlag } from '../wire/opcodes.ts';
-import type { ByteRange, ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import type { Target, View } from '../wire/target.ts';
-import { checkOpen, readMeta } from './calls.ts';
+import type { Call } from './calls.ts';
 import { CursorIterator } from './cursor.ts';
 import { watch } from './feed/follow.ts';
-import { checkIndexName } from './indexes.ts';
-import type { Indexes } from './indexes.ts';
-import { FOLLOW, META, READ } from './names.ts';
-import { compareBytes, encodeSeek, toWindow } from './range.ts';
+import { INDEX_ENTRIES, INDEX_READ, IndexCalls } from './index-calls.ts';
+import type { IndexItems } from './index-calls.ts';
+import { FOLLOW, checkNames } from './names.ts';
+import { encodeSeek } from './range.ts';
 import type { Window } from './range.ts';
 
-const INDEX_READ: Names<IndexRange> = { ...READ, eq: 2 };
-const INDEX_ENTRIES: Names<IndexRange & WithMeta> = { ...INDEX_READ, ...META };
+const OPTIONS: Names<IndexReadOptions> = { whenIncomplete: 1 };
 const INDEX_WATCH: Names<IndexWatchOptions> = { ...FOLLOW, eq: 2 };
-const BOUND_NAMES = ['gt', 'gte', 'lt', 'lte', 'prefix'] as const;
-
-interface Item<K, V> {
-  readonly entry: IndexEntry<K, V>;
-  readonly meta: IndexEntryWithMeta<K, V>;
-  readonly key: K;
-  readonly value: V;
-}
 
 export class KvIndex<K, V> implements LiveIndex<K, V> {
   readonly name: string;
-  readonly #target: Target<K, V>;
-  readonly #view: View;
-  readonly #indexes: Indexes<K, V>;
-  readonly #place: number;
-  /** Collection and codec of the index keys, for ranges and their errors. */
-  readonly #keys: { readonly name: string; readonly key: typeof keyCodecs.any };
+  readonly #calls: IndexCalls<K, V>;
+  readonly #waits: boolean;
 
-  constructor(target: Target<K, V>, view: View, name: string) {
-    const { indexes } = target;
-    checkIndexName(name);
-    if (indexes === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'the collection was opened without indexes');
+  constructor(target: Target<K, V>, view: View, name: string, options: IndexReadOptions | undefined) {
+    this.#calls = new IndexCalls(target, view, name);
     this.name = name;
-    this.#target = target;
-    this.#view = view;
-    this.#indexes = indexes;
-    this.#place = indexes.place(name);
-    this.#keys = { name: target.name, key: keyCodecs.any };
+    checkNames('index', options, OPTIONS);
+    const { whenIncomplete = 'fail' } = options ?? {};
+    this.#waits = whenIncomplete === 'wait';
+    if (!this.#waits && whenIncomplete !== 'fail') throw new KvError('KV_INVALID_ARGUMENT', 'whenIncomplete has to be "wait" or "fail"');
   }
 
   entries(options: IndexRange & WithMeta): KvIterator<IndexEntryWithMeta<K, V>, Key>;
@@ -72,7 +52,7 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
   }
 
   get(indexKey: Key): Promise<V | undefined> {
-    return this.first({ eq: indexKey as Bound<Key> }).then((entry) => entry?.value);
+    return this.first({ eq: indexKey } as IndexRange).then((entry) => entry?.value);
   }
 
   first(options?: IndexRange): Promise<IndexEntry<K, V> | undefined> {
@@ -88,141 +68,80 @@ export class KvIndex<K, V> implements LiveIndex<K, V> {
   }
 
   count(options?: IndexRange): Promise<number> {
-    return attempt(async () => {
-      const window = this.#window('count', options, INDEX_READ);
-      await this.#declared();
-      return this.#count(this.#view.id, window);
-    }, options?.signal);
+    return this.#count(() => this.#calls.window('count', options, INDEX_READ), options);
   }
 
   rank(indexKey: Key, options?: IndexRange): Promise<number> {
-    return attempt(async () => {
-      const { range } = this.#window('rank', options, INDEX_READ);
-      const bytes = keyPart(this.#keys, () => encodeBound(this.#keys.key, indexKey as Bound<Key>));
-      await this.#declared();
-      return this.#count(this.#view.id, { range: before(range, bytes), offset: 0, limit: Infinity });
-    }, options?.signal);
+    return this.#count(() => this.#calls.rankWindow(indexKey, options, INDEX_READ), options);
   }
 
   watch(options?: IndexWatchOptions): CommitIterator<K, V> {
-    return watch(this.#target, { signal: options?.signal }, undefined, () => this.#window('watch', options, INDEX_WATCH));
+    const calls = this.#calls;
+    return watch(calls.target, { signal: options?.signal }, undefined, () => calls.window('watch', options, INDEX_WATCH));
   }
 
   [Symbol.asyncIterator](): KvIterator<IndexEntry<K, V>, Key> {
     return this.entries();
   }
 
-  #declared(): Promise<void> | undefined {
-    return this.#indexes.declare(this.#target);
+  #ready(): Promise<void> | undefined {
+    const { indexes, target } = this.#calls;
+    return indexes.ready(target, this.#waits);
   }
 
-  #window<T>(call: string, options: IndexRange | undefined, names: Names<T>): Window {
-    checkOpen(this.#view);
-    if (options?.eq === undefined) return toWindow(this.#keys, call, options, names);
-    if (BOUND_NAMES.some((name) => options[name] !== undefined)) throw new KvError('KV_INVALID_ARGUMENT', `${call}: eq is a whole range; leave out the other bounds`);
-    const { eq, ...rest } = options;
-    return toWindow(this.#keys, call, { ...rest, gte: eq, lte: eq }, names);
+  #send<T>({ write, read }: Call<T>): Promise<T> {
+    return this.#calls.target.connection.requestLoading(write, read);
   }
 
-  /** Writes view, collection and index. */
-  #source(writer: RequestWriter, view: number): RequestWriter {
-    return writer.uv(view).uv(this.#target.index).uv(this.#place);
-  }
-
-  #count(view: number, { range, offset, limit }: Pick<Window, 'range' | 'offset' | 'limit'>): Promise<number> {
-    return this.#target.connection.requestLoading(
-      (writer) => this.#source(writer.u8(Op.indexCount), view).range(range),
-      (reader) => Math.min(Math.max(reader.uv() - offset, 0), limit),
-    );
-  }
-
-  #at(call: string, index: number, options: IndexRange | undefined): Promise<IndexEntry<K, V> | undefined> {
+  #count(window: () => Window, options: IndexRange | undefined): Promise<number> {
     return attempt(async () => {
-      if (!Number.isSafeInteger(index)) throw new KvError('KV_INVALID_ARGUMENT', 'index has to be a whole number');
-      const window = this.#window(call, options, INDEX_READ);
-      await this.#declared();
-      const { range, reverse, offset, limit } = window;
-      if (index >= 0) return this.#entryAt(this.#view.id, window, index);
-      if (offset === 0 && limit === Infinity) return this.#find(this.#view.id, range, !reverse, -index - 1);
-      return this.#inOneState(async (view) => this.#entryAt(view, window, await this.#count(view, window) + index));
+      const call = this.#calls.count(window());
+      await this.#ready();
+      return this.#send(call);
     }, options?.signal);
   }
 
-  async #inOneState<T>(read: (view: number) => Promise<T>): Promise<T> {
-    if (this.#view.id !== 0) return read(this.#view.id);
-    const { connection } = this.#target;
-    const id = connection.newId();
-    connection.post((writer) => writer.u8(Op.snapshotOpen).uv(id), (reader) => reader.uv());
+  #at(name: string, index: number, options: IndexRange | undefined): Promise<IndexEntry<K, V> | undefined> {
+    const calls = this.#calls;
+    return attempt(async () => {
+      const window = calls.atWindow(name, index, options, INDEX_READ);
+      await this.#ready();
+      const { range, reverse, offset, limit } = window;
+      const fromEnd = offset === 0 && limit === Infinity;
+      if (index < 0 && !fromEnd) return this.#inOneState(async (view) => calls.at(window, await this.#send(calls.count(window, view)) + index, view));
+      const call = index < 0 ? calls.find(range, !reverse, -index - 1) : calls.at(window, index);
+      return call && this.#send(call);
+    }, options?.signal);
+  }
+
+  async #inOneState<T>(find: (view: number) => Promise<Call<T> | undefined>): Promise<T | undefined> {
+    const { target: { connection }, view } = this.#calls;
+    const id = view.id || connection.newId();
+    if (id !== view.id) connection.post((writer) => writer.u8(Op.snapshotOpen).uv(id), (reader) => reader.uv());
     try {
-      return await read(id);
+      const call = await find(id);
+      return call && await this.#send(call);
     } finally {
-      connection.post((writer) => writer.u8(Op.snapshotClose).uv(id), () => undefined);
+      if (id !== view.id) connection.post((writer) => writer.u8(Op.snapshotClose).uv(id), () => undefined);
     }
   }
 
-  #entryAt(view: number, { range, reverse, offset, limit }: Window, index: number): Promise<IndexEntry<K, V> | undefined> {
-    const position = offset + index;
-    if (index < 0 || index >= limit || !Number.isSafeInteger(position)) return Promise.resolve(undefined);
-    return this.#find(view, range, reverse, position);
-  }
-
-  #find(view: number, range: ByteRange, fromEnd: boolean, position: number): Promise<IndexEntry<K, V> | undefined> {
-    return this.#target.connection.requestLoading(
-      (writer) => this.#source(writer.u8(Op.indexAt), view).range(range).u8(fromEnd ? 1 : 0).uv(position),
-      (reader) => {
-        if (reader.u8() === 0) return undefined;
-        return this.#entry(reader.bytes(), reader.bytes(), reader.bytes());
-      },
-    );
-  }
-
-  #entry(indexKey: Uint8Array, key: Uint8Array, value: Uint8Array): IndexEntry<K, V> {
-    const target = this.#target;
-    return { indexKey: decodeKey(keyCodecs.any, indexKey), key: decodeKey(target.key, key), value: decodeValue(target.value, value) };
-  }
-
-  /** All fields of an item are read before any is decoded. */
-  readonly #decoders: { readonly [N in keyof Item<K, V>]: DecodeItem<Item<K, V>[N]> } = {
-    entry: (reader) => this.#entry(reader.bytes(), reader.bytes(), reader.bytes()),
-    meta: (reader) => {
-      const parts = [reader.bytes(), reader.bytes(), reader.bytes()] as const;
-      const known = readMeta(reader);
-      return { ...this.#entry(...parts), ...known };
-    },
-    key: (reader) => decodeKey(this.#target.key, second(reader)),
-    value: (reader) => {
-      second(reader);
-      return decodeValue(this.#target.value, reader.bytes());
-    },
-  };
-
-  #iterate<N extends keyof Item<K, V>, T>(
+  #iterate<N extends keyof IndexItems<K, V>, T>(
     call: string, options: IndexRange | undefined, names: Names<T>, content: number, kind: N,
-  ): KvIterator<Item<K, V>[N], Key> {
-    return new CursorIterator<Item<K, V>[N], Key>({
-      connection: this.#target.connection,
+  ): KvIterator<IndexItems<K, V>[N], Key> {
+    const calls = this.#calls;
+    return new CursorIterator<IndexItems<K, V>[N], Key>({
+      connection: calls.target.connection,
       op: Op.indexScan,
-      before: this.#declared(),
-      window: () => this.#window(call, options, names),
-      writeSource: (writer) => this.#source(writer, this.#view.id),
+      before: () => this.#ready(),
+      window: () => calls.window(call, options, names),
+      writeSource: (writer) => calls.source(writer),
       content,
       signal: options?.signal,
-      decode: this.#decoders[kind],
+      decode: calls.decoders[kind],
       isFast: false,
       whenEmpty: () => Promise.resolve(),
-      encodeSeek: (prefix) => encodeSeek(this.#keys, prefix),
+      encodeSeek: (prefix) => encodeSeek(calls.keys, prefix),
     });
   }
-}
-
-/** Skips the index key; returns the key. */
-function second(reader: ReplyReader): Uint8Array {
-  reader.bytes();
-  return reader.bytes();
-}
-
-/** The part of a range below a key. */
-function before(range: ByteRange, key: Uint8Array): ByteRange {
-  const { upper } = range;
-  return upper !== undefined && compareBytes(upper, key) < 0 ? range : { ...range, upper: key, upperExclusive: true };
 }

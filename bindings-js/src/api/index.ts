@@ -9,14 +9,17 @@ export type {
   Change, ChangesOptions, ClearChange, Commit, CommitIterator, DeleteChange, DropChange, RenameChange, SetChange, Subscription,
   WatchOptions, Watchable,
 } from '../types/feed.ts';
-export type { BuildIndexesOptions, Index, IndexEntry, IndexEntryWithMeta, IndexOptions, IndexRange, IndexWatchOptions, Indexed, LiveIndex } from '../types/indexes.ts';
+export type {
+  BuildIndexesOptions, Index, IndexEntry, IndexEntryWithMeta, IndexOptions, IndexRange, IndexReadOptions, IndexWatchOptions, Indexed, LiveIndex,
+  SyncIndex, SyncIndexRange,
+} from '../types/indexes.ts';
 export type { MigrationStep, Migrations, StepRun, UpgradeContext, UpgradeFunction, UpgradeProgress } from '../types/versions.ts';
 export type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
 export { DELETE, KEEP } from '../types/index.ts';
 export type {
   Batch, BatchOp, Bounds, Collection, CollectionLayout, CollectionOptions, CollectionReference, CommitInfo, CustomStorage, Database, DatabaseEventMap,
   DestroyOptions, Durability, Entry, Expiry, ExtentKind, KvIterator, Layout, LayoutExtent, LayoutOptions, LevelLayout, MaintenanceOptions, OpenOptions, PlaceOptions, Range, RangeOptions,
-  Reader, Result, Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView,
+  IndexStats, Reader, Result, Savepoint, SetOptions, SignalOptions, Snapshot, Stats, StorageFile, Support, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot, SyncTransaction, SyncUpdater, SyncView,
   SyncWriter, Transaction, TransactionOptions, UnsupportedReason, Updated, Updater, VerifyProblem, VerifyReport, WasmSource, WithMeta, WorkerSource, WriteOptions, Writer,
 } from '../types/index.ts';
 export type { BackupSource, RecoverOptions, RecoverReport, RestoreOptions } from '../types/upkeep.ts';

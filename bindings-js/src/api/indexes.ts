@@ -17,6 +17,7 @@ const INDEX: Names<IndexOptions<unknown, unknown>> = { key: 1, multi: 1, unique:
 const MAX_VERSION = 0xffff_ffff;
 
 const STRICT = 0;
+const STORED = 'stored';
 
 /** What the engine knows of an index. */
 export interface IndexDefinition {
@@ -75,7 +76,7 @@ function check<K, V>([name, options]: [string, IndexOptions<K, V>]): Declared<K,
   const wrong = misnamed(`the index ${JSON.stringify(name)}`, options, INDEX);
   if (wrong !== undefined) throw refused(name, wrong);
   const { key, multi = false, unique = false, version = 1 } = options;
-  if (typeof key !== 'function') throw refused(name, 'key has to be a function');
+  if (typeof key !== 'function' && key !== STORED) throw refused(name, 'key has to be a function');
   if (typeof multi !== 'boolean' || typeof unique !== 'boolean') throw refused(name, 'multi and unique have to be booleans');
   if (!Number.isSafeInteger(version) || version < 0 || version > MAX_VERSION) throw refused(name, 'version has to be a whole number');
   return { name, key, multi, unique, version };
@@ -127,10 +128,12 @@ export class Indexes<K, V> {
     if (all === undefined) asked.set(connection, all = new Map());
     let state = all.get(index);
     if (state === undefined) {
-      const declared = connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
+      // What is read as it is stored is not declared, and may have to be built.
+      const isDeclared = this.#declared.some(({ key }) => key === STORED);
+      const declared = isDeclared ? Promise.resolve() : connection.requestLoading(declareRequest(index), readDeclared).then((incomplete) => {
         Object.assign(known, { isDeclared: true, incomplete });
       });
-      const known: Asked = { name, declared, isDeclared: false, incomplete: 0, built: undefined };
+      const known: Asked = { name, declared, isDeclared, incomplete: 1, built: undefined };
       state = known;
       declared.catch(() => all.delete(index));
       all.set(index, state);
@@ -147,12 +150,19 @@ export class Indexes<K, V> {
     return state.isDeclared ? undefined : state.declared;
   }
 
+  /** As `declare`; with `waits`, until they are built. */
+  ready(target: Target<K, V>, waits: boolean): Promise<void> | undefined {
+    const declared = this.declare(target);
+    if (!waits) return declared;
+    return Promise.resolve(declared).then(() => (this.#asked(target).incomplete > 0 ? this.#built(target) : undefined));
+  }
+
   /** As `declare`, at once. */
   declareSync(target: Target<K, V>): void {
     const state = this.#asked(target);
     if (state.isDeclared) return;
     const { connection, index } = target;
-    connection.requestSync(declareRequest(index), readDeclared);
+    state.incomplete = connection.requestSync(declareRequest(index), readDeclared);
     state.isDeclared = true;
   }
 
@@ -188,7 +198,9 @@ export class Indexes<K, V> {
   /** The one build that all callers without a function of their own share. */
   #built(target: Target<K, V>): Promise<void> {
     const state = this.#asked(target);
-    state.built ??= this.#run(target).finally(() => {
+    state.built ??= this.#run(target).then(() => {
+      state.incomplete = 0;
+    }).finally(() => {
       state.built = undefined;
     });
     return state.built;
@@ -197,6 +209,7 @@ export class Indexes<K, V> {
 
 /** The encoded keys of an entry in one index. */
 function indexKeys<K, V>({ name, key: compute, multi }: Declared<K, V>, key: K, value: V): Uint8Array[] {
+  if (compute === STORED) throw new KvError('KV_INDEX_MISMATCH', `the index ${JSON.stringify(name)} was opened as it is stored; open the collection with its function`);
   let computed: Key | undefined;
   try {
     computed = compute(value, key);

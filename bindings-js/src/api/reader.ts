@@ -2,7 +2,7 @@
 import type { KeyPrefix } from '../codec/keys.ts';
 import { KvError } from '../base/errors.ts';
 import type { Names } from '../base/names.ts';
-import type { Bounds, Entry, LiveIndex, KvIterator, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
+import type { Bounds, Entry, IndexReadOptions, LiveIndex, KvIterator, RangeOptions, Reader, SignalOptions, WithMeta } from '../types/index.ts';
 import { LazyPromise, attempt, checkFunction } from '../base/async.ts';
 import { FOLLOW, META, PREFIXED, READ, SIGNAL, checkNames } from './names.ts';
 import { ReadCalls, checkOpen, itemDecoders } from './calls.ts';
@@ -138,8 +138,8 @@ export class CollectionReader<K, V> implements Reader<K, V> {
     }, options?.signal);
   }
 
-  index(name: string): LiveIndex<K, V> {
-    return new KvIndex(this.target, this.#view, name);
+  index(name: string, options?: IndexReadOptions): LiveIndex<K, V> {
+    return new KvIndex(this.target, this.#view, name, options);
   }
 
   [Symbol.asyncIterator](): KvIterator<[K, V], K> {

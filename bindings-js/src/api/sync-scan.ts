@@ -9,6 +9,8 @@ import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 
 export interface ScanRequest<T> {
   readonly connection: Connection;
+  /** Opens the scan. Default: `Op.scanOpen`. */
+  readonly op?: number;
   /** Writes the fields between the scan's id and the limits of the chunk. */
   readonly write: (writer: RequestWriter) => unknown;
   readonly limit: number;
@@ -31,7 +33,7 @@ export class SyncScan<T> implements IterableIterator<T> {
     this.#scan = new Handle(request.connection, Op.scanClose, 'iterator');
     this.#size = new ChunkSize(request.limit);
     if (request.limit === 0) return;
-    this.#read((writer) => request.write(writer.u8(Op.scanOpen).uv(this.#scan.id)));
+    this.#read((writer) => request.write(writer.u8(request.op ?? Op.scanOpen).uv(this.#scan.id)));
     if (this.#isOpen) this.#scan.own(this);
   }
 

@@ -5,7 +5,7 @@ import type { Names } from '../base/names.ts';
 import type { Bound, KeyPrefix } from '../codec/keys.ts';
 import { DELETE, KEEP } from '../types/index.ts';
 import type {
-  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncReader, SyncSnapshot,
+  Bounds, Collection, Durability, Entry, Range, SetOptions, SyncCollection, SyncDatabase, SyncIndex, SyncReader, SyncSnapshot,
   SyncTransaction, SyncUpdater, SyncView, WithMeta, WriteOptions,
 } from '../types/index.ts';
 import { checkFunction, checkSignal, dispose } from '../base/async.ts';
@@ -26,6 +26,7 @@ import { validatedSync } from './schema.ts';
 import { ASK, NEWEST } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
 import { durabilityCode } from './scope.ts';
+import { KvSyncIndex } from './sync-index.ts';
 import { SyncScan } from './sync-scan.ts';
 
 const ENTRIES: Names<Range<unknown> & WithMeta> = { ...RANGE, ...META };
@@ -135,6 +136,10 @@ class KvSyncReader<K, V> implements SyncReader<K, V> {
 
   rank(key: K, options?: Bounds<K>): number {
     return this.#send(this.#calls.rank(key, options, BOUNDS));
+  }
+
+  index(name: string): SyncIndex<K, V> {
+    return new KvSyncIndex(this.target, this.view, name);
   }
 
   [Symbol.iterator](): IterableIterator<[K, V]> {

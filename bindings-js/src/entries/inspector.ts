@@ -8,13 +8,14 @@
 import { Panel } from '../inspector/panel.ts';
 import type { InspectedCollection, InspectedDatabase } from '../inspector/source.ts';
 
-export type { InspectedCollection, InspectedDatabase, InspectedEntries } from '../inspector/source.ts';
+export type { InspectedCollection, InspectedDatabase, InspectedEntries, InspectedIndex, InspectedIndexEntry } from '../inspector/source.ts';
 
 /** Options of `mountInspector`. */
 export interface InspectorOptions {
   /**
-   * Handles of collections with custom codecs. The others are opened with the codecs whose ids are
-   * stored with them.
+   * Handles of collections with custom codecs, opened with those indexes that are to be shown. The
+   * others are opened with the codecs whose ids are stored with them, and their indexes as they are
+   * stored.
    */
   collections?: readonly InspectedCollection[] | undefined;
   /**

@@ -1,5 +1,5 @@
 // The list of collections with their sizes, in which one is chosen.
-import type { CollectionLayout } from 'mangrove-kv';
+import type { CollectionLayout, IndexStats } from 'mangrove-kv';
 import { h, setText } from './dom.ts';
 import { formatBytes, plural } from './format.ts';
 import { nameOf } from './source.ts';
@@ -32,7 +32,7 @@ export class CollectionList {
     this.#onChoose = onChoose;
   }
 
-  show(collections: readonly CollectionLayout[]): void {
+  show(collections: readonly CollectionLayout[], indexes: readonly IndexStats[]): void {
     const root = this.element.getRootNode() as ShadowRoot;
     const wasFocused = this.element.contains(root.activeElement);
     const names = new Set(collections.map(({ name }) => name));
@@ -44,7 +44,9 @@ export class CollectionList {
     for (const [index, collection] of collections.entries()) {
       const row = this.#rows.get(collection.name) ?? this.#add(collection.name);
       if (this.element.children[index] !== row.item) this.element.insertBefore(row.item, this.element.children[index] ?? null);
-      setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}`);
+      const own = indexes.filter((index) => index.collection === collection.name).length;
+      const inIndexes = own === 0 ? '' : ` · ${plural(own, 'index', 'indexes')}`;
+      setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}${inIndexes}`);
     }
     this.#press();
     // The focus would be lost with a removed row.

@@ -3,8 +3,9 @@ import type { CollectionLayout, Layout, Stats } from 'mangrove-kv';
 import { button, field, h, setText } from './dom.ts';
 import { formatCount, messageOf, plural } from './format.ts';
 import { keyText, parseRange } from './key-text.ts';
+import { Order } from './order.ts';
 import { nameOf } from './source.ts';
-import type { InspectedCollection } from './source.ts';
+import type { InspectedCollection, InspectedIndex } from './source.ts';
 import { shortText, valueTree } from './value-tree.ts';
 import type { Context, View } from './view.ts';
 
@@ -13,7 +14,15 @@ const PAGE = 50;
 /** Id of a row. Includes the type, since 1 and "1" are displayed alike. */
 const idOf = (key: unknown): string => `${typeof key} ${keyText(key)}`;
 
-type Row = readonly [key: unknown, value: unknown];
+interface Row {
+  /** The key in the index whose order is shown, if one is. */
+  readonly indexKey: unknown;
+  readonly key: unknown;
+  readonly value: unknown;
+}
+
+/** Id of an entry in the order shown. */
+const idOfRow = ({ indexKey, key }: Row): string => (indexKey === undefined ? idOf(key) : `${idOf(indexKey)}\n${idOf(key)}`);
 
 function input(label: string, placeholder: string, onInput: () => void): { readonly control: HTMLInputElement; readonly label: HTMLLabelElement } {
   const control = h('input', { type: 'text', autocomplete: 'off', spellcheck: 'false', placeholder, input: onInput });
@@ -27,6 +36,8 @@ export class EntriesView implements View {
   readonly #prefix;
   readonly #from;
   readonly #to;
+  readonly #order = new Order(() => this.#changed());
+  readonly #indexHead = h('th', { scope: 'col', class: 'index-key', hidden: true }, 'Index key');
   readonly #reverse = h('input', { type: 'checkbox', change: () => this.#changed() });
   readonly #position = h('input', { type: 'number', min: 1, inputmode: 'numeric', 'aria-label': 'First position', change: () => this.#goTo() });
   readonly #range = h('span', { class: 'soft' });
@@ -56,7 +67,7 @@ export class EntriesView implements View {
     this.#table = h('div', { class: 'scroll entries-scroll', tabindex: 0, role: 'region', 'aria-label': 'Entries' }, h(
       'table',
       { class: 'entries' },
-      h('thead', {}, h('tr', {}, h('th', { scope: 'col', class: 'key' }, 'Key'), h('th', { scope: 'col' }, 'Value'))),
+      h('thead', {}, h('tr', {}, this.#indexHead, h('th', { scope: 'col', class: 'key' }, 'Key'), h('th', { scope: 'col' }, 'Value'))),
       this.#body,
     ));
     this.element = h(
@@ -69,22 +80,26 @@ export class EntriesView implements View {
         this.#from.label,
         this.#to.label,
         h('label', { class: 'check' }, this.#reverse, h('span', {}, 'Backwards')),
+        this.#order.label,
       ),
+      this.#order.list,
       this.#problem,
       this.#table,
       h('div', { class: 'pager' }, this.#previous, h('label', { class: 'position' }, h('span', {}, 'From'), this.#position), this.#range, this.#next),
     );
   }
 
-  show(_stats: Stats, layout: Layout): Promise<void> {
+  show(stats: Stats, layout: Layout): Promise<void> {
     const collection = layout.collections.find(({ name }) => name === this.#context.chosen);
     if (collection?.name !== this.#collection?.name) {
       for (const { control } of [this.#prefix, this.#from, this.#to]) control.value = '';
       this.#reverse.checked = false;
+      this.#order.reset();
       this.#offset = 0;
       this.#closeAll();
     }
     this.#collection = collection;
+    this.#order.show(stats, collection);
     return this.#read();
   }
 
@@ -130,14 +145,21 @@ export class EntriesView implements View {
 
   async #readOnce(): Promise<void> {
     const layout = this.#collection;
+    const { index } = this.#order;
+    this.#indexHead.hidden = index === undefined;
     if (layout === undefined) return this.#draw([], 'No collection has been written to yet.');
     const collection = this.#context.source.open(layout);
     if (collection === undefined) {
       const text = `Stored with the codecs “${layout.keyCodec}” and “${layout.valueCodec}”, which are unknown here: pass a handle of the collection to the inspector.`;
       return this.#draw([], text);
     }
+    if (index !== undefined && !index.complete) return this.#draw([], 'This index cannot be read before it is complete.');
+    const opened = index && this.#context.source.openIndex(layout, index);
+    if (index !== undefined && opened === undefined) {
+      return this.#draw([], 'To read this index, pass a handle of the collection to the inspector that was opened with it; for the default collection, open the database with it.');
+    }
     try {
-      const rows = await this.#page(collection, layout.keyCodec);
+      const rows = opened === undefined ? await this.#page(collection, layout.keyCodec) : await this.#indexPage(opened);
       this.#draw(rows, rows.length === 0 ? `No entries in ${nameOf(layout.name)}${this.#isFiltered ? ' in this range' : ''}.` : '');
     } catch (error) {
       if (!this.#context.signal.aborted) this.#draw([], '', messageOf(error));
@@ -149,11 +171,21 @@ export class EntriesView implements View {
   }
 
   async #page(collection: InspectedCollection, codec: string): Promise<readonly Row[]> {
+    const entries = await collection.entries(await this.#window(collection, codec)).toArray();
+    return entries.map(([key, value]) => ({ indexKey: undefined, key, value }));
+  }
+
+  async #indexPage(index: InspectedIndex): Promise<readonly Row[]> {
+    return index.entries(await this.#window(index, 'any')).toArray();
+  }
+
+  /** Counts the range that was typed, and returns the options that read the page in it. */
+  async #window(counted: { count(options: object): Promise<number> }, codec: string): Promise<object> {
     const { signal } = this.#context;
     const range = parseRange(codec, { prefix: this.#prefix.control.value, from: this.#from.control.value, to: this.#to.control.value });
-    this.#total = await collection.count({ ...range, signal });
+    this.#total = await counted.count({ ...range, signal });
     this.#offset = Math.max(0, Math.min(this.#offset, this.#total - 1));
-    return collection.entries({ ...range, reverse: this.#reverse.checked, offset: this.#offset, limit: PAGE, signal }).toArray();
+    return { ...range, reverse: this.#reverse.checked, offset: this.#offset, limit: PAGE, signal };
   }
 
   #draw(rows: readonly Row[], note: string, problem = ''): void {
@@ -175,24 +207,25 @@ export class EntriesView implements View {
     const kept = new Map<string, HTMLElement>();
     for (const row of this.#body.querySelectorAll<HTMLElement>('[data-says]')) kept.set(row.dataset['says'] ?? '', row);
     const drawn = rows.map((row) => {
-      const says = `${idOf(row[0])}\n${shortText(row[1], 1000)}`;
+      const says = `${idOfRow(row)}\n${shortText(row.value, 1000)}`;
       const known = kept.get(says);
       if (known !== undefined) return known;
       const made = this.#row(row);
       made.dataset['says'] = says;
       return made;
     });
-    if (note !== '') drawn.push(h('tr', {}, h('td', { colspan: 2, class: 'note' }, note)));
+    if (note !== '') drawn.push(h('tr', {}, h('td', { colspan: this.#order.index === undefined ? 2 : 3, class: 'note' }, note)));
     if (drawn.length === this.#body.childElementCount && drawn.every((row, index) => row === this.#body.children[index])) return;
     const focused = (this.#body.getRootNode() as ShadowRoot).activeElement?.closest<HTMLElement>('[data-key]')?.dataset['key'];
     this.#body.replaceChildren(...drawn);
     if (focused !== undefined) this.#body.querySelector<HTMLElement>(`[data-key="${CSS.escape(focused)}"] button`)?.focus();
   }
 
-  #row([key, value]: Row): HTMLElement {
+  #row(row: Row): HTMLElement {
+    const { indexKey, key, value } = row;
     const text = keyText(key);
     const cell = h('td', { class: 'value-cell' });
-    const id = idOf(key);
+    const id = idOfRow(row);
     const isOpen = (): boolean => this.#open.has(id);
     const toggle = h('button', { type: 'button', class: 'row-button' }, h('span', { class: 'marker', 'aria-hidden': 'true' }), text === '' ? '""' : text);
     const draw = (): void => {
@@ -206,6 +239,7 @@ export class EntriesView implements View {
     };
     toggle.addEventListener('click', turn);
     draw();
-    return h('tr', { 'data-key': id }, h('th', { scope: 'row', class: 'key' }, toggle), cell);
+    const inIndex = indexKey === undefined ? undefined : h('td', { class: 'index-key' }, h('code', {}, keyText(indexKey) || '""'));
+    return h('tr', { 'data-key': id }, inIndex, h('th', { scope: 'row', class: 'key' }, toggle), cell);
   }
 }

@@ -83,7 +83,7 @@ export class Panel implements Context {
         // Starts with the largest collection.
         this.chosen = layout.collections.reduce((most, one) => (sizeOf(one) > sizeOf(most) ? one : most)).name;
       }
-      this.#collections.show(layout.collections);
+      this.#collections.show(layout.collections, stats.indexes);
       this.#aside.hidden = !this.#byCollection.has(view);
       const { path, persistence } = this.source.database;
       setText(this.#head, `${path} · ${persistence} · ${plural(stats.entries, 'entry', 'entries')} · ${formatBytes(stats.fileSize)} · commit ${formatCount(stats.version)}`);

@@ -1,11 +1,29 @@
 // The inspected database. Opens its collections with the codecs whose ids are stored with them.
 import { keyCodecs, valueCodecs } from 'mangrove-kv';
-import type { CollectionLayout, Database, Key, KeyCodec, Layout, Stats, ValueCodec } from 'mangrove-kv';
+import type { CollectionLayout, Database, IndexOptions, IndexStats, Key, KeyCodec, Layout, Stats, ValueCodec } from 'mangrove-kv';
 
 /** The parts of an iterator that the inspector uses. */
 export interface InspectedEntries {
   /** Same as `toArray` of a `KvIterator`. */
   toArray(): Promise<readonly (readonly [key: unknown, value: unknown])[]>;
+}
+
+/** An entry as it is found in an index. */
+export interface InspectedIndexEntry {
+  readonly indexKey: unknown;
+  readonly key: unknown;
+  readonly value: unknown;
+}
+
+/** The parts of an index that the inspector uses. An `Index` of any types fits. */
+export interface InspectedIndex {
+  /** Same as `count` of an `Index`. */
+  count(options?: object): Promise<number>;
+  /** Same as `entries` of an `Index`. */
+  entries(options?: object): {
+    /** Same as `toArray` of a `KvIterator`. */
+    toArray(): Promise<readonly InspectedIndexEntry[]>;
+  };
 }
 
 /** The parts of a collection that the inspector uses. A `Collection` of any types fits. */
@@ -16,13 +34,18 @@ export interface InspectedCollection {
   count(options?: object): Promise<number>;
   /** Same as `entries` of a `Collection`. */
   entries(options?: object): InspectedEntries;
+  /** Same as `index` of a `Collection`. */
+  index(name: string): InspectedIndex;
 }
 
 /** The parts of a database that the inspector uses. A `Database` of any types fits. */
 export interface InspectedDatabase
   extends InspectedCollection, Pick<Database, 'path' | 'persistence' | 'stats' | 'layout' | 'verify' | 'compact' | 'backup'> {
   /** Same as `collection` of a `Database`. */
-  collection(name: string, options: { key: KeyCodec<Key>; value: ValueCodec<unknown> }): InspectedCollection;
+  collection(
+    name: string,
+    options: { key: KeyCodec<Key>; value: ValueCodec<unknown>; indexes?: { readonly [name: string]: IndexOptions<Key, unknown> } },
+  ): InspectedCollection;
 }
 
 // Decoded values are only displayed, so their types do not matter.
@@ -79,14 +102,33 @@ export class Source {
     const id = JSON.stringify([name, keyCodec, valueCodec]);
     let collection = this.#opened.get(id);
     if (collection === undefined) {
-      const key = KEY_CODECS.find((codec) => codec.id === keyCodec);
-      const value = VALUE_CODECS.find((codec) => codec.id === valueCodec);
-      if (key === undefined || value === undefined) return undefined;
-      collection = this.database.collection(name, { key, value });
+      const codecs = codecsOf({ keyCodec, valueCodec });
+      if (codecs === undefined) return undefined;
+      collection = this.database.collection(name, codecs);
       this.#opened.set(id, collection);
     }
     return collection;
   }
+
+  /** Returns an index of a collection, as it is stored; `undefined` if it cannot be opened here. */
+  openIndex(layout: CollectionLayout, { name, unique, version }: IndexStats): InspectedIndex | undefined {
+    const given = layout.name === '' ? this.database : this.#given.get(layout.name);
+    try {
+      if (given !== undefined) return given.index(name);
+    } catch {
+      // That handle does not declare the index.
+    }
+    const codecs = codecsOf(layout);
+    if (layout.name === '' || codecs === undefined) return undefined;
+    return this.database.collection(layout.name, { ...codecs, indexes: { [name]: { key: 'stored', unique, version } } }).index(name);
+  }
+}
+
+/** The codecs of a collection; `undefined` unless both are known. */
+function codecsOf({ keyCodec, valueCodec }: Pick<CollectionLayout, 'keyCodec' | 'valueCodec'>): { readonly key: KeyCodec<Key>; readonly value: ValueCodec<unknown> } | undefined {
+  const key = KEY_CODECS.find((codec) => codec.id === keyCodec);
+  const value = VALUE_CODECS.find((codec) => codec.id === valueCodec);
+  return key && value && { key, value };
 }
 
 /** Display name of a collection. */

@@ -70,6 +70,7 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .entries thead th.key { padding: 6px 12px 6px 30px; }
 .entries code, .row-button, .tree, .hex { font: 12.5px/1.6 var(--mono); }
 .value-cell code { display: block; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; padding-top: 2px; }
+.index-key { width: 26%; overflow-wrap: anywhere; }
 .row-button { width: 100%; text-align: left; border: 0; border-radius: 0; background: none; display: flex; gap: 8px; padding: 7px 12px; overflow-wrap: anywhere; }
 .row-button:hover { background: var(--tint); }
 .row-button:focus-visible { outline-offset: -2px; }

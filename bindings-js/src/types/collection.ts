@@ -2,7 +2,7 @@
 import type { KeyCodec, KeyPrefix } from '../codec/keys.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Watchable } from './feed.ts';
-import type { Index, IndexOptions, Indexed, LiveIndex } from './indexes.ts';
+import type { Index, IndexOptions, IndexReadOptions, Indexed, LiveIndex } from './indexes.ts';
 import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
 import type { StandardSchema } from './schema.ts';
 
@@ -78,7 +78,7 @@ export interface Reader<K, V> {
    *
    * @throws KvError KV_INVALID_ARGUMENT if it was not.
    */
-  index(name: string): Index<K, V>;
+  index(name: string, options?: IndexReadOptions): Index<K, V>;
   /** Same as `entries()`. */
   [Symbol.asyncIterator](): KvIterator<[K, V], K>;
 }
@@ -199,7 +199,7 @@ export interface Collection<K, V, I = V> extends Reader<K, V>, Writer<K, V, I>, 
    *
    * @throws KvError KV_INVALID_ARGUMENT if it was not.
    */
-  index(name: string): LiveIndex<K, V>;
+  index(name: string, options?: IndexReadOptions): LiveIndex<K, V>;
 }
 
 /**

@@ -1,7 +1,7 @@
 // Secondary indexes: how to declare and read them.
 import type { Bound, Key } from '../codec/keys.ts';
 import type { CommitIterator } from './feed.ts';
-import type { Bounds, KvIterator, RangeOptions, SignalOptions, WithMeta } from './range.ts';
+import type { Bounds, KvIterator, Range, RangeOptions, SignalOptions, WithMeta } from './range.ts';
 
 /** How the entries of a collection are indexed. */
 export interface IndexOptions<K, V> {
@@ -12,8 +12,12 @@ export interface IndexOptions<K, V> {
    *
    * It has to depend on nothing but its arguments. It runs in the caller's thread, once for each
    * write, and while the index is built. If it throws, the write is refused with KV_INVALID_VALUE.
+   *
+   * `'stored'` reads an index as it is stored, without its function, with `unique` and `version` as
+   * `stats().indexes` has them. A handle with such an index declares and builds nothing, and its
+   * writes are refused with KV_INDEX_MISMATCH; reading and deleting work.
    */
-  readonly key: (value: V, key: K) => Key | undefined;
+  readonly key: ((value: V, key: K) => Key | undefined) | 'stored';
   /** Whether an entry has several index keys. Default: false. */
   readonly multi?: boolean | undefined;
   /**
@@ -41,6 +45,12 @@ export interface IndexEntryWithMeta<K, V> extends IndexEntry<K, V> {
   readonly expiresAt?: number;
 }
 
+/** A range of index keys, for synchronous calls. */
+export interface SyncIndexRange extends Range<Key> {
+  /** Only this index key. Refused together with other bounds. */
+  eq?: Bound<Key>;
+}
+
 /** A range of index keys. */
 export interface IndexRange extends RangeOptions<Key> {
   /** Only this index key. Refused together with other bounds. */
@@ -52,7 +62,8 @@ export interface IndexRange extends RangeOptions<Key> {
  * An entry with several index keys is there several times. Ranges, `seek`, `at` and `rank` are about
  * index keys.
  *
- * Reads of an index that is being built fail with KV_INDEX_INCOMPLETE; `buildIndexes` waits for it.
+ * Reads of an index that is being built fail with KV_INDEX_INCOMPLETE, or wait, as
+ * `whenIncomplete` says.
  */
 export interface Index<K, V> {
   /** Its name. */
@@ -82,6 +93,48 @@ export interface Index<K, V> {
   rank(indexKey: Key, options?: IndexRange): Promise<number>;
   /** Same as `entries()`. */
   [Symbol.asyncIterator](): KvIterator<IndexEntry<K, V>, Key>;
+}
+
+/** Options of `index`. */
+export interface IndexReadOptions {
+  /**
+   * What reads of an index do while it is being built: `'fail'` with KV_INDEX_INCOMPLETE, or
+   * `'wait'` until all declared indexes of the collection are complete, for which they help to build.
+   * Snapshots, and transactions that began before the end of a build, fail in both cases.
+   * Default: `'fail'`.
+   */
+  whenIncomplete?: 'fail' | 'wait' | undefined;
+}
+
+/** As `Index`, with values instead of promises, and iterators of JavaScript's own. */
+export interface SyncIndex<K, V> {
+  /** Its name. */
+  readonly name: string;
+  /** Iterates over entries with their index keys, version and expiry included. */
+  entries(options: SyncIndexRange & WithMeta): IterableIterator<IndexEntryWithMeta<K, V>>;
+  /** Iterates over entries with their index keys. */
+  entries(options?: SyncIndexRange): IterableIterator<IndexEntry<K, V>>;
+  /** Iterates over the keys of the entries, without reading values. */
+  keys(options?: SyncIndexRange): IterableIterator<K>;
+  /** Iterates over the values of the entries. */
+  values(options?: SyncIndexRange): IterableIterator<V>;
+  /** Returns the value of the first entry with this index key, or `undefined`. O(log n). */
+  get(indexKey: Key): V | undefined;
+  /** Returns the first item of `entries(options)`. O(log n). */
+  first(options?: SyncIndexRange): IndexEntry<K, V> | undefined;
+  /** Returns the last item of `entries(options)`. O(log n). */
+  last(options?: SyncIndexRange): IndexEntry<K, V> | undefined;
+  /**
+   * Returns the item of `entries(options)` at position `index`; a negative index counts from the
+   * end. O(log n).
+   */
+  at(index: number, options?: SyncIndexRange): IndexEntry<K, V> | undefined;
+  /** Returns the number of items in `entries(options)`. O(log n). */
+  count(options?: SyncIndexRange): number;
+  /** Returns the number of items in `entries(options)` with index keys below this one. O(log n). */
+  rank(indexKey: Key, options?: SyncIndexRange): number;
+  /** Same as `entries()`. */
+  [Symbol.iterator](): IterableIterator<IndexEntry<K, V>>;
 }
 
 /** A range of index keys to follow. */

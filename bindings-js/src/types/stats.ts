@@ -1,5 +1,25 @@
 // Statistics of a database.
 
+/** An index as it is stored, and how far it is built. */
+export interface IndexStats {
+  /** Name of its collection; `""` for the default one. */
+  readonly collection: string;
+  /** Its name. */
+  readonly name: string;
+  /** Version of the function that computed its keys. */
+  readonly version: number;
+  /** Whether no two entries may have the same index key. */
+  readonly unique: boolean;
+  /** Whether it covers every entry, so that it can be read. */
+  readonly complete: boolean;
+  /** Number of its entries: one for each index key of each entry of the collection. */
+  readonly count: number;
+  /** Number of entries of the collection that a build has reached so far; `total` at its end. */
+  readonly done: number;
+  /** Number of entries of the collection. */
+  readonly total: number;
+}
+
 /**
  * Statistics of an open database. Sizes are in bytes; counters start at 0 when the database is
  * opened.
@@ -23,6 +43,11 @@ export interface Stats {
   readonly keptSize: number;
   /** Size of an allocation unit. */
   readonly unitSize: number;
+  /**
+   * The indexes of all collections, by name of the collection and in the order of their declaration.
+   * O(log n) for each.
+   */
+  readonly indexes: readonly IndexStats[];
   /** Number of levels of the deepest collection. */
   readonly depth: number;
   /**

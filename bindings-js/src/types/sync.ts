@@ -1,6 +1,7 @@
 // The same API without promises, available where the engine runs in the calling thread.
 import type { Key, KeyPrefix } from '../codec/keys.ts';
 import type { Collection, CollectionOptions, Entry, SetOptions, Updated, WriteOptions } from './collection.ts';
+import type { SyncIndex } from './indexes.ts';
 import type { Bounds, Range, WithMeta } from './range.ts';
 
 /**
@@ -52,6 +53,11 @@ export interface SyncReader<K, V> {
    * counts only keys within them. O(log n).
    */
   rank(key: K, options?: Bounds<K>): number;
+  /**
+   * Reads through one of the indexes that the collection was opened with. Throws
+   * KV_INDEX_INCOMPLETE while the index is being built.
+   */
+  index(name: string): SyncIndex<K, V>;
   /** Same as `entries()`. */
   [Symbol.iterator](): IterableIterator<[K, V]>;
 }

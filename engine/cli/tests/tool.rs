@@ -6,6 +6,7 @@ mod backup;
 mod beside_writer;
 mod compact;
 mod failures;
+mod indexes;
 mod javascript;
 mod permissions;
 mod reading;

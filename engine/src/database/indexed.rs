@@ -11,26 +11,102 @@ use crate::transaction::{Durability, SliceRecord, WriteIndexed};
 /// Records that one commit adds to an index that is being built.
 const SLICE_RECORDS: usize = 1000;
 
-/// Computes the index keys of a record from its key and value. A record without any is not in the
-/// index.
-pub type IndexFunction = Box<dyn Fn(&[u8], &[u8]) -> Vec<Vec<u8>> + Send + Sync>;
+type Function = Box<dyn Fn(&[u8], &[u8]) -> Vec<Vec<u8>> + Send + Sync>;
+
+/// An index with the function that computes its keys, for [`Database::indexed_collection`].
+///
+/// The function gets a record's key and value, and has to return the same for the same record. A
+/// change of it takes a new [version](Self::version).
+///
+/// ```
+/// # use mangrove_engine::IndexBy;
+/// // One index key per record, or none:
+/// let by_country = IndexBy::new("by country", |_key, value| value.get(..2).map(<[u8]>::to_vec));
+/// // Any number of them:
+/// let by_word = IndexBy::multi("by word", |_key, value| {
+///     value.split(|byte| *byte == b' ').map(<[u8]>::to_vec).collect::<Vec<_>>()
+/// });
+/// // One that no two records share, by the second version of the function:
+/// let by_id = IndexBy::new("by id", |key, _value| key.last_chunk::<8>().copied()).unique().version(2);
+/// # assert_eq!((by_id.definition().version, by_id.definition().unique), (2, true));
+/// # let _ = (by_country, by_word);
+/// ```
+pub struct IndexBy {
+    definition: IndexDefinition,
+    function: Function,
+}
+
+impl IndexBy {
+    /// An index by the key that `function` returns. Records for which it returns `None` are not in
+    /// the index.
+    pub fn new<K: Into<Vec<u8>>>(
+        name: impl Into<String>,
+        function: impl Fn(&[u8], &[u8]) -> Option<K> + Send + Sync + 'static,
+    ) -> Self {
+        Self::multi(name, function)
+    }
+
+    /// An index by each of the keys that `function` returns. Repeated ones count once.
+    pub fn multi<K: Into<Vec<u8>>, I: IntoIterator<Item = K>>(
+        name: impl Into<String>,
+        function: impl Fn(&[u8], &[u8]) -> I + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            definition: IndexDefinition {
+                name: name.into(),
+                version: 1,
+                unique: false,
+            },
+            function: Box::new(move |key, value| function(key, value).into_iter().map(Into::into).collect()),
+        }
+    }
+
+    /// Lets no two records have the same index key.
+    #[must_use]
+    pub fn unique(mut self) -> Self {
+        self.definition.unique = true;
+        self
+    }
+
+    /// Sets the version of the function, which is 1 otherwise. A newer one rebuilds the index.
+    #[must_use]
+    pub fn version(mut self, version: u32) -> Self {
+        self.definition.version = version;
+        self
+    }
+
+    /// What the database stores of it.
+    #[must_use]
+    pub fn definition(&self) -> &IndexDefinition {
+        &self.definition
+    }
+}
+
+impl std::fmt::Debug for IndexBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IndexBy")
+            .field("definition", &self.definition)
+            .finish_non_exhaustive()
+    }
+}
 
 /// A collection with the functions of its indexes. Create it with
 /// [`Database::indexed_collection`].
 ///
 /// ```
 /// # use std::{ops::ControlFlow, sync::Arc};
-/// # use mangrove_engine::{Database, Direction, Durability, IndexDefinition, KeyRange, Options, storage::MemoryStorage};
+/// # use mangrove_engine::{Database, Direction, Durability, IndexBy, KeyRange, Options, storage::MemoryStorage};
 /// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
-/// let by_length = IndexDefinition { name: "by length".into(), version: 1, unique: false };
-/// let words = database.indexed_collection("words", vec![
-///     (by_length, Box::new(|_key, value| vec![vec![value.len() as u8]])),
+/// let words = database.indexed_collection("words", [
+///     IndexBy::new("by length", |_key, value| Some([value.len() as u8])),
 /// ])?;
 /// words.build(&mut |_, _| ControlFlow::Continue(()))?;
 /// let mut transaction = database.begin()?;
 /// words.set(&mut transaction, b"1", b"mangrove", None)?;
 /// words.set(&mut transaction, b"2", b"tree", None)?;
 /// transaction.commit(Durability::Strict)?;
+/// // Optimistic transactions, too:
+/// database.transact(Durability::Strict, 10, |transaction| words.set(transaction, b"3", b"shore", None))?;
 ///
 /// let index = database.snapshot().index("words", "by length")?;
 /// let mut cursor = index.cursor(KeyRange::all(), Direction::Forward);
@@ -41,7 +117,7 @@ pub type IndexFunction = Box<dyn Fn(&[u8], &[u8]) -> Vec<Vec<u8>> + Send + Sync>
 pub struct IndexedCollection<'d> {
     database: &'d Database,
     name: String,
-    functions: Vec<(u32, IndexFunction)>,
+    functions: Vec<(u32, Function)>,
 }
 
 impl Database {
@@ -54,9 +130,10 @@ impl Database {
     pub fn indexed_collection(
         &self,
         name: &str,
-        indexes: Vec<(IndexDefinition, IndexFunction)>,
+        indexes: impl IntoIterator<Item = IndexBy>,
     ) -> Result<IndexedCollection<'_>> {
-        let (definitions, functions): (Vec<IndexDefinition>, Vec<IndexFunction>) = indexes.into_iter().unzip();
+        let parts = indexes.into_iter().map(|index| (index.definition, index.function));
+        let (definitions, functions): (Vec<IndexDefinition>, Vec<Function>) = parts.unzip();
         let mut transaction = self.begin()?;
         let stored = transaction.declare_indexes(name, &definitions)?;
         transaction.commit(Durability::Strict)?;
@@ -131,7 +208,7 @@ impl IndexedCollection<'_> {
     fn build_slice(
         &self,
         id: u32,
-        function: &IndexFunction,
+        function: &Function,
         from: Option<&[u8]>,
         progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {

@@ -21,7 +21,7 @@ mod ours;
 mod stats;
 
 pub use feed::Changes;
-pub use indexed::{IndexFunction, IndexedCollection};
+pub use indexed::{IndexBy, IndexedCollection};
 pub(crate) use open::recover_from;
 pub use open_flush::OpenFlush;
 pub use options::Options;

@@ -4,7 +4,7 @@ use super::{Cursor, Snapshot, Tree};
 use crate::error::{Error, Result};
 use crate::range::{Direction, KeyRange};
 use crate::state::index::{EntryRange, index_of, seek_key, split_entry_key};
-use crate::state::{Entry, Index};
+use crate::state::{Entry, Index, IndexProgress};
 
 /// An index of a collection in a snapshot. Cheap to clone.
 ///
@@ -17,7 +17,52 @@ pub struct IndexTree {
     index: Index,
 }
 
+/// An index of a collection, and its size.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IndexInfo {
+    /// The collection's name.
+    pub collection: String,
+    /// Definition and progress.
+    pub index: Index,
+    /// Number of its entries: one for each index key of each record.
+    pub count: u64,
+    /// Number of the collection's records up to the place that a build has reached; all of them
+    /// once the index is complete.
+    pub covered: u64,
+    /// Number of the collection's records.
+    pub records: u64,
+}
+
 impl Snapshot {
+    /// Indexes of all collections, those that are being built included, by name of the collection
+    /// and id of the index. O(log n) for each.
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn index_infos(&self) -> Result<Vec<IndexInfo>> {
+        let mut infos = Vec::new();
+        for collection in self.collections() {
+            let Some(records) = self.collection(&collection.name) else {
+                continue;
+            };
+            for index in records.indexes().into_iter().flat_map(|indexes| indexes.iter()) {
+                infos.push(IndexInfo {
+                    collection: collection.name.clone(),
+                    index: index.clone(),
+                    count: self.tree(&index_of(index.id)).map_or(0, |entries| entries.len()),
+                    covered: match &index.progress {
+                        IndexProgress::Complete => records.len(),
+                        IndexProgress::Building(None) => 0,
+                        // The record itself is covered, if it still exists.
+                        IndexProgress::Building(Some(key)) => records.rank(key)? + u64::from(records.contains(key)?),
+                    },
+                    records: records.len(),
+                });
+            }
+        }
+        Ok(infos)
+    }
+
     /// Indexes of a collection, those that are being built included, ascending by id.
     #[must_use]
     pub fn indexes(&self, collection: &str) -> Vec<Index> {
@@ -175,6 +220,12 @@ impl IndexCursor {
         &self.key
     }
 
+    /// Place of the current entry, for [`seek_to`](Self::seek_to) in the same version.
+    #[must_use]
+    pub fn place(&self) -> &[u8] {
+        self.inner.key()
+    }
+
     /// Value of the current entry's record, O(log n).
     ///
     /// # Errors
@@ -206,5 +257,14 @@ impl IndexCursor {
     /// Storage errors and corruption.
     pub fn seek(&mut self, index_key: &[u8]) -> Result<()> {
         self.inner.seek(&seek_key(index_key, self.is_reverse))
+    }
+
+    /// Moves to just before the entry at a [`place`](Self::place), or the next one in the cursor's
+    /// direction and range. O(log n).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn seek_to(&mut self, place: &[u8]) -> Result<()> {
+        self.inner.seek(place)
     }
 }

@@ -18,7 +18,7 @@ use crate::tree::read;
 use crate::tree::{Pages, value};
 pub use cursor::Cursor;
 pub(crate) use index::split;
-pub use index::{IndexCursor, IndexTree};
+pub use index::{IndexCursor, IndexInfo, IndexTree};
 
 /// Keeps the pages of a version from being reused.
 struct Pin {

@@ -104,7 +104,7 @@ pub(super) struct Indexed<'a> {
 
 impl Indexed<'_> {
     /// Index keys of a record as stored. Those of indexes that no longer exist are left out.
-    fn keys_of(&self, entries: &dyn Entries, key: &[u8]) -> Result<Stored> {
+    fn keys_of(&self, entries: &impl Entries, key: &[u8]) -> Result<Stored> {
         let Some((bytes, expires)) = entries.stored(&index_keys_of(self.id), key)? else {
             return Ok(Stored::default());
         };
@@ -115,7 +115,7 @@ impl Indexed<'_> {
     }
 
     /// Gives a record these index keys, instead of those stored.
-    pub(super) fn replace(&self, entries: &mut dyn Entries, key: &[u8], keys: &IndexKeys, expires: u64) -> Result<()> {
+    pub(super) fn replace(&self, entries: &mut impl Entries, key: &[u8], keys: &IndexKeys, expires: u64) -> Result<()> {
         let before = self.keys_of(entries, key)?;
         self.replace_stored(entries, key, &before, keys, expires)
     }
@@ -123,7 +123,7 @@ impl Indexed<'_> {
     /// As [`replace`](Self::replace), where those stored are known.
     fn replace_stored(
         &self,
-        entries: &mut dyn Entries,
+        entries: &mut impl Entries,
         key: &[u8],
         before: &Stored,
         keys: &IndexKeys,

@@ -4,7 +4,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{CompactOptions, Database, Durability, Error, IndexKeys, IndexProgress, KeyRange, WriteBatch};
+use mangrove_engine::{
+    CompactOptions, Database, Durability, Error, IndexBy, IndexKeys, IndexProgress, KeyRange, WriteBatch,
+};
 
 use super::{
     NAME, Time, build, by_bytes, by_first, by_value, bytes, definition, expected, first_byte, open, options,
@@ -458,9 +460,8 @@ fn a_build_refuses_an_expiring_record_whose_keys_are_too_long_together() {
         .put_until(NAME, &key, &value, Some(1000))
         .expect("the key alone is short enough");
     transaction.commit(Durability::Strict).expect("there is room");
-    let by_all = |_: &[u8], value: &[u8]| vec![value.to_vec()];
     let notes = database
-        .indexed_collection(NAME, vec![(definition("all", 1, false), Box::new(by_all))])
+        .indexed_collection(NAME, [IndexBy::new("all", |_, value| Some(value.to_vec()))])
         .expect("it is new");
     let failed = notes.build(&mut |_, _| ControlFlow::Continue(()));
     assert!(matches!(failed, Err(Error::KeyTooLarge(_))), "{failed:?}");

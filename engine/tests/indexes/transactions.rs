@@ -5,10 +5,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Database, Direction, Durability, Error, IndexedCollection, Isolation, KeyRange, Transaction};
+use mangrove_engine::{
+    Database, Direction, Durability, Error, IndexKeys, IndexedCollection, Isolation, KeyRange, Transaction,
+};
 
 use super::{
-    Entries, NAME, Time, build, by_bytes, by_first, by_value, expected, first_byte, open, read_index, records, verify,
+    Entries, NAME, Time, build, by_bytes, by_first, by_value, bytes, expected, first_byte, open, read_index, records,
+    verify,
 };
 
 fn new(unique: bool) -> Database {
@@ -219,7 +222,9 @@ fn a_transaction_that_began_before_an_index_was_declared_conflicts() {
             .expect("it states all keys");
         let mut later = database.begin().expect("it can be written");
         if !later.drop_index(NAME, "bytes").expect("nothing fails") {
-            later.declare_indexes(NAME, &[by_bytes().0]).expect("it is new");
+            later
+                .declare_indexes(NAME, &[by_bytes().definition().clone()])
+                .expect("it is new");
         }
         later.commit(Durability::Strict).expect("there is room");
         let failed = transaction.commit(Durability::Strict);
@@ -248,4 +253,110 @@ fn an_error_in_the_middle_of_a_write_undoes_all_of_it() {
     drop(transaction);
     assert_eq!(read_index(&database.snapshot(), "value"), before);
     verify(&database, "undone");
+}
+
+#[test]
+fn a_collection_that_a_transaction_drops_gets_its_indexes_again_in_it() {
+    let database = new(true);
+    for number in 0..50_u8 {
+        set(&database, true, &[number], &[number, 1]);
+    }
+    let definitions = [by_value(true).definition().clone(), by_bytes().definition().clone()];
+    let mut transaction = begin(&database);
+    let refused = transaction.declare_indexes(NAME, &definitions);
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+    assert!(transaction.drop_collection(NAME).expect("it is there"));
+    let savepoint = transaction.savepoint();
+    transaction.declare_indexes(NAME, &definitions).expect("it is dropped");
+    let again = transaction.declare_indexes(NAME, &definitions);
+    assert!(matches!(again, Err(Error::InvalidArgument { .. })), "{again:?}");
+    transaction.rollback_to(&savepoint);
+    transaction.declare_indexes(NAME, &definitions).expect("it is dropped");
+    let ids: Vec<u32> = transaction.indexes(NAME).iter().map(|index| index.id).collect();
+    let store = |transaction: &mut Transaction, key: u8, value: &[u8], expires_at| {
+        let mut keys = IndexKeys::new();
+        keys.set(ids[0], [value.to_vec()]);
+        keys.set(ids[1], bytes(value));
+        transaction
+            .set_indexed(NAME, &[key], value, expires_at, &keys)
+            .expect("it states the keys")
+    };
+    for key in 10..20 {
+        assert!(!store(&mut transaction, key, &[key, key / 2], None));
+    }
+    assert!(store(&mut transaction, 12, b"changed", Some(1000)));
+    assert!(transaction.delete(NAME, &[13]).expect("it is there"));
+    let range = KeyRange {
+        lower: Bound::Included(&[15]),
+        upper: Bound::Excluded(&[17]),
+    };
+    transaction.clear(NAME, range).expect("it can be read");
+    let wanted: Entries = [10_u8, 11, 14, 17, 18, 19]
+        .map(|key| (vec![key, key / 2], vec![key]))
+        .into_iter()
+        .chain([(b"changed".to_vec(), vec![12])])
+        .collect();
+    assert_eq!(scan(&transaction, "value", KeyRange::all(), Direction::Forward), wanted);
+    transaction.commit(Durability::Strict).expect("nobody else writes");
+    let snapshot = database.snapshot();
+    assert_eq!(read_index(&snapshot, "value"), wanted);
+    assert_eq!(read_index(&snapshot, "bytes"), expected(&records(&snapshot), bytes));
+    let indexes = snapshot.indexes(NAME);
+    assert!(indexes.iter().all(|index| index.is_complete() && index.id < 1 << 31));
+    assert_eq!(indexes.len(), 2);
+    verify(&database, "written again");
+    // A later transaction finds the indexes as usual.
+    let notes = database
+        .indexed_collection(NAME, [by_value(true), by_bytes()])
+        .expect("they are there");
+    let mut transaction = begin(&database);
+    notes.set(&mut transaction, &[12], b"later", None).expect("it is small");
+    transaction.commit(Durability::Strict).expect("nobody else writes");
+    verify(&database, "written later");
+}
+
+#[test]
+fn a_collection_that_is_created_again_is_as_unique_as_its_index_and_conflicts_as_before() {
+    let database = new(true);
+    set(&database, true, b"a", b"one");
+    let definitions = [by_value(true).definition().clone()];
+    let refill = |transaction: &mut Transaction, records: &[(&[u8], &[u8])]| {
+        transaction.drop_collection(NAME).expect("it is there");
+        transaction.declare_indexes(NAME, &definitions).expect("it is dropped");
+        let id = transaction.indexes(NAME)[0].id;
+        for (key, value) in records {
+            let mut keys = IndexKeys::new();
+            keys.set(id, [value.to_vec()]);
+            let stored = transaction.set_indexed(NAME, key, value, None, &keys);
+            stored.expect("it is checked at the commit");
+        }
+    };
+    let mut transaction = begin(&database);
+    refill(&mut transaction, &[(b"x", b"same"), (b"y", b"same")]);
+    let failed = transaction.commit(Durability::Strict);
+    assert!(matches!(failed, Err(Error::NotUnique(_))), "{failed:?}");
+    assert_eq!(records(&database.snapshot()).len(), 1);
+    // Two that exchange their keys, under another name in the end.
+    let mut transaction = begin(&database);
+    refill(
+        &mut transaction,
+        &[(b"x", b"1"), (b"y", b"2"), (b"x", b"2"), (b"y", b"1")],
+    );
+    transaction.rename_collection(NAME, "moved").expect("the name is free");
+    transaction.commit(Durability::Strict).expect("they are unique");
+    let moved = database.snapshot().index("moved", "value").expect("it is complete");
+    assert_eq!(
+        moved.at(0).expect("it can be read"),
+        Some((b"1".to_vec(), b"y".to_vec()))
+    );
+    verify(&database, "renamed");
+    // Dropped and declared, dropped again and not declared.
+    let mut transaction = begin(&database);
+    transaction.rename_collection("moved", NAME).expect("the name is free");
+    transaction.drop_collection(NAME).expect("it is there");
+    transaction.set(NAME, b"plain", b"1").expect("it has no indexes");
+    assert!(!transaction.may_declare_indexes(NAME));
+    transaction.commit(Durability::Strict).expect("nobody else writes");
+    assert!(database.snapshot().indexes(NAME).is_empty());
+    verify(&database, "without indexes");
 }

@@ -4,6 +4,7 @@
 
 use mangrove_engine::{ConflictReason, Database, Error, Result, Snapshot};
 
+use super::indexes::resume_index;
 use super::{Codecs, Losses, Lost, ReadView, Slot, State};
 use crate::protocol::{Reader, Writer};
 use crate::scan::{Origin, Scan};
@@ -53,6 +54,7 @@ impl State {
             if let Some(origin) = &scan.origin {
                 out.uv(id);
                 out.uv(origin.collection);
+                out.uv(origin.index);
                 out.uv(origin.version);
                 out.bound(&origin.lower);
                 out.bound(&origin.upper);
@@ -86,8 +88,13 @@ impl State {
     }
 
     /// Imports what [`export`](Self::export) wrote. Snapshots and scans continue only in the state
-    /// `inherited`, in which the database was taken over.
-    pub(crate) fn import(database: &Database, inherited: Option<&Snapshot>, reader: &mut Reader<'_>) -> Result<Self> {
+    /// `inherited`, in which the database was taken over, and those of indexes only if `reads_indexes`.
+    pub(crate) fn import(
+        database: &Database,
+        inherited: Option<&Snapshot>,
+        reads_indexes: bool,
+        reader: &mut Reader<'_>,
+    ) -> Result<Self> {
         let mut state = Self {
             is_portable: true,
             ..Self::default()
@@ -131,15 +138,22 @@ impl State {
             let id = reader.uv()?;
             let origin = Origin {
                 collection: reader.uv()?,
+                index: reader.uv()?,
                 version: reader.uv()?,
                 lower: reader.owned_bound()?,
                 upper: reader.owned_bound()?,
             };
-            let snapshot = in_state(origin.version);
+            let index = origin.index;
+            let snapshot = in_state(origin.version).filter(|_| index == 0 || reads_indexes);
             let slot = state.slots.get(state.slot_index(origin.collection)?);
-            let tree = snapshot.and_then(|snapshot| snapshot.collection(&slot?.name));
-            let scan = Scan::resume(tree.as_ref(), origin, reader)?;
-            if snapshot.is_some() {
+            let records = snapshot.filter(|_| index == 0);
+            let tree = records.and_then(|snapshot| snapshot.collection(&slot?.name));
+            let exported = *reader;
+            let mut scan = Scan::resume(tree.as_ref(), origin, reader)?;
+            if let (Some(snapshot), Some(slot)) = (snapshot, slot) {
+                if index > 0 {
+                    resume_index(&mut scan, slot, index - 1, snapshot, exported)?;
+                }
                 state.scans.insert(id, scan);
             } else {
                 state.lost.table.insert(id, Lost::View);

@@ -4,7 +4,7 @@
 
 use mangrove_engine::{
     ConflictReason, Database, Direction, Durability, Error, Index, IndexDefinition, IndexKeys, IndexProgress,
-    IndexTree, KeyRange, Result, Transaction, WriteTransaction,
+    IndexTree, KeyRange, Result, Snapshot, Transaction, WriteTransaction,
 };
 
 use super::writes::Record;
@@ -14,7 +14,7 @@ use crate::pending::Writes;
 use crate::protocol::{BatchOp, Reader, ScanFlags, ScanOptions, VALUES, View, Writer};
 use crate::range;
 use crate::request::{Definitions, Request, Write};
-use crate::scan::{Scan, direction};
+use crate::scan::{Origin, Scan, direction};
 use crate::table::MAX_OPEN;
 
 /// View, index of the collection, and place of the index among those that the client uses.
@@ -46,6 +46,9 @@ pub(super) fn put_in_transaction(
     record: Record<'_>,
     index_keys: &[u8],
 ) -> Result<()> {
+    if !slot.indexes.is_empty() && transaction.may_declare_indexes(&slot.name) {
+        transaction.declare_indexes(&slot.name, &slot.indexes)?;
+    }
     let keys = stated(slot, &transaction.indexes(&slot.name), index_keys)?;
     transaction.set_indexed(&slot.name, record.key, record.value, record.expires_at, &keys)?;
     Ok(())
@@ -74,6 +77,20 @@ pub(super) fn since_declared(error: Error, write: &Write<'_>, slots: &[Slot], da
         Some(slot) => Error::conflict(Some(&slot.name), None, ConflictReason::Changed),
         None => error,
     }
+}
+
+/// Continues a scan of an index that another session exported.
+// A root of the rest of the module: see `rest`.
+#[inline(never)]
+pub(super) fn resume_index(
+    scan: &mut Scan,
+    slot: &Slot,
+    index: u64,
+    snapshot: &Snapshot,
+    exported: Reader<'_>,
+) -> Result<()> {
+    let name = slot.check_index(index, &snapshot.indexes(&slot.name))?;
+    scan.resume_index(&snapshot.index(&slot.name, name)?, exported)
 }
 
 /// Number of indexes that do not cover the whole collection.
@@ -257,8 +274,9 @@ impl State {
         self.transactions.get(id).map(|open| &open.transaction)
     }
 
-    /// An index in a committed state. Fails if the client declared another version of it.
-    fn index_tree(&mut self, (view, collection, index): Place, database: &Database) -> Result<IndexTree> {
+    /// An index in a committed state, and the version of that. Fails if the client declared another
+    /// version of the index.
+    fn index_tree(&mut self, (view, collection, index): Place, database: &Database) -> Result<(IndexTree, u64)> {
         let at = self.slot_index(collection)?;
         let snapshot = match view {
             View::Current => {
@@ -274,7 +292,7 @@ impl State {
         };
         let slot = &self.slots[at];
         let name = slot.check_index(index, &snapshot.indexes(&slot.name))?;
-        snapshot.index(&slot.name, name)
+        Ok((snapshot.index(&slot.name, name)?, snapshot.version()))
     }
 
     pub(super) fn index_count(
@@ -292,7 +310,7 @@ impl State {
             let name = slot.check_index(index, &transaction.indexes(&slot.name))?;
             transaction.index_count(&slot.name, name, range)?
         } else {
-            self.index_tree(place, database)?.count(range)?
+            self.index_tree(place, database)?.0.count(range)?
         };
         out.uv(count);
         Ok(())
@@ -332,7 +350,7 @@ impl State {
             }
             return Ok(());
         }
-        let tree = self.index_tree(place, database)?;
+        let (tree, _) = self.index_tree(place, database)?;
         let (start, end) = tree.positions(range)?;
         let found = match position < end - start {
             true if from_end => tree.at(end - 1 - position)?,
@@ -371,8 +389,13 @@ impl State {
             let items = IndexItems::within(items, &slot.name, options.flags);
             Scan::open_index(items, transaction_id, Some(transaction), &options)?
         } else {
-            let cursor = self.index_tree(place, database)?.cursor(range, towards);
-            Scan::open_index(IndexItems::committed(cursor, options.flags), 0, None, &options)?
+            let (tree, version) = self.index_tree(place, database)?;
+            let items = IndexItems::committed(tree.cursor(range, towards), options.flags);
+            let mut scan = Scan::open_index(items, 0, None, &options)?;
+            if self.is_portable {
+                scan.origin = Some(Origin::new(collection, index + 1, version, range));
+            }
+            scan
         };
         if scan.chunk(options.chunk, self.transaction_of(view), out)? {
             self.scans.insert(id, scan);

@@ -115,7 +115,7 @@ impl State {
             if scan.transaction == 0 && self.is_portable {
                 scan.origin = self
                     .version(view)
-                    .map(|version| Origin::new(collection, version, range));
+                    .map(|version| Origin::new(collection, 0, version, range));
             }
             self.scans.insert(id, scan);
             self.has_changed = true;

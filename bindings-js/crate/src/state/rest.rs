@@ -22,7 +22,7 @@ impl State {
         // client's.
         self.forget_current();
         match *request {
-            Request::Stats {} => out.bytes(report::stats(database).as_bytes()),
+            Request::Stats {} => out.bytes(report::stats(database)?.as_bytes()),
             Request::Verify { id, bytes } => self.verify(id, bytes, database, out)?,
             Request::BackupNext { id, bytes } => self.backup_next(id, bytes, out)?,
             Request::Compact {

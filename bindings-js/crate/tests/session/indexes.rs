@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mangrove_bindings::session::Session;
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Database, Durability, IndexDefinition, Options};
+use mangrove_engine::{Database, Durability, IndexBy, Options};
 
 use super::common::{Request, declare, execute, op, put, set, use_index};
 use super::{begin, commit, get, use_default, within};
@@ -15,13 +15,8 @@ fn indexed(storage: &Arc<dyn Storage>) -> Session {
     let mut transaction = database.begin().expect("it can be written");
     transaction.set_codecs("", "any", "json").expect("it is new");
     transaction.commit(Durability::Strict).expect("memory has room");
-    let definition = IndexDefinition {
-        name: "value".to_owned(),
-        version: 1,
-        unique: false,
-    };
     let values = database
-        .indexed_collection("", vec![(definition, Box::new(|_, value| vec![value.to_vec()]))])
+        .indexed_collection("", [IndexBy::new("value", |_, value| Some(value.to_vec()))])
         .expect("it is new");
     let mut transaction = database.begin().expect("it can be written");
     values.set(&mut transaction, b"a", b"1", None).expect("it is small");
@@ -228,4 +223,42 @@ fn a_transaction_begun_before_the_declaration_has_to_run_again() {
     assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
     assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
     assert_eq!(entries(&mut session), ["1=a"]);
+}
+
+#[test]
+fn a_transaction_that_drops_a_collection_writes_it_again_with_its_indexes() {
+    let mut session = empty();
+    let drop_it = || Request::new(op("Drop")).u8(0).str("");
+    let mut reply = execute(
+        &mut session,
+        &[
+            use_default(),
+            use_index(true),
+            declare(),
+            put(&[("a", "1"), ("b", "2")]),
+            begin(1),
+            within(1, drop_it()),
+            within(1, put(&[("c", "1"), ("d", "3")])),
+            within(1, put(&[("d", "4")])),
+            commit(1),
+            begin(2),
+            within(2, drop_it()),
+            within(2, put(&[("e", "5"), ("f", "5")])),
+            commit(2),
+        ],
+    );
+    assert_eq!((reply.status(), reply.status()), (Ok(()), Ok(())));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 1, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 2, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 2));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 0, 1));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
+    assert_eq!((reply.status(), reply.uv()), (Ok(()), 3));
+    assert_eq!((reply.status(), reply.uv(), reply.u8()), (Ok(()), 0, 1));
+    assert_eq!((reply.status(), reply.uv(), reply.uv()), (Ok(()), 0, 0));
+    assert_eq!(reply.status(), Err("KV_UNIQUE".to_owned()));
+    assert!(reply.is_at_end());
+    assert_eq!(entries(&mut session), ["1=c", "4=d"]);
 }

@@ -7,15 +7,20 @@
 use std::sync::Arc;
 
 use super::overlay::{Overlay, record};
-use super::{Transaction, TransactionScan};
+use super::{Structure, Transaction, TransactionScan};
 use crate::error::{ConflictReason, Error, Result};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::{Tree, split};
+use crate::state::expiry::HIDDEN;
 use crate::state::index::{EntryRange, index_keys_of, index_of, seek_key};
-use crate::state::{Index, IndexKeys};
+use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
 use crate::transaction::WriteTransaction;
 use crate::transaction::indexed::{Entries, Indexed, lacking};
 use crate::transaction::write::stored_expiry;
+
+/// Indexes that a transaction declares have ids counted down from here until the commit gives them
+/// others. The database counts its own upwards.
+const LAST_PROVISIONAL: u32 = u32::MAX - 1;
 
 /// A key in a unique index that the transaction has written.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,6 +44,84 @@ impl Transaction {
     pub fn indexes(&self, collection: &str) -> Vec<Index> {
         self.indexed(collection)
             .map_or_else(Vec::new, |(_, indexes)| indexes.to_vec())
+    }
+
+    /// Whether [`declare_indexes`](Self::declare_indexes) is possible.
+    #[must_use]
+    pub fn may_declare_indexes(&self, collection: &str) -> bool {
+        let is_drop = |change: &Structure| matches!(change, Structure::Drop(name) if name == collection);
+        let overlay = self.overlays.get(collection);
+        overlay.is_some_and(|overlay| overlay.base.is_none() && overlay.indexed.is_none() && overlay.writes.is_empty())
+            && self.structure.iter().any(is_drop)
+    }
+
+    /// Creates a collection again that this transaction has dropped, with indexes. They are complete.
+    ///
+    /// Elsewhere [`WriteTransaction::declare_indexes`] declares indexes, in a commit of its own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this transaction has not dropped the collection, or has written
+    /// to the new one. The commit may fail with [`Error::NotUnique`], and as
+    /// [`WriteTransaction::declare_indexes`].
+    pub fn declare_indexes(&mut self, collection: &str, declared: &[IndexDefinition]) -> Result<()> {
+        if !self.may_declare_indexes(collection) {
+            return Err(Error::InvalidArgument {
+                what:
+                    "a transaction declares indexes of no collection but one that it has dropped and not yet written to"
+                        .into(),
+            });
+        }
+        self.provisional += 1 + declared.len() as u32;
+        let id = LAST_PROVISIONAL - self.provisional;
+        let indexes = declared.iter().zip(id + 1..).map(|(definition, id)| Index {
+            id,
+            definition: definition.clone(),
+            progress: IndexProgress::Complete,
+        });
+        let indexes: Arc<[Index]> = indexes.collect();
+        let names = indexes.iter().map(|index| index_of(index.id));
+        for name in names.chain([index_keys_of(id)]) {
+            self.hidden_overlay(&name).is_provisional = true;
+        }
+        let overlay = self.overlay(collection);
+        overlay.is_provisional = true;
+        overlay.exists = true;
+        overlay.indexed = Some((id, indexes));
+        Ok(())
+    }
+
+    /// Makes the changes of a collection whose indexes this transaction declares.
+    #[inline(never)]
+    pub(super) fn apply_declared(
+        &self,
+        transaction: &mut WriteTransaction<'_>,
+        name: &str,
+        overlay: &Overlay,
+    ) -> Result<()> {
+        // The entries of indexes are made from the records.
+        let Some((id, indexes)) = overlay.indexed.as_ref().filter(|_| !name.starts_with(HIDDEN)) else {
+            return Ok(());
+        };
+        if let Some((key_codec, value_codec)) = &overlay.codecs {
+            transaction.set_codecs(name, key_codec, value_codec)?;
+        }
+        let declared: Vec<IndexDefinition> = indexes.iter().map(|index| index.definition.clone()).collect();
+        let stored = transaction.declare_indexes(name, &declared)?;
+        for written in overlay.writes.entries() {
+            let Some((value, expires_at)) = record(written) else {
+                continue;
+            };
+            let bytes = self.stored(&index_keys_of(*id), written.key)?;
+            let own = bytes
+                .and_then(|(bytes, _)| IndexKeys::decode(&bytes))
+                .unwrap_or_default();
+            let mut keys = IndexKeys::new();
+            for (index, stored) in indexes.iter().zip(&stored) {
+                keys.set(stored.id, own.get(index.id).iter().cloned());
+            }
+            transaction.set_indexed(name, written.key, value, expires_at, &keys)?;
+        }
+        Ok(())
     }
 
     pub(super) fn check_unindexed(&self, collection: &str) -> Result<()> {

@@ -62,6 +62,8 @@ pub struct Transaction {
     structure: Vec<Structure>,
     /// What has been written to unique indexes, and perhaps rolled back.
     unique: Vec<UniqueKey>,
+    /// Number of provisional ids.
+    provisional: u32,
     reads: Mutex<Reads>,
 }
 
@@ -86,6 +88,7 @@ impl Transaction {
             overlays: SmallMap::default(),
             structure: Vec::new(),
             unique: Vec::new(),
+            provisional: 0,
             reads: Mutex::default(),
         })
     }
@@ -505,6 +508,10 @@ impl Transaction {
         }
         // What changes in the indexes is among the overlays, too.
         for (name, overlay) in &self.overlays {
+            if overlay.is_provisional {
+                self.apply_declared(transaction, name, overlay)?;
+                continue;
+            }
             if name.starts_with(HIDDEN) && overlay.is_changed() {
                 transaction.create_unchecked(name)?;
             }

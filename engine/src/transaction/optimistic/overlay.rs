@@ -91,8 +91,11 @@ pub(super) struct Overlay {
     /// Whether everything that it held before was removed.
     pub emptied: bool,
     pub codecs: Option<(String, String)>,
-    /// Id and indexes of the collection in the snapshot, if it has any.
+    /// Id and indexes of the collection in the snapshot, if it has any, or those that the transaction
+    /// declares.
     pub indexed: Option<(u32, Arc<[Index]>)>,
+    /// The transaction declares these indexes, or this is one of them.
+    pub is_provisional: bool,
 }
 
 impl Overlay {
@@ -105,6 +108,7 @@ impl Overlay {
             writes: Memtable::default(),
             emptied: false,
             codecs: None,
+            is_provisional: false,
         }
     }
 
