@@ -166,10 +166,11 @@ test('no part of the module says where its source is', () => {
 // Deno and Bun do not say the number of a function, and load the whole module.
 test('a trap is found in the list of the functions’ names', { skip: isDeno || isBun }, () => {
   const symbols = readFileSync(new URL('../dist/mangrove_core_bg.symbols.txt', import.meta.url), 'utf8').split('\n');
-  const { __wbindgen_malloc: allocate } = instantiate(core).exports as { __wbindgen_malloc: (size: number, align: number) => number };
-  assert.throws(() => allocate(-1, 1), (error: Error) => {
-    const place = /wasm-function\[(\d+)\]/.exec(error.stack ?? '')?.[1];
-    assert.match(symbols[Number(place)] ?? '', /malloc/);
+  const { reserve } = instantiate(core);
+  // No database is open.
+  assert.throws(() => reserve(1), (error: Error) => {
+    const places = [...(error.stack ?? '').matchAll(/wasm-function\[(\d+)\]/g)].map(([, place]) => symbols[Number(place)] ?? '');
+    assert.match(places.join('\n'), /engine_reserve/);
     return true;
   });
 });
