@@ -5,7 +5,7 @@ import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { run } from '../.ci/tools.mjs';
-import { clearLocations, panicsToTraps } from './build-traps.mjs';
+import { clearLocations, clearTexts, panicsToTraps } from './build-traps.mjs';
 
 /** Names of functions, as Rust demangles them; one of each has to exist. */
 const ROOTS = [
@@ -152,7 +152,8 @@ export function writeSplit(directory, name, { flags, env }) {
   run('wasm-dis', [module, ...features, '-o', whole], { env });
   // Once more before it is split, so that neither part calls a function that only traps.
   const trapping = join(work, 'trapping.wasm');
-  writeFileSync(whole, panicsToTraps(readFileSync(whole, 'utf8')));
+  const untouched = readFileSync(whole, 'utf8');
+  writeFileSync(whole, panicsToTraps(untouched));
   run('wasm-as', [whole, ...features, '-g', '-o', trapping], { env });
   run('wasm-opt', [trapping, '-g', '-o', trapping, ...flags], { env });
   run('wasm-dis', [trapping, ...features, '-o', whole], { env });
@@ -166,5 +167,11 @@ export function writeSplit(directory, name, { flags, env }) {
     run('wasm-opt', [assembled, '-g', '-o', file, ...flags], { env });
     clearLocations(file);
   }
+  const files = ['core', 'rest'].map((part) => join(directory, `${name}_${part}_bg.wasm`));
+  const finished = files.map((file) => {
+    run('wasm-dis', [file, ...features, '-o', whole], { env });
+    return readFileSync(whole, 'utf8');
+  });
+  clearTexts(files[0], untouched, finished);
   run('wasm-opt', [module, '-o', module, '--strip-debug', ...features], { env });
 }
