@@ -8,10 +8,16 @@ const EXPORT_LIST = /^export \{ initSync, __wbg_init as default \};$/m;
 /** Loading by URL is the entries' business; they hand over a compiled module. */
 const LOADERS = [/^async function __wbg_load\([\s\S]*?^\}$/m, /^let __wbg_init_promise;[\s\S]*?(?=^export \{)/m];
 
-const typesOf = (name, names) => `import type * as glue from './${name}.js';
-${names.includes('Engine') ? '\nexport type Engine = glue.Engine;\n' : ''}
+/** Functions of an open database that take and return numbers, which wasm-bindgen does not wrap. */
+const PLAIN = /^export const engine_(\w+): (.*);$/gm;
+
+const typesOf = (name, plain) => `import type * as glue from './${name}.js';
+
 /** What one instance of the module exports. */
-export type Instance = Omit<typeof glue, 'default' | 'initSync'> & { readonly exports: WebAssembly.Exports; readonly memory: WebAssembly.Memory };
+export type Instance = Omit<typeof glue, 'default' | 'initSync'> & {
+  readonly exports: WebAssembly.Exports;
+  readonly memory: WebAssembly.Memory;
+${plain.map(({ call, type }) => `  readonly ${call}: ${type};\n`).join('')}};
 
 /** Makes a new instance with a memory of its own. */
 export function instantiate(module: WebAssembly.Module): Instance;
@@ -31,7 +37,9 @@ export function writeGlue(directory, name) {
   body = cut(body, EXPORT_LIST).replace(EXPORT, '');
   if (/^(?:export|import) /m.test(body)) throw new Error('the glue of wasm-bindgen has an export or import that is not expected');
   // A test environment may put others in their place between the import and an open.
-  const code = `const { TextDecoder, TextEncoder } = globalThis;\nexport function instantiate(wasmModuleToUse) {\n${body}\nconst exports = initSync({ module: wasmModuleToUse });\nreturn { ${names.join(', ')}, exports, memory: exports.memory };\n}\n`;
+  const plain = [...readFileSync(join(directory, `${name}_bg.wasm.d.ts`), 'utf8').matchAll(PLAIN)].map(([, call, type]) => ({ call, type }));
+  const calls = plain.map(({ call }) => `${call}: wasm.engine_${call}`);
+  const code = `const { TextDecoder, TextEncoder } = globalThis;\nexport function instantiate(wasmModuleToUse) {\n${body}\nconst exports = initSync({ module: wasmModuleToUse });\nreturn { ${[...names, ...calls].join(', ')}, exports, memory: exports.memory };\n}\n`;
   writeFileSync(join(directory, 'glue.js'), code);
-  writeFileSync(join(directory, 'glue.d.ts'), typesOf(name, names));
+  writeFileSync(join(directory, 'glue.d.ts'), typesOf(name, plain));
 }

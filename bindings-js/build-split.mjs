@@ -1,11 +1,11 @@
 // Splits the engine's module in two: the core, which every page loads, and the rest, which a page loads at the first call that needs it. The rest has
-// the functions that nothing but the roots reaches. It runs in the core's memory and calls its functions; the core calls the roots through its table,
-// whose last places the rest fills.
+// the functions that nothing but the roots reaches. It runs in the core's memory. The core calls the roots through its table, some of whose places the
+// rest fills; the host gives the rest those of the core's functions that it calls from that table, by their places.
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { run } from '../.ci/tools.mjs';
-import { clearLocations, panicsToTraps } from './build-traps.mjs';
+import { clearLocations, clearTexts, panicsToTraps } from './build-traps.mjs';
 
 /** Names of functions, as Rust demangles them; one of each has to exist. */
 const ROOTS = [
@@ -108,30 +108,33 @@ export function split(text) {
   });
   const exports = [
     ` (export "${link}" (table ${table.name}))`,
-    ...globals.map((name, at) => ` (export "${short(calls.length + at)}" (global ${name}))`),
-    ...calls.map((name, at) => ` (export "${short(at)}" (func ${name}))`),
+    ...globals.map((name, at) => ` (export "${short(at)}" (global ${name}))`),
   ];
+  // What the rest calls has a place in the table instead of a name: an export takes three times as many bytes.
+  const firstCall = first + roots.length;
+  const places = firstCall + calls.length;
+  const called = calls.length === 0 ? [] : [` (elem (table ${table.name}) (i32.const ${firstCall}) func ${calls.join(' ')})`];
   const core = forms.filter(({ name, kind }) => kind !== 'func' || !movedNames.has(name))
-    .map(({ kind, name, code }) => kind === 'table' && name === table.name ? ` (table ${table.name} ${first + roots.length} ${first + roots.length} funcref)` : code);
+    .map(({ kind, name, code }) => kind === 'table' && name === table.name ? ` (table ${table.name} ${places} ${places} funcref)` : code);
 
   const imports = [
     ` (import "${link}" "${memoryExport}" (memory ${memory.code.replace(/^ \(memory /, '').replace(/\)$/, '')}))`,
-    ` (import "${link}" "${link}" (table ${table.name} ${first + roots.length} ${first + roots.length} funcref))`,
+    ` (import "${link}" "${link}" (table ${table.name} ${places} ${places} funcref))`,
     ...globals.map((name, at) => {
       const type = new RegExp(String.raw`\(global ${escaped(name)} (\(mut \w+\)|\w+)`).exec(forms.find((form) => form.kind === 'global' && form.name === name).code)[1];
-      return ` (import "${link}" "${short(calls.length + at)}" (global ${name} ${type}))`;
+      return ` (import "${link}" "${short(at)}" (global ${name} ${type}))`;
     }),
     ...calls.map((name, at) => {
       const { parameters, results } = signatureOf(declarations.get(name));
-      return ` (import "${link}" "${short(at)}" (func ${name} (param ${parameters.join(' ')}) ${results}))`;
+      return ` (import "${link}" "${firstCall + at}" (func ${name} (param ${parameters.join(' ')}) ${results}))`;
     }),
   ];
-  const places = ` (elem (i32.const ${first}) ${roots.map(({ name }) => name).join(' ')})`;
+  const filled = ` (elem (i32.const ${first}) ${roots.map(({ name }) => name).join(' ')})`;
   const types = forms.filter(({ kind }) => kind === 'type').map(({ code }) => code);
   const module = (parts) => `(module\n${parts.join('\n')}\n)\n`;
   return {
-    core: module([...core, ...stubs, ...exports]),
-    rest: module([...types, ...imports, places, ...moved.map(({ code }) => code)]),
+    core: module([...core, ...stubs, ...called, ...exports]),
+    rest: module([...types, ...imports, filled, ...moved.map(({ code }) => code)]),
   };
 }
 
@@ -149,7 +152,8 @@ export function writeSplit(directory, name, { flags, env }) {
   run('wasm-dis', [module, ...features, '-o', whole], { env });
   // Once more before it is split, so that neither part calls a function that only traps.
   const trapping = join(work, 'trapping.wasm');
-  writeFileSync(whole, panicsToTraps(readFileSync(whole, 'utf8')));
+  const untouched = readFileSync(whole, 'utf8');
+  writeFileSync(whole, panicsToTraps(untouched));
   run('wasm-as', [whole, ...features, '-g', '-o', trapping], { env });
   run('wasm-opt', [trapping, '-g', '-o', trapping, ...flags], { env });
   run('wasm-dis', [trapping, ...features, '-o', whole], { env });
@@ -163,5 +167,11 @@ export function writeSplit(directory, name, { flags, env }) {
     run('wasm-opt', [assembled, '-g', '-o', file, ...flags], { env });
     clearLocations(file);
   }
+  const files = ['core', 'rest'].map((part) => join(directory, `${name}_${part}_bg.wasm`));
+  const finished = files.map((file) => {
+    run('wasm-dis', [file, ...features, '-o', whole], { env });
+    return readFileSync(whole, 'utf8');
+  });
+  clearTexts(files[0], untouched, finished);
   run('wasm-opt', [module, '-o', module, '--strip-debug', ...features], { env });
 }

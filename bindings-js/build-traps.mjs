@@ -92,3 +92,40 @@ export function clearLocations(file) {
   for (const [at, length] of cleared) bytes.fill(0, at, at + length);
   writeFileSync(file, bytes);
 }
+
+const CALL = /\(call \$("[^"]*"|[^\s()]+)((?:\s+\(i32\.const -?\d+\))+)/g;
+
+/** The address and length of each text that a call only panics with. */
+function textsOf(code) {
+  const texts = [];
+  for (const [, name, constants] of code.matchAll(CALL)) {
+    if (!PANICS.some((pattern) => pattern.test(name))) continue;
+    const [address, length] = [...constants.matchAll(/i32\.const (-?\d+)/g)].map(([, number]) => Number(number));
+    // Of a text without arguments `panic_fmt` gets twice the length and one.
+    if (length > 0) texts.push({ address, length: /::panic_fmt\b/.test(name) ? length >> 1 : length });
+  }
+  return texts;
+}
+
+/** Overwrites with zeros the texts of panics in `file`, given the module's text with its panics, and the texts of all that runs in its memory. */
+export function clearTexts(file, untouched, listings) {
+  const bytes = readFileSync(file);
+  const segments = segmentsOf(bytes);
+  const used = new Set(listings.flatMap((code) => [...code.matchAll(/(?:i32\.const |offset=)(\d+)/g)].map(([, number]) => Number(number))));
+  // Two words that are stored at once.
+  for (const [, number] of listings.flatMap((code) => [...code.matchAll(/i64\.const (-?\d+)/g)])) {
+    const both = BigInt.asUintN(64, BigInt(number));
+    used.add(Number(both & 0xffff_ffffn)).add(Number(both >> 32n));
+  }
+  for (const { start, length } of segments) {
+    for (let at = start; at + 4 <= start + length; at++) used.add(bytes.readUInt32LE(at));
+  }
+  for (const { address, length } of textsOf(untouched)) {
+    const segment = segments.find((one) => address >= one.address && address + length <= one.address + one.length);
+    if (segment === undefined || Array.from({ length }, (_, at) => address + at).some((place) => used.has(place))) continue;
+    const at = segment.start + address - segment.address;
+    if (!/^[\n\x20-\x7e]+$/.test(bytes.toString('latin1', at, at + length))) continue;
+    bytes.fill(0, at, at + length);
+  }
+  writeFileSync(file, bytes);
+}

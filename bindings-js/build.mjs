@@ -12,6 +12,7 @@ import { writeGlue } from './build-glue.mjs';
 import { inlineModules, writePacked } from './build-inline.mjs';
 import { writeNotices } from './build-licenses.mjs';
 import { minifyBundle } from './build-minify.mjs';
+import { writeShortNames } from './build-names.mjs';
 import { orderFunctions } from './build-order.mjs';
 import { checkSizes } from './build-sizes.mjs';
 import { writeSplit } from './build-split.mjs';
@@ -48,6 +49,7 @@ const WASM_INPUTS = [
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/build-inline.mjs',
+  'bindings-js/build-names.mjs',
   'bindings-js/build-order.mjs',
   'bindings-js/build-split.mjs',
   'bindings-js/build-traps.mjs',
@@ -147,7 +149,10 @@ function buildWasm() {
       '--no-pack', '--out-dir', directory, '--out-name', name,
     ], { env });
     writeGlue(directory, name);
-    if (isSplit) writeSplit(directory, name, { flags, env });
+    if (isSplit) {
+      writeShortNames(directory, name, { features, env });
+      writeSplit(directory, name, { flags, env });
+    }
     for (const file of filesOf(module)) {
       const names = orderFunctions(file, features, env);
       if (hasTraps(file)) writeFileSync(symbolsOf(file), `${names.join('\n')}\n`);

@@ -163,13 +163,26 @@ test('no part of the module says where its source is', () => {
   }
 });
 
+test('no part has the texts of panics that nothing prints', () => {
+  const text = readFileSync(new URL('../dist/mangrove_core_bg.wasm', import.meta.url), 'latin1');
+  assert.doesNotMatch(text, /assertion failed: (?:edge|idx|old_)|validated: /);
+  // What errors say is still there.
+  assert.match(text, /the file must not grow/);
+});
+
+test('the core and its glue know each other by short names', () => {
+  const names = WebAssembly.Module.imports(core).map(({ name }) => name);
+  assert.ok(names.length > 10 && names.every((name) => name.length <= 2), names.join());
+});
+
 // Deno and Bun do not say the number of a function, and load the whole module.
 test('a trap is found in the list of the functions’ names', { skip: isDeno || isBun }, () => {
   const symbols = readFileSync(new URL('../dist/mangrove_core_bg.symbols.txt', import.meta.url), 'utf8').split('\n');
-  const { __wbindgen_malloc: allocate } = instantiate(core).exports as { __wbindgen_malloc: (size: number, align: number) => number };
-  assert.throws(() => allocate(-1, 1), (error: Error) => {
-    const place = /wasm-function\[(\d+)\]/.exec(error.stack ?? '')?.[1];
-    assert.match(symbols[Number(place)] ?? '', /malloc/);
+  const { reserve } = instantiate(core);
+  // No database is open.
+  assert.throws(() => reserve(1), (error: Error) => {
+    const places = [...(error.stack ?? '').matchAll(/wasm-function\[(\d+)\]/g)].map(([, place]) => symbols[Number(place)] ?? '');
+    assert.match(places.join('\n'), /engine_reserve/);
     return true;
   });
 });

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Modules in order; each uses only those before it.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "protocol",
     "range",
     "table",
@@ -27,6 +27,7 @@ const LAYERS: [&str; 22] = [
     "session",
     "clients",
     "lib",
+    "exports",
 ];
 
 fn rank(module: &str) -> usize {

@@ -1,6 +1,6 @@
 // One engine in this thread: a WebAssembly instance with one open database.
 import { instantiate } from '../../build/wasm/glue.js';
-import type { Engine, Instance } from '../../build/wasm/glue.js';
+import type { Instance } from '../../build/wasm/glue.js';
 import type { EngineOptions } from '../api/options.ts';
 import { Lookup } from '../wire/lookup.ts';
 import type { LookupEngine } from '../wire/lookup.ts';
@@ -116,7 +116,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #instance: Instance | undefined;
   readonly #storage: TrackedStorage;
   #onDisposed: (() => void) | undefined;
-  #engine: Engine | undefined;
+  /** The instance, unless the engine is gone. */
+  #engine: Instance | undefined;
   #failure: KvError | undefined;
   #view = new Uint8Array(0);
   #words = new Uint32Array(0);
@@ -140,21 +141,21 @@ export class EngineHost implements LookupEngine, Swept, Merged {
    */
   readonly ready: Promise<void> | undefined;
 
-  private constructor(instance: Instance, storage: TrackedStorage, engine: Engine, options: EngineOptions, { onDisposed, rest = noRest }: HostOptions) {
+  private constructor(instance: Instance, storage: TrackedStorage, options: EngineOptions, { onDisposed, rest = noRest }: HostOptions) {
     this.#onDisposed = onDisposed;
     this.#loadModule = typeof rest === 'object' ? noRest : rest;
     this.#instance = instance;
     this.#storage = storage;
-    this.#engine = engine;
+    this.#engine = instance;
     if (!options.readOnly && options.worksInBackground !== false) {
       this.#sweep = new Sweep(this);
       this.#merge = new IdleMerge(this);
     }
-    this.keyBytes = engine.key_bytes();
-    this.keyAt = engine.key_ptr();
-    this.#frameAt = engine.frame_ptr();
+    this.keyBytes = instance.key_bytes();
+    this.keyAt = instance.key_ptr() >>> 0;
+    this.#frameAt = instance.frame_ptr() >>> 0;
     if (linkOf(instance) !== undefined) {
-      const isNeeded = engine.lack_rest();
+      const isNeeded = instance.lack_rest() !== 0;
       if (typeof rest === 'object') this.#addRest(rest);
       else if (isNeeded) this.ready = this.#loadRest();
     }
@@ -164,7 +165,8 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     const tracked = new TrackedStorage(storage);
     const instance = toInstance(module);
     try {
-      return new EngineHost(instance, tracked, instance.Engine.open(tracked, options), options, hostOptions);
+      openIn(instance, tracked, options);
+      return new EngineHost(instance, tracked, options, hostOptions);
     } catch (error) {
       tracked.closeAll();
       throw isPlain(error) ? fromPlain(inJavaScript(error)) : crashed(instance, error);
@@ -184,7 +186,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     if (engine === undefined) return undefined;
     try {
       this.#give(engine, message);
-      engine.execute(0, 0, message.length, false);
+      engine.execute(0, 0, message.length, 0);
       // Commits may have become visible since the last message, when their flush ended.
       if (this.hasNews) {
         const { news } = this;
@@ -207,7 +209,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   execute(message: Uint8Array, client = 0, sequence = 0): Uint8Array<ArrayBuffer> {
     return this.#call((engine) => {
       this.#give(engine, message);
-      return this.#reply(engine.execute(client, sequence, message.length, false));
+      return this.#reply(engine.execute(client, sequence, message.length, 0));
     });
   }
 
@@ -219,7 +221,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#call((engine) => {
       this.#give(engine, message);
       this.#waiting = message.length;
-      return this.#replyIfAny(engine.execute(0, 0, message.length, true));
+      return this.#replyIfAny(engine.execute(0, 0, message.length, 1));
     });
   }
 
@@ -277,7 +279,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     return this.#isWaiting || this.#isFlushing;
   }
 
-  #call<T>(call: (engine: Engine) => T): T {
+  #call<T>(call: (engine: Instance) => T): T {
     const engine = this.#engine;
     if (engine === undefined) throw this.#failure ?? new KvError('KV_CLOSED', 'the database is closed');
     try {
@@ -288,7 +290,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     }
   }
 
-  #give(engine: Engine, message: Uint8Array): void {
+  #give(engine: Instance, message: Uint8Array): void {
     if (this.#word(FramePart.request + 1) < message.length) engine.reserve(message.length);
     this.#bytes().set(message, this.#word(FramePart.request));
   }
@@ -322,11 +324,14 @@ export class EngineHost implements LookupEngine, Swept, Merged {
   #addRest(module: WebAssembly.Module): void {
     const { exports } = this.#instance as Instance;
     const link = linkOf(this.#instance as Instance) as string;
-    if (WebAssembly.Module.imports(module)[0]?.module !== link) {
+    const imports = WebAssembly.Module.imports(module);
+    if (imports[0]?.module !== link) {
       throw new Error('the rest of the engine is of another version than its core; reload the page');
     }
-    // Fills the core's table.
-    new WebAssembly.Instance(module, { [link]: exports });
+    const table = exports[link] as WebAssembly.Table;
+    // Functions are imported by their place in the core's table; the rest fills other places of it.
+    const given = imports.map(({ name, kind }) => [name, kind === 'function' ? table.get(Number(name)) as unknown : exports[name]] as const);
+    new WebAssembly.Instance(module, { [link]: Object.fromEntries(given) as WebAssembly.ModuleImports });
     this.#engine?.end_loading(undefined);
   }
 
@@ -349,7 +354,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   get(view: number, collection: number, length: number, sameState: boolean): number {
     try {
-      return this.#engine?.get(view, collection, length, sameState) ?? Lookup.ask;
+      return this.#engine?.get(view, collection, length, Number(sameState)) ?? Lookup.ask;
     } catch (error) {
       return this.#fail(error);
     }
@@ -357,14 +362,14 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   has(view: number, collection: number, length: number, sameState: boolean): number {
     try {
-      return this.#engine?.has(view, collection, length, sameState) ?? Lookup.ask;
+      return this.#engine?.has(view, collection, length, Number(sameState)) ?? Lookup.ask;
     } catch (error) {
       return this.#fail(error);
     }
   }
 
   get valueAt(): number {
-    return this.#engine?.value_ptr() ?? 0;
+    return (this.#engine?.value_ptr() ?? 0) >>> 0;
   }
 
   /** Records the failure. A lookup then falls back to a message, which reports it. */
@@ -405,7 +410,7 @@ export class EngineHost implements LookupEngine, Swept, Merged {
 
   mergeSlice(): boolean {
     try {
-      return this.#engine?.merge_slice() ?? false;
+      return this.#engine?.merge_slice() === 1;
     } catch (error) {
       this.#fail(error);
       this.background?.fail(this.#failure as KvError);
@@ -509,6 +514,17 @@ export class EngineHost implements LookupEngine, Swept, Merged {
     this.#view = new Uint8Array(0);
     this.#words = new Uint32Array(0);
   }
+}
+
+/** Flags of the engine's `open`. */
+const OpenFlag = { create: 1, exclusive: 2, readOnly: 4, besideWriter: 8 } as const;
+const COMPRESSION: Readonly<Record<string, number>> = { lz4: 16, none: 32 };
+
+function openIn(instance: Instance, storage: TrackedStorage, options: EngineOptions): void {
+  const { cacheBytes, unitBytes, nodeBytes, feedCommits, compression, databaseId } = options;
+  let flags = compression === undefined ? 0 : COMPRESSION[compression] ?? 0;
+  for (const [name, flag] of Object.entries(OpenFlag)) if (options[name as keyof typeof OpenFlag] === true) flags |= flag;
+  instance.open(storage as never, flags, cacheBytes, unitBytes, nodeBytes, feedCommits, databaseId);
 }
 
 /** The engine spells option names in snake_case. */

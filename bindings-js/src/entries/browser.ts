@@ -18,7 +18,7 @@ import { NoWorkerError } from '../wire/no-worker.ts';
 import { KvError } from '../base/errors.ts';
 import { BROWSER_MS, within } from '../storage/deadline.ts';
 import { checkSupport } from '../storage/support.ts';
-import { DATA_FILE, LOG_FILE, RESTORED_FILE, directoryName, rootDirectory, toKvError } from '../storage/opfs.ts';
+import { directoryName } from '../storage/opfs.ts';
 import type { CustomStorage, Database, DestroyOptions, OpenOptions, PlaceOptions, SyncDatabase, WasmSource } from '../types/index.ts';
 import { startWorker } from '../engine/start-worker.ts';
 import type { LoadModule } from '../engine/wasm.ts';
@@ -137,22 +137,14 @@ async function openInWorker(
 async function openInSameThread(
   modules: Modules,
   name: string,
-  { engine, signal, wasm, lockTimeoutMs }: CheckedOptions,
+  options: CheckedOptions,
   kind: 'opfs' | 'memory',
 ): Promise<Transport> {
+  const { engine, signal, wasm } = options;
   const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
-  const [{ module, rest }, { InThreadTransport, MemoryStorage, OpfsStorage, syncFaces }] = await abortable(loaded, signal);
-  if (kind === 'memory') return new InThreadTransport(module, new MemoryStorage(), engine, { release: () => undefined, rest, syncFaces });
-  if (!('createSyncAccessHandle' in FileSystemFileHandle.prototype)) {
-    throw new KvError('KV_UNSUPPORTED', 'files of the origin private file system can be used in the same thread in dedicated workers only');
-  }
-  if (lockTimeoutMs > 0) reportBlocked(kind, name);
-  const storage = await OpfsStorage.open(name, engine.create && !engine.readOnly, lockTimeoutMs);
-  if (signal?.aborted) {
-    storage.close();
-    throw signal.reason;
-  }
-  return new InThreadTransport(module, storage, engine, { release: () => storage.close(), rest, syncFaces });
+  const [{ module, rest }, local] = await abortable(loaded, signal);
+  if (kind === 'memory') return local.openInMemory(module, rest, engine);
+  return local.openInOpfs(module, rest, name, options, () => reportBlocked(kind, name));
 }
 
 /**
@@ -179,8 +171,8 @@ async function openHere(
   { engine, signal, wasm }: CheckedOptions,
 ): Promise<Transport> {
   const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
-  const [{ module, rest }, { InThreadTransport, WatchedStorage, syncFaces }] = await abortable(loaded, signal);
-  return new InThreadTransport(module, new WatchedStorage(storage), engine, { release: () => undefined, rest, syncFaces });
+  const [{ module, rest }, local] = await abortable(loaded, signal);
+  return local.openIn(module, rest, storage, engine);
 }
 
 /**
@@ -195,38 +187,10 @@ export async function destroy(name: string | URL, options: DestroyOptions = {}):
   return destroy(String(name), options);
 }
 
-function ignoreMissing(error: unknown): undefined {
-  if (!(error instanceof DOMException && error.name === 'NotFoundError')) throw error;
-}
-
 /** Lists the databases of this origin, with their size in bytes. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
   if (checkPlace('list', options) !== undefined) return (await import('./indexeddb.ts')).list();
-  const root = await rootDirectory(false);
-  if (root === undefined) return [];
-  const found: { name: string; size: number }[] = [];
-  // The DOM types lack async iteration.
-  const directories = root as unknown as AsyncIterable<[string, FileSystemDirectoryHandle]>;
-  try {
-    for await (const [name, directory] of directories) {
-      const size = await sizeOf(directory);
-      if (size !== undefined) found.push({ name: decodeURIComponent(name), size });
-    }
-  } catch (error) {
-    throw toKvError(error, 'list databases');
-  }
-  return found;
-}
-
-async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
-  // After a restore that was interrupted at its last step, the restored file is the data.
-  const size = await fileSize(directory, DATA_FILE).catch(ignoreMissing) || await fileSize(directory, RESTORED_FILE).catch(ignoreMissing);
-  return size === undefined ? undefined : size + (await fileSize(directory, LOG_FILE).catch(() => 0));
-}
-
-async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {
-  const file = await directory.getFileHandle(name);
-  return (await file.getFile()).size;
+  return (await import('./destroy.ts')).list();
 }
 
 /**

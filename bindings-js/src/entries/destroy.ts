@@ -1,4 +1,4 @@
-// Removes databases from OPFS. The browser entry loads this module only when it is needed.
+// Removes and lists databases in OPFS. The browser entry loads this module only when it is needed.
 import { KvError } from '../base/errors.ts';
 import { checkOpfsFile } from '../storage/opfs-files.ts';
 import { DATA_FILE, HELD, LOG_FILE, RESTORED_FILE, directoryName, nameOf, rootDirectory, toKvError } from '../storage/opfs.ts';
@@ -42,4 +42,36 @@ export async function destroy(name: string, options: DestroyOptions): Promise<bo
     }
     throw toKvError(error, `remove ${name}`);
   }
+}
+
+function ignoreMissing(error: unknown): undefined {
+  if (!(error instanceof DOMException && error.name === 'NotFoundError')) throw error;
+}
+
+export async function list(): Promise<{ name: string; size: number }[]> {
+  const root = await rootDirectory(false);
+  if (root === undefined) return [];
+  const found: { name: string; size: number }[] = [];
+  // The DOM types lack async iteration.
+  const directories = root as unknown as AsyncIterable<[string, FileSystemDirectoryHandle]>;
+  try {
+    for await (const [name, directory] of directories) {
+      const size = await sizeOf(directory);
+      if (size !== undefined) found.push({ name: decodeURIComponent(name), size });
+    }
+  } catch (error) {
+    throw toKvError(error, 'list databases');
+  }
+  return found;
+}
+
+async function sizeOf(directory: FileSystemDirectoryHandle): Promise<number | undefined> {
+  // After a restore that was interrupted at its last step, the restored file is the data.
+  const size = await fileSize(directory, DATA_FILE).catch(ignoreMissing) || await fileSize(directory, RESTORED_FILE).catch(ignoreMissing);
+  return size === undefined ? undefined : size + (await fileSize(directory, LOG_FILE).catch(() => 0));
+}
+
+async function fileSize(directory: FileSystemDirectoryHandle, name: string): Promise<number> {
+  const file = await directory.getFileHandle(name);
+  return (await file.getFile()).size;
 }
