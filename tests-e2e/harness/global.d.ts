@@ -12,6 +12,7 @@ interface Window {
   loadLive(): Promise<typeof import('mangrove-kv/live')>;
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
+  loadRxdb(): Promise<typeof import('./rxdb.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
   /** Mounts a React page that shows a live query; the test then drives it through `react`. */
   mountReact(isStrict: boolean): Promise<void>;
