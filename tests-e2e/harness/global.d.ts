@@ -14,6 +14,7 @@ interface Window {
   loadMigrations(): Promise<typeof import('mangrove-kv/migrations')>;
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
+  loadRxdb(): Promise<typeof import('./rxdb.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;
   loadYjs(): Promise<typeof import('./yjs.ts')>;
   /** Mounts a React page that shows a live query; the test then drives it through `react`. */

@@ -17,6 +17,7 @@ window.runSync = () => new Promise((resolve) => {
   worker.onerror = (event) => resolve(event.message);
 });
 window.runLevelSuite = async (storage) => (await import('./level/main.ts')).run(storage);
+window.loadRxdb = () => import('./rxdb.ts');
 window.loadMigration = () => import('./migrate.ts');
 window.loadYjs = () => import('./yjs.ts');
 window.mountReact = async (isStrict) => {

@@ -1,0 +1,93 @@
+// Runs queries: reads a range of an index, in batches, up to what the query wants.
+import type { Collection } from 'mangrove-kv';
+import { getQueryMatcher, getSortComparator } from 'rxdb';
+import type { FilledMangoQuery, QueryMatcher, RxDocumentData, RxJsonSchema } from 'rxdb';
+import type { Scan } from './plan.ts';
+
+const BATCH = 256;
+/** How often a read begins anew when the tab that kept its state is gone. */
+const ATTEMPTS = 10;
+
+/** Where queries of a storage instance are run. */
+export interface Source<D> {
+  readonly documents: Collection<string, RxDocumentData<D>>;
+  readonly schema: RxJsonSchema<RxDocumentData<D>>;
+}
+
+/** Reads again if another tab takes the database over meanwhile, which ends iterators. */
+export async function untilWhole<T>(read: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await read();
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== 'KV_SNAPSHOT_LOST' || attempt === ATTEMPTS) throw error;
+    }
+  }
+}
+
+function matcher<D>({ schema }: Source<D>, { isExact }: Scan, query: FilledMangoQuery<D>): QueryMatcher<RxDocumentData<D>> | undefined {
+  return isExact ? undefined : getQueryMatcher(schema, query);
+}
+
+/** Whether documents differ in what they are sorted by, the primary key apart. */
+function groupBoundary<D>({ schema }: Source<D>, query: FilledMangoQuery<D>): (one: RxDocumentData<D>, other: RxDocumentData<D>) => boolean {
+  const compare = getSortComparator<D>(schema as never, { ...query, sort: query.sort.slice(0, -1) });
+  // Documents that are equal compare as undefined.
+  return (one, other) => Boolean(compare(one, other));
+}
+
+async function readMatching<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>, end: number): Promise<RxDocumentData<D>[]> {
+  const matches = matcher(source, scan, query);
+  const { order } = scan;
+  const isOrdered = order === 'forward' || order === 'reverse';
+  const differ = groupBoundary(source, query);
+  const compare = getSortComparator<D>(source.schema as never, query);
+  // Documents that are certainly not among the first `end` are dropped now and then.
+  const most = 2 * end + 1000;
+  let found: RxDocumentData<D>[] = [];
+  const documents = source.documents.index(scan.index).values({ ...scan.range, reverse: order === 'reverse' || order === 'groups' });
+  try {
+    for (;;) {
+      const batch = await documents.nextMany(BATCH);
+      for (const document of batch) {
+        if (found.length >= end && (isOrdered || (order === 'groups' && differ(found.at(-1)!, document)))) return sorted();
+        if (matches === undefined || matches(document)) found.push(document);
+      }
+      if (batch.length === 0 || (isOrdered && found.length >= end)) return sorted();
+      if (order === 'none' && found.length > most) found = found.sort(compare).slice(0, end);
+    }
+  } finally {
+    await documents.return();
+  }
+
+  function sorted(): RxDocumentData<D>[] {
+    return isOrdered ? found : found.sort(compare);
+  }
+}
+
+/** Returns the documents of a query. */
+export function readDocuments<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>): Promise<RxDocumentData<D>[]> {
+  const { skip = 0, limit = Infinity } = query;
+  if (limit === 0) return Promise.resolve([]);
+  const { isExact, order, range } = scan;
+  return untilWhole(async () => {
+    if (isExact && (order === 'forward' || order === 'reverse')) {
+      return source.documents.index(scan.index).values({ ...range, reverse: order === 'reverse', offset: skip, limit }).toArray();
+    }
+    return (await readMatching(source, scan, query, skip + limit)).slice(skip, skip + limit);
+  });
+}
+
+/** Returns the number of documents that match a query, whatever its `skip` and `limit`. */
+export function countDocuments<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>): Promise<number> {
+  const matches = matcher(source, scan, query);
+  const index = source.documents.index(scan.index);
+  return untilWhole(async () => {
+    if (matches === undefined) return index.count(scan.range);
+    let count = 0;
+    await index.values(scan.range).forEach((document) => {
+      if (matches(document)) count++;
+    });
+    return count;
+  });
+}
