@@ -5,7 +5,7 @@ import { build } from 'esbuild';
 
 export async function bundleAdapters(source, outdir) {
   await build({
-    entryPoints: readdirSync(source).map((file) => join(source, file)),
+    entryPoints: readdirSync(source).filter((file) => file.endsWith('.ts')).map((file) => join(source, file)),
     outdir,
     bundle: true,
     packages: 'external',

@@ -21,6 +21,9 @@ window.loadMigration = () => import('./migrate.ts');
 window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
+window.mountFramework = async (name) => {
+  window.framework = await (await import('./frameworks/main.ts')).mountFramework(name);
+};
 window.loadLive = () => import('mangrove-kv/live');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';

@@ -1,0 +1,27 @@
+// The hook where React runs without a page: on a server. `tests-e2e` has it in a browser.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Key } from 'mangrove-kv';
+import type { LiveSource } from 'mangrove-kv/live';
+import { useLiveQuery } from 'mangrove-kv/react';
+import { createElement } from 'react';
+import { renderToString } from 'react-dom/server';
+import { counted } from '../support/counted.ts';
+import { withMemory } from '../support/kit.ts';
+
+function List({ source, range }: { source: LiveSource<Key, number> | undefined; range: object }): ReturnType<typeof createElement> {
+  const { status, error } = useLiveQuery(source, range);
+  return createElement('p', null, `${status} ${(error as { code?: string } | undefined)?.code ?? ''}`);
+}
+
+test('on a server nothing is read, and what is invalid is a result', () => withMemory<Key, number>({}, async (db) => {
+  await db.set('a', 1);
+  const source = counted(db);
+  const draw = (given: LiveSource<Key, number> | undefined, range: object = {}): string => renderToString(createElement(List, { source: given, range }));
+  assert.equal(draw(source, { prefix: 'a' }), '<p>loading </p>');
+  assert.equal(draw(undefined), '<p>loading </p>');
+  assert.equal(draw(source, { lmit: 1 }), '<p>failed KV_INVALID_ARGUMENT</p>');
+  assert.equal(draw({} as never), '<p>failed KV_INVALID_ARGUMENT</p>');
+  await db.stats();
+  assert.deepEqual([source.reads, source.watches], [0, 0]);
+}));
