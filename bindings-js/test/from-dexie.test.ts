@@ -17,6 +17,8 @@ const DIRECTORY = fileURLToPath(new URL('../build/from-dexie', import.meta.url))
 const PAGE = readFileSync(new URL('../../docs/FROM-DEXIE.md', import.meta.url), 'utf8');
 const [head = '', ...blocks] = [...PAGE.matchAll(/^```js\n([^]*?)^```$/gm)].map(([, code]) => code as string);
 
+// Bun loads Dexie before there is an IndexedDB.
+Object.assign(Dexie.dependencies, { indexedDB, IDBKeyRange });
 mkdirSync(DIRECTORY, { recursive: true });
 after(() => rmSync(DIRECTORY, { recursive: true, force: true }));
 
