@@ -37,7 +37,7 @@ export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, r
  *
  * Ranges are compared by what they say, so they may be written where the component is drawn. The
  * source is compared as an object: make it outside of the component, or once with `useMemo` or
- * `useState`. Another range or source begins anew, with the status `loading` and no entries.
+ * `useState`; React refuses a component that makes it each time. Another range or source begins anew, with the status `loading` and no entries.
  *
  * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
  * status is `failed` after an error, an invalid argument included.

@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import type { Key } from 'mangrove-kv';
 import type { LiveSource } from 'mangrove-kv/live';
 import { useLiveQuery } from 'mangrove-kv/react';
-import { createElement } from 'react';
+import { createElement, useState } from 'react';
 import { renderToString } from 'react-dom/server';
 import { counted } from '../support/counted.ts';
 import { withMemory } from '../support/kit.ts';
@@ -24,4 +24,14 @@ test('on a server nothing is read, and what is invalid is a result', () => withM
   assert.equal(draw({} as never), '<p>failed KV_INVALID_ARGUMENT</p>');
   await db.stats();
   assert.deepEqual([source.reads, source.watches], [0, 0]);
+}));
+
+test('React refuses a component that makes its source each time, instead of reading without end', () => withMemory<Key, number>({}, async (db) => {
+  const Careless = (): ReturnType<typeof createElement> => {
+    // As the first result does on a page.
+    const [isAgain, setAgain] = useState(false);
+    if (!isAgain) setAgain(true);
+    return createElement('p', null, useLiveQuery(db.collection('numbers')).status);
+  };
+  assert.throws(() => renderToString(createElement(Careless)), /Too many re-renders/);
 }));
