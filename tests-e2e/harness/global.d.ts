@@ -27,4 +27,13 @@ interface Window {
     unmount(): void;
     close(): Promise<void>;
   };
+  /** Mounts a page on live queries in a framework; the test then drives it through `framework`. */
+  mountFramework(name: 'react' | 'vue' | 'svelte'): Promise<void>;
+  framework: {
+    show(range: object): void;
+    set(key: string, tag: string): Promise<void>;
+    counts(): { reads: number; watches: number };
+    unmount(): void;
+    close(): Promise<void>;
+  };
 }

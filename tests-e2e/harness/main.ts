@@ -24,6 +24,9 @@ window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
 window.loadInspector = () => import('mangrove-kv/inspector');
+window.mountFramework = async (name) => {
+  window.framework = await (await import('./frameworks/main.ts')).mountFramework(name);
+};
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
 window.loadFaults = () => import('../chaos/start-worker.ts');

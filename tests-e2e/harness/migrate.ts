@@ -2,6 +2,9 @@
 import { Dexie } from 'dexie';
 import * as idbKeyval from 'idb-keyval';
 import localforage from 'localforage';
-import { migrateIndexedDB, migrateLocalStorage } from 'mangrove-kv/migrate';
+import { dexieIndexes, indexesOf, migrateIndexedDB, migrateLocalStorage } from 'mangrove-kv/migrate';
+import { PEOPLE, compareIndexes, fillPeople, peopleOf } from '../../bindings-js/test/support/dexie-people.ts';
 
-export { Dexie, idbKeyval, localforage, migrateIndexedDB, migrateLocalStorage };
+export {
+  Dexie, PEOPLE, compareIndexes, dexieIndexes, fillPeople, idbKeyval, indexesOf, localforage, migrateIndexedDB, migrateLocalStorage, peopleOf,
+};

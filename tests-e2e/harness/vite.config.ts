@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
+import { compile } from 'svelte/compiler';
 import { defineConfig } from 'vite';
 import type { Plugin } from 'vite';
 
@@ -20,9 +21,14 @@ const serviceWorker: Plugin = {
   },
 };
 
+const svelte: Plugin = {
+  name: 'svelte',
+  transform: (code, id) => (id.endsWith('.svelte') ? compile(code, { filename: id, generate: 'client', dev: true }).js : undefined),
+};
+
 export default defineConfig({
   worker: { format: 'es' },
-  plugins: [serviceWorker],
+  plugins: [serviceWorker, svelte],
   // Stand-ins for the Node modules of tape. `events` is the npm package, which abstract-level needs
   // in a browser.
   resolve: {
@@ -31,8 +37,11 @@ export default defineConfig({
       { find: /^events$/, replacement: 'events/' },
     ],
   },
-  // Only React's development build runs effects twice in strict mode.
-  define: { __dirname: '"/"', 'process.env.NODE_ENV': '"development"' },
+  // Only React's development build runs effects twice in strict mode. Vue asks bundlers for its flags.
+  define: {
+    __dirname: '"/"', 'process.env.NODE_ENV': '"development"',
+    __VUE_OPTIONS_API__: 'true', __VUE_PROD_DEVTOOLS__: 'false', __VUE_PROD_HYDRATION_MISMATCH_DETAILS__: 'false',
+  },
   // The caching that real servers allow for hashed file names: otherwise each of a thousand starts
   // would request the worker's script again.
   preview: { allowedHosts: ['not-secure.test'], headers: { 'cache-control': 'max-age=600' } },

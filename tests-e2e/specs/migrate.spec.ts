@@ -48,6 +48,52 @@ test('migrates everything that idb-keyval, localForage and Dexie store, with pro
   });
 });
 
+test("Dexie's indexes stay what they are, in order and contents, also after a reload and with later writes", async ({ profile }) => {
+  const page = await (await profile.launch()).newPage();
+  await page.goto(HARNESS_URL);
+  const migrated = await page.evaluate(async () => {
+    const { Dexie, compareIndexes, fillPeople, migrateIndexedDB, PEOPLE, dexieIndexes } = await window.loadMigration();
+    let state = 1;
+    const next = (): number => (state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fff_ffff) / 0x8000_0000;
+    const table = await fillPeople(new Dexie('people'), 400, next);
+    const db = await window.mangrove.open('people');
+    const copied = await migrateIndexedDB(db, { name: 'people', batchSize: 100 });
+    const found = await compareIndexes(table, db.collection('people', { indexes: dexieIndexes(PEOPLE) }));
+    await db.close();
+    return { copied, ...found };
+  });
+  expect(migrated).toEqual({ copied: 400, wrong: [], compared: migrated.compared });
+  expect(migrated.compared).toBeGreaterThan(1500);
+  await page.reload();
+  const later = await page.evaluate(async () => {
+    const { Dexie, PEOPLE, compareIndexes, dexieIndexes, indexesOf, peopleOf } = await window.loadMigration();
+    const dexie = new Dexie('people');
+    dexie.version(1).stores({ people: PEOPLE });
+    const table = dexie.table<unknown, number>('people');
+    const db = await window.mangrove.open('people');
+    await dexie.open();
+    const objects = dexie.backendDB().transaction('people').objectStore('people');
+    // As the browser describes the indexes; the same declaration as that of the schema.
+    const described = indexesOf([...objects.indexNames].map((name) => objects.index(name)));
+    const people = db.collection('people', { indexes: described });
+    let state = 2;
+    const next = (): number => (state = (Math.imul(state, 1_103_515_245) + 12_345) & 0x7fff_ffff) / 0x8000_0000;
+    const changed = peopleOf(100, next).map((person, at) => ({ ...person, email: `later ${at}`, phones: [-at - 1], id: at * 5 + 1 }));
+    await table.bulkPut(changed);
+    await people.setMany(changed.map((person) => [person.id, person] as const));
+    await table.bulkDelete([2, 3]);
+    await people.deleteMany([2, 3]);
+    const { wrong } = await compareIndexes(table as never, db.collection('people', { indexes: dexieIndexes(PEOPLE) }));
+    const refused = await Promise.all([
+      table.add({ email: 'later 3' }).catch((error: Error) => error.name), people.set(9999, { email: 'later 3' }).catch((error: { code: string }) => error.code),
+    ]);
+    const report = await db.verify();
+    await db.close();
+    return { wrong, refused, ok: report.ok };
+  });
+  expect(later).toEqual({ wrong: [], refused: ['ConstraintError', 'KV_UNIQUE'], ok: true });
+});
+
 test('a migration resumes where it stopped after an abort and after a reload', async ({ profile }) => {
   const page = await (await profile.launch()).newPage();
   await page.goto(HARNESS_URL);

@@ -3,10 +3,15 @@
  *
  * @module mangrove-kv/migrate
  */
-import { KvError } from 'mangrove-kv';
-import type { Batch, Collection, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
+import { KvError, keyCodecs } from 'mangrove-kv';
+import type { Batch, Collection, CollectionOptions, CommitInfo, Database, Key, WriteOptions } from 'mangrove-kv';
 import { misnamed } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
+import { indexesOf } from './shared/idb-indexes.ts';
+import type { Indexes } from './shared/idb-indexes.ts';
+
+export { dexieIndexes, indexesOf } from './shared/idb-indexes.ts';
+export type { IndexedDBIndex, Indexes } from './shared/idb-indexes.ts';
 
 /** A database of any key and value types. */
 export interface MigrationTarget {
@@ -59,10 +64,19 @@ export interface IndexedDBMigration<K, V> extends MigrationOptions<K, V> {
   name: string;
   /** Object stores to copy. Default: all. */
   stores?: Iterable<string> | undefined;
-  /** Returns the collection for an object store. Default: the collection of the same name. */
+  /**
+   * Returns the collection for an object store. Default: the collection of the same name, with the
+   * indexes of the object store.
+   */
   into?: ((store: string) => Collection<K, V>) | undefined;
   /** Number of entries that are read at once and written as one commit. Default 256. */
   batchSize?: number | undefined;
+  /**
+   * Whether the collection of an object store gets its indexes. Programs that write to it then have
+   * to declare them, as `dexieIndexes` and `indexesOf` do. Has no effect with `into`, whose
+   * collections have the indexes they were opened with. Default: true.
+   */
+  indexes?: boolean | undefined;
   /** Factory of the source. Default: the global one. */
   indexedDB?: IDBFactory | undefined;
 }
@@ -78,7 +92,7 @@ export interface LocalStorageMigration<K, V> extends MigrationOptions<K, V> {
 }
 
 const EVERY: Names<MigrationOptions<unknown, unknown>> = { transform: 1, onProgress: 1, signal: 1 };
-const INDEXED_DB: Names<IndexedDBMigration<unknown, unknown>> = { ...EVERY, name: 1, stores: 1, into: 1, batchSize: 1, indexedDB: 1 };
+const INDEXED_DB: Names<IndexedDBMigration<unknown, unknown>> = { ...EVERY, name: 1, stores: 1, into: 1, batchSize: 1, indexes: 1, indexedDB: 1 };
 const LOCAL_STORAGE: Names<LocalStorageMigration<unknown, unknown>> = { ...EVERY, into: 1, prefix: 1, storage: 1 };
 
 function invalid(message: string): KvError {
@@ -113,16 +127,21 @@ function describe(key: Key): string {
   return text.length > 100 ? `${text.slice(0, 100)}…` : text;
 }
 
-async function put<K, V>(batch: Batch<K, V>, entry: SourceEntry, { transform }: MigrationOptions<K, V>): Promise<void> {
+function place({ store, key }: SourceEntry): string {
+  return `${store === '' ? 'localStorage' : store}: ${describe(key)}`;
+}
+
+/** Returns what it adds to the batch. */
+async function put<K, V>(batch: Batch<K, V>, entry: SourceEntry, { transform }: MigrationOptions<K, V>): Promise<readonly [K, V] | undefined> {
   const pair = transform === undefined ? [entry.key as K, entry.value as V] as const : await transform(entry);
-  if (pair === undefined) return;
+  if (pair === undefined) return undefined;
   try {
     batch.set(pair[0], pair[1]);
   } catch (error) {
     if (!(error instanceof KvError)) throw error;
-    const where = `${entry.store === '' ? 'localStorage' : entry.store}: ${describe(entry.key)}`;
-    throw new KvError(error.code, `${where} cannot be stored (${error.message}); convert it or leave it out with transform`, { cause: error });
+    throw new KvError(error.code, `${place(entry)} cannot be stored (${error.message}); convert it or leave it out with transform`, { cause: error });
   }
+  return pair;
 }
 
 function result<T>(request: IDBRequest<T>): Promise<T> {
@@ -152,9 +171,39 @@ async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabas
   }
 }
 
+function sourceIndexes(source: IDBDatabase, store: string): Indexes {
+  const objects = source.transaction(store).objectStore(store);
+  return indexesOf([...objects.indexNames].map((name) => objects.index(name)));
+}
+
+/** What a batch writes for an entry of the source. */
+interface Written {
+  readonly entry: SourceEntry;
+  readonly key: Key;
+  readonly value: unknown;
+}
+
+/** The engine does not know which entry of a batch has too long an index key: names the one with the longest. */
+function namingIndex(error: unknown, written: readonly Written[], indexes: Indexes): unknown {
+  if (!(error instanceof KvError) || error.code !== 'KV_KEY_TOO_LARGE') return error;
+  let longest = { bytes: 0, where: '' };
+  for (const { entry, key, value } of written) {
+    for (const [name, { key: compute, multi = false }] of Object.entries(indexes)) {
+      const computed = compute(value, key);
+      for (const indexKey of (multi ? computed as readonly Key[] : [computed])) {
+        const bytes = indexKey === undefined ? 0 : keyCodecs.any.encode(indexKey).length + keyCodecs.any.encode(key).length;
+        if (bytes > longest.bytes) longest = { bytes, where: `${place(entry)} cannot be stored in the index ${JSON.stringify(name)}` };
+      }
+    }
+  }
+  if (longest.bytes === 0) return error;
+  return new KvError(error.code, `${longest.where} (${error.message}); shorten the value or leave the entry out with transform`, { cause: error });
+}
+
 /**
  * Copies object stores, for example those of idb-keyval, localForage and Dexie, in batches. Each
- * batch is one commit.
+ * batch is one commit. The collections get the indexes of the object stores, by the same names, with
+ * the same order and contents.
  *
  * The migration is resumable: after an interruption, another call continues after the last batch.
  * Once everything is copied, further calls copy nothing. The source stays unchanged, and must not
@@ -164,10 +213,11 @@ async function openSource(factory: IDBFactory, name: string): Promise<IDBDatabas
  */
 export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget, options: IndexedDBMigration<K, V>): Promise<number> {
   checkCall('migrateIndexedDB', db, options, INDEXED_DB);
-  const { name, signal, into = (store) => db.collection<K, V>(store), batchSize = 256, indexedDB = globalThis.indexedDB } = options;
+  const { name, signal, into, batchSize = 256, indexes = true, indexedDB = globalThis.indexedDB } = options;
   if (typeof name !== 'string') throw invalid('name has to be the name of an IndexedDB database');
-  if (typeof into !== 'function') throw invalid('into has to be a function that returns a collection');
+  if (into !== undefined && typeof into !== 'function') throw invalid('into has to be a function that returns a collection');
   if (!Number.isSafeInteger(batchSize) || batchSize < 1) throw invalid('batchSize has to be a whole number of at least 1');
+  if (typeof indexes !== 'boolean') throw invalid('indexes has to be a boolean');
   if (options.stores !== undefined && (typeof options.stores === 'string' || typeof options.stores?.[Symbol.iterator] !== 'function')) {
     throw invalid('stores have to be an array of names');
   }
@@ -186,19 +236,28 @@ export async function migrateIndexedDB<K = Key, V = unknown>(db: MigrationTarget
     let copied = 0;
     for (const [index, store] of stores.entries()) {
       let state = found[index] as State;
+      if (state.isComplete) continue;
+      const declared = into === undefined && indexes ? sourceIndexes(source, store) : {};
+      // The keys of an object store are keys of the default codec, whatever the caller's types say.
+      const target = into === undefined ? db.collection<K, V>(store, { indexes: declared as CollectionOptions<K, V>['indexes'] }) : into(store);
       while (!state.isComplete) {
         signal?.throwIfAborted();
         const range = state.last === undefined ? null : IDBKeyRange.lowerBound(state.last, true);
         const objects = source.transaction(store).objectStore(store);
         const [keys, values] = await Promise.all([result(objects.getAllKeys(range, batchSize)), result(objects.getAll(range, batchSize))]);
         const batch = db.batch();
-        const target = batch.collection(into(store));
-        for (const [at, key] of (keys as Key[]).entries()) await put(target, { store, key, value: values[at] }, options);
+        const entries = batch.collection(target);
+        const written: Written[] = [];
+        for (const [at, key] of (keys as Key[]).entries()) {
+          const entry = { store, key, value: values[at] };
+          const pair = await put(entries, entry, options);
+          if (pair !== undefined) written.push({ entry, key: pair[0] as Key, value: pair[1] });
+        }
         const last = keys.length > 0 ? keys.at(-1) as Key : state.last;
         state = { done: state.done + keys.length, isComplete: keys.length < batchSize, ...last !== undefined && { last } };
         batch.collection(states).set(['indexedDB', name, store], state);
         signal?.throwIfAborted();
-        await batch.commit();
+        await batch.commit().catch((error: unknown) => { throw namingIndex(error, written, declared); });
         copied += keys.length;
         options.onProgress?.({ done: before + copied, total });
       }

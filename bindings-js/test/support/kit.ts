@@ -1,7 +1,7 @@
 // Helpers shared by the tests: temporary directories, expected error codes, reproducible random
 // numbers.
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { open } from 'mangrove-kv';
@@ -54,4 +54,12 @@ export function chance(seed: number): () => number {
     mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   };
+}
+
+/** The one block of the guide in this language. */
+export function guideBlock(language: string): string {
+  const page = readFileSync(new URL('../../../docs/GUIDE.md', import.meta.url), 'utf8');
+  const blocks = page.split(`\n\`\`\`${language}\n`).slice(1);
+  assert.equal(blocks.length, 1);
+  return blocks[0]?.split('\n```\n')[0] as string;
 }

@@ -1,8 +1,7 @@
-import { Suspense, use, useMemo, useState, useSyncExternalStore } from 'react';
+import { Suspense, use, useState } from 'react';
 import type { ReactNode } from 'react';
 import { createRoot } from 'react-dom/client';
-import { liveQuery } from 'mangrove-kv/live';
-import type { Range } from 'mangrove-kv';
+import { useLiveQuery } from 'mangrove-kv/react';
 import { add, openTodos, removeDone, rename, toggle } from './todos.ts';
 import type { Todo, TodoKey, Todos } from './todos.ts';
 
@@ -10,11 +9,7 @@ import type { Todo, TodoKey, Todos } from './todos.ts';
 const opening = openTodos().then((todos) => ({ todos }), (error: unknown) => ({ error: error as { code?: string } }));
 
 function useRange(todos: Todos, isDone: boolean): readonly (readonly [TodoKey, Todo])[] {
-  const query = useMemo(() => {
-    const range: Range<TodoKey> = { prefix: [isDone] };
-    return liveQuery(todos, range);
-  }, [todos, isDone]);
-  const { status, entries, error } = useSyncExternalStore(query.subscribe, query.getSnapshot);
+  const { status, entries, error } = useLiveQuery(todos, { prefix: [isDone] });
   if (status === 'failed') throw error;
   return entries;
 }

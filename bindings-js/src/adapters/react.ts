@@ -1,0 +1,57 @@
+/**
+ * Live queries as a hook of React 18 and later.
+ *
+ * @module mangrove-kv/react
+ */
+import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
+import type { LiveQuery, LiveResult, LiveSource } from 'mangrove-kv/live';
+import { useState, useSyncExternalStore } from 'react';
+import { copyOf, isSame, queryOf } from './shared/live-query.ts';
+import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+
+export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+
+interface Held<K, V> {
+  readonly asked: Asked;
+  readonly query: LiveQuery<K, V>;
+}
+
+function holding<K, V>(asked: Asked): Held<K, V> {
+  const kept = { source: asked.source, range: copyOf(asked.range) };
+  return { asked: kept, query: queryOf<K, V>(kept) };
+}
+
+/**
+ * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
+ * as for a collection.
+ */
+export function useLiveQuery<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): LiveResult<K, V>;
+/**
+ * The entries of a range of index keys. `Collection.index` returns a new object each time: keep it
+ * beside the collection, or name the index in the range instead.
+ */
+export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): LiveResult<K, V>;
+/**
+ * The entries of a range, drawn again when they change. Reading, errors and cost are those of
+ * `liveQuery`; nothing is read on a server, nor after the component is unmounted.
+ *
+ * Ranges are compared by what they say, so they may be written where the component is drawn. The
+ * source is compared as an object: make it outside of the component, or once with `useMemo` or
+ * `useState`; React refuses a component that makes it each time. Another range or source begins anew, with the status `loading` and no entries.
+ *
+ * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
+ * status is `failed` after an error, an invalid argument included.
+ */
+export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveResult<K, V>;
+export function useLiveQuery<K, V>(source: unknown, range: unknown = {}): LiveResult<K, V> {
+  const asked = { source, range };
+  const [held, hold] = useState(() => holding<K, V>(asked));
+  let { query } = held;
+  if (!isSame(held.asked, asked)) {
+    // React draws the component again at once, with this state.
+    const next = holding<K, V>(asked);
+    ({ query } = next);
+    hold(next);
+  }
+  return useSyncExternalStore(query.subscribe, query.getSnapshot, query.getSnapshot);
+}

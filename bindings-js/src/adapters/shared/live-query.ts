@@ -1,0 +1,77 @@
+// What the live queries of all frameworks share: sources that are not there yet, and ranges that
+// are made anew for each drawing.
+import { KvError, compareKeys } from 'mangrove-kv';
+import type { IndexRange, Key, LiveIndex } from 'mangrove-kv';
+import { liveQuery } from 'mangrove-kv/live';
+import type { LiveQuery, LiveResult, LiveSource } from 'mangrove-kv/live';
+
+/** A collection that was opened with indexes. */
+export interface LiveIndexed<K, V> {
+  /** Returns an index, as `Collection.index` does. */
+  index(name: string): LiveIndex<K, V>;
+}
+
+/** A range of one of a collection's indexes. */
+export interface NamedIndexRange extends Omit<IndexRange, 'signal'> {
+  /** Name of the index. */
+  index: string;
+}
+
+/** What `liveQuery` gets. */
+export interface Asked {
+  readonly source: unknown;
+  readonly range: unknown;
+}
+
+const ignore = (): void => undefined;
+
+/** The result as long as there is no source, and before the first read. */
+export const LOADING: LiveResult<never, never> = { status: 'loading', entries: [], error: undefined };
+
+function constant<K, V>(result: LiveResult<K, V>): LiveQuery<K, V> {
+  return { subscribe: () => ignore, getSnapshot: () => result };
+}
+
+function namedIndex(source: unknown, name: string): unknown {
+  const { index } = source as { index?: unknown };
+  if (typeof index === 'function') return (source as LiveIndexed<unknown, unknown>).index(name);
+  throw new KvError('KV_INVALID_ARGUMENT', 'a range with the name of an index needs a collection or a database');
+}
+
+/** As `liveQuery`; a missing source loads for ever, and what `liveQuery` refuses is a result. */
+export function queryOf<K, V>({ source, range }: Asked): LiveQuery<K, V> {
+  if (source === undefined || source === null) return constant(LOADING);
+  try {
+    if (typeof range !== 'object' || range === null || !('index' in range)) return liveQuery(source as LiveSource<K, V>, range as object);
+    const { index, ...bounds } = range as NamedIndexRange;
+    return liveQuery(namedIndex(source, index) as LiveIndex<K, V>, bounds);
+  } catch (error) {
+    return constant<K, V>({ status: 'failed', entries: [], error });
+  }
+}
+
+/** Copies objects and arrays: their owner may change them, and frameworks track what is read of them. */
+export function copyOf<T>(value: T): T {
+  if (Array.isArray(value)) return value.map(copyOf) as T;
+  if (typeof value !== 'object' || value === null) return value;
+  const prototype: unknown = Object.getPrototypeOf(value);
+  if (prototype !== Object.prototype && prototype !== null) return value;
+  return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, copyOf(part) as unknown])) as T;
+}
+
+/** Whether two ranges or keys say the same. */
+function isEqual(a: unknown, b: unknown): boolean {
+  if (Object.is(a, b)) return true;
+  if (typeof a !== 'object' || typeof b !== 'object' || a === null || b === null) return false;
+  if (Object.getPrototypeOf(a) !== Object.getPrototypeOf(b)) return false;
+  if (a instanceof Date) return Object.is(a.getTime(), (b as Date).getTime());
+  if (a instanceof ArrayBuffer || ArrayBuffer.isView(a)) return compareKeys(a as Key, b as Key) === 0;
+  const names = Object.keys(a);
+  return names.length === Object.keys(b).length
+    && names.every((name) => Object.hasOwn(b, name) && isEqual((a as Record<string, unknown>)[name], (b as Record<string, unknown>)[name]));
+}
+
+/** Whether both ask for the same entries of the same source. */
+export function isSame(a: Asked, b: Asked): boolean {
+  return a.source === b.source && isEqual(a.range, b.range);
+}

@@ -1,0 +1,98 @@
+/**
+ * Live queries as a store of Svelte, and as an object for the runes of Svelte 5.
+ *
+ * @module mangrove-kv/svelte
+ */
+import { KvError } from 'mangrove-kv';
+import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
+import type { LiveResult, LiveSource } from 'mangrove-kv/live';
+import * as stores from 'svelte/store';
+import type { Readable } from 'svelte/store';
+import { copyOf, queryOf } from './shared/live-query.ts';
+import type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+
+export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+
+/** A live query whose properties are reactive where they are read in a template, `$derived` or `$effect`. */
+export interface LiveState<K, V> {
+  /** The whole result, for code that distinguishes its types by `status`. */
+  readonly result: LiveResult<K, V>;
+  /** The entries: empty while loading, and after a failure the last ones that were read. */
+  readonly entries: readonly (readonly [K, V])[];
+  /** `loading`, `ready` or `failed`. */
+  readonly status: LiveResult<K, V>['status'];
+  /** Why the last read failed; `undefined` unless the status is `failed`. */
+  readonly error: unknown;
+}
+
+/**
+ * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
+ * as for a collection.
+ */
+export function liveStore<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): Readable<LiveResult<K, V>>;
+/** The entries of a range of index keys; otherwise as for a collection. */
+export function liveStore<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): Readable<LiveResult<K, V>>;
+/**
+ * A readable store of the entries of a range, for `$store` in Svelte 4 and 5. It reads while it has
+ * subscribers, from the microtask after the first one on, so a server that renders reads nothing.
+ * Reading, errors and cost are those of `liveQuery`.
+ *
+ * For a range that changes, make a new store: `$: notes = liveStore(db, { prefix: [author] })`.
+ *
+ * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
+ * status is `failed` after an error, an invalid argument included.
+ */
+export function liveStore<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): Readable<LiveResult<K, V>>;
+export function liveStore<K, V>(source: unknown, range: unknown = {}): Readable<LiveResult<K, V>> {
+  const query = queryOf<K, V>({ source, range: copyOf(range) });
+  return {
+    subscribe(run) {
+      let shown = query.getSnapshot();
+      let isOver = false;
+      let stop = (): void => undefined;
+      const show = (): void => {
+        const next = query.getSnapshot();
+        if (next !== shown) run(shown = next);
+      };
+      run(shown);
+      queueMicrotask(() => {
+        if (isOver) return;
+        stop = query.subscribe(show);
+        // Another subscriber may have been told of a newer one meanwhile.
+        show();
+      });
+      return () => {
+        isOver = true;
+        stop();
+      };
+    },
+  };
+}
+
+/**
+ * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
+ * as for a collection.
+ */
+export function useLiveQuery<K, V>(source: LiveIndexed<K, V> | null | undefined, range: NamedIndexRange): LiveState<K, V>;
+/** The entries of a range of index keys; otherwise as for a collection. */
+export function useLiveQuery<K, V>(source: LiveIndex<K, V> | null | undefined, range?: Omit<IndexRange, 'signal'>): LiveState<K, V>;
+/**
+ * The entries of a range, kept up to date while an effect or a template reads them. Otherwise as
+ * `liveStore`. `const notes = $derived(useLiveQuery(db, { prefix: [author] }))` follows changes of
+ * what it is given, and begins anew with the status `loading`.
+ *
+ * @throws KvError KV_UNSUPPORTED before Svelte 5.
+ */
+export function useLiveQuery<K, V>(source: LiveSource<K, V> | null | undefined, range?: Range<K>): LiveState<K, V>;
+export function useLiveQuery<K, V>(source: unknown, range?: unknown): LiveState<K, V> {
+  // Bundlers refuse the name where it does not exist.
+  const fromStore = Reflect.get(stores, 'fromStore') as typeof stores.fromStore | undefined;
+  if (fromStore === undefined) throw new KvError('KV_UNSUPPORTED', 'useLiveQuery needs Svelte 5; use liveStore');
+  const held = fromStore(liveStore(source as LiveSource<K, V>, range as Range<K>));
+  return {
+    get result() { return held.current; },
+    get entries() { return held.current.entries; },
+    get status() { return held.current.status; },
+    get error() { return held.current.error; },
+  };
+}

@@ -1,0 +1,76 @@
+/**
+ * Live queries as a composable of Vue 3.
+ *
+ * @module mangrove-kv/vue
+ */
+import type { IndexRange, LiveIndex, Range } from 'mangrove-kv';
+import type { LiveResult, LiveSource } from 'mangrove-kv/live';
+import { computed, getCurrentInstance, getCurrentScope, onBeforeMount, onScopeDispose, shallowRef, toRaw, toValue, watch } from 'vue';
+import type { ComputedRef, MaybeRefOrGetter, ShallowRef } from 'vue';
+import { LOADING, copyOf, isSame, queryOf } from './shared/live-query.ts';
+import type { Asked, LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+
+export type { LiveIndexed, NamedIndexRange } from './shared/live-query.ts';
+
+/** A live query as refs. Their values are not made reactive: a new result is a new object. */
+export interface LiveRefs<K, V> {
+  /** The whole result, for code that distinguishes its types by `status`. */
+  readonly result: Readonly<ShallowRef<LiveResult<K, V>>>;
+  /** The entries: empty while loading, and after a failure the last ones that were read. */
+  readonly entries: ComputedRef<readonly (readonly [K, V])[]>;
+  /** `loading`, `ready` or `failed`. */
+  readonly status: ComputedRef<LiveResult<K, V>['status']>;
+  /** Why the last read failed; `undefined` unless the status is `failed`. */
+  readonly error: ComputedRef<unknown>;
+}
+
+/**
+ * The entries of a range of one of the collection's indexes, in the order of the index; otherwise
+ * as for a collection.
+ */
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndexed<K, V> | null | undefined>, range: MaybeRefOrGetter<NamedIndexRange>): LiveRefs<K, V>;
+/** The entries of a range of index keys; otherwise as for a collection. */
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveIndex<K, V> | null | undefined>, range?: MaybeRefOrGetter<Omit<IndexRange, 'signal'>>): LiveRefs<K, V>;
+/**
+ * The entries of a range, kept up to date until the effect scope ends. Reading, errors and cost are
+ * those of `liveQuery`. In a component, reading begins before it is mounted, so nothing is read
+ * while a server renders; elsewhere it begins with the call. Outside of any scope it never ends.
+ *
+ * Source and range may be refs, getters or reactive objects. When they change, the query begins
+ * anew, with the status `loading` and no entries; a range that says the same changes nothing.
+ *
+ * Without a source, as while a database is being opened, the status is `loading`. Never throws: the
+ * status is `failed` after an error, an invalid argument included.
+ */
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<LiveSource<K, V> | null | undefined>, range?: MaybeRefOrGetter<Range<K>>): LiveRefs<K, V>;
+export function useLiveQuery<K, V>(source: MaybeRefOrGetter<unknown>, range: MaybeRefOrGetter<unknown> = {}): LiveRefs<K, V> {
+  const result = shallowRef<LiveResult<K, V>>(LOADING);
+  const scope = getCurrentScope();
+  const start = (): void => {
+    let asked: Asked | undefined;
+    let end = (): void => undefined;
+    // A collection has private fields, which are out of reach through a reactive proxy.
+    const ask = (): Asked => ({ source: toRaw(toValue(source)), range: copyOf(toValue(range)) });
+    watch(ask, (now) => {
+      if (asked !== undefined && isSame(asked, now)) return;
+      asked = now;
+      end();
+      const query = queryOf<K, V>(now);
+      const show = (): void => {
+        result.value = query.getSnapshot();
+      };
+      show();
+      end = query.subscribe(show);
+    }, { immediate: true });
+    if (scope !== undefined) onScopeDispose(() => end());
+  };
+  const begin = (): void => (scope === undefined ? start() : scope.active ? scope.run(start) : undefined);
+  if (getCurrentInstance()?.isMounted === false) onBeforeMount(begin);
+  else begin();
+  return {
+    result,
+    entries: computed(() => result.value.entries),
+    status: computed(() => result.value.status),
+    error: computed(() => result.value.error),
+  };
+}

@@ -1,0 +1,37 @@
+// The hook where React runs without a page: on a server. `tests-e2e` has it in a browser.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Key } from 'mangrove-kv';
+import type { LiveSource } from 'mangrove-kv/live';
+import { useLiveQuery } from 'mangrove-kv/react';
+import { createElement, useState } from 'react';
+import { renderToString } from 'react-dom/server';
+import { counted } from '../support/counted.ts';
+import { withMemory } from '../support/kit.ts';
+
+function List({ source, range }: { source: LiveSource<Key, number> | undefined; range: object }): ReturnType<typeof createElement> {
+  const { status, error } = useLiveQuery(source, range);
+  return createElement('p', null, `${status} ${(error as { code?: string } | undefined)?.code ?? ''}`);
+}
+
+test('on a server nothing is read, and what is invalid is a result', () => withMemory<Key, number>({}, async (db) => {
+  await db.set('a', 1);
+  const source = counted(db);
+  const draw = (given: LiveSource<Key, number> | undefined, range: object = {}): string => renderToString(createElement(List, { source: given, range }));
+  assert.equal(draw(source, { prefix: 'a' }), '<p>loading </p>');
+  assert.equal(draw(undefined), '<p>loading </p>');
+  assert.equal(draw(source, { lmit: 1 }), '<p>failed KV_INVALID_ARGUMENT</p>');
+  assert.equal(draw({} as never), '<p>failed KV_INVALID_ARGUMENT</p>');
+  await db.stats();
+  assert.deepEqual([source.reads, source.watches], [0, 0]);
+}));
+
+test('React refuses a component that makes its source each time, instead of reading without end', () => withMemory<Key, number>({}, async (db) => {
+  const Careless = (): ReturnType<typeof createElement> => {
+    // As the first result does on a page.
+    const [isAgain, setAgain] = useState(false);
+    if (!isAgain) setAgain(true);
+    return createElement('p', null, useLiveQuery(db.collection('numbers')).status);
+  };
+  assert.throws(() => renderToString(createElement(Careless)), /Too many re-renders/);
+}));

@@ -1,0 +1,60 @@
+// Live queries in React, Vue and Svelte: what is drawn, and what stays open.
+import { HARNESS_URL } from '../browser.ts';
+import { expect, test } from '../persistent.ts';
+
+for (const name of ['react', 'vue', 'svelte'] as const) {
+  test(`a component of ${name} follows a collection, an index and other ranges, shows errors, and stops`, async ({ profile }) => {
+    const page = await (await profile.launch()).newPage();
+    const errors: string[] = [];
+    page.on('pageerror', (error) => errors.push(String(error)));
+    // Collects the framework's warnings; the 404 is the browser's request for an icon that does not exist.
+    page.on('console', (message) => ['error', 'warning'].includes(message.type()) && !message.text().includes('404') && errors.push(message.text()));
+    await page.goto(HARNESS_URL);
+    await page.evaluate((name) => window.mountFramework(name), name);
+    const show = (range: object) => page.evaluate((range) => window.framework.show(range), range);
+    const set = (key: string, tag: string) => page.evaluate(([key, tag]) => window.framework.set(key as string, tag as string), [key, tag]);
+    const counts = () => page.evaluate(() => window.framework.counts());
+    // Svelte's component shows a store beside the runes.
+    const views = name === 'svelte' ? ['p', 'b'] : ['p'];
+    const expectText = async (text: string) => {
+      for (const view of views) await expect(page.locator(`main ${view}`)).toHaveText(text);
+    };
+    const expectWatches = (watches: number) => expect.poll(async () => (await counts()).watches).toBe(watches);
+
+    await expectText('loading: ');
+    expect(await counts()).toEqual({ reads: 0, watches: 0 });
+    await set('a', 'urgent');
+    await show({ prefix: 'a' });
+    await expectText('ready: a');
+    await set('ab', 'late');
+    await expectText('ready: a ab');
+    await expectWatches(views.length);
+
+    // Another range, of which the old one must not be seen.
+    await show({ index: 'byTag', eq: 'urgent' });
+    await expectText('ready: a');
+    await set('ab', 'urgent');
+    await expectText('ready: a ab');
+    await show({ index: 'byTag', eq: 'urgent', limit: 1, reverse: true });
+    await expectText('ready: ab');
+    await expectWatches(views.length);
+
+    await show({ index: 'none' });
+    await expectText('failed: KV_INVALID_ARGUMENT');
+    await expectWatches(0);
+    await show({ gte: 'b' });
+    await expectText('ready: ');
+    await set('b', 'late');
+    await expectText('ready: b');
+
+    await page.evaluate(() => window.framework.unmount());
+    await expectWatches(0);
+    const { reads } = await counts();
+    await set('c', 'late');
+    expect((await counts()).reads).toBe(reads);
+    await expect(page.locator('main p')).toHaveCount(0);
+
+    await page.evaluate(() => window.framework.close());
+    expect(errors).toEqual([]);
+  });
+}
