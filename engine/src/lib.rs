@@ -105,3 +105,4 @@ pub use transaction::{
     BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, Submission,
     Transaction, TransactionCursor, TransactionScan, Update, WriteBatch, WriteIndexed, WriteTransaction,
 };
+pub use tree::value::ValuePart;
