@@ -37,6 +37,11 @@ pub(crate) struct FreeExtents {
     end: u64,
     /// Maximum value of `end`.
     limit: Option<u64>,
+    /// Extents written for values that no record refers to yet. Nothing durable refers to them
+    /// either, so for a checkpoint they are free.
+    staged: BTreeMap<u64, u64>,
+    /// The database was closed, so nothing is staged any more.
+    refuses_staging: bool,
 }
 
 /// Context of the error of [`FreeExtents::allocate`] when the file must not grow.
@@ -88,10 +93,6 @@ impl FreeExtents {
         self.by_start.iter().map(|(&start, &units)| Extent { start, units })
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_start.len()
-    }
-
     /// Takes `units` from the lowest free extent that is long enough, otherwise extends the file.
     ///
     /// # Errors
@@ -115,6 +116,45 @@ impl FreeExtents {
             self.insert(start + units, len - units);
         }
         Extent { start, units }
+    }
+
+    /// As [`allocate`](Self::allocate), for a value that no record refers to yet.
+    ///
+    /// # Errors
+    /// As [`allocate`](Self::allocate); [`Error::Closed`] once the database was closed.
+    pub(crate) fn stage(&mut self, units: u64) -> Result<Extent> {
+        if self.refuses_staging {
+            return Err(Error::Closed);
+        }
+        let extent = self.allocate(units)?;
+        self.staged.insert(extent.start, extent.units);
+        Ok(extent)
+    }
+
+    /// Hands a staged extent over to a transaction; `false` if it is not staged any more.
+    pub(crate) fn unstage(&mut self, extent: Extent) -> bool {
+        self.staged.remove(&extent.start).is_some()
+    }
+
+    /// Frees a staged extent, unless that has happened.
+    pub(crate) fn free_staged(&mut self, extent: Extent) {
+        if self.unstage(extent) {
+            let freed = self.free(extent);
+            debug_assert!(freed.is_ok(), "a staged extent can be freed");
+        }
+    }
+
+    /// Frees all staged extents, and stages no more.
+    pub(crate) fn end_staging(&mut self) {
+        self.refuses_staging = true;
+        while let Some((&start, &units)) = self.staged.first_key_value() {
+            self.free_staged(Extent { start, units });
+        }
+    }
+
+    /// Staged extents, by address.
+    pub(crate) fn staged(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.staged.iter().map(|(&start, &units)| Extent { start, units })
     }
 
     /// Whether any of these extents, which are sorted, contains a free unit.
@@ -339,6 +379,42 @@ mod tests {
                 }
                 prop_assert!(list.windows(2).all(|pair| pair[0].start + pair[0].units < pair[1].start));
             }
+        }
+
+        /// What is staged is neither free nor lost, whatever is allocated and freed beside it.
+        #[test]
+        fn staged_extents_are_apart(ops in prop::collection::vec((0_u8..5, 1u64..70, any::<prop::sample::Index>()), 1..200)) {
+            let mut free = FreeExtents::new(2);
+            let (mut live, mut staged): (Vec<Extent>, Vec<Extent>) = (Vec::new(), Vec::new());
+            for (operation, units, pick) in ops {
+                match operation {
+                    0 => live.push(free.allocate(units).unwrap()),
+                    1 => staged.push(free.stage(units).unwrap()),
+                    2 if !live.is_empty() => free.free(live.swap_remove(pick.index(live.len()))).unwrap(),
+                    3 if !staged.is_empty() => {
+                        let extent = staged.swap_remove(pick.index(staged.len()));
+                        free.free_staged(extent);
+                        prop_assert!(!free.unstage(extent));
+                    }
+                    4 if !staged.is_empty() => {
+                        let extent = staged.swap_remove(pick.index(staged.len()));
+                        prop_assert!(free.unstage(extent));
+                        live.push(extent);
+                    }
+                    _ => {}
+                }
+                staged.sort_unstable();
+                prop_assert!(free.staged().eq(staged.iter().copied()));
+                let mut all: Vec<_> = live.iter().chain(&staged).copied().chain(free.iter()).collect();
+                all.sort_unstable();
+                let end = all.iter().try_fold(2, |end, extent| (extent.start == end).then_some(end + extent.units));
+                prop_assert_eq!(end, Some(free.end()));
+            }
+            free.end_staging();
+            prop_assert_eq!(free.staged().count(), 0);
+            prop_assert!(matches!(free.stage(1), Err(Error::Closed)));
+            let used: u64 = live.iter().map(|extent| extent.units).sum();
+            prop_assert_eq!(used + free.free_units() + 2, free.end());
         }
 
         /// An identical allocator can reserve the same extents that the first one allocated.

@@ -91,12 +91,7 @@ fn clamped(range: &Range<u64>, len: usize) -> Range<usize> {
 
 /// Reads part of a record's value: only the index and the chunks that overlap it.
 #[inline(never)]
-pub(crate) fn read_range(
-    blocks: &BlockFile,
-    owner: u32,
-    cell: &LeafCell<'_>,
-    range: &Range<u64>,
-) -> Result<ValuePart> {
+pub(crate) fn read_range(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, range: &Range<u64>) -> Result<ValuePart> {
     let reference = match cell.place {
         ValuePlace::Inline(value) => return Ok(ValuePart::of(value, cell.version, range)),
         ValuePlace::OutOfLine(reference) => reference,
@@ -233,7 +228,7 @@ impl Editor<'_> {
         self.write_value_block(Kind::ValueIndex, &index)
     }
 
-    pub(super) fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
+    pub(crate) fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
         let info = BlockInfo {
             kind,
             level: 0,
