@@ -10,6 +10,7 @@ interface Window {
    */
   runLevelSuite(storage: 'opfs' | 'here'): ReturnType<typeof import('./level/main.ts').run>;
   loadLive(): Promise<typeof import('mangrove-kv/live')>;
+  loadBlob(): Promise<typeof import('mangrove-kv/blob')>;
   /** Starts workers with fault injection; their orders are in `chaos/messages.ts`. */
   loadFaults(): Promise<typeof import('../chaos/start-worker.ts')>;
   loadMigration(): Promise<typeof import('./migrate.ts')>;

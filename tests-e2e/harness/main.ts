@@ -22,5 +22,6 @@ window.mountReact = async (isStrict) => {
   window.react = await (await import('./react/main.ts')).mountReact(isStrict);
 };
 window.loadLive = () => import('mangrove-kv/live');
+window.loadBlob = () => import('mangrove-kv/blob');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';

@@ -39,7 +39,7 @@ pub(crate) struct FreeExtents {
     limit: Option<u64>,
     /// Extents written for values that no record refers to yet. Nothing durable refers to them
     /// either, so for a checkpoint they are free.
-    staged: BTreeMap<u64, u64>,
+    staged: Vec<Extent>,
     /// The database was closed, so nothing is staged any more.
     refuses_staging: bool,
 }
@@ -118,22 +118,19 @@ impl FreeExtents {
         Extent { start, units }
     }
 
-    /// As [`allocate`](Self::allocate), for a value that no record refers to yet.
-    ///
-    /// # Errors
-    /// As [`allocate`](Self::allocate); [`Error::Closed`] once the database was closed.
-    pub(crate) fn stage(&mut self, units: u64) -> Result<Extent> {
-        if self.refuses_staging {
-            return Err(Error::Closed);
+    /// Notes that an allocated extent is for a value that no record refers to yet; `false` once the
+    /// database was closed.
+    pub(crate) fn stage(&mut self, extent: Extent) -> bool {
+        if !self.refuses_staging {
+            self.staged.push(extent);
         }
-        let extent = self.allocate(units)?;
-        self.staged.insert(extent.start, extent.units);
-        Ok(extent)
+        !self.refuses_staging
     }
 
     /// Hands a staged extent over to a transaction; `false` if it is not staged any more.
     pub(crate) fn unstage(&mut self, extent: Extent) -> bool {
-        self.staged.remove(&extent.start).is_some()
+        let found = self.staged.iter().position(|staged| *staged == extent);
+        found.map(|index| self.staged.swap_remove(index)).is_some()
     }
 
     /// Frees a staged extent, unless that has happened.
@@ -147,14 +144,14 @@ impl FreeExtents {
     /// Frees all staged extents, and stages no more.
     pub(crate) fn end_staging(&mut self) {
         self.refuses_staging = true;
-        while let Some((&start, &units)) = self.staged.first_key_value() {
-            self.free_staged(Extent { start, units });
+        while let Some(&extent) = self.staged.last() {
+            self.free_staged(extent);
         }
     }
 
-    /// Staged extents, by address.
-    pub(crate) fn staged(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.staged.iter().map(|(&start, &units)| Extent { start, units })
+    /// Staged extents.
+    pub(crate) fn staged(&self) -> &[Extent] {
+        &self.staged
     }
 
     /// Whether any of these extents, which are sorted, contains a free unit.
@@ -389,7 +386,11 @@ mod tests {
             for (operation, units, pick) in ops {
                 match operation {
                     0 => live.push(free.allocate(units).unwrap()),
-                    1 => staged.push(free.stage(units).unwrap()),
+                    1 => {
+                        let extent = free.allocate(units).unwrap();
+                        prop_assert!(free.stage(extent));
+                        staged.push(extent);
+                    }
                     2 if !live.is_empty() => free.free(live.swap_remove(pick.index(live.len()))).unwrap(),
                     3 if !staged.is_empty() => {
                         let extent = staged.swap_remove(pick.index(staged.len()));
@@ -403,16 +404,19 @@ mod tests {
                     }
                     _ => {}
                 }
+                let mut found = free.staged().to_vec();
+                found.sort_unstable();
                 staged.sort_unstable();
-                prop_assert!(free.staged().eq(staged.iter().copied()));
+                prop_assert_eq!(&found, &staged);
                 let mut all: Vec<_> = live.iter().chain(&staged).copied().chain(free.iter()).collect();
                 all.sort_unstable();
                 let end = all.iter().try_fold(2, |end, extent| (extent.start == end).then_some(end + extent.units));
                 prop_assert_eq!(end, Some(free.end()));
             }
             free.end_staging();
-            prop_assert_eq!(free.staged().count(), 0);
-            prop_assert!(matches!(free.stage(1), Err(Error::Closed)));
+            prop_assert_eq!(free.staged().len(), 0);
+            let refused = !free.stage(Extent { start: 2, units: 1 });
+            prop_assert!(refused);
             let used: u64 = live.iter().map(|extent| extent.units).sum();
             prop_assert_eq!(used + free.free_units() + 2, free.end());
         }

@@ -43,18 +43,20 @@ impl FreeSpace {
 
     /// Extents of values that no record refers to yet.
     pub(crate) fn staged(&self) -> Vec<Extent> {
-        self.lock().staged().collect()
+        self.lock().staged().to_vec()
     }
 
     /// All extents that nothing durable refers to: the free and the staged ones. One that moves from
     /// the staged to the free ones meanwhile is among them once.
     pub(crate) fn unreferenced(&self) -> Vec<Extent> {
         let free = self.lock();
-        free.iter().chain(free.staged()).collect()
+        let mut all: Vec<Extent> = free.iter().collect();
+        all.extend_from_slice(free.staged());
+        all
     }
 
-    pub(crate) fn stage(&self, units: u64) -> Result<Extent> {
-        self.lock().stage(units)
+    pub(crate) fn stage(&self, extent: Extent) -> bool {
+        self.lock().stage(extent)
     }
 
     pub(crate) fn unstage(&self, extent: Extent) -> bool {

@@ -133,7 +133,11 @@ impl StagedValue {
         );
         // The writer's lock is held until the chunk is written: a checkpoint may truncate the file
         // behind what it knows of.
-        let extent = self.free.stage(u64::from(reference.units))?;
+        let extent = self.free.allocate(u64::from(reference.units))?;
+        if !self.free.stage(extent) {
+            self.free.free(extent)?;
+            return Err(Error::Closed);
+        }
         reference.unit = extent.start;
         let written = blocks.write_units(extent.start, &encoded);
         // Otherwise staged values could take the room in which to merge and to remove.
@@ -199,7 +203,7 @@ impl WriteTransaction<'_> {
         let owner = self.state.collections.get(collection).map(|entry| entry.id);
         if !std::ptr::eq(self.shared, &raw const *staged.shared) || owner != Some(staged.owner) {
             return Err(Error::InvalidArgument {
-                what: "the value was staged for another collection, or for one that was dropped since".into(),
+                what: "the value was staged for another collection, or one that is gone".into(),
             });
         }
         if staged.chunks.is_empty() {

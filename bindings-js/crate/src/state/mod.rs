@@ -1,7 +1,7 @@
 //! What a client has open, and what each request does.
 
 use mangrove_engine::{
-    BackupPieces, Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, Tree, Verification,
+    Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, StagedValue, Tree, Verification,
 };
 
 use crate::followers::Followers;
@@ -20,10 +20,12 @@ mod layout;
 mod reads;
 mod rest;
 mod source;
+mod staged;
 mod transactions;
 mod verify;
 mod writes;
 
+use backup::Backup;
 use handover::missing;
 pub(crate) use source::Source;
 use transactions::Open;
@@ -88,9 +90,11 @@ pub(crate) struct State {
     transactions: Table<Open>,
     scans: Table<Scan>,
     followers: Followers,
-    backups: Table<BackupPieces>,
+    backups: Table<Backup>,
     verifications: Table<Verification>,
     layouts: Table<LayoutScan>,
+    /// Values that are being written, if any ever were.
+    staged: Option<Box<Table<StagedValue>>>,
     lost: Losses,
     /// Another session may have to continue with what is open.
     is_portable: bool,
@@ -214,7 +218,7 @@ impl State {
                 out.uv(purged as u64);
             }
             // Not in the rest: a backup is of the state at its call.
-            Request::BackupOpen { id } => self.backup_open(id, database, out)?,
+            Request::BackupOpen { id } => self.backup_open(id, database)?,
             Request::BackupClose { id } => self.backup_close(id),
             Request::Stats {}
             | Request::Verify { .. }
@@ -227,7 +231,8 @@ impl State {
             | Request::IndexSlice { .. }
             | Request::IndexCount { .. }
             | Request::IndexAt { .. }
-            | Request::IndexScan { .. } => self.execute_rest(request, writes, out)?,
+            | Request::IndexScan { .. }
+            | Request::Part { .. } => self.execute_rest(request, writes, out)?,
             // The session handles these itself.
             Request::Refresh {} | Request::Close {} => return Err(Error::Closed),
         }
