@@ -88,6 +88,8 @@ const ENTRIES = [
   { name: 'maintenance', source: 'api/maintenance', platform: 'neutral' },
   { name: 'upkeep', platform: 'browser' },
   { name: 'upkeep-inline', source: 'upkeep', platform: 'browser', isInlined: true },
+  { name: 'parts', source: 'api/parts', platform: 'neutral' },
+  { name: 'blob', platform: 'neutral' },
   { name: 'live', platform: 'neutral' },
   { name: 'node', platform: 'node' },
   { name: 'node-inline', source: 'node', platform: 'node', isInlined: true },
@@ -95,6 +97,7 @@ const ENTRIES = [
   { name: 'node-upkeep', platform: 'node' },
   { name: 'node-upkeep-inline', source: 'node-upkeep', platform: 'node', isInlined: true },
   { name: 'node-maintenance', source: 'api/maintenance', platform: 'node' },
+  { name: 'node-parts', source: 'api/parts', platform: 'node' },
   { name: 'cli', platform: 'node' },
   { name: 'durable-object', platform: 'neutral' },
   // Another copy of the engine's client would have errors and symbols of its own.
@@ -162,12 +165,13 @@ function buildWasm() {
   writeFileSync(WASM_STAMP, hash);
 }
 
-/** The engine in the page's own thread, IndexedDB, maintenance, and destroying, restoring and recovering are files of their own, as few load them. */
+/** The engine in the page's own thread, IndexedDB, maintenance, values in parts, and destroying, restoring and recovering are files of their own, as few load them. */
 const rareStaysApart = (isInlined) => ({
   name: 'rare-stays-apart',
   setup({ onResolve, initialOptions }) {
-    const maintenance = initialOptions.platform === 'node' ? './node-maintenance.js' : './maintenance.js';
-    onResolve({ filter: /^\.\/maintenance\.ts$/ }, ({ kind }) => kind === 'dynamic-import' ? { path: maintenance, external: true } : undefined);
+    const prefix = initialOptions.platform === 'node' ? './node-' : './';
+    onResolve({ filter: /^\.\/(?:maintenance|parts)\.ts$/ }, ({ path, kind }) =>
+      kind === 'dynamic-import' ? { path: path.replace('./', prefix).replace(/\.ts$/, '.js'), external: true } : undefined);
     onResolve({ filter: /^\.\/(?:local|indexeddb|destroy|versions|(?:node-)?upkeep)\.ts$/ }, ({ path, kind }) => {
       if (kind !== 'dynamic-import') return undefined;
       const suffix = isInlined && path.endsWith('upkeep.ts') ? '-inline.js' : '.js';

@@ -7,6 +7,7 @@ import { KvDatabase } from '../src/api/database.ts';
 import { syncFaces } from '../src/api/sync.ts';
 import { checkOptions } from '../src/api/options.ts';
 import { InThreadTransport } from '../src/engine/in-thread-transport.ts';
+import { valueCodecs } from '../src/codec/values.ts';
 import { instantiate } from '../build/wasm/glue.js';
 import type { Rest } from '../src/engine/engine-host.ts';
 import { MemoryStorage } from '../src/storage/memory.ts';
@@ -52,6 +53,13 @@ const CALLS = {
   layout: async (db: KvDatabase<string, number>) => assert.ok((await db.layout()).extents.length > 0),
   backup: async (db: KvDatabase<string, number>) => assert.ok((await new Response(db.backup()).arrayBuffer()).byteLength > 0),
   refresh: async (db: KvDatabase<string, number>) => assert.equal(await db.refresh(), false),
+  getRange: async (db: KvDatabase<string, number>) => assert.equal(await db.collection<string, Uint8Array>('raw', { value: valueCodecs.bytes }).getRange('a'), undefined),
+  setStream: async (db: KvDatabase<string, number>) => {
+    const raw = db.collection<string, Uint8Array>('streamed', { value: valueCodecs.bytes });
+    await raw.setStream('a', (async function* () { yield new Uint8Array(300_000); })());
+    assert.equal((await raw.get('a'))?.length, 300_000);
+    await db.dropCollection('streamed');
+  },
 };
 
 for (const [name, call] of Object.entries(CALLS)) {

@@ -102,6 +102,7 @@ pub use range::{Direction, KeyRange, prefix_end};
 pub use snapshot::{Cursor, IndexCursor, IndexInfo, IndexTree, Snapshot, Tree};
 pub use state::{Change, CollectionInfo, Commit, Entry, Index, IndexDefinition, IndexKeys, IndexProgress};
 pub use transaction::{
-    BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, Submission,
-    Transaction, TransactionCursor, TransactionScan, Update, WriteBatch, WriteIndexed, WriteTransaction,
+    BatchOperation, CommitInfo, Durability, IndexScan, Isolation, ReadWrite, Savepoint, SliceRecord, StagedValue,
+    Submission, Transaction, TransactionCursor, TransactionScan, Update, WriteBatch, WriteIndexed, WriteTransaction,
 };
+pub use tree::value::ValuePart;

@@ -28,4 +28,5 @@ mod optimistic;
 mod records;
 mod recover;
 mod threads;
+mod values;
 mod verification;

@@ -29,5 +29,6 @@ window.mountFramework = async (name) => {
 };
 window.loadLive = () => import('mangrove-kv/live');
 window.loadMigrations = () => import('mangrove-kv/migrations');
+window.loadBlob = () => import('mangrove-kv/blob');
 window.loadFaults = () => import('../chaos/start-worker.ts');
 document.title = 'ready';

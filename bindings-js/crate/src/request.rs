@@ -284,6 +284,31 @@ requests! {
     0x55 IndexAt { view: View, collection: u64, index: u64, range: KeyRange<'a>, from_end: bool, position: u64 }
     /// Opens a scan of a range of index keys.
     0x56 IndexScan { id: u64, view: View, collection: u64, index: u64, range: KeyRange<'a>, options: ScanOptions }
+    /// A [`PartRequest`], in bytes, so that the core of a module that was split need not know them.
+    /// The durability is that of `Store`.
+    0x60 Part { durability: Durability, body: &'a [u8] }
+}
+
+requests! {
+    /// A request about a value in parts.
+    PartRequest, otherwise |_, reader| Err(reader.malformed()),
+    /// Returns part of a value, with the value's length and version.
+    0x01 Read { view: View, collection: u64, key: &'a [u8], start: u64, end: u64 }
+    /// Appends to a value that is written in parts, at this offset; begins one at 0.
+    0x02 Append { id: u64, collection: u64, offset: u64, bytes: &'a [u8] }
+    /// Stores a value that was written in parts.
+    0x03 Store { id: u64, collection: u64, key: &'a [u8], expires_at: Option<u64> }
+    /// Gives up a value that was written in parts.
+    0x04 Discard { id: u64 }
+}
+
+impl<'a> PartRequest<'a> {
+    /// Decodes the body of a request.
+    pub(crate) fn read(body: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(body);
+        let code = reader.u8()?;
+        Self::decode(code, &mut reader)
+    }
 }
 
 impl<'a> Request<'a> {
@@ -353,6 +378,7 @@ impl Request<'_> {
             | Self::IndexCount { .. }
             | Self::IndexAt { .. }
             | Self::IndexScan { .. }
+            | Self::Part { .. }
             | Self::Close { .. } => false,
         }
     }
@@ -375,6 +401,7 @@ impl Request<'_> {
                 | Self::IndexCount { .. }
                 | Self::IndexAt { .. }
                 | Self::IndexScan { .. }
+                | Self::Part { .. }
         )
     }
 
@@ -397,6 +424,7 @@ impl Request<'_> {
                 | Self::DeclareIndexes { .. }
                 | Self::DropIndex { .. }
                 | Self::IndexSlice { .. }
+                | Self::Part { .. }
         )
     }
 
@@ -485,6 +513,7 @@ impl Request<'_> {
             | Self::IndexCount { .. }
             | Self::IndexAt { .. }
             | Self::IndexScan { .. }
+            | Self::Part { .. }
             | Self::Close { .. } => false,
         }
     }
@@ -505,6 +534,7 @@ pub fn typescript() -> String {
     };
     let codes = [Request::CODES, Write::CODES].concat();
     table("First byte of each request.", "Op", &codes);
+    table("First byte of the body of `part`.", "PartOp", PartRequest::CODES);
     table("Ends of a range.", "RangeFlag", RANGE_FLAGS);
     table("Direction, content and end of a scan.", "ScanFlag", SCAN_FLAGS);
     table("Changes of a batch.", "BatchKind", BATCH_FLAGS);

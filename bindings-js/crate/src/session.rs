@@ -373,7 +373,10 @@ impl<'m, 'd> Group<'m, 'd> {
         let is_write = matches!(request, Ok(Request::Write(_)));
         let ends_group = matches!(
             request,
-            Ok(Request::DeclareIndexes { .. } | Request::DropIndex { .. } | Request::IndexSlice { .. })
+            Ok(Request::DeclareIndexes { .. }
+                | Request::DropIndex { .. }
+                | Request::IndexSlice { .. }
+                | Request::Part { .. })
         );
         self.writes.place = place.clone();
         self.writes.were_seen = false;
@@ -381,6 +384,8 @@ impl<'m, 'd> Group<'m, 'd> {
         if let Err(error) = result {
             out.fail(&start, &error);
         }
+        // The group was over before these, so what is open is theirs.
+        let is_write = is_write || ends_group && self.writes.is_open();
         let (wrote, saw_group) = (is_write || self.writes.awaits_flush, self.writes.were_seen);
         self.note(place, reply_at, wrote, saw_group);
         // Transactions compare their indexes with the committed ones, and a slice may fail halfway,

@@ -1,7 +1,9 @@
 //! Where a request reads: in a committed state, in uncommitted writes, or in a transaction of the
 //! client.
 
-use mangrove_engine::{Direction, Entry, KeyRange, Result, Transaction, Tree, WriteTransaction};
+use std::ops::Range;
+
+use mangrove_engine::{Direction, Entry, KeyRange, Result, Transaction, Tree, ValuePart, WriteTransaction};
 
 use crate::protocol::Writer;
 use crate::range;
@@ -47,6 +49,14 @@ impl Source<'_> {
             Self::Committed(tree) => tree.map_or(Ok(None), |tree| tree.entry(key)),
             Self::Uncommitted(transaction, name) => transaction.entry(name, key),
             Self::Transaction(transaction, name) => transaction.entry(name, key),
+        }
+    }
+
+    pub(crate) fn get_range(&self, key: &[u8], range: Range<u64>) -> Result<Option<ValuePart>> {
+        match self {
+            Self::Committed(tree) => tree.map_or(Ok(None), |tree| tree.get_range(key, range)),
+            Self::Uncommitted(transaction, name) => transaction.get_range(name, key, range),
+            Self::Transaction(transaction, name) => transaction.get_range(name, key, range),
         }
     }
 

@@ -98,6 +98,9 @@ fn work() -> Vec<Request> {
         get_or_insert("b", "first"),
         set("large", &"x".repeat(5000)),
         count(),
+        // Appends to a value that is written in parts, and stores it.
+        Request::new(2).uv(8).uv(0).uv(0).str(&"y".repeat(1_100_000)).as_part(),
+        Request::new(3).uv(8).uv(0).str("parts").uv(0).as_part(),
         Request::new(op("TransactionOpen")).uv(7).u8(0),
         set("t", "2").within(7),
         Request::new(op("TransactionCommit")).uv(7).u8(0),
@@ -128,6 +131,8 @@ fn outcomes(mut reply: Reply) -> Vec<String> {
     });
     next(&mut reply, &mut |reply| version(reply));
     next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
+    next(&mut reply, &mut |_| String::new());
+    next(&mut reply, &mut |reply| version(reply));
     next(&mut reply, &mut |reply| format!("read {}", reply.uv() > 0));
     next(&mut reply, &mut |reply| {
         let zero = version(reply);
@@ -184,7 +189,7 @@ fn a_repeated_message_is_executed_once_after_any_crash() {
                 3,
                 &[count(), get(0, "old"), get(0, "b"), get(0, "t")],
             );
-            assert_eq!((reply.status(), reply.uv()), (Ok(()), 6));
+            assert_eq!((reply.status(), reply.uv()), (Ok(()), 7));
             assert_eq!((reply.status(), reply.optional()), (Ok(()), None));
             assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"first".to_vec())));
             assert_eq!((reply.status(), reply.optional()), (Ok(()), Some(b"2".to_vec())));

@@ -6,6 +6,8 @@ pub(crate) mod common;
 mod followers;
 #[path = "session/indexes.rs"]
 mod indexes;
+#[path = "session/staged.rs"]
+mod staged;
 #[path = "session/transactions.rs"]
 mod transactions;
 

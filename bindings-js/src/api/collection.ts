@@ -5,7 +5,7 @@ import { performance } from '../base/platform.ts';
 import { DELETE, KEEP } from '../types/index.ts';
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
 import type {
-  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, Transaction, TransactionOptions, Updater, WriteOptions, Writer,
+  Bounds, Collection, RangeOptions, SetOptions, SignalOptions, StreamOptions, Transaction, TransactionOptions, Updater, WriteOptions, Writer,
 } from '../types/index.ts';
 import type { BuildIndexesOptions } from '../types/indexes.ts';
 import { abortable, attempt, checkFunction, checkSignal, turn } from '../base/async.ts';
@@ -13,10 +13,11 @@ import { ChangeList } from './changes.ts';
 import { batchCall, clearCall, getOrInsertCall } from './calls.ts';
 import { encodeKey, encodeValue } from '../wire/codecs.ts';
 import { toExpiry, toNewExpiry } from './expiry.ts';
-import { CLEAR, MAINTENANCE, SET, SIGNAL, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
+import { CLEAR, MAINTENANCE, SET, SIGNAL, STREAM, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { subscribe, watch } from './feed/follow.ts';
 import { checkIndexName } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
+import type { Goal } from './parts.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { CollectionReader } from './reader.ts';
 import { validated } from './schema.ts';
@@ -44,21 +45,32 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
 
   set(key: K, value: I, options?: SetOptions): Promise<void> {
     return this.writing('set', options, SET, () => {
-      const { target } = this;
-      const expiresAt = toExpiry(options, target.expireIn);
-      const keyBytes = encodeKey(target, key);
-      return validated(target, value, options?.signal, (valid) => {
-        if (expiresAt !== 0 || target.indexes !== undefined) {
-          const changes = new ChangeList();
-          changes.put(target, key, valid, expiresAt);
-          return this.writeBatch(changes, options).then(() => undefined);
-        }
-        const valueBytes = encodeValue(target, valid);
-        return this.#scope.write(Op.set, options, (writer) => {
-          writer.uv(target.index).bytes(keyBytes).bytes(valueBytes);
-        }, () => undefined);
-      });
+      const goal = this.#goal(key, options);
+      return validated(this.target, value, options?.signal, (valid) => this.target.value.isBlob ? this.inParts('set', key, valid, goal) : goal.store(valid));
     });
+  }
+
+  setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Promise<void> {
+    return this.writing('setStream', options, STREAM, () => this.inParts('setStream', key, stream, this.#goal(key, options)));
+  }
+
+  /** How an entry is written; `store` does so with a valid value. */
+  #goal(key: K, options: SetOptions | undefined): Goal<V> {
+    const { target } = this;
+    const expiresAt = toExpiry(options, target.expireIn);
+    const keyBytes = encodeKey(target, key);
+    const store = (value: V): Promise<void> => {
+      if (expiresAt !== 0 || target.indexes !== undefined) {
+        const changes = new ChangeList();
+        changes.put(target, key, value, expiresAt);
+        return this.writeBatch(changes, options).then(() => undefined);
+      }
+      const valueBytes = encodeValue(target, value);
+      return this.#scope.write(Op.set, options, (writer) => {
+        writer.uv(target.index).bytes(keyBytes).bytes(valueBytes);
+      }, () => undefined);
+    };
+    return { scope: this.#scope, expiresAt, options, store };
   }
 
   setMany(entries: Iterable<readonly [K, I]>, options?: SetOptions): Promise<void> {

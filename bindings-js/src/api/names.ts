@@ -4,13 +4,14 @@ import { misnamed } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
 import type {
   BatchOp, Bounds, ChangesOptions, CollectionOptions, Expiry, MaintenanceOptions, Range, RangeOptions, SetOptions, SignalOptions,
-  TransactionOptions, WatchOptions, WithMeta, WriteOptions,
+  StreamOptions, TransactionOptions, WatchOptions, WithMeta, WriteOptions,
 } from '../types/index.ts';
 
 export const SIGNAL: Names<SignalOptions> = { signal: 1 };
 export const EXPIRY: Names<Expiry> = { expireIn: 1, expireAt: 1 };
 export const WRITE: Names<WriteOptions> = { durability: 1, ...SIGNAL };
 export const SET: Names<SetOptions> = { ...EXPIRY, ...WRITE };
+export const STREAM: Names<StreamOptions> = { type: 1, name: 1, lastModified: 1, ...SET };
 export const TRANSACTION: Names<TransactionOptions> = { mode: 1, isolation: 1, maxRetries: 1, timeout: 1, ...WRITE };
 export const MAINTENANCE: Names<MaintenanceOptions> = { onProgress: 1, ...SIGNAL };
 export const CHANGES: Names<ChangesOptions> = { since: 1, ...SIGNAL };

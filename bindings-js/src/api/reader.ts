@@ -14,8 +14,12 @@ import { KvIndex } from './index-reader.ts';
 import { Op } from '../wire/opcodes.ts';
 import { ASK } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
+import { encodeKey } from '../wire/codecs.ts';
 import { encodeSeek, toWindow } from './range.ts';
 import type { Window } from './range.ts';
+
+/** What reads and writes values in parts. */
+type Parts = typeof import('./parts.ts');
 
 const ENTRIES: Names<RangeOptions<unknown> & WithMeta> = { ...READ, ...META };
 const PREFIXED_UNTIL: Names<Omit<RangeOptions<unknown>, 'prefix'> & WithMeta> = { ...PREFIXED, ...SIGNAL };
@@ -39,8 +43,26 @@ export class CollectionReader<K, V> implements Reader<K, V> {
 
   get(key: K): Promise<V | undefined> {
     return attempt(() => {
+      if (this.target.value.isBlob) return this.inParts('get', key);
       const found = this.#calls.find(key);
       return found === ASK ? this.#send(this.#calls.get(key)) : Promise.resolve(found);
+    });
+  }
+
+  getRange(key: K, start?: number, end?: number): Promise<Uint8Array<ArrayBuffer> | undefined> {
+    return this.inParts('getRange', key, start, end);
+  }
+
+  getStream(key: K, options?: SignalOptions): Promise<ReadableStream<Uint8Array<ArrayBuffer>> | undefined> {
+    return this.inParts('getStream', key, options);
+  }
+
+  /** Reads or writes a value in parts, by a file that is loaded then. */
+  protected inParts<T>(call: keyof Parts, key: K, ...args: unknown[]): Promise<T> {
+    return attempt(async () => {
+      const { target } = this;
+      const place = { target, view: this.#view, key: encodeKey(target, key) };
+      return (await import('./parts.ts') as unknown as Record<string, (...args: unknown[]) => Promise<T>>)[call]!(place, ...args);
     });
   }
 

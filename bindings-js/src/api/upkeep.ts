@@ -66,7 +66,7 @@ export function backup(
   }
   const { signal, onProgress } = checked;
   const held = new Handle(connection, Op.backupClose, 'backup');
-  const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), (reader) => reader.uv());
+  const opened = connection.request((writer) => writer.u8(Op.backupOpen).uv(held.id), ignore);
   opened.catch(ignore);
   const release = (): void => held.close();
   const source: Source = {
@@ -78,13 +78,13 @@ export function backup(
     },
     async pull(controller) {
       try {
-        const total = await abortable(opened, signal);
+        await abortable(opened, signal);
         const next = connection.requestLoading((writer) => writer.u8(Op.backupNext).uv(held.id).uv(PIECE_BYTES), (reader) => {
-          const done = reader.uv();
+          const [done, total] = [reader.uv(), reader.uv()];
           // The piece outlives the reply's buffer.
-          return { done, piece: reader.bytes().slice() };
+          return { done, total, piece: reader.bytes().slice() };
         });
-        const { done, piece } = await abortable(next, signal);
+        const { done, total, piece } = await abortable(next, signal);
         onProgress(done, total);
         if (piece.length > 0) {
           controller.enqueue(piece);

@@ -99,7 +99,7 @@ export class CborEncoder {
       const { cause } = error;
       throw new KvError(
         'KV_INVALID_VALUE',
-        `${what} cannot be stored${isStrict ? ' with strict values' : ''}; keep plain data, or use a value codec of your own`,
+        `${what} cannot be stored${isStrict ? ' with strict values' : ''}; keep plain data, or use a value codec of your own, or blob() for Blobs`,
         cause === undefined ? {} : { cause },
       );
     } finally {

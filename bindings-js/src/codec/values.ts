@@ -15,6 +15,8 @@ export interface ValueCodec<V> {
    * Returns a new value on each call. The bytes may be part of a larger buffer: copy what is kept.
    */
   decode(bytes: Uint8Array): V;
+  /** @internal It is the codec of `mangrove-kv/blob`. */
+  readonly isBlob?: boolean | undefined;
 }
 
 const utf8Encoder = new TextEncoder();

@@ -23,6 +23,27 @@ export interface Entry<K, V> {
 export interface Reader<K, V> {
   /** Returns the value, or `undefined` if and only if there is no entry. O(log n). */
   get(key: K): Promise<V | undefined>;
+  /**
+   * Returns the bytes of a value from `start` (default 0) to `end` (default: its end), as
+   * `Uint8Array.slice` does: negative numbers count from the end, and what lies beyond it is left
+   * out. `undefined` if there is no entry. Reads only the blocks of the value that overlap the
+   * range, 1 MiB each. For collections with the value codec `bytes`, or that of
+   * `mangrove-kv/blob`, of whose values these are the contents.
+   *
+   * @throws KvError KV_INVALID_ARGUMENT with another value codec.
+   */
+  getRange(key: K, start?: number, end?: number): Promise<Uint8Array<ArrayBuffer> | undefined>;
+  /**
+   * Returns the bytes of a value as a stream of parts of at most 1 MiB, or `undefined` if there is
+   * no entry. Each part is read when the stream's reader asks for it, all from the state at the
+   * call; the stream keeps that state's space until it is read to its end or cancelled. For the
+   * value codecs of `getRange`.
+   *
+   * @throws KvError KV_INVALID_ARGUMENT with another value codec. Reading the stream fails with
+   * KV_SNAPSHOT_LOST if another tab has taken over the database since and there were commits, and
+   * with KV_TIMEOUT after `idleTimeout` without a read.
+   */
+  getStream(key: K, options?: SignalOptions): Promise<ReadableStream<Uint8Array<ArrayBuffer>> | undefined>;
   /** Returns the values in the order of `keys`, all from the same state. */
   getMany(keys: Iterable<K>): Promise<(V | undefined)[]>;
   /** Returns the entry with its metadata, or `undefined` if there is none. O(log n). */
@@ -119,6 +140,16 @@ export interface SetOptions extends WriteOptions {
   expireAt?: number | Date | undefined;
 }
 
+/** Options of `setStream`. */
+export interface StreamOptions extends SetOptions {
+  /** Media type of the Blob. Default: empty. */
+  type?: string | undefined;
+  /** Name of the file; the value is then a File. Default: none. */
+  name?: string | undefined;
+  /** When the file was last changed, in milliseconds since 1970. Default: now. */
+  lastModified?: number | undefined;
+}
+
 /** Return this from the callback of `update` to delete the entry. */
 export const DELETE: unique symbol = Symbol.for('mangrove-kv.DELETE');
 /** Return this from the callback of `update` to leave everything unchanged. */
@@ -139,8 +170,25 @@ export type Updater<K, V, I = V> = (old: V | undefined, key: K, entry: Entry<K, 
  * differs from `V` only with a schema that transforms values.
  */
 export interface Writer<K, V, I = V> {
-  /** Inserts or replaces an entry. `undefined` cannot be stored. */
+  /**
+   * Inserts or replaces an entry. `undefined` cannot be stored.
+   *
+   * A Blob (`mangrove-kv/blob`) is read and written in parts first, and takes its place in the order
+   * of calls when that is done. Within a transaction it is read into memory as a whole.
+   */
   set(key: K, value: I, options?: SetOptions): Promise<void>;
+  /**
+   * Inserts or replaces an entry whose value is what a stream yields, in a collection with the value
+   * codec `bytes` or that of `mangrove-kv/blob`. The stream is written in parts of 1 MiB as it is
+   * read, and the entry changes when it has ended: an error or abort of the stream leaves the entry
+   * as it was, and takes no space. A schema does not see the value. Within a transaction the value
+   * is read into memory as a whole.
+   *
+   * @throws KvError KV_INVALID_ARGUMENT with another value codec, or in a collection with indexes;
+   * KV_SNAPSHOT_LOST (retryable) if another tab takes over the database meanwhile; KV_VALUE_TOO_LARGE
+   * from 2 GiB on; what the stream fails with.
+   */
+  setStream(key: K, stream: ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>, options?: StreamOptions): Promise<void>;
   /**
    * Inserts or replaces all entries or none.
    *

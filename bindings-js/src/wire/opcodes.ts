@@ -51,6 +51,7 @@ export const Op = {
   indexCount: 0x54,
   indexAt: 0x55,
   indexScan: 0x56,
+  part: 0x60,
   set: 0x30,
   delete: 0x31,
   clear: 0x32,
@@ -58,6 +59,14 @@ export const Op = {
   drop: 0x34,
   getOrInsert: 0x36,
   rename: 0x37,
+} as const;
+
+/** First byte of the body of `part`. */
+export const PartOp = {
+  read: 0x01,
+  append: 0x02,
+  store: 0x03,
+  discard: 0x04,
 } as const;
 
 /** Ends of a range. */

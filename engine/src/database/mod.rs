@@ -8,7 +8,7 @@ use crate::snapshot::{Cursor, Snapshot};
 use crate::state::{CollectionInfo, Shared, Writer, expiry};
 use crate::storage::Storage;
 use crate::sync::MutexGuard;
-use crate::transaction::{CommitInfo, Durability, Isolation, Transaction, WriteBatch, WriteTransaction};
+use crate::transaction::{CommitInfo, Durability, Isolation, StagedValue, Transaction, WriteBatch, WriteTransaction};
 
 mod beside;
 mod feed;
@@ -118,6 +118,14 @@ impl Database {
     /// [`Error::ReadOnly`].
     pub fn transaction(&self, isolation: Isolation) -> Result<Transaction> {
         Transaction::new(&self.shared, isolation)
+    }
+
+    /// Begins a value that is written in parts, for a collection that exists; see [`StagedValue`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if there is no such collection, [`Error::ReadOnly`], [`Error::Poisoned`].
+    pub fn stage_value(&self, collection: &str) -> Result<StagedValue> {
+        StagedValue::new(&self.shared, collection)
     }
 
     /// Runs `work` in a serializable optimistic transaction and commits it.

@@ -32,7 +32,8 @@ pub enum ExtentKind {
     Value,
     /// The engine's own collections, such as the feed and expiry hints.
     Internal,
-    /// Not in the newest state, but kept for snapshots or until the next checkpoints.
+    /// Not in the newest state, but kept for snapshots or until the next checkpoints, or part of a
+    /// value that is being written.
     Kept,
     /// Available for new blocks.
     Free,
@@ -91,7 +92,7 @@ impl LayoutScan {
         for extent in writer.space.free.extents() {
             add(extent.start, extent.units, ExtentKind::Free);
         }
-        for extent in writer.space.kept() {
+        for extent in writer.space.kept().chain(writer.space.free.staged()) {
             add(extent.start, extent.units, ExtentKind::Kept);
         }
         if let Some(reference) = &writer.superblock.free_map {

@@ -256,9 +256,9 @@ fn check_file(shared: &Shared, report: &mut VerifyReport) {
     report.problems = found.problems;
 }
 
-/// Extents that no collection reaches: kept, free, catalog and free map. Checks the catalog.
+/// Extents that no collection reaches: kept, free, staged, catalog and free map. Checks the catalog.
 fn bookkeeping(shared: &Shared, writer: &Writer, report: &mut VerifyReport) -> Vec<Extent> {
-    let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.extents()).collect();
+    let mut extents: Vec<Extent> = writer.space.kept().chain(writer.space.free.unreferenced()).collect();
     extents.extend(writer.merging.iter().flat_map(Merging::taken));
     if let Some(root) = &writer.superblock.catalog {
         let walk = Walk::new(Visit::All, root, 0).run(&shared.pager, None);

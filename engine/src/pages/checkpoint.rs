@@ -32,7 +32,7 @@ pub(crate) struct FreeMapWriter<'a> {
 impl FreeMapWriter<'_> {
     /// Writes the free map; returns no reference if both of its lists are empty. The first list
     /// holds what is free once this checkpoint is durable, including the quarantine and `coming`,
-    /// which only later versions reach. The second list is `leaving`, which the previous checkpoint
+    /// which only later versions reach, and what is staged for them. The second list is `leaving`, which the previous checkpoint
     /// still reaches.
     pub(crate) fn write(
         &mut self,
@@ -41,14 +41,17 @@ impl FreeMapWriter<'_> {
         leaving: &[Extent],
     ) -> Result<Option<BlockRef>> {
         let older = quarantine.iter().map(|group| group.extents.len()).sum::<usize>();
-        if self.free.len() + older + coming.len() + leaving.len() == 0 {
+        if self.free.unreferenced().len() + older + coming.len() + leaving.len() == 0 {
             return Ok(None);
         }
         let leaving = sorted(leaving.to_vec());
         let encode = |free: &FreeSpace| {
             let groups = quarantine.iter().flat_map(|group| &group.extents);
             let unreached = groups.chain(coming).copied();
-            free_map::encode(&sorted(free.extents().into_iter().chain(unreached).collect()), &leaving)
+            free_map::encode(
+                &sorted(free.unreferenced().into_iter().chain(unreached).collect()),
+                &leaving,
+            )
         };
         // The block's own extent is allocated before the final list is built, so the list stays
         // valid.

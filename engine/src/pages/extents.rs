@@ -37,6 +37,11 @@ pub(crate) struct FreeExtents {
     end: u64,
     /// Maximum value of `end`.
     limit: Option<u64>,
+    /// Extents written for values that no record refers to yet. Nothing durable refers to them
+    /// either, so for a checkpoint they are free.
+    staged: Vec<Extent>,
+    /// The database was closed, so nothing is staged any more.
+    refuses_staging: bool,
 }
 
 /// Context of the error of [`FreeExtents::allocate`] when the file must not grow.
@@ -88,10 +93,6 @@ impl FreeExtents {
         self.by_start.iter().map(|(&start, &units)| Extent { start, units })
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_start.len()
-    }
-
     /// Takes `units` from the lowest free extent that is long enough, otherwise extends the file.
     ///
     /// # Errors
@@ -115,6 +116,42 @@ impl FreeExtents {
             self.insert(start + units, len - units);
         }
         Extent { start, units }
+    }
+
+    /// Notes that an allocated extent is for a value that no record refers to yet; `false` once the
+    /// database was closed.
+    pub(crate) fn stage(&mut self, extent: Extent) -> bool {
+        if !self.refuses_staging {
+            self.staged.push(extent);
+        }
+        !self.refuses_staging
+    }
+
+    /// Hands a staged extent over to a transaction; `false` if it is not staged any more.
+    pub(crate) fn unstage(&mut self, extent: Extent) -> bool {
+        let found = self.staged.iter().position(|staged| *staged == extent);
+        found.map(|index| self.staged.swap_remove(index)).is_some()
+    }
+
+    /// Frees a staged extent, unless that has happened.
+    pub(crate) fn free_staged(&mut self, extent: Extent) {
+        if self.unstage(extent) {
+            let freed = self.free(extent);
+            debug_assert!(freed.is_ok(), "a staged extent can be freed");
+        }
+    }
+
+    /// Frees all staged extents, and stages no more.
+    pub(crate) fn end_staging(&mut self) {
+        self.refuses_staging = true;
+        while let Some(&extent) = self.staged.last() {
+            self.free_staged(extent);
+        }
+    }
+
+    /// Staged extents.
+    pub(crate) fn staged(&self) -> &[Extent] {
+        &self.staged
     }
 
     /// Whether any of these extents, which are sorted, contains a free unit.
@@ -339,6 +376,49 @@ mod tests {
                 }
                 prop_assert!(list.windows(2).all(|pair| pair[0].start + pair[0].units < pair[1].start));
             }
+        }
+
+        /// What is staged is neither free nor lost, whatever is allocated and freed beside it.
+        #[test]
+        fn staged_extents_are_apart(ops in prop::collection::vec((0_u8..5, 1u64..70, any::<prop::sample::Index>()), 1..200)) {
+            let mut free = FreeExtents::new(2);
+            let (mut live, mut staged): (Vec<Extent>, Vec<Extent>) = (Vec::new(), Vec::new());
+            for (operation, units, pick) in ops {
+                match operation {
+                    0 => live.push(free.allocate(units).unwrap()),
+                    1 => {
+                        let extent = free.allocate(units).unwrap();
+                        prop_assert!(free.stage(extent));
+                        staged.push(extent);
+                    }
+                    2 if !live.is_empty() => free.free(live.swap_remove(pick.index(live.len()))).unwrap(),
+                    3 if !staged.is_empty() => {
+                        let extent = staged.swap_remove(pick.index(staged.len()));
+                        free.free_staged(extent);
+                        prop_assert!(!free.unstage(extent));
+                    }
+                    4 if !staged.is_empty() => {
+                        let extent = staged.swap_remove(pick.index(staged.len()));
+                        prop_assert!(free.unstage(extent));
+                        live.push(extent);
+                    }
+                    _ => {}
+                }
+                let mut found = free.staged().to_vec();
+                found.sort_unstable();
+                staged.sort_unstable();
+                prop_assert_eq!(&found, &staged);
+                let mut all: Vec<_> = live.iter().chain(&staged).copied().chain(free.iter()).collect();
+                all.sort_unstable();
+                let end = all.iter().try_fold(2, |end, extent| (extent.start == end).then_some(end + extent.units));
+                prop_assert_eq!(end, Some(free.end()));
+            }
+            free.end_staging();
+            prop_assert_eq!(free.staged().len(), 0);
+            let refused = !free.stage(Extent { start: 2, units: 1 });
+            prop_assert!(refused);
+            let used: u64 = live.iter().map(|extent| extent.units).sum();
+            prop_assert_eq!(used + free.free_units() + 2, free.end());
         }
 
         /// An identical allocator can reserve the same extents that the first one allocated.

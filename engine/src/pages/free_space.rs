@@ -41,8 +41,34 @@ impl FreeSpace {
         self.lock().iter().collect()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.lock().len()
+    /// Extents of values that no record refers to yet.
+    pub(crate) fn staged(&self) -> Vec<Extent> {
+        self.lock().staged().to_vec()
+    }
+
+    /// All extents that nothing durable refers to: the free and the staged ones. One that moves from
+    /// the staged to the free ones meanwhile is among them once.
+    pub(crate) fn unreferenced(&self) -> Vec<Extent> {
+        let free = self.lock();
+        let mut all: Vec<Extent> = free.iter().collect();
+        all.extend_from_slice(free.staged());
+        all
+    }
+
+    pub(crate) fn stage(&self, extent: Extent) -> bool {
+        self.lock().stage(extent)
+    }
+
+    pub(crate) fn unstage(&self, extent: Extent) -> bool {
+        self.lock().unstage(extent)
+    }
+
+    pub(crate) fn free_staged(&self, extent: Extent) {
+        self.lock().free_staged(extent);
+    }
+
+    pub(crate) fn end_staging(&self) {
+        self.lock().end_staging();
     }
 
     pub(crate) fn allocate(&self, units: u64) -> Result<Extent> {

@@ -1,5 +1,6 @@
 //! Read views: a snapshot of the whole database, a collection within it, and a cursor over that.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::state::{CollectionInfo, Config, Entry, Index, Shared, Version};
@@ -14,8 +15,9 @@ use crate::pages::Pager;
 use crate::range::{Direction, KeyRange};
 use crate::state::Collection;
 use crate::state::expiry;
+use crate::tree::Pages;
 use crate::tree::read;
-use crate::tree::{Pages, value};
+use crate::tree::value::{self, ValuePart};
 pub use cursor::Cursor;
 pub(crate) use index::split;
 pub use index::{IndexCursor, IndexInfo, IndexTree};
@@ -324,6 +326,28 @@ impl Tree {
                 expires_at: (record.expires != 0).then_some(record.expires),
             }))
         }))
+    }
+
+    /// Returns the part of a key's value that a range of offsets has, and the value's length. Reads
+    /// only the blocks that overlap it: an empty range reads none of the value. Blocks of long
+    /// values hold up to 1 MiB each. O(log n).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use mangrove_engine::{Database, Durability, Options, storage::MemoryStorage};
+    /// # let database = Database::open(Arc::new(MemoryStorage::new()), Options::default())?;
+    /// database.set("files", b"poem", b"no coward soul", Durability::Relaxed)?;
+    /// let files = database.snapshot().collection("files").expect("it was just written");
+    /// let part = files.get_range(b"poem", 3..9)?.expect("it was just written");
+    /// assert_eq!((part.bytes.as_slice(), part.value_len), (b"coward".as_slice(), 14));
+    /// # Ok::<(), mangrove_engine::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get_range(&self, key: &[u8], range: Range<u64>) -> Result<Option<ValuePart>> {
+        let part = |found: Found<'_>| value::read_range(&self.pager().blocks, self.id(), &found.record(), &range);
+        self.named(self.find(key).and_then(|found| found.map(part).transpose()))
     }
 
     /// Value and expiry of a record, expired or not; 0 means never.

@@ -405,7 +405,10 @@ impl Writer {
     /// Leaves a database whose log is empty and may be missing, and whose two superblocks state the
     /// same.
     pub(crate) fn close(&mut self, shared: &Shared) -> Result<()> {
+        self.space.free.end_staging();
         if self.superblock.closed && self.superblock.version == shared.newest().version {
+            // Values that were staged or rolled back may have made the file longer.
+            self.cut_whole_tail(shared);
             return Ok(());
         }
         self.checkpoint_newest(shared, true)?;
@@ -418,12 +421,13 @@ impl Writer {
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }
-        // Nothing will be written into it soon, and a browser's quota counts it.
-        cut_whole_tail(
-            shared.pager.blocks.file(),
-            &self.superblock,
-            shared.config.reserve_bytes,
-        );
+        self.cut_whole_tail(shared);
         Ok(())
+    }
+
+    /// Returns the file's free tail: nobody will write into it soon, and a browser's quota counts it.
+    fn cut_whole_tail(&self, shared: &Shared) {
+        let file = shared.pager.blocks.file();
+        cut_whole_tail(file, &self.superblock, shared.config.reserve_bytes);
     }
 }

@@ -13,6 +13,7 @@ mod optimistic;
 mod records;
 mod replay;
 mod restore;
+mod staged;
 mod write;
 
 pub use batch::{BatchOperation, WriteBatch};
@@ -20,6 +21,7 @@ pub use indexed::{SliceRecord, WriteIndexed};
 pub use optimistic::{IndexScan, Isolation, Savepoint, Transaction, TransactionCursor, TransactionScan};
 pub use records::{ReadWrite, Update};
 pub(crate) use replay::apply_log;
+pub use staged::StagedValue;
 pub use write::WriteTransaction;
 
 /// Which failures a commit survives. A failure only ever loses the newest commits: a commit is

@@ -1,5 +1,7 @@
 //! The exclusive write transaction: changes go straight into its own state and draft.
 
+use std::ops::Range;
+
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
 use crate::error::{Error, Result};
@@ -14,7 +16,8 @@ use crate::state::check_name;
 use crate::state::feed::FEED;
 use crate::state::{Collection, Entry, MAX_CODEC_BYTES, Shared, Version, Writer, expiry};
 use crate::sync::MutexGuard;
-use crate::tree::{Editor, value};
+use crate::tree::Editor;
+use crate::tree::value::{self, ValuePart};
 
 /// Starts capturing changes if somebody needs to learn of them.
 fn begin_capture(shared: &Shared, state: &Version) -> Option<Capture> {
@@ -588,6 +591,23 @@ impl<'a> WriteTransaction<'a> {
             version: record.version,
             expires_at: (record.expires != 0).then_some(record.expires),
         }))
+    }
+
+    /// Returns part of a value; see [`Tree::get_range`](crate::Tree::get_range).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get_range(&self, collection: &str, key: &[u8], range: Range<u64>) -> Result<Option<ValuePart>> {
+        let Some(found) = self.find(collection, key)? else {
+            return Ok(None);
+        };
+        let record = found.record();
+        if record.is_expired(self.now) {
+            return Ok(None);
+        }
+        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        let part = value::read_range(&self.shared.pager.blocks, id, &record, &range);
+        part.map(Some).map_err(|error: Error| error.in_collection(collection))
     }
 
     /// Applies a batch; returns how many of the keys it deletes existed.

@@ -6,6 +6,7 @@
 //! record refers.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::Editor;
 use crate::block::{self, BlockFile, BlockInfo, BlockRef, HEADER_BYTES, Kind, REF_BYTES};
@@ -55,6 +56,66 @@ pub(crate) fn read_parts<E: From<Error>>(
             Ok(())
         }
     }
+}
+
+/// Part of a value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct ValuePart {
+    /// The bytes of the range that the value has.
+    pub bytes: Vec<u8>,
+    /// Length of the whole value.
+    pub value_len: u64,
+    /// Version of the commit that wrote the record; 0 inside the optimistic transaction that wrote
+    /// it.
+    pub version: u64,
+}
+
+impl ValuePart {
+    /// Cuts a part out of a value in memory.
+    pub(crate) fn of(value: &[u8], version: u64, range: &Range<u64>) -> Self {
+        Self {
+            bytes: value[clamped(range, value.len())].to_vec(),
+            value_len: value.len() as u64,
+            version,
+        }
+    }
+}
+
+/// The part of the range that a value of `len` bytes has.
+#[allow(clippy::cast_possible_truncation, reason = "both ends are at most `len`")]
+fn clamped(range: &Range<u64>, len: usize) -> Range<usize> {
+    let end = range.end.min(len as u64) as usize;
+    (range.start.min(end as u64) as usize)..end
+}
+
+/// Reads part of a record's value: only the index and the chunks that overlap it.
+#[inline(never)]
+pub(crate) fn read_range(blocks: &BlockFile, owner: u32, cell: &LeafCell<'_>, range: &Range<u64>) -> Result<ValuePart> {
+    let reference = match cell.place {
+        ValuePlace::Inline(value) => return Ok(ValuePart::of(value, cell.version, range)),
+        ValuePlace::OutOfLine(reference) => reference,
+    };
+    let Range { start, end } = clamped(range, cell.value_len);
+    let mut part = ValuePart {
+        bytes: Vec::with_capacity(end - start),
+        value_len: cell.value_len as u64,
+        version: cell.version,
+    };
+    if start == end {
+        return Ok(part);
+    }
+    let list = chunks(blocks, owner, cell.value_len, &reference)?;
+    for (number, chunk) in list.iter().enumerate().skip(start / CHUNK_BYTES) {
+        let at = number * CHUNK_BYTES;
+        if at >= end {
+            break;
+        }
+        let bytes = blocks.read(chunk, &[Kind::ValueChunk], owner)?;
+        let wanted = bytes.get(start.saturating_sub(at)..bytes.len().min(end - at));
+        part.bytes.extend_from_slice(wanted.unwrap_or_default());
+    }
+    Ok(part)
 }
 
 /// References to all chunks of an out-of-line value.
@@ -167,7 +228,7 @@ impl Editor<'_> {
         self.write_value_block(Kind::ValueIndex, &index)
     }
 
-    pub(super) fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
+    pub(crate) fn write_value_block(&mut self, kind: Kind, payload: &[u8]) -> Result<BlockRef> {
         let info = BlockInfo {
             kind,
             level: 0,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, WriteTransaction,
+    Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, StagedValue, WriteTransaction,
 };
 
 /// Records by collection.
@@ -63,11 +63,14 @@ pub(crate) enum Flavour {
     /// Memtables that touch most leaves of their trees, so a merge takes several partial
     /// checkpoints. Some values are out of line.
     Merging,
+    /// As `Mixed`, with values that are written in parts, over several commits and checkpoints, and
+    /// stored or dropped then.
+    Staged,
 }
 
 impl Flavour {
     fn is_mixed(self) -> bool {
-        matches!(self, Self::Mixed | Self::Unlogged)
+        matches!(self, Self::Mixed | Self::Unlogged | Self::Staged)
     }
 }
 
@@ -202,6 +205,73 @@ fn change(
     Ok(())
 }
 
+/// Values that are being written, with what was appended to them.
+type StagedValues = Vec<(StagedValue, Vec<u8>)>;
+
+/// Longer values are compared by their digests.
+const MAX_COMPARED_BYTES: usize = 64 << 10;
+
+fn digested(value: Vec<u8>) -> Vec<u8> {
+    if value.len() <= MAX_COMPARED_BYTES {
+        return value;
+    }
+    let (words, rest) = value.as_chunks::<8>();
+    let sum = words.iter().fold(0_u64, |sum, word| {
+        (sum ^ u64::from_le_bytes(*word))
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            .rotate_left(23)
+    });
+    [&value.len().to_le_bytes(), &sum.to_le_bytes(), rest].concat()
+}
+
+/// Begins, continues or drops a staged value; nothing of it is visible.
+fn stage(database: &Database, staged: &mut StagedValues, rng: &mut SimRng) -> Result<(), Error> {
+    match rng.below(6) {
+        0 if !staged.is_empty() => drop(staged.swap_remove(rng.below(staged.len() as u64) as usize)),
+        1 if !staged.is_empty() => {}
+        kind => {
+            if staged.is_empty() || (kind == 2 && staged.len() < 3) {
+                match database.stage_value("a") {
+                    Ok(value) => staged.push((value, Vec::new())),
+                    Err(Error::NotFound { .. }) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            let index = rng.below(staged.len() as u64) as usize;
+            let (value, bytes) = &mut staged[index];
+            let len = [1_200_000, 500_000, 70_000, 300][rng.below(4) as usize] + rng.below(100);
+            // Runs that compress to little: the images stay small.
+            let byte = rng.below(256) as u8;
+            let part: Vec<u8> = (0..len).map(|at| byte.wrapping_add((at >> 14) as u8)).collect();
+            value.append(&part)?;
+            bytes.extend(part);
+        }
+    }
+    Ok(())
+}
+
+/// Stores a staged value. Refused if its collection was dropped since.
+fn put_staged(
+    transaction: &mut WriteTransaction<'_>,
+    state: &mut State,
+    staged: &mut StagedValues,
+    rng: &mut SimRng,
+) -> Result<(), Error> {
+    if staged.is_empty() {
+        return Ok(());
+    }
+    let (value, bytes) = staged.swap_remove(rng.below(staged.len() as u64) as usize);
+    let key = [b's', rng.below(3) as u8].to_vec();
+    match transaction.put_staged("a", &key, value, None) {
+        Ok(()) => {
+            state.entry("a".to_owned()).or_default().insert(key, digested(bytes));
+            Ok(())
+        }
+        Err(Error::InvalidArgument { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Runs a workload until it ends or the storage fails; the history is correct in both cases.
 pub(crate) fn run(
     storage: &Arc<dyn Storage>,
@@ -217,13 +287,17 @@ pub(crate) fn run(
     let mut database = Some(Database::open(Arc::clone(storage), options(flavour, rng.next_u64()))?);
     history.opened = true;
     let mut snapshots: Vec<(Snapshot, State)> = Vec::new();
+    let mut staged = StagedValues::new();
     for _ in 0..commits {
         let open = database.as_ref().expect("it is opened again at once");
-        commit(open, history, &mut rng, flavour)?;
+        if flavour == Flavour::Staged {
+            stage(open, &mut staged, &mut rng)?;
+        }
+        commit(open, history, &mut rng, flavour, &mut staged)?;
         if flavour == Flavour::Tiny && rng.below(8) == 0 {
             open.checkpoint()?;
         }
-        if matches!(flavour, Flavour::Mixed | Flavour::Merging) {
+        if matches!(flavour, Flavour::Mixed | Flavour::Merging | Flavour::Staged) {
             // Idle time, occasionally more than a merge needs.
             for _ in 0..[400, 0, 3, 0][open.version() as usize % 4] {
                 open.merge_slice()?;
@@ -256,6 +330,8 @@ pub(crate) fn run(
                     open.flush()?;
                     drop(open);
                 }
+                // Those that outlive the database end with it.
+                staged.clear();
                 history.acknowledge(version);
                 database = Some(Database::open(Arc::clone(storage), options(flavour, rng.next_u64()))?);
             }
@@ -275,7 +351,13 @@ fn is_merged_at_once(base: u64) -> bool {
     base % 4 == 3
 }
 
-fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour: Flavour) -> Result<(), Error> {
+fn commit(
+    database: &Database,
+    history: &mut History,
+    rng: &mut SimRng,
+    flavour: Flavour,
+    staged: &mut StagedValues,
+) -> Result<(), Error> {
     let base = database.version();
     history.states.truncate(base as usize + 1);
     let mut state = history.states[base as usize].clone();
@@ -283,7 +365,7 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
         Flavour::Tiny => 1,
         Flavour::Batches => 1 + rng.below(60),
         Flavour::Large => 1 + rng.below(3),
-        Flavour::Mixed | Flavour::Unlogged => 1 + rng.below(12),
+        Flavour::Mixed | Flavour::Unlogged | Flavour::Staged => 1 + rng.below(12),
         Flavour::Huge => 200 + rng.below(400),
         // Begins with a tree that is larger than a memtable.
         Flavour::Merging if base == 0 => 1500,
@@ -299,6 +381,9 @@ fn commit(database: &Database, history: &mut History, rng: &mut SimRng, flavour:
     let mut transaction = database.begin()?;
     for number in 0..changes {
         change(&mut transaction, &mut state, rng, flavour)?;
+        if flavour == Flavour::Staged && number == 0 && rng.below(3) == 0 {
+            put_staged(&mut transaction, &mut state, staged, rng)?;
+        }
         if flavour.is_mixed() && number == 4 {
             let sealed = transaction.seal().version;
             if sealed as usize == history.states.len() {
@@ -341,7 +426,7 @@ pub(crate) fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
         let mut records = BTreeMap::new();
         let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
         while cursor.advance()? {
-            records.insert(cursor.key().to_vec(), cursor.value()?);
+            records.insert(cursor.key().to_vec(), digested(cursor.value()?));
         }
         assert_eq!(records.len() as u64, tree.len());
         let mut backwards = tree.cursor(KeyRange::all(), Direction::Reverse);

@@ -1,7 +1,7 @@
 //! What a client has open, and what each request does.
 
 use mangrove_engine::{
-    BackupPieces, Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, Tree, Verification,
+    Database, Error, IndexDefinition, LayoutScan, Result, Snapshot, StagedValue, Tree, Verification,
 };
 
 use crate::followers::Followers;
@@ -21,10 +21,12 @@ mod indexes;
 mod layout;
 mod reads;
 mod rest;
+mod staged;
 mod transactions;
 mod verify;
 mod writes;
 
+use backup::Backup;
 use handover::missing;
 use transactions::Open;
 
@@ -88,9 +90,11 @@ pub(crate) struct State {
     transactions: Table<Open>,
     scans: Table<Scan>,
     followers: Followers,
-    backups: Table<BackupPieces>,
+    backups: Table<Backup>,
     verifications: Table<Verification>,
     layouts: Table<LayoutScan>,
+    /// Values that are being written, if any ever were.
+    staged: Option<Box<Table<StagedValue>>>,
     lost: Losses,
     /// The schema version that the client has stated.
     pub(crate) joined: Option<Joined>,
@@ -218,7 +222,7 @@ impl State {
                 out.uv(purged as u64);
             }
             // Not in the rest: a backup is of the state at its call.
-            Request::BackupOpen { id } => self.backup_open(id, database, out)?,
+            Request::BackupOpen { id } => self.backup_open(id, database)?,
             Request::BackupClose { id } => self.backup_close(id),
             Request::Stats {}
             | Request::Verify { .. }
@@ -231,7 +235,8 @@ impl State {
             | Request::IndexSlice { .. }
             | Request::IndexCount { .. }
             | Request::IndexAt { .. }
-            | Request::IndexScan { .. } => self.execute_rest(request, writes, out)?,
+            | Request::IndexScan { .. }
+            | Request::Part { .. } => self.execute_rest(request, writes, out)?,
             // The session handles these itself.
             Request::SchemaJoin { .. }
             | Request::SchemaProgress { .. }

@@ -66,6 +66,7 @@ impl State {
                 range,
                 options,
             } => self.index_scan(id, (view, collection, index), range, options, database, out)?,
+            Request::Part { durability, body } => self.execute_part(durability, body, writes, out)?,
             // `State::execute` has the others.
             _ => return Err(Error::Closed),
         }

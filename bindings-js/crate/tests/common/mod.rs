@@ -42,6 +42,13 @@ impl Request {
         request
     }
 
+    /// Returns the request about a value in parts with this body.
+    pub fn as_part(self) -> Self {
+        let mut request = Self::new(op("Part")).u8(0).uv(self.0.len() as u64);
+        request.0.extend(self.0);
+        request
+    }
+
     pub fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
         self

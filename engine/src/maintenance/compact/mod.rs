@@ -72,7 +72,8 @@ pub enum CompactEnd {
     /// The caller cancelled it.
     Cancelled,
     /// No free extent below can take the blocks at the end of the file: the free space is too
-    /// fragmented.
+    /// fragmented, or staged values ([`StagedValue`](crate::StagedValue)) hold the end, as they do
+    /// not move.
     NoRoom,
     /// Open snapshots hold the extents that would become free.
     Snapshots,

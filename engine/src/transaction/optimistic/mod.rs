@@ -2,6 +2,7 @@
 //! commit whether a later commit changed what they saw (Kung and Robinson, "On Optimistic Methods
 //! for Concurrency Control", 1981).
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{CommitInfo, Durability, ReadWrite, Submission, WriteTransaction};
@@ -11,6 +12,7 @@ use crate::small_map::SmallMap;
 use crate::snapshot::{Snapshot, Tree};
 use crate::state::expiry::HIDDEN;
 use crate::state::{Entry, Shared};
+use crate::tree::value::ValuePart;
 
 mod cursor;
 mod indexed;
@@ -168,6 +170,27 @@ impl Transaction {
         let Some(base) = base else { return Ok(None) };
         self.note(&base, |footprint| footprint.add_key(key));
         base.entry(key)
+    }
+
+    /// Returns part of a value, from this transaction's own writes as well; see
+    /// [`Tree::get_range`](crate::Tree::get_range).
+    ///
+    /// # Errors
+    /// Storage errors and corruption.
+    pub fn get_range(&self, collection: &str, key: &[u8], range: Range<u64>) -> Result<Option<ValuePart>> {
+        let (overlay, base) = self.view(collection);
+        if let Some(overlay) = overlay {
+            if let Some(written) = overlay.writes.get(key) {
+                let found = visible(written, self.snapshot.now());
+                return Ok(found.map(|(value, _)| ValuePart::of(value, 0, &range)));
+            }
+            if overlay.is_cleared(key) {
+                return Ok(None);
+            }
+        }
+        let Some(base) = base else { return Ok(None) };
+        self.note(&base, |footprint| footprint.add_key(key));
+        base.get_range(key, range)
     }
 
     /// Whether a collection exists.
