@@ -189,8 +189,8 @@ function namingIndex(error: unknown, written: readonly Written[], indexes: Index
   let longest = { bytes: 0, where: '' };
   for (const { entry, key, value } of written) {
     for (const [name, { key: compute, multi = false }] of Object.entries(indexes)) {
-      const computed = compute(value, key);
-      for (const indexKey of (multi ? computed as readonly Key[] : [computed])) {
+      const computed = typeof compute === 'function' ? compute(value, key) : undefined;
+      for (const indexKey of (multi ? (computed ?? []) as readonly Key[] : [computed])) {
         const bytes = indexKey === undefined ? 0 : keyCodecs.any.encode(indexKey).length + keyCodecs.any.encode(key).length;
         if (bytes > longest.bytes) longest = { bytes, where: `${place(entry)} cannot be stored in the index ${JSON.stringify(name)}` };
       }
