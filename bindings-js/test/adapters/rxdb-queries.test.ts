@@ -31,15 +31,24 @@ const complete: fc.Arbitrary<Person> = fc.record({
   address: fc.record({ street: fc.constantFrom('a', 'b') }, PLAIN),
 }, PLAIN);
 
-const VALUES = { id, name: text, age, score, active: fc.boolean(), city: text, rank: age, 'address.street': text, _deleted: fc.boolean() };
+const VALUES = { id, name: text, age, score, active: fc.boolean(), city: text, rank: fc.constantFrom(0, 1, 2, 50, 100), 'address.street': text, _deleted: fc.boolean() };
 type Path = keyof typeof VALUES;
 const PATHS = Object.keys(VALUES) as Path[];
 
 const isNumber = (path: Path): boolean => path === 'age' || path === 'score' || path === 'rank';
 
+/**
+ * Memory takes a number for the nearest one that the schema allows, and compares strings as if they
+ * ended in spaces, so it is asked for neither.
+ */
+function valueOf(path: Path, isStrange: boolean): fc.Arbitrary<unknown> {
+  if (path === 'rank') return isStrange ? age : VALUES.rank;
+  return (VALUES[path] as unknown) === text && !isStrange ? fc.constantFrom('a', 'aa', 'b', 'c') : VALUES[path];
+}
+
 /** What a selector may ask of a field. */
 function condition(path: Path, isStrange: boolean): fc.Arbitrary<unknown> {
-  const value: fc.Arbitrary<unknown> = VALUES[path];
+  const value = valueOf(path, isStrange);
   const typed = fc.oneof(
     { weight: 3, arbitrary: value },
     { weight: 2, arbitrary: value.map((v) => ({ $eq: v })) },
@@ -163,6 +172,14 @@ test('counts of an index range are fast, and others say that they are not', () =
   assert.equal(await mode({ _deleted: false, age: { $gt: 0 } }), 'fast');
   assert.equal(await mode({ _deleted: false }), 'fast');
   assert.equal(await mode({ _deleted: false, tags: { $exists: false } }), 'slow');
+}));
+
+test('bounds outside of the schema exclude what they say', () => withInstance(async (instance) => {
+  await instance.bulkWrite([row(person('a', { rank: 150 })), row(person('b', { rank: -10 })), row(person('c', { rank: 5 }))], 'test');
+  const find = async (rank: object): Promise<string[]> => (await instance.query(prepare({ selector: { _deleted: false, rank } as never }))).documents.map(({ id: own }) => own);
+  assert.deepEqual(await find({ $lt: 150 }), ['b', 'c']);
+  assert.deepEqual(await find({ $gt: -10 }), ['c', 'a']);
+  assert.equal((await instance.count(prepare({ selector: { _deleted: false, rank: { $lt: 150 } } as never }))).count, 2);
 }));
 
 test('a query of an index that the schema lacks is refused', () => withInstance(async (instance) => {

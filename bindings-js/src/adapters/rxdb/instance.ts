@@ -14,6 +14,7 @@ import { DELETED, indexName } from './layout.ts';
 import type { AttachmentKey, Layout, MangroveInternals, StoredAttachment } from './layout.ts';
 import { planScan } from './plan.ts';
 import { countDocuments, readDocuments, untilWhole } from './read.ts';
+import type { Source } from './read.ts';
 
 /** Status of the error for an attachment without data. */
 const NO_DATA = 510;
@@ -86,14 +87,14 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
   query(prepared: PreparedQuery<D>): Promise<RxStorageQueryResult<D>> {
     return this.#call(async () => {
       const scan = planScan(this.#layout, this.schema, prepared);
-      return { documents: await readDocuments({ documents: this.#layout.documents, schema: this.schema }, scan, prepared.query) };
+      return { documents: await readDocuments(this.#source(), scan, prepared.query) };
     });
   }
 
   count(prepared: PreparedQuery<D>): Promise<RxStorageCountResult> {
     return this.#call(async () => {
       const scan = planScan(this.#layout, this.schema, prepared);
-      const count = await countDocuments({ documents: this.#layout.documents, schema: this.schema }, scan, prepared.query);
+      const count = await countDocuments(this.#source(), scan, prepared.query);
       return { count, mode: scan.isExact ? 'fast' : 'slow' };
     });
   }
@@ -158,6 +159,11 @@ export class MangroveStorageInstance<D> implements RxStorageInstance<D, Mangrove
       });
     });
     return this.#closed;
+  }
+
+  #source(): Source<D> {
+    const { database, documents } = this.#layout;
+    return { database, documents, schema: this.schema };
   }
 
   async #store(documents: Writer<string, RxDocumentData<D>>, { bulkInsertDocs, bulkUpdateDocs }: CategorizeBulkWriteRowsOutput<D>): Promise<void> {

@@ -80,6 +80,11 @@ class Selector {
     });
   }
 
+  /** Whether an operator is used on any field. */
+  uses(name: string): boolean {
+    return Object.keys(this.#operators).some((path) => this.of(path)[name] !== undefined);
+  }
+
   /** Whether all matching documents have the same value in this field. */
   isFixed({ path, type }: IndexField): boolean {
     return isOf(type, this.of(path)['$eq']);
@@ -140,6 +145,15 @@ function orderOf<D>(fields: readonly IndexField[], { sort }: FilledMangoQuery<D>
   return isPrimaryLast && isDescending.indexOf(false) === sorted.length - 1 ? 'groups' : 'none';
 }
 
+/**
+ * Whether the range is exactly what the selector asks for. RxDB includes an exclusive bound that
+ * lies outside of what the schema allows, where documents that nobody validated may be.
+ */
+function isExact({ selectorSatisfiedByIndex, inclusiveStart, inclusiveEnd }: RxQueryPlan, selector: Selector): boolean {
+  if (!selectorSatisfiedByIndex || !selector.isTyped()) return false;
+  return !(inclusiveStart && selector.uses('$gt')) && !(inclusiveEnd && selector.uses('$lt'));
+}
+
 function toScan<D>(layout: Layout<D>, query: FilledMangoQuery<D>, plan: RxQueryPlan): Scan {
   const index = indexName(plan.index);
   const fields = layout.fields.get(index);
@@ -150,7 +164,7 @@ function toScan<D>(layout: Layout<D>, query: FilledMangoQuery<D>, plan: RxQueryP
   return {
     index,
     range: { ...lowerBound(fields, plan, selector), ...upperBound(fields, plan, selector) },
-    isExact: plan.selectorSatisfiedByIndex && selector.isTyped(),
+    isExact: isExact(plan, selector),
     order: plan.sortSatisfiedByIndex ? 'forward' : orderOf(fields, query, selector, layout.primary),
   };
 }
@@ -163,6 +177,7 @@ export function planScan<D>(layout: Layout<D>, schema: RxJsonSchema<RxDocumentDa
   const scan = toScan(layout, query, queryPlan);
   if (scan.order !== 'none' || !query.sort.some((part) => Object.values(part)[0] === 'desc')) return scan;
   const ascending = query.sort.map((part) => ({ [Object.keys(part)[0]!]: 'asc' })) as FilledMangoQuery<D>['sort'];
-  const other = toScan(layout, query, getQueryPlan(schema, { ...query, sort: ascending }));
-  return other.order === 'none' || other.order === 'forward' ? scan : other;
+  const plan = getQueryPlan(schema, { ...query, sort: ascending });
+  const other = toScan(layout, query, { ...plan, sortSatisfiedByIndex: false });
+  return other.order === 'none' ? scan : other;
 }

@@ -1,15 +1,19 @@
 // Runs queries: reads a range of an index, in batches, up to what the query wants.
-import type { Collection } from 'mangrove-kv';
+import type { Collection, Database } from 'mangrove-kv';
 import { getQueryMatcher, getSortComparator } from 'rxdb';
 import type { FilledMangoQuery, QueryMatcher, RxDocumentData, RxJsonSchema } from 'rxdb';
 import type { Scan } from './plan.ts';
 
 const BATCH = 256;
+/** Documents of the first part of a range that may not be needed to its end, and of the largest. */
+const FIRST_PART = 16;
+const LARGEST_PART = 2048;
 /** How often a read begins anew when the tab that kept its state is gone. */
 const ATTEMPTS = 10;
 
 /** Where queries of a storage instance are run. */
 export interface Source<D> {
+  readonly database: Database;
   readonly documents: Collection<string, RxDocumentData<D>>;
   readonly schema: RxJsonSchema<RxDocumentData<D>>;
 }
@@ -36,6 +40,36 @@ function groupBoundary<D>({ schema }: Source<D>, query: FilledMangoQuery<D>): (o
   return (one, other) => Boolean(compare(one, other));
 }
 
+/**
+ * Reads the range of a scan in growing parts of one state, each of which is exactly what is read: an
+ * iterator would read ahead. Without an end in sight, an iterator is what reads best.
+ */
+async function* readParts<D>({ database, documents }: Source<D>, { index, range, order }: Scan, first: number): AsyncGenerator<RxDocumentData<D>[], void> {
+  if (order === 'none') {
+    const all = documents.index(index).values(range);
+    try {
+      for (let batch = await all.nextMany(BATCH); batch.length > 0; batch = await all.nextMany(BATCH)) yield batch;
+    } finally {
+      await all.return();
+    }
+    return;
+  }
+  const snapshot = database.snapshot();
+  try {
+    const reader = snapshot.collection(documents).index(index);
+    const reverse = order !== 'forward';
+    let limit = Math.min(Math.max(first, FIRST_PART), LARGEST_PART);
+    for (let offset = 0; ; limit = Math.min(4 * limit, LARGEST_PART)) {
+      const part = await reader.values({ ...range, reverse, offset, limit }).toArray();
+      yield part;
+      if (part.length < limit) return;
+      offset += part.length;
+    }
+  } finally {
+    await snapshot.close();
+  }
+}
+
 async function readMatching<D>(source: Source<D>, scan: Scan, query: FilledMangoQuery<D>, end: number): Promise<RxDocumentData<D>[]> {
   const matches = matcher(source, scan, query);
   const { order } = scan;
@@ -45,24 +79,15 @@ async function readMatching<D>(source: Source<D>, scan: Scan, query: FilledMango
   // Documents that are certainly not among the first `end` are dropped now and then.
   const most = 2 * end + 1000;
   let found: RxDocumentData<D>[] = [];
-  const documents = source.documents.index(scan.index).values({ ...scan.range, reverse: order === 'reverse' || order === 'groups' });
-  try {
-    for (;;) {
-      const batch = await documents.nextMany(BATCH);
-      for (const document of batch) {
-        if (found.length >= end && (isOrdered || (order === 'groups' && differ(found.at(-1)!, document)))) return sorted();
-        if (matches === undefined || matches(document)) found.push(document);
-      }
-      if (batch.length === 0 || (isOrdered && found.length >= end)) return sorted();
-      if (order === 'none' && found.length > most) found = found.sort(compare).slice(0, end);
+  reading: for await (const part of readParts(source, scan, end + 1)) {
+    for (const document of part) {
+      if (found.length >= end && (isOrdered || (order === 'groups' && differ(found.at(-1)!, document)))) break reading;
+      if (matches === undefined || matches(document)) found.push(document);
     }
-  } finally {
-    await documents.return();
+    if (isOrdered && found.length >= end) break;
+    if (order === 'none' && found.length > most) found = found.sort(compare).slice(0, end);
   }
-
-  function sorted(): RxDocumentData<D>[] {
-    return isOrdered ? found : found.sort(compare);
-  }
+  return isOrdered ? found : found.sort(compare);
 }
 
 /** Returns the documents of a query. */
