@@ -5,6 +5,8 @@ import { killBrowser } from '../processes.ts';
 import { emptyTab, openTab } from '../tabs-page.ts';
 
 const ENTRIES = 4000;
+/** In the middle of a slice, some slices after the first. */
+const HELD_AT = 2345;
 
 interface Outcome {
   /** How often an upgrade began here. */
@@ -16,22 +18,27 @@ interface Outcome {
 
 declare global {
   interface Window {
+    outcome: Outcome;
     upgraded: Promise<Outcome>;
     /** Entries changed so far by the upgrade here. */
     changed: number;
+    /** Lets the upgrade here go on. */
+    release(): void;
   }
 }
 
-/** Opens the database at version 2, as `window.db`; its upgrade adds 1 to each entry, slowly if `pause` is set. */
-function openNew(page: Page, pause = 0): Promise<void> {
-  return page.evaluate(async (pause) => {
+/** Opens the database at version 2, as `window.db`; its upgrade adds 1 to each entry, and stops at `holdAt` until it is released. */
+function openNew(page: Page, holdAt = -1): Promise<void> {
+  return page.evaluate(async (holdAt) => {
     const { migrations, updateEntries } = await window.loadMigrations();
     const outcome: Outcome = { began: 0, waited: false };
+    window.outcome = outcome;
     window.changed = 0;
+    const held = new Promise<void>((resolve) => { window.release = resolve; });
     const upgrade = migrations({
       2: [updateEntries<number, number>('n', async (value, key) => {
         window.changed++;
-        if (pause > 0 && key % 50 === 0) await new Promise((resolve) => setTimeout(resolve, pause));
+        if (key === holdAt) await held;
         return value + 1;
       })],
     });
@@ -46,12 +53,17 @@ function openNew(page: Page, pause = 0): Promise<void> {
       window.db = db;
       return outcome;
     }, ({ code }: { code: string }) => ({ ...outcome, code }));
-  }, pause);
+  }, holdAt);
 }
+
+const release = (page: Page): Promise<void> => page.evaluate(() => window.release());
 
 const upgraded = (page: Page): Promise<Outcome> => page.evaluate(() => window.upgraded);
 
-const changed = (page: Page, least: number): Promise<unknown> => page.waitForFunction((count) => window.changed >= count, least);
+/** Waits until the upgrade is held at entry `at`: the slices before that one are committed. */
+const isHeld = (page: Page, at: number): Promise<unknown> => page.waitForFunction((count) => window.changed > count, at);
+
+const waits = (page: Page): Promise<unknown> => page.waitForFunction(() => window.outcome.waited);
 
 const fill = (page: Page): Promise<void> => page.evaluate(async (count) => {
   await window.db.collection<number, number>('n').setMany(Array.from({ length: count }, (_, key) => [key, key]));
@@ -74,8 +86,8 @@ test('a newer tab upgrades beside an older one, which learns of it and is refuse
   });
   const unversioned = await openTab(context, 'versions');
   const page = await emptyTab(context);
-  await openNew(page, 20);
-  await changed(page, 100);
+  await openNew(page, HELD_AT);
+  await isHeld(page, HELD_AT);
   const codes = (target: Page): Promise<unknown> => target.evaluate(async () => {
     const codeOf = ({ code }: { code: string }): string => code;
     return [await window.db.get('a').then(() => 'read', codeOf), await window.db.set('a', 1).then(() => 'written', codeOf)];
@@ -83,6 +95,7 @@ test('a newer tab upgrades beside an older one, which learns of it and is refuse
   expect(await codes(unversioned)).toEqual(['read', 'KV_VERSION_CHANGED']);
   await expect.poll(() => old.evaluate(() => window.seen)).toEqual([2]);
   expect(await codes(old)).toEqual(['KV_VERSION_CHANGED', 'KV_VERSION_CHANGED']);
+  await release(page);
   expect(await upgraded(page)).toEqual({ began: 1, waited: false });
   expect(await isRight(page)).toBe(true);
   expect(await codes(unversioned)).toEqual(['read', 'written']);
@@ -100,7 +113,10 @@ test('two tabs that open at once upgrade once', async ({ profile }) => {
   await fill(first);
   await first.evaluate(() => window.db.close());
   const tabs = [await emptyTab(context), await emptyTab(context)];
-  await Promise.all(tabs.map((tab) => openNew(tab, 20)));
+  await Promise.all(tabs.map((tab) => openNew(tab, HELD_AT)));
+  await Promise.race(tabs.map((tab) => isHeld(tab, HELD_AT)));
+  await Promise.race(tabs.map(waits));
+  await Promise.all(tabs.map(release));
   const outcomes = await Promise.all(tabs.map(upgraded));
   expect(outcomes.map(({ code }) => code)).toEqual([undefined, undefined]);
   expect(outcomes.map(({ began }) => began).sort()).toEqual([0, 1]);
@@ -114,9 +130,10 @@ test('a tab that is closed in the middle of its upgrade is succeeded by one that
   await fill(first);
   await first.evaluate(() => window.db.close());
   const [dying, next] = [await emptyTab(context), await emptyTab(context)];
-  await openNew(dying, 20);
-  await changed(dying, 1500);
-  await openNew(next, 0);
+  await openNew(dying, HELD_AT);
+  await isHeld(dying, HELD_AT);
+  await openNew(next);
+  await waits(next);
   await dying.close();
   expect(await upgraded(next)).toMatchObject({ began: 1 });
   expect(await isRight(next)).toBe(true);
@@ -127,9 +144,10 @@ test('an upgrade goes on when the tab that leads is closed', async ({ profile })
   const old = await openTab(context, 'versions', { version: 1 });
   await fill(old);
   const page = await emptyTab(context);
-  await openNew(page, 20);
-  await changed(page, 1500);
+  await openNew(page, HELD_AT);
+  await isHeld(page, HELD_AT);
   await old.close();
+  await release(page);
   expect((await upgraded(page)).code).toBe(undefined);
   expect(await isRight(page)).toBe(true);
 });
@@ -139,8 +157,8 @@ test('killing the browser in the middle of an upgrade loses and repeats nothing'
   const first = await openTab(context, 'versions', { version: 1 });
   await fill(first);
   await first.evaluate(() => window.db.close());
-  await openNew(first, 20);
-  await changed(first, 2000);
+  await openNew(first, HELD_AT);
+  await isHeld(first, HELD_AT);
   expect(killBrowser(profile.directory)).toBeGreaterThan(1);
   await context.close().catch(() => undefined);
   const page = await emptyTab(await profile.launch());
