@@ -54,7 +54,12 @@ const reads = (ranges: readonly Arguments[]): Rows => ({
 
 const RENAMES: Arguments[] = [...each(NO_NAME, 'to'), ...each(NO_NAME).map(([to]) => ['from', to])];
 const SYNC_READS: Rows = { ...reads(RANGES), index: [...each(NO_NAME), ['none']] };
-const READS: Rows = { ...reads(ASYNC_RANGES), index: [...each(NO_NAME), ['none']], forEach: [...each(NO_FUNCTION), ...after(() => 1, ASYNC_RANGES)] };
+const READS: Rows = {
+  ...reads(ASYNC_RANGES), index: [...each(NO_NAME), ['none']], forEach: [...each(NO_FUNCTION), ...after(() => 1, ASYNC_RANGES)],
+  // The codec has no parts.
+  getRange: [...each(NO_KEYS), ['a', 0, 1]], getStream: [...each(NO_KEYS), ['a']], inParts: 'internal',
+};
+const STREAMS: Rows = { setStream: [...each(NO_KEYS, []), ...each([undefined, null, 5, 'x', []]).map(([stream]) => ['a', stream])] };
 
 const writes = (ranges: readonly Arguments[]): Rows => ({
   set: [...each(NO_KEYS, 1), ['a', undefined], ['a', () => 1], ...withSetOptions('a', 1)],
@@ -83,7 +88,7 @@ const OPERATIONS: Arguments = [
 const WATCH: Arguments[] = [...RANGES.filter(([range]) => Object(range) !== range || !('signal' in (range as object))), [{ initial: 1 }], [{ limit: 1 }], [{ signal: 5 }]];
 
 const COLLECTION_ROWS: Rows = {
-  ...READS, ...writes(ASYNC_RANGES),
+  ...READS, ...writes(ASYNC_RANGES), ...STREAMS,
   watch: WATCH,
   buildIndexes: MAINTENANCE,
   dropIndex: each(NO_NAME),
@@ -117,7 +122,7 @@ const INTERNAL: Rows = { clearPart: 'internal', guard: 'internal', writeBatch: '
 
 const SNAPSHOT: Rows = { ...READS, collection: each(NO_COLLECTION), close: NOTHING };
 const TRANSACTION_ROWS: Rows = {
-  ...READS, ...writes(ASYNC_RANGES), ...INTERNAL,
+  ...READS, ...writes(ASYNC_RANGES), ...STREAMS, ...INTERNAL,
   collection: each(NO_COLLECTION),
   dropCollection: each(NO_NAME),
   renameCollection: RENAMES,
@@ -249,7 +254,7 @@ test('a transaction checks arguments', () => withDatabase(async (db) => {
 }));
 test('a collection of a transaction checks arguments', () => withDatabase(async (db) => {
   const tx = db.begin();
-  await checkAll({ ...READS, ...writes(ASYNC_RANGES), ...INTERNAL }, () => tx.collection('c'), WITHOUT_PROMISE);
+  await checkAll({ ...READS, ...writes(ASYNC_RANGES), ...STREAMS, ...INTERNAL }, () => tx.collection('c'), WITHOUT_PROMISE);
   tx.rollback();
 }));
 test('a savepoint takes no arguments', () => withDatabase(async (db) => {
@@ -321,11 +326,13 @@ test('migrations check arguments', () => withDatabase(async (db) => {
       ...each(NO_DATABASE, { name: 'x' }), [db], ...withOptions(db), [db, {}], [db, { name: 5 }], [db, { name: 'x', indexedDB: 5 }], [db, { name: 'x', batchSize: 0, indexedDB: { open() {} } }],
       [db, { name: 'x', stores: 'x', indexedDB: { open() {} } }], [db, { name: 'x', into: 5, indexedDB: { open() {} } }], [db, { name: 'x', transform: 5 }],
     ],
+    dexieIndexes: [...each([undefined, null, 5, {}]), ['id, [a+b']],
+    indexesOf: [...each([null, 5, 'x']), [{ a: 5 }]],
     migrateLocalStorage: [
       ...each(NO_DATABASE, { storage }), ...withOptions(db), [db, { storage: 5 }], [db, { storage, prefix: 5 }], [db, { storage, transform: 5 }], [db, { storage, onProgress: 5 }], [db, { storage, into: 5 }],
     ],
   };
-  await checkAll(rows, () => ({ ...migrate }), []);
+  await checkAll(rows, () => ({ ...migrate }), ['dexieIndexes', 'indexesOf']);
   const { localStorage, indexedDB } = globalThis as { localStorage?: unknown; indexedDB?: unknown };
   if (localStorage === undefined) await assert.rejects(migrate.migrateLocalStorage(db), { name: 'KvError', code: 'KV_UNSUPPORTED' });
   if (indexedDB === undefined) await assert.rejects(migrate.migrateIndexedDB(db, { name: 'x' }), { name: 'KvError', code: 'KV_UNSUPPORTED' });

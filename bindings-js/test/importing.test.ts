@@ -15,6 +15,13 @@ const NO_ENTRIES = [
   './mangrove_bg.wasm', './mangrove_core_bg.wasm', './mangrove_rest_bg.wasm', './mangrove_upkeep_bg.wasm',
 ];
 
+/** What the libraries that an entry adapts do when they are imported. */
+const OF_LIBRARIES: Readonly<Record<string, readonly string[]>> = {
+  'mangrove-kv/rxdb': ['regeneratorRuntime'],
+  'mangrove-kv/yjs': ['__ $YJS$ __'],
+  'mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__'],
+};
+
 function entries(): string[] {
   const { exports } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { exports: object };
   return Object.keys(exports).filter((name) => !NO_ENTRIES.includes(name)).map((name) => name.replace('.', 'mangrove-kv'));
@@ -42,7 +49,10 @@ async function run(entry: string): Promise<{ out: string; code: number }> {
 for (const entry of entries()) {
   test(`importing ${entry} changes nothing, and standard input can be read as before`, async () => {
     const { out, code } = await run(entry);
-    const report = JSON.parse(out.slice(out.indexOf('\n') + 1)) as Record<string, unknown>;
+    const report = JSON.parse(out.slice(out.indexOf('\n') + 1)) as Record<string, unknown> & { globals: string[]; resources: string[] };
+    report.globals = report.globals.filter((name) => !OF_LIBRARIES[entry]?.includes(name));
+    // lib0, on which Yjs builds, looks whether the terminal has colours.
+    if (entry === 'mangrove-kv/yjs') report.resources = report.resources.filter((name) => name !== 'PipeWrap');
     assert.deepEqual(report, { timers: [], globals: [], listeners: [], resources: [], input: 'first second' });
     assert.equal(code, 0);
   });

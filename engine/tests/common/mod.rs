@@ -224,6 +224,13 @@ fn digested(value: Vec<u8>) -> Vec<u8> {
     [&value.len().to_le_bytes(), &sum.to_le_bytes(), rest].concat()
 }
 
+/// The state as [`read_state`] returns it.
+pub(crate) fn digests(state: &State) -> State {
+    let digest = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), digested(value.clone()));
+    let records = |records: &BTreeMap<Vec<u8>, Vec<u8>>| records.iter().map(digest).collect();
+    state.iter().map(|(name, all)| (name.clone(), records(all))).collect()
+}
+
 /// Begins, continues or drops a staged value; nothing of it is visible.
 fn stage(database: &Database, staged: &mut StagedValues, rng: &mut SimRng) -> Result<(), Error> {
     match rng.below(6) {

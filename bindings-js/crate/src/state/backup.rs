@@ -13,7 +13,7 @@ const MAX_PIECE_BYTES: u64 = 16 << 20;
 /// how.
 pub(super) enum Backup {
     Opened(Snapshot),
-    Begun(BackupPieces),
+    Begun(Box<BackupPieces>),
 }
 
 impl State {
@@ -31,7 +31,7 @@ impl State {
             .get_mut(id)
             .ok_or_else(|| missing(&self.lost, id, Lost::View))?;
         if let Backup::Opened(snapshot) = backup {
-            *backup = Backup::Begun(snapshot.clone().backup_pieces()?);
+            *backup = Backup::Begun(Box::new(snapshot.clone().backup_pieces()?));
         }
         let Backup::Begun(pieces) = backup else {
             return Ok(());
