@@ -43,7 +43,7 @@ impl Request {
     }
 
     /// Returns the request about a value in parts with this body.
-    pub fn as_part(self) -> Self {
+    pub fn into_part(self) -> Self {
         let mut request = Self::new(op("Part")).u8(0).uv(self.0.len() as u64);
         request.0.extend(self.0);
         request

@@ -11,19 +11,19 @@ fn part_op(name: &str) -> Request {
 }
 
 fn get_range(view: u64, key: &str, start: u64, end: u64) -> Request {
-    part_op("Read").uv(view).uv(0).str(key).uv(start).uv(end).as_part()
+    part_op("Read").uv(view).uv(0).str(key).uv(start).uv(end).into_part()
 }
 
 fn stage(id: u64, offset: usize, bytes: &str) -> Request {
-    part_op("Append").uv(id).uv(0).uv(offset as u64).str(bytes).as_part()
+    part_op("Append").uv(id).uv(0).uv(offset as u64).str(bytes).into_part()
 }
 
 fn set_staged(id: u64, key: &str) -> Request {
-    part_op("Store").uv(id).uv(0).str(key).uv(0).as_part()
+    part_op("Store").uv(id).uv(0).str(key).uv(0).into_part()
 }
 
 fn close(id: u64) -> Request {
-    part_op("Discard").uv(id).as_part()
+    part_op("Discard").uv(id).into_part()
 }
 
 /// Reads the reply of a range: the length of the value, its version and the part.
