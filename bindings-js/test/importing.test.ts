@@ -15,11 +15,14 @@ const NO_ENTRIES = [
   './mangrove_bg.wasm', './mangrove_core_bg.wasm', './mangrove_rest_bg.wasm', './mangrove_upkeep_bg.wasm',
 ];
 
+/** What Deno defines when it loads a CommonJS module. */
+const OF_DENO = ['MessageChannel', 'MessagePort', 'nodeBootstrap'];
 /** What the libraries that an entry adapts do when they are imported. */
 const OF_LIBRARIES: Readonly<Record<string, readonly string[]>> = {
-  'mangrove-kv/rxdb': ['regeneratorRuntime'],
+  'mangrove-kv/rxdb': ['regeneratorRuntime', ...OF_DENO],
+  'mangrove-kv/react': OF_DENO,
   'mangrove-kv/yjs': ['__ $YJS$ __'],
-  'mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__'],
+  'mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__', ...OF_DENO],
 };
 
 function entries(): string[] {
