@@ -121,7 +121,8 @@ test('attachments are stored, replaced and removed with their document', () => w
   assert.deepEqual(stored._attachments['note'], { length: 3, type: 'text/plain', digest: 'digest of one' });
   assert.deepEqual(seen[0]?.events[0]?.documentData._attachments, stored._attachments);
   assert.equal(await text('a', 'note', 'digest of one'), 'one');
-  assert.equal((await instance.getAttachmentData('a', 'note', 'digest of one')).type, 'text/plain');
+  // Bun adds a charset to types of text.
+  assert.equal((await instance.getAttachmentData('a', 'note', 'digest of one')).type.split(';')[0], 'text/plain');
   await rejects(instance.getAttachmentData('a', 'note', 'digest of none'), 'KV_NOT_FOUND');
 
   const second = row(person('a'), stored);
