@@ -99,7 +99,12 @@ fn work() -> Vec<Request> {
         set("large", &"x".repeat(5000)),
         count(),
         // Appends to a value that is written in parts, and stores it.
-        Request::new(2).uv(8).uv(0).uv(0).str(&"y".repeat(1_100_000)).into_part(),
+        Request::new(2)
+            .uv(8)
+            .uv(0)
+            .uv(0)
+            .str(&"y".repeat(1_100_000))
+            .into_part(),
         Request::new(3).uv(8).uv(0).str("parts").uv(0).into_part(),
         Request::new(op("TransactionOpen")).uv(7).u8(0),
         set("t", "2").within(7),
