@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Flavour, History, check, options, run};
+use common::{Flavour, History, State, check, options, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error};
@@ -48,12 +48,12 @@ fn recover(image: &BTreeMap<String, Vec<u8>>, flavour: Flavour, history: &Histor
         .remembered
         .as_mut()
         .map(|versions| versions.split_off(&(version + 1)));
-    let mut state = after.states[version as usize].clone();
+    let mut state = State::clone(&after.states[version as usize]);
     state
         .entry("after".to_owned())
         .or_default()
         .insert(b"key".to_vec(), vec![1; 700]);
-    after.states.push(state);
+    after.states.push(Arc::new(state));
     after.acknowledged = version;
     write_after(&database, context);
     drop(database);

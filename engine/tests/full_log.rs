@@ -63,14 +63,14 @@ fn options(scenario: &Scenario, session: u64) -> Options {
 fn commit(database: &Database, history: &mut History, rng: &mut SimRng, durability: Durability) -> Result<(), Error> {
     let base = database.version() as usize;
     history.states.truncate(base + 1);
-    let mut state = history.states[base].clone();
+    let mut state = State::clone(&history.states[base]);
     let key = vec![rng.below(40) as u8];
     let value = vec![rng.below(256) as u8; rng.below(300) as usize];
     state
         .entry("c".to_owned())
         .or_default()
         .insert(key.clone(), value.clone());
-    history.states.push(state);
+    history.states.push(Arc::new(state));
     let mut transaction = database.begin()?;
     let done = transaction
         .set("c", &key, &value)
@@ -108,7 +108,7 @@ fn prepare(
     history: &mut History,
     rng: &mut SimRng,
 ) -> Result<Database, Error> {
-    history.states.push(State::new());
+    history.states.push(Arc::default());
     let database = Database::open(shared(storage), options(scenario, 1))?;
     if scenario.begins == Begins::Created {
         return Ok(database);

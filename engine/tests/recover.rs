@@ -32,7 +32,7 @@ fn storage_of(data: &[u8]) -> MemoryStorage {
 }
 
 /// Returns the data file of a database closed after a workload, and the states it went through.
-fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<State>) {
+fn grown(flavour: Flavour, seed: u64, commits: u64) -> (Vec<u8>, Vec<Arc<State>>) {
     let memory = MemoryStorage::new();
     let storage: Arc<dyn Storage> = Arc::new(memory.clone());
     let mut history = History::remembering();
@@ -163,10 +163,10 @@ fn blocks(data: &[u8]) -> Vec<Block> {
 
 /// Checks a recovery against the states the database went through. Outside of damaged ranges and
 /// lost records there must be exactly the newest state; inside them only what once existed.
-fn check(report: &RecoverReport, state: &State, states: &[State], context: &str) {
+fn check(report: &RecoverReport, state: &State, states: &[Arc<State>], context: &str) {
     let newest = without_empty(states.last().expect("there is one"));
     let mut once: BTreeMap<(&str, &[u8]), BTreeSet<&[u8]>> = BTreeMap::new();
-    for (name, records) in states.iter().flatten() {
+    for (name, records) in states.iter().flat_map(|state| state.iter()) {
         for (key, value) in records {
             once.entry((name, key)).or_default().insert(value);
         }

@@ -19,7 +19,7 @@ pub(crate) type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
 #[derive(Clone, Default, Debug)]
 pub(crate) struct History {
     /// The state of each version; version 0 is empty. The newest may never have been committed.
-    pub(crate) states: Vec<State>,
+    pub(crate) states: Vec<Arc<State>>,
     /// Newest version that a strict commit or checkpoint acknowledged.
     pub(crate) acknowledged: u64,
     /// Newest version acknowledged with any durability but `None`: it survives process death.
@@ -289,11 +289,11 @@ pub(crate) fn run(
 ) -> Result<(), Error> {
     let mut rng = SimRng::new(seed);
     if history.states.is_empty() {
-        history.states.push(State::new());
+        history.states.push(Arc::default());
     }
     let mut database = Some(Database::open(Arc::clone(storage), options(flavour, rng.next_u64()))?);
     history.opened = true;
-    let mut snapshots: Vec<(Snapshot, State)> = Vec::new();
+    let mut snapshots: Vec<(Snapshot, Arc<State>)> = Vec::new();
     let mut staged = StagedValues::new();
     for _ in 0..commits {
         let open = database.as_ref().expect("it is opened again at once");
@@ -314,13 +314,10 @@ pub(crate) fn run(
             continue;
         }
         match rng.below(9) {
-            0 => snapshots.push((open.snapshot(), history.states[open.version() as usize].clone())),
+            0 => snapshots.push((open.snapshot(), Arc::clone(&history.states[open.version() as usize]))),
             1 if !snapshots.is_empty() => {
                 let (snapshot, state) = snapshots.swap_remove(rng.below(snapshots.len() as u64) as usize);
-                assert!(
-                    read_state(&snapshot)? == without_empty(&state),
-                    "a held snapshot changed"
-                );
+                assert!(is_same(&read_state(&snapshot)?, &state), "a held snapshot changed");
             }
             2 => {
                 open.checkpoint()?;
@@ -367,7 +364,7 @@ fn commit(
 ) -> Result<(), Error> {
     let base = database.version();
     history.states.truncate(base as usize + 1);
-    let mut state = history.states[base as usize].clone();
+    let mut state = State::clone(&history.states[base as usize]);
     let changes = match flavour {
         Flavour::Tiny => 1,
         Flavour::Batches => 1 + rng.below(60),
@@ -394,7 +391,7 @@ fn commit(
         if flavour.is_mixed() && number == 4 {
             let sealed = transaction.seal().version;
             if sealed as usize == history.states.len() {
-                history.states.push(state.clone());
+                history.states.push(Arc::new(state.clone()));
             }
         }
     }
@@ -405,7 +402,7 @@ fn commit(
     }
     let version = transaction.seal().version;
     if version as usize == history.states.len() {
-        history.states.push(state);
+        history.states.push(Arc::new(state));
     }
     if let Some(remembered) = &mut history.remembered {
         transaction.remember_client(CLIENT, &version.to_le_bytes())?;
@@ -448,6 +445,11 @@ pub(crate) fn read_state(snapshot: &Snapshot) -> Result<State, Error> {
     Ok(state)
 }
 
+/// Whether what [`read_state`] returned is this state, whose empty collections do not count.
+pub(crate) fn is_same(found: &State, state: &State) -> bool {
+    found.iter().eq(state.iter().filter(|(_, records)| !records.is_empty()))
+}
+
 /// Returns the state without empty collections, as [`read_state`] does.
 pub(crate) fn without_empty(state: &State) -> State {
     let full = state.iter().filter(|(_, records)| !records.is_empty());
@@ -477,7 +479,7 @@ pub(crate) fn check(database: &Database, history: &History, context: &str) -> u6
     );
     let found = read_state(&database.snapshot()).unwrap_or_else(|error| panic!("{context}: {error}"));
     assert!(
-        found == without_empty(expected),
+        is_same(&found, expected),
         "{context}: version {version} is not what was committed"
     );
     let report = database.verify().unwrap_or_else(|error| panic!("{context}: {error}"));

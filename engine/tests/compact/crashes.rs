@@ -1,12 +1,13 @@
 //! Power cuts at every operation of a compaction.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{CompactOptions, CompactReport, Database, Durability, Error};
 
 use super::{content, go_on, shared, value};
-use crate::common::{Flavour, History, check, options, run, without_empty};
+use crate::common::{Flavour, History, State, check, options, run, without_empty};
 
 /// Checks that whatever survives a cut at any operation opens with the same content and verifies.
 /// It must also compact to the end.
@@ -18,7 +19,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
     let database = Database::open(shared(&storage), options_of()).expect("it opens");
     history.acknowledged = database.version();
     // Deletes two of every three records and leaves that commit in the log.
-    let mut state = history.states[database.version() as usize].clone();
+    let mut state = State::clone(&history.states[database.version() as usize]);
     let mut transaction = database.begin().expect("it can be written");
     for (name, records) in &mut state {
         let mut number = 0;
@@ -39,7 +40,7 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
     transaction.commit(Durability::Strict).expect("there is room");
     assert!(content(&database) == without_empty(&state));
     history.states.truncate(history.acknowledged as usize + 1);
-    history.states.push(state);
+    history.states.push(Arc::new(state));
     history.acknowledged += 1;
     assert_eq!(database.version(), history.acknowledged);
     drop(database);
@@ -50,11 +51,11 @@ fn crash_everywhere(flavour: Flavour, seed: u64, commits: u64) {
     };
     // A commit arrives during the compaction; the last entry of the history may or may not survive.
     let late = value(9, 1100);
-    let mut next = history.states[history.acknowledged as usize].clone();
+    let mut next = State::clone(&history.states[history.acknowledged as usize]);
     next.entry("late".to_owned())
         .or_default()
         .insert(b"more".to_vec(), late.clone());
-    history.states.push(next);
+    history.states.push(Arc::new(next));
     let work = |storage: &SimStorage, acknowledged: &mut u64| -> Result<CompactReport, Error> {
         let database = Database::open(shared(storage), options_of())?;
         let mut calls = 0;

@@ -47,7 +47,7 @@ fn crashed(flavour: Flavour, seed: u64, last: u64) -> Crashed {
         // The workload may end before the cut.
         let _ = run(&shared, flavour, seed * 4 + round, 30, &mut history);
         drop(shared);
-        let states = history.states.iter().map(without_empty);
+        let states = history.states.iter().map(|state| without_empty(state));
         recent.extend(states.clone().skip(history.acknowledged as usize));
         all.extend(states);
         let policy = CrashPolicy::ALL[rng.below(CrashPolicy::ALL.len() as u64) as usize];
