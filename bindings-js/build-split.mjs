@@ -11,7 +11,7 @@ import { clearLocations, clearTexts, panicsToTraps } from './build-traps.mjs';
 const ROOTS = [
   /State>::execute_rest\b/,
   /Session::refresh\b/,
-  ...['delete_indexed', 'clear_indexed', 'drop_indexes'].map((name) => new RegExp(`WriteTransaction>::${name}\\b`)),
+  ...['delete_indexed', 'clear_indexed', 'drop_indexes', 'apply_indexed'].map((name) => new RegExp(`WriteTransaction>::${name}\\b`)),
   ...['unindex_key', 'unindex_keys', 'forget_indexes', 'refuse_unindexed', 'apply_declared', 'check_unique_keys'].map((name) => new RegExp(`Transaction>::${name}\\b`)),
   /transaction::indexed::lacking\b/,
   ...['put_in_group', 'put_in_transaction', 'since_declared', 'resume_index'].map((name) => new RegExp(`state::indexes::${name}\\b`)),

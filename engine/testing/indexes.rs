@@ -1,8 +1,8 @@
 //! Damage to indexes, for tests of what finds it.
 
 use crate::error::{Error, Result};
-use crate::state::index::{entry_key, index_keys_of, index_of};
-use crate::state::{Index, IndexKeys};
+use crate::state::IndexKeys;
+use crate::state::index::{entry_key, index_of};
 use crate::transaction::WriteTransaction;
 use crate::transaction::indexed::Entries;
 
@@ -37,16 +37,21 @@ pub fn damage_index(transaction: &mut WriteTransaction<'_>, collection: &str, da
     let (id, index, key) = transaction.first_indexed(collection)?.ok_or_else(|| Error::NotFound {
         what: "a record with index keys".into(),
     })?;
-    let Index { id: index, .. } = index;
-    let keys_name = index_keys_of(id);
-    let (bytes, expires) = transaction.stored(&keys_name, &key)?.unwrap_or_default();
-    let keys = IndexKeys::decode(&bytes).unwrap_or_default();
+    let index = index.id;
+    let stored = transaction.stored_keys(collection, id, &key)?;
+    let (mut keys, mut expires) = (IndexKeys::new(), 0);
+    if let Some(stored) = stored {
+        expires = stored.expires;
+        for bytes in [&stored.own, &stored.apart] {
+            keys.merge(IndexKeys::decode(bytes).unwrap_or_default());
+        }
+    }
     let entry = entry_key(&keys.get(index)[0], &key);
     match damage {
         IndexDamage::MissingEntry => transaction.remove_entry(&index_of(index), &entry),
-        IndexDamage::ExtraEntry => transaction.put_entry(&index_of(index), &entry_key(b"extra", &key), &[], expires),
-        IndexDamage::MissingKeys => transaction.remove_entry(&keys_name, &key),
-        IndexDamage::ExtraKeys => transaction.put_entry(&keys_name, b"extra", &bytes, expires),
-        IndexDamage::WrongExpiry => transaction.put_entry(&index_of(index), &entry, &[], u64::MAX),
+        IndexDamage::ExtraEntry => transaction.put_entry(&index_of(index), &entry_key(b"extra", &key), expires),
+        IndexDamage::MissingKeys => transaction.lose_keys(collection, id, &key),
+        IndexDamage::ExtraKeys => transaction.keep_apart(id, b"extra", &keys),
+        IndexDamage::WrongExpiry => transaction.put_entry(&index_of(index), &entry, u64::MAX),
     }
 }

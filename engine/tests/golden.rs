@@ -1,22 +1,23 @@
 //! Proves that databases written by earlier builds stay readable, and that this build writes the
 //! same bytes.
 //!
-//! `tests/golden` holds small databases of file format 3. An intended change of the format needs a
+//! `tests/golden` holds small databases of file format 4. An intended change of the format needs a
 //! new version number and new files beside these;
 //! `cargo test -p mangrove-engine --test engine golden -- --ignored` writes those that are missing
 //! and changes none.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::common::{State, digests, read_state};
 use mangrove_engine::storage::MemoryStorage;
-use mangrove_engine::{Compression, Database, Durability, Options};
+use mangrove_engine::{Compression, Database, Durability, IndexBy, IndexedCollection, Options};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-const FORMAT: &str = "v3";
+const FORMAT: &str = "v4";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Case {
@@ -32,16 +33,66 @@ enum Case {
     OutOfLine,
     /// Without a log.
     Unlogged,
+    /// A collection with indexes: index keys in leaves, others apart because they are long or were
+    /// added by a build; the newest commits are in the log only.
+    Indexed,
 }
 
-const CASES: [(Case, &str); 6] = [
+const CASES: [(Case, &str); 7] = [
     (Case::Empty, "empty"),
     (Case::Closed, "closed-lz4"),
     (Case::ClosedUncompressed, "closed-uncompressed"),
     (Case::WithLog, "with-log"),
     (Case::OutOfLine, "out-of-line"),
     (Case::Unlogged, "unlogged"),
+    (Case::Indexed, "indexed"),
 ];
+
+const INDEXED: &str = "notes";
+
+/// The indexes of [`Case::Indexed`], of which the second one is built after the first records were
+/// written.
+fn indexes() -> Vec<IndexBy> {
+    vec![
+        IndexBy::multi("byte", |_, value| {
+            value.iter().take(3).map(|byte| vec![*byte]).collect::<Vec<_>>()
+        }),
+        IndexBy::multi("start", |_, value| vec![value[..value.len().min(100)].to_vec()]).version(2),
+    ]
+}
+
+/// Makes one commit to the collection with indexes.
+fn commit_indexed(database: &Database, notes: &IndexedCollection<'_>, state: &mut State, round: u32) {
+    let mut transaction = database.begin().expect("memory works");
+    let records = state.entry(INDEXED.to_owned()).or_default();
+    for part in 0..8_u32 {
+        let key = format!("{:02}", (part * 3 + round * 5) % 20).into_bytes();
+        if part == 5 {
+            transaction.delete(INDEXED, &key).expect("memory works");
+            records.remove(&key);
+            continue;
+        }
+        // The longest leave no room for index keys in the leaf.
+        let value = value(round * 16 + part, [3, 20, 90, 600][part as usize % 4]);
+        notes.set(&mut transaction, &key, &value, None).expect("memory works");
+        records.insert(key, value);
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+}
+
+fn make_indexed(database: &Database) -> State {
+    let mut state = State::new();
+    let first: Vec<IndexBy> = indexes().into_iter().take(1).collect();
+    let notes = database.indexed_collection(INDEXED, first).expect("it is new");
+    commit_indexed(database, &notes, &mut state, 0);
+    let notes = database.indexed_collection(INDEXED, indexes()).expect("it is newer");
+    let built = notes.build(&mut |_, _| ControlFlow::Continue(()));
+    assert!(built.expect("memory works"));
+    commit_indexed(database, &notes, &mut state, 1);
+    database.checkpoint().expect("memory works");
+    commit_indexed(database, &notes, &mut state, 2);
+    state
+}
 
 fn options(case: Case, session: u64) -> Options {
     Options {
@@ -95,6 +146,11 @@ fn make(case: Case) -> (Files, State) {
         transaction.set("long", b"", &long).expect("memory works");
         transaction.commit(Durability::Strict).expect("memory works");
         state.insert("long".to_owned(), BTreeMap::from([(Vec::new(), long)]));
+    }
+    if case == Case::Indexed {
+        let state = make_indexed(&database);
+        drop(database);
+        return (storage.files(), state);
     }
     let (rounds, len) = match case {
         Case::Empty => (0, 0),

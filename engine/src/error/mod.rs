@@ -336,7 +336,7 @@ impl fmt::Display for Error {
             ),
             Self::VersionUnsupported { found, supported } => write!(
                 f,
-                "the database has format version {found}, this build reads up to {supported}; update Mangrove"
+                "the database has format version {found}, this build reads {supported}; use a build that reads it"
             ),
             Self::Locked { file } => write!(
                 f,

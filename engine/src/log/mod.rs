@@ -3,7 +3,7 @@
 //! ```text
 //! half h begins at byte h * half_bytes: two copies of its header, 512 bytes each, then records (see `record`)
 //!   0  [8]  magic "MANGRLOG"
-//!   8  u16  format version, 3
+//!   8  u16  format version, 4
 //!  10  u8   half; 11 u8 0
 //!  12  u32  offset in the other half at which its last record ended
 //!  16  u128 database id
@@ -44,7 +44,7 @@ use record::RecordInfo;
 /// Name of the log file.
 pub(crate) const LOG_FILE: &str = "log";
 const MAGIC: [u8; 8] = *b"MANGRLOG";
-const FORMAT_VERSION: u16 = 3;
+const FORMAT_VERSION: u16 = 4;
 const COPY_BYTES: usize = 512;
 /// Maximum number of zeros written after a record to allocate blocks ahead.
 const MAX_AHEAD_BYTES: u64 = 1 << 20;
@@ -410,7 +410,7 @@ mod tests {
             base_version: 8,
         };
         let bytes = header.encode();
-        assert_eq!(&bytes[..16], b"MANGRLOG\x03\0\x01\0\0\x04\0\0");
+        assert_eq!(&bytes[..16], b"MANGRLOG\x04\0\x01\0\0\x04\0\0");
         assert_eq!(&bytes[32..36], [4, 3, 2, 1]);
         assert_eq!(HalfHeader::decode(&bytes), Some(header));
         for bit in 0..COPY_BYTES * 8 {

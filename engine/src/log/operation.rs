@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! each change: u8 kind, then by kind (numbers are varints, "bytes" a varint length and the bytes)
-//! 1 set         collection id, key bytes, value bytes; with 16 added to the kind, the expiry in milliseconds stands before the key
+//! 1 set         collection id, key bytes, value bytes
 //! 2 set out of line: collection id, key bytes, length of the value, 16 bytes of block reference
+//!               kinds 1 and 2: with 16 added to the kind, the expiry in milliseconds stands before the key; with 32 added, bytes of
+//!               the index keys stand there too, after the expiry
 //! 3 delete      collection id, key bytes
 //! 4 clear       collection id, u8 kind of the lower bound, bytes, u8 kind of the upper bound, bytes
 //!               (kinds: 0 none, 1 included, 2 excluded)
@@ -30,6 +32,8 @@ pub(crate) enum Operation<'a> {
         value: &'a [u8],
         /// 0 means never.
         expires: u64,
+        /// Index keys to store in the record's cell.
+        index_keys: &'a [u8],
     },
     SetOutOfLine {
         collection: u32,
@@ -37,6 +41,7 @@ pub(crate) enum Operation<'a> {
         value_len: u64,
         reference: BlockRef,
         expires: u64,
+        index_keys: &'a [u8],
     },
     Delete {
         collection: u32,
@@ -71,14 +76,20 @@ pub(crate) enum Operation<'a> {
 }
 
 const WITH_EXPIRY: u8 = 16;
+const WITH_INDEX_KEYS: u8 = 32;
 
-fn expiry_flag(expires: u64) -> u8 {
-    if expires == 0 { 0 } else { WITH_EXPIRY }
+fn flags(expires: u64, index_keys: &[u8]) -> u8 {
+    let expiry = if expires == 0 { 0 } else { WITH_EXPIRY };
+    let keys = if index_keys.is_empty() { 0 } else { WITH_INDEX_KEYS };
+    expiry | keys
 }
 
-fn put_expiry(into: &mut Vec<u8>, expires: u64) {
+fn put_optional(into: &mut Vec<u8>, expires: u64, index_keys: &[u8]) {
     if expires != 0 {
         put_varint(into, expires);
+    }
+    if !index_keys.is_empty() {
+        put_bytes(into, index_keys);
     }
 }
 
@@ -104,9 +115,10 @@ impl Operation<'_> {
                 key,
                 value,
                 expires,
+                index_keys,
             } => {
-                begin(1 | expiry_flag(expires), collection);
-                put_expiry(into, expires);
+                begin(1 | flags(expires, index_keys), collection);
+                put_optional(into, expires, index_keys);
                 put_bytes(into, key);
                 put_bytes(into, value);
             }
@@ -116,9 +128,10 @@ impl Operation<'_> {
                 value_len,
                 reference,
                 expires,
+                index_keys,
             } => {
-                begin(2 | expiry_flag(expires), collection);
-                put_expiry(into, expires);
+                begin(2 | flags(expires, index_keys), collection);
+                put_optional(into, expires, index_keys);
                 put_bytes(into, key);
                 put_varint(into, value_len);
                 into.extend_from_slice(&reference.encode());
@@ -212,19 +225,26 @@ impl<'a> Operations<'a> {
         }
         let collection = u32::try_from(self.varint()?).ok()?;
         let expires = if kind & WITH_EXPIRY == 0 { 0 } else { self.varint()? };
+        let index_keys = if kind & WITH_INDEX_KEYS == 0 {
+            &[]
+        } else {
+            self.bytes()?
+        };
         Some(match kind {
-            1 | 17 => Operation::Set {
+            1 | 17 | 33 | 49 => Operation::Set {
                 collection,
                 key: self.bytes()?,
                 value: self.bytes()?,
                 expires,
+                index_keys,
             },
-            2 | 18 => Operation::SetOutOfLine {
+            2 | 18 | 34 | 50 => Operation::SetOutOfLine {
                 collection,
                 key: self.bytes()?,
                 value_len: self.varint()?,
                 reference: BlockRef::decode(self.take(REF_BYTES)?.first_chunk()?)?,
                 expires,
+                index_keys,
             },
             3 => Operation::Delete {
                 collection,
@@ -300,12 +320,21 @@ mod tests {
                 key: b"",
                 value: b"value",
                 expires: 0,
+                index_keys: b"",
+            },
+            Operation::Set {
+                collection: 300,
+                key: b"k",
+                value: b"value",
+                expires: 7,
+                index_keys: b"keys",
             },
             Operation::Set {
                 collection: 300,
                 key: b"",
                 value: b"",
                 expires: 1 << 41,
+                index_keys: b"",
             },
             Operation::Rename {
                 collection: 300,
@@ -321,6 +350,7 @@ mod tests {
                 value_len: 1 << 30,
                 reference,
                 expires: 1,
+                index_keys: b"k",
             },
             Operation::End,
             Operation::Delete {

@@ -1,10 +1,11 @@
 //! Cell payloads: the bytes after the key's suffix.
 //!
 //! ```text
-//! leaf:   varint (length of the value << 3 | flags); varint version if flag 4 is set; varint expiry in milliseconds since 1970 if
-//!         flag 2 is set; then the value, or 16 bytes of block reference if flag 1 is set
+//! leaf:   varint (length of the value << 4 | flags); varint version if flag 4 is set; varint expiry in milliseconds since 1970 if
+//!         flag 2 is set; varint length and the record's index keys (see `state::index`) if flag 8 is set; then the value, or
+//!         16 bytes of block reference if flag 1 is set
 //!         flags: 1 the value is out of line (one chunk, or an index of chunks if it is longer than a chunk),
-//!                2 the record expires, 4 the version of the commit that wrote the record is known
+//!                2 the record expires, 4 the version of the commit that wrote the record is known, 8 index keys are stored
 //! inner:  16 bytes pointer to the child, u56 records below it, u8 flags: 1 out-of-line values below it
 //! ```
 
@@ -14,7 +15,8 @@ use crate::error::{Error, Result};
 const FLAG_OUT_OF_LINE: u64 = 1;
 const FLAG_EXPIRES: u64 = 2;
 const FLAG_VERSION: u64 = 4;
-const FLAG_BITS: u32 = 3;
+const FLAG_KEYS: u64 = 8;
+const FLAG_BITS: u32 = 4;
 pub(super) const COUNT_MASK: u64 = (1 << 56) - 1;
 /// Maximum length of a value, in bytes.
 pub(crate) const MAX_VALUE_BYTES: usize = i32::MAX as usize;
@@ -28,6 +30,8 @@ pub(crate) struct LeafCell<'a> {
     pub version: u64,
     /// Expiry in milliseconds since 1970; 0 means never.
     pub expires: u64,
+    /// The record's index keys, encoded; empty if none are stored here.
+    pub index_keys: &'a [u8],
 }
 
 /// Where the value is stored.
@@ -44,6 +48,7 @@ impl<'a> LeafCell<'a> {
             place,
             version: 0,
             expires: 0,
+            index_keys: &[],
         }
     }
 
@@ -69,12 +74,18 @@ impl<'a> LeafCell<'a> {
         if self.version != 0 {
             flags |= FLAG_VERSION;
         }
+        if !self.index_keys.is_empty() {
+            flags |= FLAG_KEYS;
+        }
         put_varint(into, (self.value_len as u64) << FLAG_BITS | flags);
         if self.version != 0 {
             put_varint(into, self.version);
         }
         if self.expires != 0 {
             put_varint(into, self.expires);
+        }
+        if !self.index_keys.is_empty() {
+            put_bytes(into, self.index_keys);
         }
         match self.place {
             ValuePlace::Inline(value) => into.extend_from_slice(value),
@@ -97,6 +108,15 @@ impl<'a> LeafCell<'a> {
             place,
             version: head.version,
             expires: head.expires,
+            index_keys: &payload[at - head.index_keys_len..at],
+        }
+    }
+
+    /// Length of the value as it is stored in the leaf.
+    pub(crate) fn stored_len(&self) -> usize {
+        match self.place {
+            ValuePlace::Inline(value) => value.len(),
+            ValuePlace::OutOfLine(_) => REF_BYTES,
         }
     }
 }
@@ -107,6 +127,8 @@ struct Head {
     is_out_of_line: bool,
     version: u64,
     expires: u64,
+    /// Length of the index keys, which end where the value begins.
+    index_keys_len: usize,
 }
 
 impl Head {
@@ -123,12 +145,17 @@ impl Head {
             at += len;
             Some(value)
         };
-        let head = Self {
+        let mut head = Self {
             value_len: usize::try_from(meta >> FLAG_BITS).ok()?,
             is_out_of_line: meta & FLAG_OUT_OF_LINE != 0,
             version: optional(FLAG_VERSION)?,
             expires: optional(FLAG_EXPIRES)?,
+            index_keys_len: 0,
         };
+        if meta & FLAG_KEYS != 0 {
+            head.index_keys_len = usize::try_from(optional(FLAG_KEYS)?).ok()?;
+            at = at.checked_add(head.index_keys_len)?;
+        }
         Some((head, at))
     }
 }
@@ -149,6 +176,10 @@ pub(super) fn inline_value(bytes: &[u8]) -> Option<(&[u8], u64)> {
         expires = value;
         rest = rest.get(len..)?;
     }
+    if meta & FLAG_KEYS != 0 {
+        let (keys_len, len) = get_varint(rest)?;
+        rest = rest.get(len.checked_add(usize::try_from(keys_len).ok()?)?..)?;
+    }
     if meta & FLAG_OUT_OF_LINE != 0 {
         return None;
     }
@@ -166,11 +197,11 @@ pub(crate) fn leaf_payload_len(bytes: &[u8]) -> usize {
 /// is out of line.
 #[inline]
 pub(crate) fn check_leaf_payload(bytes: &[u8]) -> Option<(usize, bool)> {
-    // Fast path for most records: values of at most 2 KiB, inline, without an expiry.
+    // Fast path for most records: values of less than 1 KiB, inline, without an expiry or index keys.
     if let [low, high, rest @ ..] = bytes
         && high & 0x80 == 0
         && low & 0x80 != 0
-        && u64::from(low & 7) == FLAG_VERSION
+        && u64::from(low & 15) == FLAG_VERSION
         && let Some(version_len) = rest.iter().take(4).position(|byte| byte & 0x80 == 0)
     {
         let value_len = usize::from(*low & 0x7F) >> FLAG_BITS | usize::from(*high) << (7 - FLAG_BITS);

@@ -35,4 +35,10 @@ impl Limits {
     pub(crate) fn is_inline(&self, key_len: usize, value_len: usize) -> bool {
         key_len + value_len <= self.max_inline_bytes || value_len <= ALWAYS_INLINE_BYTES
     }
+
+    /// Whether a record's index keys stay in the leaf, beside a value that takes `stored_len` bytes
+    /// there.
+    pub(crate) fn has_room_for_index_keys(&self, key_len: usize, index_keys_len: usize, stored_len: usize) -> bool {
+        key_len + index_keys_len + stored_len <= self.max_inline_bytes
+    }
 }

@@ -32,7 +32,27 @@ fn image_has_golden_bytes() {
             8, 0, 2, 0, 0, 0, b'X', b'b', // slot: offset 8, suffix 2, head "bX\0\0"
         ]
     );
-    assert_eq!(heap, [b'b', b'X', 8, b'v', b'a', b'c', b'a', b'b']);
+    assert_eq!(heap, [b'b', b'X', 16, b'v', b'a', b'c', b'a', b'b']);
+}
+
+#[test]
+fn cells_have_golden_bytes() {
+    let mut bytes = Vec::new();
+    let cell = LeafCell {
+        version: 300,
+        expires: 5,
+        index_keys: b"keys",
+        ..LeafCell::inline(b"v")
+    };
+    cell.encode_into(&mut bytes);
+    assert_eq!(bytes, b"\x1e\xac\x02\x05\x04keysv");
+    assert_eq!(LeafCell::decode(&bytes), cell);
+    assert_eq!(cell::inline_value(&bytes), Some((b"v".as_slice(), 5)));
+    assert_eq!(cell::leaf_payload_len(&bytes), bytes.len());
+    for len in 0..bytes.len() {
+        assert_eq!(cell::check_leaf_payload(&bytes[..len]), None, "{len}");
+    }
+    assert_eq!(cell::check_leaf_payload(&bytes), Some((bytes.len(), false)));
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! Validation of pages from storage. It makes every accessor safe, whatever the bytes are
 //! (invariant I5).
 
-use super::{Child, HEADER_BYTES, LeafCell, Limits, Node, Slot, cell, common_prefix, head_of};
+use super::{Child, HEADER_BYTES, LeafCell, Limits, Node, Slot, ValuePlace, cell, common_prefix, head_of};
 use crate::error::{Error, Result};
 
 /// Even with two children per node, a tree this high would hold more records than can be counted.
 const MAX_LEVEL: u8 = 63;
 const TOO_LONG: &str = "a key or record is longer than the node size allows";
+
+/// Whether a record with a key of this length may stand in a leaf.
+fn fits(limits: &Limits, key_len: usize, cell: &LeafCell<'_>) -> bool {
+    let keys_len = cell.index_keys.len();
+    let keys_fit = keys_len == 0 || limits.has_room_for_index_keys(key_len, keys_len, cell.stored_len());
+    keys_fit && (matches!(cell.place, ValuePlace::OutOfLine(_)) || limits.is_inline(key_len, cell.value_len))
+}
 
 impl Node {
     /// Accepts exactly the consistent pages within the limits. All offsets, lengths, fences, heads
@@ -95,9 +102,7 @@ impl Node {
             let key_len = prefix_len + slot.suffix_len;
             // The payload is longer than the value, so usually it need not be decoded.
             if key_len > limits.max_key_bytes
-                || (key_len + len > limits.max_inline_bytes
-                    && !out_of_line
-                    && !limits.is_inline(key_len, LeafCell::decode(payload).value_len))
+                || (key_len + len > limits.max_inline_bytes && !fits(limits, key_len, &LeafCell::decode(payload)))
             {
                 return Err(TOO_LONG);
             }

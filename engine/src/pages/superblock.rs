@@ -4,7 +4,7 @@
 //! slot A at byte 0, slot B at byte 4096; a checkpoint with generation g writes slot g % 2
 //! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after, but for a claim (see `database::fence`) at +1024
 //!   0  [8]  magic "MANGROVE"
-//!   8  u16  format version, 3
+//!   8  u16  format version, 4
 //!  10  u8   log2 of the allocation unit in bytes (9..=16)
 //!  11  u8   compression: 0 none, 1 LZ4
 //!  12  u32  node size in bytes, block header included
@@ -36,7 +36,7 @@ use crate::node::Child;
 use crate::storage::StorageFile;
 
 /// Format version that this build reads and writes.
-pub(crate) const FORMAT_VERSION: u16 = 3;
+pub(crate) const FORMAT_VERSION: u16 = 4;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that the two slots occupy.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn record_round_trips_and_has_golden_bytes() {
         let record = sample().encode();
-        assert_eq!(&record[..16], b"MANGROVE\x03\x00\x0c\x01\x00\x40\x00\x00");
+        assert_eq!(&record[..16], b"MANGROVE\x04\x00\x0c\x01\x00\x40\x00\x00");
         assert_eq!(&record[48..54], [5, 0, 0, 0, 0, 0]);
         assert_eq!(&record[120..128], b"bytewise");
         assert_eq!(Superblock::decode(&record).unwrap(), Some(sample()));

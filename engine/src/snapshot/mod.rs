@@ -360,6 +360,15 @@ impl Tree {
         }))
     }
 
+    /// Index keys in the cell of a record, expired or not, and its expiry.
+    pub(crate) fn stored_index_keys(&self, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>> {
+        self.named(self.records().find(key).map(|found| {
+            let found = found?;
+            let record = found.record();
+            Some((record.index_keys.to_vec(), record.expires))
+        }))
+    }
+
     /// Whether a key exists, O(log n), without reading its value.
     ///
     /// # Errors

@@ -112,6 +112,7 @@ fn to_change(operation: &Operation<'_>, names: &mut SmallMap<u64, String>) -> Op
             key,
             value,
             expires,
+            ..
         } => Change::Set {
             collection: name(names, collection)?,
             key: key.to_vec(),

@@ -1,14 +1,16 @@
 //! Secondary indexes: how the catalog describes them, and the keys under which they are kept.
 //!
 //! An index is a hidden collection with one record for each index key of each record: its key is
-//! made of the index key and the record's key, its value is empty. Another hidden collection beside
-//! each indexed one holds the index keys of each record, so that a record can be replaced or
-//! removed without the function that computed them. What belongs to a record expires with it.
+//! made of the index key and the record's key, its value is empty. Each record keeps its index keys,
+//! so that it can be replaced or removed without the function that computed them: in its leaf cell,
+//! or *apart*, in another hidden collection beside the indexed one. Apart are those that are too
+//! long for the leaf, and those of an index that was built after the record was written. What
+//! belongs to a record expires with it.
 //!
 //! ```text
 //! key in an index
 //!     index key with FF after each byte 00; 00 01; key of the record
-//! index keys of a record, under its key
+//! index keys of a record, in its leaf cell, and under its key in the collection of those kept apart
 //!     per index that has any, by ascending id: varint id, varint count; per index key: varint length, index key
 //! indexes of a collection
 //!     per index, by ascending id: varint id; varint length, name; varint version; u8 flags (1 unique, 2 complete,
@@ -72,7 +74,7 @@ pub(crate) fn index_of(id: u32) -> String {
     numbered("\0index", id)
 }
 
-/// Name of the hidden collection with the index keys of the records of collection `id`.
+/// Name of the hidden collection with the index keys that records of collection `id` keep apart.
 pub(crate) fn index_keys_of(id: u32) -> String {
     numbered("\0keys", id)
 }
@@ -208,6 +210,13 @@ impl IndexKeys {
 
     pub(crate) fn get(&self, id: u32) -> &[Vec<u8>] {
         self.position(id).map_or(&[], |at| &self.lists[at].1)
+    }
+
+    /// Adds the lists of other keys; they replace own lists for the same index.
+    pub(crate) fn merge(&mut self, other: Self) {
+        for (id, keys) in other.lists {
+            self.set(id, keys);
+        }
     }
 
     pub(crate) fn states(&self, id: u32) -> bool {

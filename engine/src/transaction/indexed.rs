@@ -5,10 +5,14 @@
 //! functions through which the rest of the engine reaches it by name, so they are never inlined.
 //!
 //! Every change of a record changes its entries in the indexes in the same commit. Which entries a
-//! record has is stored beside it, so removing them calls no function of the program.
+//! record has is stored with it, so removing them calls no function of the program.
 
+use std::ops::Bound;
+
+use super::optimistic::{Overlay, index_keys, record};
 use super::write::stored_expiry;
 use super::{Transaction, WriteTransaction};
+use crate::block::REF_BYTES;
 use crate::error::{Error, NotUnique, Result};
 use crate::log::Operation;
 use crate::range::{Direction, KeyRange};
@@ -76,23 +80,32 @@ pub struct SliceRecord {
     pub index_keys: Vec<Vec<u8>>,
 }
 
-/// Where the entries of indexes and the index keys of records are kept.
-pub(crate) trait Entries {
-    /// Value and expiry of a record of a hidden collection.
-    fn stored(&self, collection: &str, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>>;
-    /// Stores a record in a hidden collection.
-    fn put_entry(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<()>;
-    /// Removes a record of a hidden collection.
-    fn remove_entry(&mut self, collection: &str, key: &[u8]) -> Result<()>;
+/// Index keys of a record as they are stored.
+pub(crate) struct StoredKeys {
+    /// In the record's cell.
+    pub own: Vec<u8>,
+    /// Apart from it.
+    pub apart: Vec<u8>,
+    /// The record's expiry.
+    pub expires: u64,
 }
 
-/// Index keys of a record as they are stored.
+/// Where records, and the entries of indexes, are kept.
+pub(crate) trait Entries {
+    /// Index keys of a record of the collection with this name and id; `None` if there is no record.
+    /// A record that has expired and was not purged is one.
+    fn stored_keys(&self, collection: &str, id: u32, key: &[u8]) -> Result<Option<StoredKeys>>;
+    /// Stores an entry of an index.
+    fn put_entry(&mut self, index: &str, key: &[u8], expires: u64) -> Result<()>;
+    /// Removes an entry of an index.
+    fn remove_entry(&mut self, index: &str, key: &[u8]) -> Result<()>;
+}
+
+/// The index keys that a record has before a change.
 #[derive(Default)]
-struct Stored {
+pub(super) struct Before {
     keys: IndexKeys,
     expires: u64,
-    /// Empty if nothing is stored.
-    bytes: Vec<u8>,
 }
 
 /// An indexed collection.
@@ -103,33 +116,36 @@ pub(super) struct Indexed<'a> {
 }
 
 impl Indexed<'_> {
-    /// Index keys of a record as stored. Those of indexes that no longer exist are left out.
-    fn keys_of(&self, entries: &impl Entries, key: &[u8]) -> Result<Stored> {
-        let Some((bytes, expires)) = entries.stored(&index_keys_of(self.id), key)? else {
-            return Ok(Stored::default());
+    /// Decodes stored index keys. Those of indexes that no longer exist are left out.
+    fn before(&self, key: &[u8], own: &[u8], apart: &[u8], expires: u64) -> Result<Before> {
+        let decode = |bytes: &[u8]| {
+            let malformed = || Error::corrupt("the index keys of a record are malformed").covering(key, Some(key));
+            IndexKeys::decode(bytes).ok_or_else(malformed)
         };
-        let malformed = || Error::corrupt("the index keys of a record are malformed").covering(key, Some(key));
-        let mut keys = IndexKeys::decode(&bytes).ok_or_else(malformed)?;
+        let mut keys = decode(own)?;
+        if !apart.is_empty() {
+            keys.merge(decode(apart)?);
+        }
         keys.retain(|id| self.indexes.iter().any(|index| index.id == id));
-        Ok(Stored { keys, expires, bytes })
+        Ok(Before { keys, expires })
     }
 
-    /// Gives a record these index keys, instead of those stored.
-    pub(super) fn replace(&self, entries: &mut impl Entries, key: &[u8], keys: &IndexKeys, expires: u64) -> Result<()> {
-        let before = self.keys_of(entries, key)?;
-        self.replace_stored(entries, key, &before, keys, expires)
+    /// Index keys of a record as stored; none if there is no record.
+    pub(super) fn keys_of(&self, entries: &impl Entries, collection: &str, key: &[u8]) -> Result<Before> {
+        match entries.stored_keys(collection, self.id, key)? {
+            Some(StoredKeys { own, apart, expires }) => self.before(key, &own, &apart, expires),
+            None => Ok(Before::default()),
+        }
     }
 
-    /// As [`replace`](Self::replace), where those stored are known.
-    fn replace_stored(
-        &self,
+    /// Gives a record these entries in the indexes, instead of those that it had.
+    pub(super) fn replace_entries(
         entries: &mut impl Entries,
         key: &[u8],
-        before: &Stored,
+        before: &Before,
         keys: &IndexKeys,
         expires: u64,
     ) -> Result<()> {
-        let keys_name = index_keys_of(self.id);
         for (id, list) in before.keys.lists() {
             let now = keys.get(id);
             for index_key in list.iter().filter(|index_key| !now.contains(index_key)) {
@@ -143,18 +159,16 @@ impl Indexed<'_> {
                 &[]
             };
             for index_key in list.iter().filter(|index_key| !kept.contains(index_key)) {
-                entries.put_entry(&index_of(id), &entry_key(index_key, key), &[], expires)?;
+                entries.put_entry(&index_of(id), &entry_key(index_key, key), expires)?;
             }
-        }
-        let bytes = keys.encode();
-        if bytes.is_empty() {
-            if !before.bytes.is_empty() {
-                entries.remove_entry(&keys_name, key)?;
-            }
-        } else if bytes != before.bytes || expires != before.expires {
-            entries.put_entry(&keys_name, key, &bytes, expires)?;
         }
         Ok(())
+    }
+
+    /// Removes the entries of a record from the indexes.
+    pub(super) fn remove_entries(&self, entries: &mut impl Entries, collection: &str, key: &[u8]) -> Result<()> {
+        let before = self.keys_of(entries, collection, key)?;
+        Self::replace_entries(entries, key, &before, &IndexKeys::new(), 0)
     }
 
     /// Checks that a write states the keys of every index and of no other.
@@ -216,25 +230,147 @@ pub(super) fn not_unique(collection: &str, index: &Index, index_key: &[u8], stor
 }
 
 impl Entries for WriteTransaction<'_> {
-    fn stored(&self, collection: &str, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>> {
+    fn stored_keys(&self, collection: &str, id: u32, key: &[u8]) -> Result<Option<StoredKeys>> {
         let Some(found) = self.find(collection, key)? else {
             return Ok(None);
         };
         let record = found.record();
-        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
+        Ok(Some(StoredKeys {
+            own: record.index_keys.to_vec(),
+            apart: self.keys_apart(id, key)?,
+            expires: record.expires,
+        }))
+    }
+
+    fn put_entry(&mut self, index: &str, key: &[u8], expires: u64) -> Result<()> {
+        self.create_unchecked(index)?;
+        self.store(index, key, &[], expires, &[], None)
+    }
+
+    fn remove_entry(&mut self, index: &str, key: &[u8]) -> Result<()> {
+        self.discard_record(index, key)
+    }
+}
+
+/// Index keys that records keep apart from their leaf cells.
+///
+/// Only here is it known which those are: a build may have added some since an optimistic
+/// transaction began.
+impl WriteTransaction<'_> {
+    /// Name of the collection with the index keys that records of collection `id` keep apart, if it
+    /// has any.
+    fn apart(&self, id: u32) -> Option<String> {
+        let name = index_keys_of(id);
+        let entry = self.state.collections.get(&name)?;
+        (entry.root.is_some() || !entry.layers.is_empty()).then_some(name)
+    }
+
+    /// Index keys that a record keeps apart; empty if there are none.
+    fn keys_apart(&self, id: u32, key: &[u8]) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        value::read(&self.shared.pager.blocks, id, &record, &mut bytes)
-            .map_err(|error: Error| error.in_collection(collection))?;
-        Ok(Some((bytes, record.expires)))
+        if let Some(name) = self.apart(id)
+            && let Some(found) = self.find(&name, key)?
+        {
+            let id = self.state.collections.get(&name).map_or(0, |entry| entry.id);
+            value::read(&self.shared.pager.blocks, id, &found.record(), &mut bytes)
+                .map_err(|error: Error| error.in_collection(&name))?;
+        }
+        Ok(bytes)
     }
 
-    fn put_entry(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<()> {
-        self.create_unchecked(collection)?;
-        self.store(collection, key, value, expires, None)
+    /// Replaces the index keys that a record keeps apart.
+    fn set_apart(&mut self, id: u32, key: &[u8], keys: &[u8], expires: u64) -> Result<()> {
+        if !keys.is_empty() {
+            let name = index_keys_of(id);
+            self.create_unchecked(&name)?;
+            return self.store(&name, key, keys, expires, &[], None);
+        }
+        match self.apart(id) {
+            Some(name) if self.find(&name, key)?.is_some() => self.discard_record(&name, key),
+            _ => Ok(()),
+        }
     }
 
-    fn remove_entry(&mut self, collection: &str, key: &[u8]) -> Result<()> {
-        self.discard_record(collection, key)
+    /// Removes from the indexes what a record keeps apart and will not have any more.
+    fn remove_entries_apart(&mut self, id: u32, key: &[u8], keys: &IndexKeys) -> Result<()> {
+        let bytes = self.keys_apart(id, key)?;
+        for (index, list) in IndexKeys::decode(&bytes).unwrap_or_default().lists() {
+            for index_key in list.iter().filter(|index_key| !keys.get(index).contains(index_key)) {
+                self.remove_entry(&index_of(index), &entry_key(index_key, key))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores a record with its index keys, in its cell or apart. `below` is as for
+    /// [`store`](Self::store).
+    fn store_with_keys(
+        &mut self,
+        (collection, id): (&str, u32),
+        key: &[u8],
+        value: &[u8],
+        expires: u64,
+        keys: &IndexKeys,
+        below: Option<bool>,
+    ) -> Result<()> {
+        let bytes = keys.encode();
+        let limits = &self.shared.config.limits;
+        let stored_len = if limits.is_inline(key.len(), value.len()) {
+            value.len()
+        } else {
+            REF_BYTES
+        };
+        let (own, apart): (&[u8], &[u8]) = if limits.has_room_for_index_keys(key.len(), bytes.len(), stored_len) {
+            (&bytes, &[])
+        } else {
+            (&[], &bytes)
+        };
+        self.set_apart(id, key, apart, expires)?;
+        self.store(collection, key, value, expires, own, below)
+    }
+
+    /// Makes the changes of an optimistic transaction to a collection with indexes. Those of the
+    /// entries in the indexes are made elsewhere, except for those of what records keep apart.
+    #[inline(never)]
+    pub(super) fn apply_indexed(&mut self, collection: &str, overlay: &Overlay) -> Result<()> {
+        let Some(id) = self.state.collections.get(collection).map(|entry| entry.id) else {
+            return Ok(());
+        };
+        if overlay.emptied {
+            self.clear_records(&index_keys_of(id), KeyRange::all())?;
+        }
+        for range in &overlay.cleared {
+            for key in self.keys_in_apart(id, &range.borrow())? {
+                self.remove_entries_apart(id, &key, &IndexKeys::new())?;
+                self.set_apart(id, &key, &[], 0)?;
+            }
+        }
+        overlay.clear_in(self, collection)?;
+        for written in overlay.writes.entries() {
+            let key = written.key;
+            let Some((value, expires_at)) = record(written) else {
+                self.remove_entries_apart(id, key, &IndexKeys::new())?;
+                self.set_apart(id, key, &[], 0)?;
+                self.delete_record(collection, key)?;
+                continue;
+            };
+            let keys = IndexKeys::decode(index_keys(written)).unwrap_or_default();
+            self.remove_entries_apart(id, key, &keys)?;
+            self.store_with_keys((collection, id), key, value, stored_expiry(expires_at), &keys, None)?;
+        }
+        Ok(())
+    }
+
+    /// Keys in a range of records that keep index keys apart.
+    fn keys_in_apart(&self, id: u32, range: &KeyRange<'_>) -> Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        if let Some(entry) = self.state.collections.get(&index_keys_of(id)) {
+            let mut cursor = entry.cursor(range, Direction::Forward);
+            while cursor.advance(&self.shared.pager)? {
+                keys.push(cursor.key().to_vec());
+            }
+        }
+        Ok(keys)
     }
 }
 
@@ -281,9 +417,22 @@ impl WriteTransaction<'_> {
                 self.check_unique(collection, index, index_key, Some(key))?;
             }
         }
+        let found = self.find(collection, key)?;
+        let is_visible = found.as_ref().is_some_and(|found| !found.record().is_expired(self.now));
+        let below = self.is_below(collection, key, found.is_some());
+        // A new record keeps nothing apart either.
+        let before = match found {
+            Some(found) => {
+                let record = found.record();
+                let apart = self.keys_apart(id, key)?;
+                indexed.before(key, record.index_keys, &apart, record.expires)?
+            }
+            None => Before::default(),
+        };
         self.together(|transaction| {
-            indexed.replace(transaction, key, keys, expires)?;
-            transaction.put_record(collection, key, value, expires)
+            Indexed::replace_entries(transaction, key, &before, keys, expires)?;
+            transaction.store_with_keys((collection, id), key, value, expires, keys, below)?;
+            Ok(is_visible)
         })
     }
 
@@ -352,7 +501,8 @@ impl WriteTransaction<'_> {
             return Ok(());
         };
         let indexed = Indexed { id, indexes: &indexes };
-        indexed.replace(self, key, &IndexKeys::new(), 0)
+        indexed.remove_entries(self, collection, key)?;
+        self.set_apart(id, key, &[], 0)
     }
 
     /// As [`unindex`](Self::unindex), for all records of a range.
@@ -370,10 +520,15 @@ impl WriteTransaction<'_> {
             }
             return self.clear(&keys_name, *range).map(drop);
         }
+        let mut lower = range.lower.map(<[u8]>::to_vec);
         loop {
             let mut keys: Vec<Vec<u8>> = Vec::new();
-            if let Some(entry) = self.state.collections.get(&keys_name) {
-                let mut cursor = entry.cursor(range, Direction::Forward);
+            if let Some(entry) = self.state.collections.get(collection) {
+                let rest = KeyRange {
+                    lower: lower.as_ref().map(Vec::as_slice),
+                    upper: range.upper,
+                };
+                let mut cursor = entry.cursor(&rest, Direction::Forward);
                 while keys.len() < REMOVED_AT_ONCE && cursor.advance(&self.shared.pager)? {
                     keys.push(cursor.key().to_vec());
                 }
@@ -381,8 +536,9 @@ impl WriteTransaction<'_> {
             for key in &keys {
                 self.unindex(collection, key)?;
             }
-            if keys.len() < REMOVED_AT_ONCE {
-                return Ok(());
+            match keys.pop() {
+                Some(last) if keys.len() + 1 == REMOVED_AT_ONCE => lower = Bound::Excluded(last),
+                _ => return Ok(()),
             }
         }
     }
@@ -429,8 +585,6 @@ impl WriteTransaction<'_> {
             }
         }
         self.create(collection)?;
-        let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
-        self.create_unchecked(&index_keys_of(id))?;
         self.together(|transaction| transaction.declare_checked(collection, declared))
     }
 
@@ -583,18 +737,20 @@ impl WriteTransaction<'_> {
             index_keys,
         }: &SliceRecord,
     ) -> Result<()> {
-        let found = self.find(collection, key)?.map(|found| {
-            let record = found.record();
-            (record.version, record.expires)
-        });
-        let Some((_, expires)) = found.filter(|(found, _)| found == version) else {
-            return Ok(());
-        };
-        let index = &indexes[at];
         let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
         let indexed = Indexed { id, indexes };
-        let before = indexed.keys_of(self, key)?;
+        let Some(found) = self.find(collection, key)? else {
+            return Ok(());
+        };
+        let record = found.record();
+        if record.version != *version {
+            return Ok(());
+        }
+        let expires = record.expires;
+        let apart = self.keys_apart(id, key)?;
+        let before = indexed.before(key, record.index_keys, &apart, expires)?;
         let mut keys = before.keys.clone();
+        let index = &indexes[at];
         keys.set(index.id, index_keys.iter().cloned());
         Indexed::check_lengths(self.shared, &keys, key, expires)?;
         if index.definition.unique {
@@ -602,26 +758,43 @@ impl WriteTransaction<'_> {
                 self.check_unique(collection, index, index_key, Some(key))?;
             }
         }
-        indexed.replace_stored(self, key, &before, &keys, expires)
+        Indexed::replace_entries(self, key, &before, &keys, expires)?;
+        let mut apart = IndexKeys::decode(&apart).unwrap_or_default();
+        apart.set(index.id, index_keys.iter().cloned());
+        self.set_apart(id, key, &apart.encode(), expires)
     }
 }
 
 #[cfg(feature = "testing")]
 impl WriteTransaction<'_> {
-    /// Id of a collection, its first index, and the first key that has index keys.
+    /// Id of a collection, its first index, and the key of its first record with index keys.
     #[allow(clippy::type_complexity, reason = "only tests call it")]
     pub(crate) fn first_indexed(&self, collection: &str) -> Result<Option<(u32, Index, Vec<u8>)>> {
         let Some(entry) = self.state.collections.get(collection) else {
             return Ok(None);
         };
-        let (Some(index), Some(keys)) = (
-            entry.indexes().first(),
-            self.state.collections.get(&index_keys_of(entry.id)),
-        ) else {
+        let Some(index) = entry.indexes().first() else {
             return Ok(None);
         };
-        let mut cursor = keys.cursor(&KeyRange::all(), Direction::Forward);
-        let found = cursor.advance(&self.shared.pager)?;
-        Ok(found.then(|| (entry.id, index.clone(), cursor.key().to_vec())))
+        let mut cursor = entry.cursor(&KeyRange::all(), Direction::Forward);
+        while cursor.advance(&self.shared.pager)? {
+            let has_own = cursor.record().is_some_and(|record| !record.index_keys.is_empty());
+            if has_own || !self.keys_apart(entry.id, cursor.key())?.is_empty() {
+                return Ok(Some((entry.id, index.clone(), cursor.key().to_vec())));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a record's index keys away and leaves its entries in the indexes.
+    pub(crate) fn lose_keys(&mut self, collection: &str, id: u32, key: &[u8]) -> Result<()> {
+        let value = self.get(collection, key)?.unwrap_or_default();
+        self.set_apart(id, key, &[], 0)?;
+        self.store(collection, key, &value, 0, &[], None)
+    }
+
+    /// Stores index keys apart, whatever the record has.
+    pub(crate) fn keep_apart(&mut self, id: u32, key: &[u8], keys: &IndexKeys) -> Result<()> {
+        self.set_apart(id, key, &keys.encode(), 0)
     }
 }

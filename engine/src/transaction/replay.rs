@@ -95,8 +95,12 @@ impl<'a> WriteTransaction<'a> {
                 key,
                 value,
                 expires,
+                index_keys,
             } => {
-                let cell = LeafCell::new(value.len(), ValuePlace::Inline(value));
+                let cell = LeafCell {
+                    index_keys,
+                    ..LeafCell::new(value.len(), ValuePlace::Inline(value))
+                };
                 if !self.shared.config.limits.is_inline(key.len(), value.len()) {
                     return Err(Error::corrupt("the log holds a value that is too long for a leaf"));
                 }
@@ -108,9 +112,13 @@ impl<'a> WriteTransaction<'a> {
                 value_len,
                 reference,
                 expires,
+                index_keys,
             } => {
                 let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
-                let cell = LeafCell::new(value_len, ValuePlace::OutOfLine(reference));
+                let cell = LeafCell {
+                    index_keys,
+                    ..LeafCell::new(value_len, ValuePlace::OutOfLine(reference))
+                };
                 if reserves && !self.reserve_value(collection, &cell)? && self.is_merged(collection, key, &cell)? {
                     return Ok(());
                 }
@@ -174,6 +182,10 @@ impl<'a> WriteTransaction<'a> {
 
     fn put_again(&mut self, collection: u32, key: &[u8], cell: LeafCell<'_>, expires: u64) -> Result<()> {
         self.shared.check_key(key)?;
+        let (limits, keys_len) = (&self.shared.config.limits, cell.index_keys.len());
+        if keys_len > 0 && !limits.has_room_for_index_keys(key.len(), keys_len, cell.stored_len()) {
+            return Err(Error::corrupt("the log holds index keys that are too long for a leaf"));
+        }
         let name = self.name_of(collection)?;
         let cell = LeafCell {
             version: self.state.version + 1,

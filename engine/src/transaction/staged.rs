@@ -207,7 +207,7 @@ impl WriteTransaction<'_> {
             });
         }
         if staged.chunks.is_empty() {
-            return self.store(collection, key, &staged.rest, expires, None);
+            return self.store(collection, key, &staged.rest, expires, &[], None);
         }
         let chunks = std::mem::take(&mut staged.chunks);
         for chunk in &chunks {
@@ -257,6 +257,7 @@ impl WriteTransaction<'_> {
             value_len: value_len as u64,
             reference,
             expires,
+            index_keys: &[],
         });
         if self.capture.is_some() {
             let id = self.state.collections.get(collection).map_or(0, |entry| entry.id);
@@ -268,6 +269,7 @@ impl WriteTransaction<'_> {
                 key,
                 value: &value,
                 expires,
+                index_keys: &[],
             };
             self.capture(id, collection, &operation);
         }

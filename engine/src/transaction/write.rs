@@ -138,7 +138,7 @@ impl<'a> WriteTransaction<'a> {
         let expires = stored_expiry(expires_at);
         self.check_lengths(key, value.len(), expires)?;
         self.create(collection)?;
-        self.store(collection, key, value, expires, None)
+        self.store(collection, key, value, expires, &[], None)
     }
 
     /// Stores a record; returns whether the key existed.
@@ -156,18 +156,18 @@ impl<'a> WriteTransaction<'a> {
         let found = self.find(collection, key)?;
         let below = self.is_below(collection, key, found.is_some());
         let is_visible = found.is_some_and(|found| !found.record().is_expired(self.now));
-        self.store(collection, key, value, expires, below)?;
+        self.store(collection, key, value, expires, &[], below)?;
         Ok(is_visible)
     }
 
     /// What a search for a key revealed about the layers below the fresh memtable.
-    fn is_below(&self, collection: &str, key: &[u8], is_found: bool) -> Option<bool> {
+    pub(super) fn is_below(&self, collection: &str, key: &[u8], is_found: bool) -> Option<bool> {
         let entry = self.state.collections.get(collection)?;
         entry.layers.fresh.get(key).is_none().then_some(is_found)
     }
 
-    /// Stores a record in an existing collection, without a search. `below` is what is known about
-    /// the layers below the fresh memtable.
+    /// Stores a record in an existing collection, without a search. `index_keys` must fit into the
+    /// leaf; `below` is what is known about the layers below the fresh memtable.
     #[inline(never)]
     pub(super) fn store(
         &mut self,
@@ -175,6 +175,7 @@ impl<'a> WriteTransaction<'a> {
         key: &[u8],
         value: &[u8],
         expires: u64,
+        index_keys: &[u8],
         below: Option<bool>,
     ) -> Result<()> {
         self.stores = true;
@@ -193,6 +194,7 @@ impl<'a> WriteTransaction<'a> {
         let cell = LeafCell {
             version: self.state.version + 1,
             expires,
+            index_keys,
             ..LeafCell::new(value.len(), place)
         };
         self.put_cell(collection, key, &cell, below)?;
@@ -202,6 +204,7 @@ impl<'a> WriteTransaction<'a> {
                 key,
                 value,
                 expires,
+                index_keys,
             },
             Some(reference) => Operation::SetOutOfLine {
                 collection,
@@ -209,6 +212,7 @@ impl<'a> WriteTransaction<'a> {
                 value_len: value.len() as u64,
                 reference,
                 expires,
+                index_keys,
             },
         });
         if self.capture.is_some() {
@@ -218,6 +222,7 @@ impl<'a> WriteTransaction<'a> {
                 key,
                 value,
                 expires,
+                index_keys: &[],
             };
             self.capture(id, collection, &operation);
         }
@@ -633,7 +638,7 @@ impl<'a> WriteTransaction<'a> {
             match &operation.value {
                 Some(value) => {
                     self.create(&operation.collection)?;
-                    self.store(&operation.collection, &operation.key, value, 0, None)?;
+                    self.store(&operation.collection, &operation.key, value, 0, &[], None)?;
                 }
                 None => removed += u64::from(self.delete(&operation.collection, &operation.key)?),
             }

@@ -233,6 +233,7 @@ impl<'a> Applier<'a> {
                 key,
                 value,
                 expires,
+                ..
             } => self.set(salvage, collection, key, Some(value), expires)?,
             Operation::SetOutOfLine {
                 collection,
@@ -240,6 +241,7 @@ impl<'a> Applier<'a> {
                 value_len,
                 reference,
                 expires,
+                ..
             } => {
                 let value_len = usize::try_from(value_len).unwrap_or(usize::MAX);
                 let cell = LeafCell::new(value_len, ValuePlace::OutOfLine(reference));

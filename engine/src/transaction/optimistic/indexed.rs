@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::overlay::{Overlay, record};
+use super::overlay::{Overlay, index_keys, record};
 use super::{Structure, Transaction, TransactionScan};
 use crate::error::{ConflictReason, Error, Result};
 use crate::range::{Direction, KeyRange};
@@ -15,7 +15,7 @@ use crate::state::expiry::HIDDEN;
 use crate::state::index::{EntryRange, index_keys_of, index_of, seek_key};
 use crate::state::{Index, IndexDefinition, IndexKeys, IndexProgress};
 use crate::transaction::WriteTransaction;
-use crate::transaction::indexed::{Entries, Indexed, lacking};
+use crate::transaction::indexed::{Entries, Indexed, StoredKeys, lacking};
 use crate::transaction::write::stored_expiry;
 
 /// Indexes that a transaction declares have ids counted down from here until the commit gives them
@@ -79,9 +79,8 @@ impl Transaction {
             progress: IndexProgress::Complete,
         });
         let indexes: Arc<[Index]> = indexes.collect();
-        let names = indexes.iter().map(|index| index_of(index.id));
-        for name in names.chain([index_keys_of(id)]) {
-            self.hidden_overlay(&name).is_provisional = true;
+        for index in &*indexes {
+            self.hidden_overlay(&index_of(index.id)).is_provisional = true;
         }
         let overlay = self.overlay(collection);
         overlay.is_provisional = true;
@@ -92,14 +91,9 @@ impl Transaction {
 
     /// Makes the changes of a collection whose indexes this transaction declares.
     #[inline(never)]
-    pub(super) fn apply_declared(
-        &self,
-        transaction: &mut WriteTransaction<'_>,
-        name: &str,
-        overlay: &Overlay,
-    ) -> Result<()> {
+    pub(super) fn apply_declared(transaction: &mut WriteTransaction<'_>, name: &str, overlay: &Overlay) -> Result<()> {
         // The entries of indexes are made from the records.
-        let Some((id, indexes)) = overlay.indexed.as_ref().filter(|_| !name.starts_with(HIDDEN)) else {
+        let Some((_, indexes)) = overlay.indexed.as_ref().filter(|_| !name.starts_with(HIDDEN)) else {
             return Ok(());
         };
         if let Some((key_codec, value_codec)) = &overlay.codecs {
@@ -111,10 +105,7 @@ impl Transaction {
             let Some((value, expires_at)) = record(written) else {
                 continue;
             };
-            let bytes = self.stored(&index_keys_of(*id), written.key)?;
-            let own = bytes
-                .and_then(|(bytes, _)| IndexKeys::decode(&bytes))
-                .unwrap_or_default();
+            let own = IndexKeys::decode(index_keys(written)).unwrap_or_default();
             let mut keys = IndexKeys::new();
             for (index, stored) in indexes.iter().zip(&stored) {
                 keys.set(stored.id, own.get(index.id).iter().cloned());
@@ -162,8 +153,11 @@ impl Transaction {
         let indexed = Indexed { id, indexes };
         let expires = stored_expiry(expires_at);
         indexed.check(&self.shared, collection, keys, key, expires)?;
+        let mut bytes = Vec::new();
         if !indexes.is_empty() {
-            indexed.replace(self, key, keys, expires)?;
+            let before = indexed.keys_of(self, collection, key)?;
+            Indexed::replace_entries(self, key, &before, keys, expires)?;
+            bytes = keys.encode();
             for index in indexes.iter().filter(|index| index.definition.unique) {
                 let written = keys.get(index.id).iter().map(|index_key| UniqueKey {
                     collection: collection.to_owned(),
@@ -173,7 +167,9 @@ impl Transaction {
                 self.unique.extend(written);
             }
         }
-        self.put_unindexed(collection, key, value, expires_at);
+        let overlay = self.overlay(collection);
+        overlay.exists = true;
+        overlay.set(key, value, expires_at, &bytes);
         Ok(found)
     }
 
@@ -191,8 +187,7 @@ impl Transaction {
         let Some((id, indexes)) = self.indexed(collection) else {
             return Ok(());
         };
-        let indexed = Indexed { id, indexes: &indexes };
-        indexed.replace(self, key, &IndexKeys::new(), 0)
+        Indexed { id, indexes: &indexes }.remove_entries(self, collection, key)
     }
 
     /// As [`unindex_key`](Self::unindex_key), for all records of a range.
@@ -201,19 +196,17 @@ impl Transaction {
         let Some((id, indexes)) = self.indexed(collection) else {
             return Ok(());
         };
-        let keys_name = index_keys_of(id);
         if range.is_all() {
-            self.hidden_overlay(&keys_name).clear(range);
             for index in &*indexes {
                 self.hidden_overlay(&index_of(index.id)).clear(range);
             }
             return Ok(());
         }
-        let mut scan = self.hidden_scan(&keys_name, range, Direction::Forward);
+        let mut scan = self.scan(collection, *range, Direction::Forward);
         let indexed = Indexed { id, indexes: &indexes };
         while scan.advance(self)? {
             let key = scan.key().to_vec();
-            indexed.replace(self, &key, &IndexKeys::new(), 0)?;
+            indexed.remove_entries(self, collection, &key)?;
         }
         Ok(())
     }
@@ -221,8 +214,7 @@ impl Transaction {
     /// Forgets the writes to the hidden collections of a collection that is dropped.
     #[inline(never)]
     pub(super) fn forget_indexes(&mut self, collection: &str) {
-        if let Some((id, indexes)) = self.indexed(collection) {
-            self.overlays.remove(&index_keys_of(id));
+        if let Some((_, indexes)) = self.indexed(collection) {
             for index in &*indexes {
                 self.overlays.remove(&index_of(index.id));
             }
@@ -341,12 +333,15 @@ pub(super) fn indexed(tree: Option<&Tree>) -> Option<(u32, Arc<[Index]>)> {
 }
 
 impl Entries for Transaction {
-    fn stored(&self, collection: &str, key: &[u8]) -> Result<Option<(Vec<u8>, u64)>> {
-        let (overlay, base) = self.hidden_view(collection);
+    fn stored_keys(&self, collection: &str, id: u32, key: &[u8]) -> Result<Option<StoredKeys>> {
+        let (overlay, base) = self.view(collection);
         if let Some(overlay) = overlay {
             if let Some(written) = overlay.writes.get(key) {
-                let record = record(written);
-                return Ok(record.map(|(value, expires_at)| (value.to_vec(), stored_expiry(expires_at))));
+                return Ok(record(written).map(|(_, expires_at)| StoredKeys {
+                    own: index_keys(written).to_vec(),
+                    apart: Vec::new(),
+                    expires: stored_expiry(expires_at),
+                }));
             }
             if overlay.is_cleared(key) {
                 return Ok(None);
@@ -354,18 +349,27 @@ impl Entries for Transaction {
         }
         let Some(base) = base else { return Ok(None) };
         self.note(&base, |footprint| footprint.add_key(key));
-        base.stored(key)
+        let Some((own, expires)) = base.stored_index_keys(key)? else {
+            return Ok(None);
+        };
+        // What a build adds after this snapshot is removed at commit; see
+        // `WriteTransaction::apply_indexed`.
+        let apart = match self.snapshot.tree(&index_keys_of(id)) {
+            Some(tree) => tree.stored(key)?.map_or_else(Vec::new, |(keys, _)| keys),
+            None => Vec::new(),
+        };
+        Ok(Some(StoredKeys { own, apart, expires }))
     }
 
-    fn put_entry(&mut self, collection: &str, key: &[u8], value: &[u8], expires: u64) -> Result<()> {
-        let overlay = self.hidden_overlay(collection);
+    fn put_entry(&mut self, index: &str, key: &[u8], expires: u64) -> Result<()> {
+        let overlay = self.hidden_overlay(index);
         overlay.exists = true;
-        overlay.set(key, value, (expires != 0).then_some(expires));
+        overlay.set(key, &[], (expires != 0).then_some(expires), &[]);
         Ok(())
     }
 
-    fn remove_entry(&mut self, collection: &str, key: &[u8]) -> Result<()> {
-        self.hidden_overlay(collection).remove(key);
+    fn remove_entry(&mut self, index: &str, key: &[u8]) -> Result<()> {
+        self.hidden_overlay(index).remove(key);
         Ok(())
     }
 }

@@ -24,7 +24,8 @@ pub use indexed::IndexScan;
 
 use indexed::UniqueKey;
 
-use overlay::{Overlay, OwnedRange, record, visible};
+pub(super) use overlay::{Overlay, index_keys, record};
+use overlay::{OwnedRange, visible};
 use reads::{Footprint, Footprints};
 
 /// Isolation level: what an optimistic transaction is protected from.
@@ -303,7 +304,7 @@ impl Transaction {
     fn put_unindexed(&mut self, collection: &str, key: &[u8], value: &[u8], expires: Option<u64>) {
         let overlay = self.overlay(collection);
         overlay.exists = true;
-        overlay.set(key, value, expires);
+        overlay.set(key, value, expires, &[]);
     }
 
     /// Removes a record; returns whether it existed.
@@ -532,21 +533,20 @@ impl Transaction {
         // What changes in the indexes is among the overlays, too.
         for (name, overlay) in &self.overlays {
             if overlay.is_provisional {
-                self.apply_declared(transaction, name, overlay)?;
+                Self::apply_declared(transaction, name, overlay)?;
                 continue;
             }
             if name.starts_with(HIDDEN) && overlay.is_changed() {
                 transaction.create_unchecked(name)?;
             }
-            if overlay.emptied {
-                transaction.clear_records(name, KeyRange::all())?;
-            }
-            for range in &overlay.cleared {
-                transaction.clear_records(name, range.borrow())?;
-            }
             if let Some((key_codec, value_codec)) = &overlay.codecs {
                 transaction.set_codecs(name, key_codec, value_codec)?;
             }
+            if overlay.indexed.is_some() {
+                transaction.apply_indexed(name, overlay)?;
+                continue;
+            }
+            overlay.clear_in(transaction, name)?;
             for written in overlay.writes.entries() {
                 let key = written.key;
                 match record(written) {

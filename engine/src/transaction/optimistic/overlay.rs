@@ -5,16 +5,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::indexed::indexed;
+use crate::error::Result;
 use crate::memtable::{Entry, Memtable, MemtableCursor};
 use crate::node::{LeafCell, ValuePlace};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Tree;
 use crate::state::Index;
+use crate::transaction::WriteTransaction;
 use crate::transaction::write::stored_expiry;
 
 /// Keys between two owned bounds.
 #[derive(Clone, Debug)]
-pub(super) struct OwnedRange {
+pub(in crate::transaction) struct OwnedRange {
     pub lower: Bound<Vec<u8>>,
     pub upper: Bound<Vec<u8>>,
 }
@@ -27,7 +29,7 @@ impl OwnedRange {
         }
     }
 
-    pub(super) fn borrow(&self) -> KeyRange<'_> {
+    pub(in crate::transaction) fn borrow(&self) -> KeyRange<'_> {
         KeyRange {
             lower: self.lower.as_ref().map(Vec::as_slice),
             upper: self.upper.as_ref().map(Vec::as_slice),
@@ -78,7 +80,7 @@ fn ends_before(upper: Bound<&[u8]>, lower: Bound<&[u8]>) -> bool {
 /// One collection as the transaction sees it. The cost of a clone does not depend on the number of
 /// written records.
 #[derive(Clone)]
-pub(super) struct Overlay {
+pub(in crate::transaction) struct Overlay {
     /// The collection in the snapshot; `None` if it did not exist or has since been dropped or
     /// emptied.
     pub base: Option<Tree>,
@@ -112,15 +114,27 @@ impl Overlay {
         }
     }
 
-    /// Stores a record.
-    pub(super) fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<u64>) {
+    /// Stores a record with its index keys.
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8], expires_at: Option<u64>, index_keys: &[u8]) {
         let cell = LeafCell {
             expires: stored_expiry(expires_at),
+            index_keys,
             ..LeafCell::new(value.len(), ValuePlace::Inline(value))
         };
         let mut payload = Vec::new();
         cell.encode_into(&mut payload);
         self.writes.put(key, Some(&payload), None);
+    }
+
+    /// Clears what this transaction has cleared.
+    pub(in crate::transaction) fn clear_in(&self, transaction: &mut WriteTransaction<'_>, name: &str) -> Result<()> {
+        if self.emptied {
+            transaction.clear_records(name, KeyRange::all())?;
+        }
+        for range in &self.cleared {
+            transaction.clear_records(name, range.borrow())?;
+        }
+        Ok(())
     }
 
     /// Removes a record.
@@ -150,8 +164,15 @@ impl Overlay {
     }
 }
 
+/// Index keys of a written record; empty if it was removed.
+pub(in crate::transaction) fn index_keys(entry: Entry<'_>) -> &[u8] {
+    entry
+        .payload
+        .map_or(&[], |payload| LeafCell::decode(payload).index_keys)
+}
+
 /// Value and expiry of a written record; `None` if it was removed.
-pub(super) fn record(entry: Entry<'_>) -> Option<(&[u8], Option<u64>)> {
+pub(in crate::transaction) fn record(entry: Entry<'_>) -> Option<(&[u8], Option<u64>)> {
     parts(&LeafCell::decode(entry.payload?))
 }
 
