@@ -42,7 +42,7 @@ export class ChangeList {
     this.#declare(target);
     const later = valid.then((output) => {
       const writer = new RequestWriter();
-      putSet(writer, target, key, keyBytes, output, expiresAt);
+      putSet(writer, target, keyBytes, output, expiresAt, target.indexes?.keysOf(key, output).slice());
       return writer.view();
     });
     // It may reject before `ready` awaits it.
@@ -56,20 +56,18 @@ export class ChangeList {
   /** Like `set`, for a value that is already validated. */
   put<K, V>(target: Target<K, V>, key: K, value: V, expiresAt: number): void {
     const writer = this.#writer;
-    if (target.indexes !== undefined) {
-      this.#declare(target);
-      putSet(writer, target, key, encodeKey(target, key), value, expiresAt);
-      this.#length++;
-      return;
-    }
+    this.#declare(target);
+    // Before anything is written: the functions of indexes may add to this very batch.
+    const indexKeys = target.indexes?.keysOf(key, value);
     const start = writer.length;
-    writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index);
+    writer.u8(kindOf(indexKeys, expiresAt)).uv(target.index);
     if (writer.encoded(target.fastKey, key) && writer.encoded(target.fastValue, value)) {
-      if (expiresAt !== 0) writer.uv(expiresAt);
+      putRest(writer, expiresAt, indexKeys);
     } else {
       // Encode before writing: the caller's codec may throw, or add to this very batch.
       writer.truncate(start);
-      putSet(writer, target, key, encodeKey(target, key), value, expiresAt);
+      const kept = indexKeys?.slice();
+      putSet(writer, target, encodeKey(target, key), value, expiresAt, kept);
     }
     this.#length++;
   }
@@ -135,17 +133,23 @@ export class ChangeList {
 function putSet<K, V>(
   writer: RequestWriter,
   target: Target<K, V>,
-  key: K,
   keyBytes: Uint8Array,
   value: V,
   expiresAt: number,
+  indexKeys: Uint8Array | undefined,
 ): void {
   const valueBytes = encodeValue(target, value);
-  const indexKeys = target.indexes?.keysOf(key, value);
-  if (indexKeys !== undefined) {
-    writer.u8(BatchKind.setIndexed).uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt).bytes(indexKeys);
-    return;
-  }
-  writer.u8(expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring).uv(target.index).bytes(keyBytes).bytes(valueBytes);
-  if (expiresAt !== 0) writer.uv(expiresAt);
+  writer.u8(kindOf(indexKeys, expiresAt)).uv(target.index).bytes(keyBytes).bytes(valueBytes);
+  putRest(writer, expiresAt, indexKeys);
+}
+
+function kindOf(indexKeys: Uint8Array | undefined, expiresAt: number): number {
+  if (indexKeys !== undefined) return BatchKind.setIndexed;
+  return expiresAt === 0 ? BatchKind.set : BatchKind.setExpiring;
+}
+
+/** Writes what follows the value. */
+function putRest(writer: RequestWriter, expiresAt: number, indexKeys: Uint8Array | undefined): void {
+  if (indexKeys !== undefined) writer.uv(expiresAt).bytes(indexKeys);
+  else if (expiresAt !== 0) writer.uv(expiresAt);
 }

@@ -41,6 +41,12 @@ export interface Work {
   readonly keysOf: (at: number, key: Uint8Array, value: Uint8Array) => Uint8Array[];
 }
 
+/** A slice of an index: entries after a key, read from the newest state. */
+interface Slice {
+  readonly entries: Stored[];
+  readonly isLast: boolean;
+}
+
 /** Resolves when every index is complete. Others may build them too: then each takes some slices. */
 export async function buildIndexes(work: Work, { onProgress, signal }: BuildIndexesOptions = {}): Promise<void> {
   for (;;) {
@@ -50,11 +56,42 @@ export async function buildIndexes(work: Work, { onProgress, signal }: BuildInde
     if (gone >= 0) throw new KvError('KV_INDEX_MISMATCH', `the index ${JSON.stringify(work.names[gone])} does not exist any more; open the collection again`);
     const building = states.find((state) => typeof state === 'object');
     if (building === undefined) return;
-    const { at, done, total } = building;
-    onProgress?.({ index: work.names[at]!, done, total });
-    await addSlice(work, building);
-    // Index keys are computed in this thread, which has other work too.
-    await turn();
+    await addSlices(work, building, (done, total) => {
+      checkSignal(signal);
+      onProgress?.({ index: work.names[building.at]!, done, total });
+    });
+  }
+}
+
+/**
+ * Adds slices until the index is complete or somebody else has added one. While this thread computes
+ * the index keys of a slice, the engine adds the one before and reads the next.
+ */
+async function addSlices(work: Work, { at, from, done, total }: Building, report: (done: number, total: number) => void): Promise<void> {
+  report(done, total);
+  let start = from;
+  let covered = done;
+  let next = ahead(readAfter(work, start));
+  let adding: Promise<boolean> = Promise.resolve(true);
+  try {
+    for (;;) {
+      const { entries, isLast } = await next;
+      const to = isLast ? undefined : entries.at(-1)?.key;
+      if (to !== undefined) next = ahead(readAfter(work, to));
+      const lists = entries.map(({ key, value }) => work.keysOf(at, key, value));
+      if (!await adding) return;
+      if (start !== from) report(covered, total);
+      adding = ahead(addSlice(work, at, { from: start, to }, entries, lists));
+      covered = Math.min(covered + entries.length, total);
+      if (to === undefined) break;
+      start = to;
+      // Index keys are computed in this thread, which has other work too.
+      await turn();
+    }
+    await adding;
+  } finally {
+    // What is still under way has nobody else to wait for it.
+    await Promise.allSettled([next, adding]);
   }
 }
 
@@ -71,12 +108,17 @@ function readState(reader: ReplyReader, at: number): Building | 'complete' | 'go
   return { at, from: reader.optional(), done: reader.uv(), total: reader.uv() };
 }
 
-async function addSlice(work: Work, { at, from }: Building): Promise<void> {
-  const { connection, collection } = work;
-  const { entries, isLast } = await readAfter(work, from);
-  const lists = entries.map(({ key, value }) => work.keysOf(at, key, value));
-  const to = isLast ? undefined : entries.at(-1)?.key;
-  await connection.requestLoading((writer) => {
+/** A promise that may reject before it is awaited. */
+function ahead<T>(promise: Promise<T>): Promise<T> {
+  promise.catch(ignore);
+  return promise;
+}
+
+/** Returns whether the index was at `from`, and now is at `to`, or complete without one. */
+function addSlice(
+  { connection, collection }: Work, at: number, { from, to }: { from: Uint8Array | undefined; to: Uint8Array | undefined }, entries: readonly Stored[], lists: readonly Uint8Array[][],
+): Promise<boolean> {
+  return connection.requestLoading((writer) => {
     writer.u8(Op.indexSlice).u8(to === undefined ? STRICT : RELAXED).uv(collection).uv(at);
     for (const edge of [from, to]) {
       writer.u8(edge === undefined ? 0 : 1);
@@ -90,12 +132,12 @@ async function addSlice(work: Work, { at, from }: Building): Promise<void> {
     }
   }, (reader) => {
     reader.uv();
-    reader.u8();
+    return reader.u8() !== 0;
   });
 }
 
 /** Reads the entries after a key, from the newest state. */
-function readAfter({ connection, collection }: Work, from: Uint8Array | undefined): Promise<{ entries: Stored[]; isLast: boolean }> {
+function readAfter({ connection, collection }: Work, from: Uint8Array | undefined): Promise<Slice> {
   const id = connection.newId();
   const read = connection.request((writer) => {
     writer.u8(Op.scanOpen).uv(id).uv(0).uv(collection).range({ lower: from, lowerExclusive: true });

@@ -4,6 +4,8 @@ import { misnamed } from '../base/names.ts';
 import type { Names } from '../base/names.ts';
 import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
+import { SHORT } from '../codec/fast.ts';
+import { anyFast } from '../codec/key-bytes.ts';
 import { abortable, ignore } from '../base/async.ts';
 import type { BuildIndexesOptions, IndexOptions } from '../types/indexes.ts';
 import { decodeKey, decodeValue, typed } from '../wire/codecs.ts';
@@ -90,8 +92,11 @@ export function toIndexes<K, V>(options: { readonly [name: string]: IndexOptions
   return declared.length === 0 ? undefined : new Indexes(declared);
 }
 
-/** Shared by all records, as nothing is called while it is used. */
+/** Shared by all records, as no foreign code runs while it is written. */
 const scratch = new RequestWriter();
+
+/** An index key that is encoded, or that its codec's fast path may encode. */
+type EarlyKey = Uint8Array | string | number;
 
 export class Indexes<K, V> {
   readonly #declared: readonly Declared<K, V>[];
@@ -111,16 +116,21 @@ export class Indexes<K, V> {
     throw refused(name, 'it was not declared where the collection was opened');
   }
 
-  /** A record's index keys, as the engine reads them in a batch. */
+  /**
+   * A record's index keys, as the engine reads them in a batch. The view is valid until the next
+   * call, which foreign code may make.
+   */
   keysOf(key: K, value: V): Uint8Array {
-    const lists = this.#declared.map((index) => indexKeys(index, key, value));
+    const lists = this.#declared.map((index) => indexKeys(index, key, value, earlyKey));
+    scratch.reset(false);
     for (const list of lists) {
       scratch.uv(list.length);
-      for (const bytes of list) scratch.bytes(bytes);
+      for (const each of list) {
+        if (typeof each === 'object') scratch.bytes(each);
+        else if (!scratch.encoded(anyFast, each)) scratch.bytes(keyCodecs.any.encode(each));
+      }
     }
-    const bytes = scratch.view().slice();
-    scratch.reset(false);
-    return bytes;
+    return scratch.view();
   }
 
   #asked({ connection, name, index }: Target<K, V>): Asked {
@@ -191,7 +201,7 @@ export class Indexes<K, V> {
       connection,
       collection,
       names: declared.map(({ name }) => name),
-      keysOf: (at, key, value) => indexKeys(declared[at]!, decodeKey(target.key, key), decodeValue(target.value, value)),
+      keysOf: (at, key, value) => indexKeys(declared[at]!, decodeKey(target.key, key), decodeValue(target.value, value), encode),
     }, options);
   }
 
@@ -207,8 +217,16 @@ export class Indexes<K, V> {
   }
 }
 
-/** The encoded keys of an entry in one index. */
-function indexKeys<K, V>({ name, key: compute, multi }: Declared<K, V>, key: K, value: V): Uint8Array[] {
+const { encode } = keyCodecs.any;
+
+/** Encodes what the fast path does not take. Longer strings may be refused, so they are encoded at once too. */
+function earlyKey(key: Key): EarlyKey {
+  const isSimple = typeof key === 'number' ? !Number.isNaN(key) : typeof key === 'string' && key.length <= SHORT;
+  return isSimple ? key as string | number : encode(key);
+}
+
+/** The keys of an entry in one index, each turned into what `encodeKey` returns. */
+function indexKeys<K, V, T>({ name, key: compute, multi }: Declared<K, V>, key: K, value: V, encodeKey: (key: Key) => T): T[] {
   if (compute === STORED) throw new KvError('KV_INDEX_MISMATCH', `the index ${JSON.stringify(name)} was opened as it is stored; open the collection with its function`);
   let computed: Key | undefined;
   try {
@@ -222,7 +240,7 @@ function indexKeys<K, V>({ name, key: compute, multi }: Declared<K, V>, key: K, 
   }
   const keys = multi ? computed as readonly Key[] : [computed];
   try {
-    return keys.map((each) => keyCodecs.any.encode(each));
+    return keys.map((each) => encodeKey(each));
   } catch (cause) {
     const { code, message } = typed('KV_INVALID_KEY', String(cause), cause);
     throw new KvError(code, `${message} (index key of ${JSON.stringify(name)})`, { cause });

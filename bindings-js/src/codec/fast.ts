@@ -28,7 +28,7 @@ export function fastOf<T>(codec: { encode(value: T): Uint8Array; decode(bytes: U
 }
 
 /** Up to this length a loop is faster than the platform's encoder and decoder. */
-const SHORT = 64;
+export const SHORT = 64;
 
 /**
  * Writes a short ASCII string; returns the end of the output, or -1 if the text is anything else or
