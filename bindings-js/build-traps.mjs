@@ -13,20 +13,30 @@ const PANICS = [
 /** Would have a panic keep its text: nothing happens instead. */
 const HOOK = /\bstd(?:\[\w+\])?::panicking::set_hook\b/;
 
+/** Formats texts. Only panics do, but the table of the module has all of these functions, too. */
+const FORMATS = /\b(?:core|alloc)(?:\[\w+\])?::fmt::/;
+const REFERENCE = /\((?:return_call|call|ref\.func) \$("[^"]*"|[^\s()]+)/;
+
+const isPanic = (name) => PANICS.some((pattern) => pattern.test(name));
+
 /** Takes and returns the text of a module. */
 export function panicsToTraps(text) {
   let isDropped = false;
   let count = 0;
+  let current = '';
   const lines = text.split('\n').flatMap((line) => {
     if (line.startsWith(' (')) {
-      const name = line.startsWith(' (func $') ? line.slice(' (func '.length).replace(/\((?:param|result|type|local)\b.*/, '') : '';
-      const isHook = HOOK.test(name);
-      isDropped = isHook || PANICS.some((pattern) => pattern.test(name));
+      current = line.startsWith(' (func $') ? line.slice(' (func '.length).replace(/\((?:param|result|type|local)\b.*/, '') : '';
+      const isHook = HOOK.test(current);
+      isDropped = isHook || FORMATS.test(current) || isPanic(current);
       if (!isDropped) return [line];
       count += 1;
       return [line, isHook ? '  (nop)' : '  (unreachable)', ' )'];
     }
-    return isDropped ? [] : [line];
+    if (isDropped) return [];
+    const called = REFERENCE.exec(line)?.[1];
+    if (called !== undefined && FORMATS.test(called) && !isPanic(called)) throw new Error(`${current} calls ${called}: errors are to be built with engine/src/error/message.rs`);
+    return [line];
   });
   if (count < 10) throw new Error(`only ${count} functions that panic were found; the names in build-traps.mjs are out of date`);
   return lines.join('\n');
@@ -93,18 +103,34 @@ export function clearLocations(file) {
   writeFileSync(file, bytes);
 }
 
+const PRINTABLE = /^[\n\x20-\x7e]+$/;
+const TEMPLATE = /\(call \$"[^"]*::panic_fmt"\s+\(i32\.const (\d+)\)\s+\((?!i32\.const)/g;
 const CALL = /\(call \$("[^"]*"|[^\s()]+)((?:\s+\(i32\.const -?\d+\))+)/g;
 
-/** The address and length of each text that a call only panics with. */
+/** The address and length of each text that a call only panics with; without a length, of a template that its arguments go into. */
 function textsOf(code) {
   const texts = [];
   for (const [, name, constants] of code.matchAll(CALL)) {
-    if (!PANICS.some((pattern) => pattern.test(name))) continue;
+    if (!isPanic(name)) continue;
     const [address, length] = [...constants.matchAll(/i32\.const (-?\d+)/g)].map(([, number]) => Number(number));
     // Of a text without arguments `panic_fmt` gets twice the length and one.
     if (length > 0) texts.push({ address, length: /::panic_fmt\b/.test(name) ? length >> 1 : length });
   }
+  for (const [, address] of code.matchAll(TEMPLATE)) texts.push({ address: Number(address) });
   return texts;
+}
+
+/** The length of a template: texts of at most 127 bytes, each after its length, and arguments (0xc0) until a zero. Undefined if it has anything else. */
+function templateLength(bytes, start, end) {
+  for (let at = start; at < end;) {
+    const byte = bytes[at++];
+    if (byte === 0) return at - start;
+    if (byte < 0x80) {
+      if (!PRINTABLE.test(bytes.toString('latin1', at, at + byte))) return undefined;
+      at += byte;
+    } else if (byte !== 0xc0) return undefined;
+  }
+  return undefined;
 }
 
 /** Overwrites with zeros the texts of panics in `file`, given the module's text with its panics, and the texts of all that runs in its memory. */
@@ -120,11 +146,15 @@ export function clearTexts(file, untouched, listings) {
   for (const { start, length } of segments) {
     for (let at = start; at + 4 <= start + length; at++) used.add(bytes.readUInt32LE(at));
   }
-  for (const { address, length } of textsOf(untouched)) {
-    const segment = segments.find((one) => address >= one.address && address + length <= one.address + one.length);
-    if (segment === undefined || Array.from({ length }, (_, at) => address + at).some((place) => used.has(place))) continue;
+  for (const text of textsOf(untouched)) {
+    const { address } = text;
+    const segment = segments.find((one) => address >= one.address && address < one.address + one.length);
+    if (segment === undefined) continue;
     const at = segment.start + address - segment.address;
-    if (!/^[\n\x20-\x7e]+$/.test(bytes.toString('latin1', at, at + length))) continue;
+    const end = segment.start + segment.length;
+    const length = text.length ?? templateLength(bytes, at, end);
+    if (length === undefined || at + length > end || Array.from({ length }, (_, by) => address + by).some((place) => used.has(place))) continue;
+    if (text.length !== undefined && !PRINTABLE.test(bytes.toString('latin1', at, at + length))) continue;
     bytes.fill(0, at, at + length);
   }
   writeFileSync(file, bytes);

@@ -548,7 +548,7 @@ impl Writer {
                     None,
                     &[key],
                 ),
-                None => (error.to_string(), None, None, &[]),
+                None => (error.message(), None, None, &[]),
             },
             Error::NotUnique(records) => {
                 let [stored, other] = &records.keys;
@@ -560,7 +560,7 @@ impl Writer {
                     &[stored, other],
                 )
             }
-            _ => (error.to_string(), None, None, &[]),
+            _ => (error.message(), None, None, &[]),
         };
         self.bytes.push(FAILED);
         self.bytes(error.code().as_bytes());

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use twox_hash::XxHash64;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::storage::StorageFile;
 
 mod buffers;
@@ -293,7 +293,11 @@ fn expand_in(mut block: Vec<u8>, reference: &BlockRef, buffers: &Buffers) -> Res
             raw.ok_or_else(|| damaged("a compressed block cannot be expanded"))
         }
         CODEC_RAW => Err(damaged("a raw block's lengths differ")),
-        codec => Err(damaged(&format!("a block has the unknown codec {codec}"))),
+        codec => {
+            let mut what = Message::default();
+            what.text("a block has the unknown codec ").number(codec.into());
+            Err(damaged(&what.end()))
+        }
     }
 }
 

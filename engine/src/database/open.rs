@@ -7,7 +7,7 @@ use super::Options;
 use super::fence::Fence;
 use super::options::MAX_LOG_BYTES;
 use crate::block::{BlockFile, Compression};
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::pages::DATA_FILE;
@@ -193,7 +193,7 @@ fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<()> 
     match read_all(file, DATA_FILE)? {
         Found::Superblocks(list) if list.first() == Some(superblock) => Ok(()),
         _ => Err(Error::io(
-            format!("creating {DATA_FILE}"),
+            ["creating ", DATA_FILE].concat(),
             "the storage does not return what was written to it",
         )),
     }
@@ -224,10 +224,12 @@ pub(crate) fn recover_from(
     // Without data the file may end inside the superblocks, as an interrupted creation leaves it.
     let has_data = used_end > Superblock::first_data_unit(superblock.unit_shift);
     if has_data && file_len < used_end << superblock.unit_shift {
-        return Err(Error::corrupt(format!(
-            "the file has {file_len} bytes but its data reaches to {}; it was truncated",
-            used_end << superblock.unit_shift
-        )));
+        let mut what = Message::default();
+        what.text("the file has ").number(file_len);
+        what.text(" bytes but its data reaches to ")
+            .number(used_end << superblock.unit_shift);
+        what.text("; it was truncated");
+        return Err(Error::corrupt(what.end()));
     }
     let version = Arc::new(Version {
         version: superblock.version,

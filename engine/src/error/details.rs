@@ -1,8 +1,6 @@
 //! What errors say beside their kind.
 
-use std::fmt;
-
-use super::Text;
+use super::{Text, join};
 
 /// A failure of the storage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,13 +18,6 @@ pub struct TooLarge {
     pub len_bytes: usize,
     /// Maximum length in bytes.
     pub max_bytes: usize,
-}
-
-impl TooLarge {
-    pub(super) fn write(&self, f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
-        let Self { len_bytes, max_bytes } = self;
-        write!(f, "the {what} has {len_bytes} bytes, at most {max_bytes} are allowed")
-    }
 }
 
 /// A limit on open objects of one kind.
@@ -110,7 +101,7 @@ impl NotUnique {
     /// A caller that knows the key encodings can show the keys in their original form.
     #[must_use]
     pub fn message(&self, index_key: &str, keys: [&str; 2]) -> String {
-        [
+        join(&[
             "the key ",
             index_key,
             " of the unique index \"",
@@ -122,7 +113,6 @@ impl NotUnique {
             ", so ",
             keys[1],
             " cannot have it; nothing was stored",
-        ]
-        .concat()
+        ])
     }
 }

@@ -7,10 +7,12 @@ use std::fmt;
 
 mod conflict;
 mod details;
+mod message;
 mod text;
 
 pub use conflict::{Conflict, ConflictReason};
 pub use details::{BackupDamage, CodecMismatch, IndexRefusal, IoFailure, NotUnique, TooLarge, TooMany, WrongBase};
+pub(crate) use message::{Message, join, too_large};
 pub use text::Text;
 
 /// Result of every fallible operation of the engine.
@@ -318,119 +320,13 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(failure) => write!(f, "{}: {}", failure.context, failure.source),
-            Self::StorageFull { context } => write!(
-                f,
-                "{context}: no space left; the transaction was undone, free some space and try again"
-            ),
-            Self::Corrupt(corruption) => corruption.fmt(f),
-            Self::CorruptBackup(damage) => write!(
-                f,
-                "corrupt backup: {}, at byte {}; nothing was restored, use another copy of it",
-                damage.what, damage.offset
-            ),
-            Self::NotADatabase { file } => write!(
-                f,
-                "{file} is not a Mangrove database; it was not changed, choose another path"
-            ),
-            Self::VersionUnsupported { found, supported } => write!(
-                f,
-                "the database has format version {found}, this build reads {supported}; use a build that reads it"
-            ),
-            Self::Locked { file } => write!(
-                f,
-                "{file} is open in another process, tab or handle; close it there first"
-            ),
-            Self::NotFound { what } => write!(f, "{what} does not exist"),
-            Self::AlreadyExists { what } => write!(f, "{what} exists already"),
-            Self::ReadOnly => write!(f, "the database was opened read-only"),
-            Self::Closed => write!(f, "the database is closed"),
-            Self::SnapshotLost => write!(
-                f,
-                "the snapshot is lost with the tab that kept it, and the database has changed since; take a new one"
-            ),
-            Self::TooManyOpen(many) => write!(f, "there may be no more than {} {}", many.limit, many.what),
-            Self::Poisoned { cause } => write!(
-                f,
-                "writes are refused after an earlier failure ({cause}); reads continue, reopen the database to write"
-            ),
-            Self::KeyTooLarge(key) => key.write(f, "key"),
-            Self::ValueTooLarge(value) => value.write(f, "value"),
-            Self::InvalidArgument { what } => f.write_str(what),
-            Self::Conflict(conflict) => conflict.fmt(f),
-            Self::TruncatedFeed { horizon } => {
-                write!(
-                    f,
-                    "changes up to version {horizon} are no longer kept; start with a new snapshot"
-                )
-            }
-            Self::Stale => write!(
-                f,
-                "the writer has overwritten what this reader had opened; refresh the database and read again"
-            ),
-            Self::KeyOrderUnsupported { order } => write!(
-                f,
-                "the database orders its keys by \"{order}\", which this version does not know; use the version that made it"
-            ),
-            Self::WrongBase(wrong) => write!(
-                f,
-                "the backup builds on version {}, the database has version {}; restore backups in their order",
-                wrong.base, wrong.version
-            ),
-            Self::CodecMismatch(codecs) => write!(
-                f,
-                "collection \"{}\" was written with codecs {}, not {}; open it with the former",
-                codecs.collection, codecs.stored, codecs.requested
-            ),
-            Self::IndexMismatch(refusal) | Self::IndexIncomplete(refusal) => write!(
-                f,
-                "collection \"{}\", index \"{}\": {}",
-                refusal.collection, refusal.index, refusal.what
-            ),
-            Self::NotUnique(records) => {
-                let text = |key: &[u8]| Hex(key).to_string();
-                let [stored, other] = &records.keys;
-                f.write_str(&records.message(&text(&records.index_key), [&text(stored), &text(other)]))
-            }
-        }
+        f.write_str(&self.message())
     }
 }
 
 impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("corrupt database: ")?;
-        f.write_str(&self.what)?;
-        if let Some(unit) = self.unit {
-            write!(f, ", unit {unit}")?;
-        }
-        if let Some(collection) = &self.collection {
-            write!(f, ", collection \"{collection}\"")?;
-        }
-        if let Some((lower, upper)) = &self.key_range {
-            write!(f, ", keys from {}", Hex(lower))?;
-            match upper {
-                Some(upper) => write!(f, " to {}", Hex(upper))?,
-                None => f.write_str(" to the end")?,
-            }
-        }
-        f.write_str("; the file was not changed")
-    }
-}
-
-/// Prints at most 32 bytes in hexadecimal.
-struct Hex<'a>(&'a [u8]);
-
-impl fmt::Display for Hex<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("0x")?;
-        for byte in self.0.iter().take(32) {
-            write!(f, "{byte:02x}")?;
-        }
-        if self.0.len() > 32 {
-            f.write_str("..")?;
-        }
-        Ok(())
+        f.write_str(&self.message())
     }
 }
 

@@ -64,7 +64,7 @@ impl State {
             // The system may have dropped the unflushed writes; a later successful flush would lie
             // (I10).
             Err(error) => {
-                self.failed.get_or_insert_with(|| error.to_string());
+                self.failed.get_or_insert_with(|| error.message());
             }
         }
     }
@@ -247,7 +247,7 @@ impl GroupFlush {
         state = self.lock();
         state.running = false;
         if let Err(error) = &result {
-            state.failed.get_or_insert_with(|| error.to_string());
+            state.failed.get_or_insert_with(|| error.message());
         }
         self.done.notify_all();
         result

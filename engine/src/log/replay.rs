@@ -5,7 +5,7 @@
 //! record after a broken one proves a loss if it states that the broken one was durable.
 
 use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Position, record};
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::storage::StorageFile;
 
 /// Bytes that the search for records after a broken one may check, as a multiple of the half:
@@ -113,10 +113,11 @@ pub(crate) fn replay(file: &dyn StorageFile, half_bytes: u32, database_id: u128,
 }
 
 fn damaged(at: Position) -> Error {
-    Error::corrupt(format!(
-        "the log is damaged at offset {} of half {}, in front of commits that were durable",
-        at.offset, at.half
-    ))
+    let mut what = Message::default();
+    what.text("the log is damaged at offset ").number(at.offset.into());
+    what.text(" of half ").number(at.half.into());
+    what.text(", in front of commits that were durable");
+    Error::corrupt(what.end())
 }
 
 /// Appends the records of one half from `replay.end` on.

@@ -570,7 +570,7 @@ impl Writer {
         self.older_log = None;
         if let Err(error) = twin.write(file) {
             if !matches!(error, Error::StorageFull { .. }) {
-                shared.flush.fail(&error.to_string());
+                shared.flush.fail(&error.message());
             }
             return Err(error);
         }
@@ -579,7 +579,7 @@ impl Writer {
         self.superblock = twin;
         let oldest = shared.published().oldest();
         let released = self.space.release(&shared.pager, self.superblock.generation, oldest);
-        released.inspect_err(|error| shared.flush.fail(&error.to_string()))
+        released.inspect_err(|error| shared.flush.fail(&error.message()))
     }
 
     /// Merges until the goal is reached; returns whether all frozen entries are merged. A failure

@@ -7,7 +7,7 @@ use super::lending::Lending;
 use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
 use crate::block::Compression;
 use crate::clock::Clock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, too_large};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
@@ -183,11 +183,7 @@ pub(crate) fn check_name(name: &str, shared: &Shared) -> Result<()> {
     let max = MAX_NAME_BYTES.min(shared.config.limits.max_key_bytes);
     if name.len() > max {
         return Err(Error::InvalidArgument {
-            what: format!(
-                "the collection name has {} bytes, at most {max} are allowed",
-                name.len()
-            )
-            .into(),
+            what: too_large("collection name", name.len(), max).into(),
         });
     }
     Ok(())

@@ -204,7 +204,7 @@ impl Writer {
         sealed: Result<()>,
         install: Option<Install<'_>>,
     ) -> Result<()> {
-        sealed.inspect_err(|error| shared.flush.fail(&error.to_string()))?;
+        sealed.inspect_err(|error| shared.flush.fail(&error.message()))?;
         self.adopt(shared, state, draft, prepared, install);
         Ok(())
     }
@@ -351,7 +351,7 @@ impl Writer {
         shared.flush.checkpointed(state.version);
         let released = self.space.release(&shared.pager, generation, oldest);
         if let Err(error) = released {
-            shared.flush.fail(&error.to_string());
+            shared.flush.fail(&error.message());
         }
         // Commits since the checkpoint was prepared may have made the file longer.
         let end = self.space.free.end() * shared.pager.blocks.unit_bytes() as u64;
@@ -371,7 +371,7 @@ impl Writer {
         if unlogged && log.has_room(0) {
             match log.append(&[], version, version, 0) {
                 Ok(()) | Err(Error::StorageFull { .. }) => {}
-                Err(error) => shared.flush.fail(&error.to_string()),
+                Err(error) => shared.flush.fail(&error.message()),
             }
         }
     }
@@ -392,7 +392,7 @@ impl Writer {
         if let Err(error) = begun.write(shared.pager.blocks.file()) {
             // A partially written slot is invalid, and the other slot has the same state.
             if !matches!(error, Error::StorageFull { .. }) {
-                shared.flush.fail(&error.to_string());
+                shared.flush.fail(&error.message());
             }
             return Err(error);
         }
@@ -417,7 +417,7 @@ impl Writer {
         }
         // Once the log is empty, the older superblock would be an older state.
         self.write_twin(shared)
-            .inspect_err(|error| shared.flush.fail(&error.to_string()))?;
+            .inspect_err(|error| shared.flush.fail(&error.message()))?;
         if let Some(log) = &mut self.log {
             log.restart(self.superblock.log);
         }

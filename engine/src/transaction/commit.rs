@@ -252,7 +252,7 @@ pub(super) fn append(
     if let Err(error) = log.append(record, base, version, flushed_to) {
         // Otherwise a crash could bring back a commit that was reported as failed.
         if !matches!(error, Error::StorageFull { .. }) {
-            flush.fail(&error.to_string());
+            flush.fail(&error.message());
         }
         return Err(error);
     }

@@ -13,7 +13,7 @@ use super::optimistic::{Overlay, index_keys, record};
 use super::write::stored_expiry;
 use super::{Transaction, WriteTransaction};
 use crate::block::REF_BYTES;
-use crate::error::{Error, NotUnique, Result};
+use crate::error::{Error, Message, NotUnique, Result};
 use crate::log::Operation;
 use crate::range::{Direction, KeyRange};
 use crate::state::expiry::HINT_BYTES;
@@ -558,7 +558,12 @@ impl WriteTransaction<'_> {
         for (at, definition) in declared.iter().enumerate() {
             if definition.name.len() > MAX_INDEX_NAME_BYTES {
                 return Err(Error::InvalidArgument {
-                    what: format!("an index's name has at most {MAX_INDEX_NAME_BYTES} bytes").into(),
+                    what: Message::default()
+                        .text("an index's name has at most ")
+                        .number(MAX_INDEX_NAME_BYTES as u64)
+                        .text(" bytes")
+                        .end()
+                        .into(),
                 });
             }
             if declared[..at].iter().any(|other| other.name == definition.name) {

@@ -2,7 +2,7 @@
 
 use super::WriteTransaction;
 use crate::block::Kind;
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::log::{Operation, Operations, Replay};
 use crate::node::{LeafCell, ValuePlace};
 use crate::pages::Extent;
@@ -24,11 +24,12 @@ pub(crate) fn apply_log(shared: &Shared, replay: &mut Replay) -> Result<()> {
         }
         transaction.apply_record(&record.payload, true)?;
         if transaction.state.version != record.version {
-            return Err(Error::corrupt(format!(
-                "the log lacks commits before version {}, which were in a checkpoint that is lost; files that were copied while \
-                 the database was written to look like this: make copies with backup",
-                record.version
-            )));
+            let mut what = Message::default();
+            what.text("the log lacks commits before version ").number(record.version).text(
+                ", which were in a checkpoint that is lost; files that were copied while the database was written to look like \
+                 this: make copies with backup",
+            );
+            return Err(Error::corrupt(what.end()));
         }
         applied += 1;
     }
@@ -83,9 +84,11 @@ impl<'a> WriteTransaction<'a> {
     fn name_of(&self, collection: u32) -> Result<String> {
         let mut all = self.state.collections.iter();
         let found = all.find(|(_, entry)| entry.id == collection);
-        found
-            .map(|(name, _)| name.clone())
-            .ok_or_else(|| Error::corrupt(format!("the log names collection {collection}, which does not exist")))
+        found.map(|(name, _)| name.clone()).ok_or_else(|| {
+            let mut what = Message::default();
+            what.text("the log names collection ").number(collection.into());
+            Error::corrupt(what.text(", which does not exist").end())
+        })
     }
 
     fn apply_operation(&mut self, operation: &Operation<'_>, reserves: bool) -> Result<()> {

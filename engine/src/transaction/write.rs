@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::capture::Capture;
 use super::{CommitInfo, WriteBatch};
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::log::{Log, Operation};
 use crate::memtable::{Found, Layers, Memtable};
 use crate::node::cell::MAX_VALUE_BYTES;
@@ -515,7 +515,12 @@ impl<'a> WriteTransaction<'a> {
     pub fn set_codecs(&mut self, collection: &str, key_codec: &str, value_codec: &str) -> Result<()> {
         if key_codec.len().max(value_codec.len()) > MAX_CODEC_BYTES {
             return Err(Error::InvalidArgument {
-                what: format!("a codec id has at most {MAX_CODEC_BYTES} bytes").into(),
+                what: Message::default()
+                    .text("a codec id has at most ")
+                    .number(MAX_CODEC_BYTES as u64)
+                    .text(" bytes")
+                    .end()
+                    .into(),
             });
         }
         self.create(collection)?;

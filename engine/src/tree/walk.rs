@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Pages, value};
 use crate::block::BlockRef;
-use crate::error::{Error, Result};
+use crate::error::{Error, Message, Result};
 use crate::node::{Child, Node, ValuePlace};
 use crate::pages::{Access, Expected};
 
@@ -101,10 +101,10 @@ impl Walk {
         }
         let is_whole = self.visit == Visit::All && self.problems.is_empty();
         if is_whole && self.is_at_end() && self.records != self.root.count {
-            self.problems.push(Error::corrupt(format!(
-                "the catalog counts {} records, the tree holds {}",
-                self.root.count, self.records
-            )));
+            let mut what = Message::default();
+            what.text("the catalog counts ").number(self.root.count);
+            what.text(" records, the tree holds ").number(self.records);
+            self.problems.push(Error::corrupt(what.end()));
         }
     }
 
