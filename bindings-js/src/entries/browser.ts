@@ -2,6 +2,7 @@
 // directory in OPFS. Importing this module has no side effects, so servers can render pages that
 // use it.
 import type { Key } from '../codec/keys.ts';
+import { late } from '../base/late.ts';
 import { abortable } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
@@ -69,7 +70,7 @@ function toDatabase<K, V, I>(
   { schema }: CheckedOptions,
 ): Database<K, V, I> | Promise<Database<K, V, I>> {
   if (schema === undefined) return new KvDatabase(connection, info, options);
-  return openAtVersion(connection, info, options, import('./versions.ts').then(({ settle }) => (make) => settle(connection, schema, make)));
+  return openAtVersion(connection, info, options, late(import('./versions.ts')).then(({ settle }) => (make) => settle(connection, schema, make)));
 }
 
 interface Opened {
@@ -130,7 +131,7 @@ async function openInWorker(
   // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
   if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
-  return SharedTransport.open(start, request, signal);
+  return SharedTransport.openShared(start, request, signal);
 }
 
 /** Runs the engine in the calling thread, which OPFS requires to be a dedicated worker. */
@@ -141,7 +142,7 @@ async function openInSameThread(
   kind: 'opfs' | 'memory',
 ): Promise<Transport> {
   const { engine, signal, wasm } = options;
-  const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
+  const loaded = Promise.all([loadWhole(modules, wasm), late(import('./local.ts'))]);
   const [{ module, rest }, local] = await abortable(loaded, signal);
   if (kind === 'memory') return local.openInMemory(module, rest, engine);
   return local.openInOpfs(module, rest, name, options, () => reportBlocked(kind, name));
@@ -156,7 +157,7 @@ async function openInIndexedDb(modules: Modules, name: string, options: CheckedO
   const { lockTimeoutMs, signal, thread, wasm } = options;
   if (thread !== 'same' && typeof Worker === 'function') return openInWorker(modules, name, options, 'indexeddb');
   if (lockTimeoutMs > 0) reportBlocked('indexeddb', name);
-  const [{ module, rest }, { openHere: open }] = await abortable(Promise.all([loadWhole(modules, wasm), import('./indexeddb.ts')]), signal);
+  const [{ module, rest }, { openHere: open }] = await abortable(Promise.all([loadWhole(modules, wasm), late(import('./indexeddb.ts'))]), signal);
   return open(module, rest, name, options);
 }
 
@@ -170,7 +171,7 @@ async function openHere(
   storage: CustomStorage,
   { engine, signal, wasm }: CheckedOptions,
 ): Promise<Transport> {
-  const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
+  const loaded = Promise.all([loadWhole(modules, wasm), late(import('./local.ts'))]);
   const [{ module, rest }, local] = await abortable(loaded, signal);
   return local.openIn(module, rest, storage, engine);
 }
@@ -183,14 +184,14 @@ async function openHere(
  */
 export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
   const storage = checkDestroy(options);
-  const { destroy } = await (storage === undefined ? import('./destroy.ts') : import('./indexeddb.ts'));
+  const { destroy } = await late(storage === undefined ? import('./destroy.ts') : import('./indexeddb.ts'));
   return destroy(String(name), options);
 }
 
 /** Lists the databases of this origin, with their size in bytes. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
-  if (checkPlace('list', options) !== undefined) return (await import('./indexeddb.ts')).list();
-  return (await import('./destroy.ts')).list();
+  if (checkPlace('list', options) !== undefined) return (await late(import('./indexeddb.ts'))).list();
+  return (await late(import('./destroy.ts'))).list();
 }
 
 /**
