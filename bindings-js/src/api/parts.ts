@@ -16,6 +16,7 @@ import { checkOpen } from './read-verbs.ts';
 import { promised } from './task.ts';
 import type { Task } from './task.ts';
 import { PartSource } from './part-source.ts';
+import { writeCall } from './scope.ts';
 import type { WriteScope } from './scope.ts';
 
 /** Bytes read or written by one message. */
@@ -284,7 +285,7 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
       offset += bytes.length;
     }
     checkSignal(signal);
-    const stored: unknown = await promised(connection, scope.call(Op.part, options, (writer) => writer.bytes(
+    const stored: unknown = await promised(connection, writeCall(scope, Op.part, options, (writer) => writer.bytes(
       bodyOf(PartOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt)),
     ), ignore));
     // An engine that has yet to load the code for it is another one than that of the parts.

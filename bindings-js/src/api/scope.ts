@@ -19,13 +19,8 @@ export interface Refused {
 }
 
 export interface WriteScope {
-  /** A write. `read` gets the version that begins the reply, and reads the rest of it. */
-  call<T>(
-    op: number,
-    options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader, version: number) => T,
-  ): Call<T>;
+  /** Writes how a write begins: with its opcode and durability, in a transaction after its id. */
+  begin(writer: RequestWriter, op: number, options: WriteOptions | undefined): RequestWriter;
   /** Its commit fails if what was read has changed, so single writes need no check of that. */
   readonly detectsConflicts?: boolean;
   /** Throws if the scope refuses writes at the moment. */
@@ -37,6 +32,17 @@ export interface WriteScope {
    * hold.
    */
   readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
+}
+
+/** A write. `read` gets the version that begins the reply, and reads the rest of it. */
+export function writeCall<T>(
+  scope: WriteScope,
+  op: number,
+  options: WriteOptions | undefined,
+  write: (writer: RequestWriter) => unknown,
+  read: (reader: ReplyReader, version: number) => T,
+): Call<T> {
+  return { write: (writer) => write(scope.begin(writer, op, options)), read: (reader) => read(reader, reader.uv()) };
 }
 
 /** Each write is its own commit. */
@@ -58,14 +64,8 @@ export class DatabaseScope implements WriteScope {
     return connection.canHold ? (prepared, run) => connection.hold(prepared, run) : undefined;
   }
 
-  call<T>(
-    op: number,
-    options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader, version: number) => T,
-  ): Call<T> {
-    const durability = durabilityCode(options?.durability === undefined ? this.#durability : options.durability);
-    return { write: (writer) => write(writer.u8(op).u8(durability)), read: (reader) => read(reader, reader.uv()) };
+  begin(writer: RequestWriter, op: number, options: WriteOptions | undefined): RequestWriter {
+    return writer.u8(op).u8(durabilityCode(options?.durability === undefined ? this.#durability : options.durability));
   }
 }
 
@@ -91,18 +91,8 @@ export class TransactionScope implements WriteScope {
     this.#transaction.checkWritable();
   }
 
-  call<T>(
-    op: number,
-    _options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader, version: number) => T,
-  ): Call<T> {
-    return {
-      write: (writer) => {
-        this.check();
-        return write(writer.u8(Op.within).uv(this.#transaction.id).u8(op).u8(0));
-      },
-      read: (reader) => read(reader, reader.uv()),
-    };
+  begin(writer: RequestWriter, op: number): RequestWriter {
+    this.check();
+    return writer.u8(Op.within).uv(this.#transaction.id).u8(op).u8(0);
   }
 }

@@ -18,7 +18,7 @@ export interface Call<T> {
 }
 
 /** Several calls in a row, and promises to await where the face may wait. */
-export type Steps<T> = Generator<Call<unknown> | Promise<unknown>, T, unknown>;
+export type Steps<T> = Generator<Task<unknown>, T, unknown>;
 
 /** A result that takes no message. */
 interface Found<T> {
@@ -36,7 +36,7 @@ export function* step<T>(from: Call<T> | Promise<T>): Steps<T> {
 /** All steps of another task. */
 export function* within<T>(task: Task<T>): Steps<T> {
   if ('found' in task) return task.found;
-  return yield* 'next' in task ? task : step(task);
+  return 'next' in task ? yield* task : (yield task) as T;
 }
 
 /** Carries a task out asynchronously. Its first request is sent before this returns. */
@@ -113,7 +113,7 @@ export function verbsOf<T>({ verbs }: Face): Record<string, (...args: readonly u
 
 export const runPromised: Run<Face> = (face, name, args, at) => {
   try {
-    const { signal } = (args[at] ?? {}) as SignalOptions;
+    const signal = args.length > at ? (args[at] as SignalOptions | undefined)?.signal : undefined;
     checkSignal(signal);
     return abortable(promised(face.verbs.target.connection, verbsOf<Task<unknown>>(face)[name]!(...args)), signal);
   } catch (error) {

@@ -11,16 +11,17 @@ import { toExpiry, toNewExpiry } from './expiry.ts';
 import { CLEAR, SET, SIGNAL, STREAM, WRITE, checkClear, checkIterable, checkNames, checkPair } from './names.ts';
 import { forgetIndexes } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
+import type { ReplyReader } from '../wire/protocol.ts';
 import type { Goal } from './parts.ts';
 import { boundsOf, isPart, toWindow } from './range.ts';
 import { ReadVerbs } from './read-verbs.ts';
 import type { LoadParts } from './read-verbs.ts';
 import { isPromise, validNow } from './schema.ts';
 import { promised, step, within } from './task.ts';
-import type { Steps, Task } from './task.ts';
+import type { Call, Steps, Task } from './task.ts';
 import { checkName } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
-import { durabilityCode } from './scope.ts';
+import { durabilityCode, writeCall } from './scope.ts';
 import type { WriteScope } from './scope.ts';
 
 /** How long `setMany` encodes an array before it yields to the event loop. */
@@ -86,7 +87,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
   delete(key: K, options?: WriteOptions): Task<boolean> {
     this.begin('delete', options, WRITE);
     const keyBytes = encodeKey(this.target, key);
-    return this.scope.call(Op.delete, options, (writer) => writer.uv(this.target.index).bytes(keyBytes), (reader) => reader.u8() !== 0);
+    return this.#write(Op.delete, options, (writer) => writer.uv(this.target.index).bytes(keyBytes), (reader) => reader.u8() !== 0);
   }
 
   deleteMany(keys: Iterable<K>, options?: WriteOptions): Task<number> {
@@ -102,7 +103,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     checkClear(args);
     const window = toWindow(this.target, 'clear', range, this.canWait ? CLEAR_UNTIL : CLEAR);
     if (isPart(window)) return this.clearPart?.(range, options) ?? this.#clearPart(range, window.limit, options);
-    return this.scope.call(Op.clear, options, (writer) => writer.uv(this.target.index).range(window.range), (reader) => void reader.uv());
+    return this.#write(Op.clear, options, (writer) => writer.uv(this.target.index).range(window.range), (reader) => void reader.uv());
   }
 
   getOrInsert(key: K, value: I, options?: SetOptions): Task<V> {
@@ -114,7 +115,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     if (target.indexes !== undefined) return this.update(key, (old) => (old === undefined ? value : KEEP), options) as Task<V>;
     return this.#validated(value, options, (valid) => {
       const valueBytes = encodeValue(target, valid);
-      return this.scope.call(
+      return this.#write(
         Op.getOrInsert,
         options,
         (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes).uv(expiresAt),
@@ -135,7 +136,9 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     checkSignal(options?.signal);
     if (found !== undefined) return found;
     // `getOrInsert` checks the signal before it writes.
-    return yield* within(this.getOrInsert(key, yield* this.#awaited(compute(key)), options));
+    const computed = compute(key);
+    const value = this.#waitsFor(computed) ? yield* step(Promise.resolve(computed)) : computed as I;
+    return yield* within(this.getOrInsert(key, value, options));
   }
 
   update(key: K, fn: Update<K, V, I>, options?: SetOptions): Task<V | undefined> {
@@ -159,18 +162,22 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     return this.#catalog([from, to], Op.rename);
   }
 
+  #write<T>(op: number, options: WriteOptions | undefined, write: Call<T>['write'], read: (reader: ReplyReader, version: number) => T): Call<T> {
+    return writeCall(this.scope, op, options, write, read);
+  }
+
   #catalog(names: readonly string[], op: number): Task<boolean> {
     names.forEach(checkName);
     this.scope.check();
     for (const name of names) forgetIndexes(this.target.connection, name);
-    return this.scope.call(op, undefined, (writer) => {
+    return this.#write(op, undefined, (writer) => {
       for (const name of names) writer.str(name);
     }, (reader) => reader.u8() !== 0);
   }
 
   /** Writes several changes as one. `pick` takes what the result is made of from the reply. */
   batch<T>(changes: ChangeList, options: WriteOptions | undefined, pick: (existed: number, version: number) => T): Task<T> {
-    const call = this.scope.call(
+    const call = this.#write(
       Op.batch,
       options,
       (writer) => writer.uv(changes.length).raw(changes.bytes),
@@ -204,7 +211,7 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
         return this.batch(changes, options, nothing);
       }
       const valueBytes = encodeValue(target, value);
-      return scope.call(Op.set, options, (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes), nothing);
+      return this.#write(Op.set, options, (writer) => writer.uv(target.index).bytes(keyBytes).bytes(valueBytes), nothing);
     };
     return { scope, expiresAt, options, store };
   }
@@ -245,9 +252,10 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     const { target } = this;
     const signal = options?.signal;
     for (;;) {
-      const entry = yield* within(this.getEntry(key));
+      const entry = (yield this.getEntry(key)) as Entry<K, V> | undefined;
       checkSignal(signal);
-      const next = yield* this.#awaited(fn(entry?.value, key, entry));
+      const given = fn(entry?.value, key, entry);
+      const next = this.#waitsFor(given) ? (yield given) as Updated<I> : given as Updated<I>;
       if (next === KEEP) return entry?.value;
       const changes = new ChangeList();
       if (guards) changes.check(target, key, entry?.version ?? null);
@@ -265,8 +273,8 @@ export class WriteVerbs<K, V, I = V> extends ReadVerbs<K, V> {
     }
   }
 
-  *#awaited<T>(result: T | Promise<T>): Steps<T> {
-    return this.canWait && isPromise(result) ? yield* step(Promise.resolve(result)) : result as T;
+  #waitsFor<T>(result: T | Promise<T>): result is Promise<T> {
+    return this.canWait && isPromise(result);
   }
 
   /** Calls `store` with the validated value, at once unless the schema is asynchronous. */
