@@ -13,10 +13,10 @@ function serve(name: string, url: string, command: string) {
 }
 
 /**
- * Tests that set quotas, evict data and go offline through Chromium's DevTools protocol. Firefox's
- * quota is tested in quota-engines.spec.ts.
+ * Tests that set quotas, evict data, go offline and count calls through Chromium's DevTools
+ * protocol. Firefox's quota is tested in quota-engines.spec.ts.
  */
-const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts'];
+const CHROMIUM_ONLY = ['**/quota.spec.ts', '**/eviction.spec.ts', '**/demo-pwa.spec.ts', '**/get-files.spec.ts'];
 
 export default defineConfig({
   testDir: 'specs',

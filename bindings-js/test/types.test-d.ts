@@ -4,9 +4,9 @@ import * as v from 'valibot';
 import { z } from 'zod';
 import { DELETE, KEEP, MAX_KEY, keyCodecs, open, openSync, valueCodecs } from 'mangrove-kv';
 import type {
-  Batch, BatchOp, Bound, Collection, Commit, CommitInfo, Database, DatabaseEventMap, Durability, Entry, Key, KeyCodec, KeyPrefix,
-  KvError, KvErrorCode, KvIterator, OpenOptions, Range, Reader, Result, Snapshot, StandardSchema, SyncCollection, SyncDatabase, SyncReader,
-  SyncWriter, Transaction, Updated, ValueCodec, Writer,
+  Batch, BatchOp, Bound, Collection, Commit, CommitInfo, Database, DatabaseEventMap, Durability, Entry, Index, Key, KeyCodec, KeyPrefix,
+  KvError, KvErrorCode, KvIterator, OpenOptions, Range, Reader, Result, Snapshot, StandardSchema, SyncCollection, SyncDatabase, SyncIndex,
+  SyncReader, SyncWriter, Transaction, Updated, ValueCodec, Writer, WriteOptions,
 } from 'mangrove-kv';
 
 type Equal<A, B> = (<T>() => T extends A ? 1 : 2) extends (<T>() => T extends B ? 1 : 2) ? true : false;
@@ -347,3 +347,18 @@ same<KvErrorCode,
   | 'KV_INVALID_KEY' | 'KV_INVALID_VALUE' | 'KV_INVALID_ARGUMENT' | 'KV_KEY_TOO_LARGE' | 'KV_VALUE_TOO_LARGE' | 'KV_CODEC_MISMATCH' | 'KV_INDEX_MISMATCH' | 'KV_INDEX_INCOMPLETE' | 'KV_UNIQUE'
   | 'KV_CORRUPT' | 'KV_VERSION_UNSUPPORTED' | 'KV_VERSION_CHANGED' | 'KV_VERSION_TOO_NEW' | 'KV_QUOTA_EXCEEDED' | 'KV_IO' | 'KV_SYNC_UNAVAILABLE' | 'KV_UNSUPPORTED'
   | 'KV_TRUNCATED_FEED' | 'KV_STALE' | 'KV_SNAPSHOT_LOST' | 'KV_TOO_MANY_OPEN' | 'KV_EVICTED'>();
+
+// ── the synchronous API is the asynchronous one without promises and signals ─
+type Settled<T> = T extends Promise<infer V> ? V : T extends KvIterator<infer I, infer _> ? IterableIterator<I> : T;
+type Unsignalled<O> = O extends { signal?: AbortSignal | undefined } ? Omit<O, 'signal'> : O;
+type AtOnce<F> = F extends (...args: infer A) => infer R ? (...args: { [I in keyof A]: A[I] extends Key | undefined ? A[I] : Unsignalled<A[I]> }) => Settled<R> : Settled<F>;
+type Same<A, B> = [A, B] extends [B, A] ? true : false;
+type Alike<S, A, N extends keyof S & keyof A> = { [P in N]: Same<S[P], AtOnce<A[P]>> }[N];
+
+// Each but `range`, `prefix` and `entries`, of which one parameter decides the items.
+same<Alike<SyncReader<string, number>, Reader<string, number>, 'get' | 'getMany' | 'getEntry' | 'has' | 'hasMany' | 'keys' | 'values' | 'first' | 'last' | 'count' | 'size' | 'at' | 'rank'>, true>();
+same<Exclude<keyof Reader<string, number>, keyof SyncReader<string, number>>, 'getRange' | 'getStream' | 'forEach' | typeof Symbol.asyncIterator>();
+same<Exclude<keyof Writer<string, number>, keyof SyncWriter<string, number>>, 'setStream'>();
+isTrue<Same<SyncWriter<string, number>['deleteMany'], (keys: Iterable<string>, options?: WriteOptions) => Settled<ReturnType<Writer<string, number>['deleteMany']>>>>();
+same<Alike<SyncIndex<string, number>, Index<string, number>, 'get' | 'first' | 'last' | 'at' | 'count' | 'rank' | 'keys' | 'values'>, true>();
+same<Exclude<keyof Index<string, number>, keyof SyncIndex<string, number>>, typeof Symbol.asyncIterator>();

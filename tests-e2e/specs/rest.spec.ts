@@ -88,3 +88,19 @@ test('a rest that cannot be loaded fails the call only, and is loaded when it ca
   await context.unroute(/mangrove_rest_bg/);
   expect(await stats()).toEqual(['stats', 1]);
 });
+
+test('a script that cannot be loaded is a typed error that loses nothing', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await context.newPage();
+  await page.goto(HARNESS_URL);
+  await context.route(/\/maintenance[^/]*\.js$/, (route) => route.abort());
+  const failed = await page.evaluate(async () => {
+    const db = await window.mangrove.open('scripts');
+    await db.set('a', 1);
+    Object.assign(window, { db });
+    const calls = [db.compact(), db.layout()].map((call) => call.then(() => 'done', ({ name, code, retryable }) => ({ name, code, retryable })));
+    return [...await Promise.all(calls), await db.get('a')];
+  });
+  const error = { name: 'KvError', code: 'KV_IO', retryable: true };
+  expect(failed).toEqual([error, error, 1]);
+});

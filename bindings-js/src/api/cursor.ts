@@ -1,8 +1,6 @@
 // The asynchronous iterator over a collection: an engine cursor, read in chunks.
 import type { KeyPrefix } from '../codec/keys.ts';
 import { Chunk, ChunkSize } from '../wire/chunk.ts';
-import type { DecodeItem } from '../wire/chunk.ts';
-import type { Connection } from '../wire/connection.ts';
 import { abortable, checkLimit, checkSignal, ignore } from '../base/async.ts';
 import { Handle } from '../wire/handle.ts';
 import { BaseIterator, DONE } from './iterator.ts';
@@ -11,36 +9,16 @@ import { ASK } from '../wire/target.ts';
 import { Op, ScanFlag } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
 import type { Window } from './range.ts';
+import { writeScan } from './scan.ts';
+import type { Scan } from './scan.ts';
 
 const FIRST_CHUNK = { items: 128, bytes: 32 << 10 };
 const CHUNK_GROWTH = 4;
 /** Small enough that decoding one chunk does not block the event loop for long. */
 const MAX_CHUNK = { items: 2048, bytes: 256 << 10 };
 
-/** What to read. */
-export interface CursorRequest<T, K> {
-  readonly connection: Connection;
-  /** Opens the scan. Default: `Op.scanOpen`. */
-  readonly op?: number;
-  /** Resolves when the engine can open the scan. */
-  readonly before?: () => Promise<void> | undefined;
-  /** The entries to read. The iterator fails with whatever this throws. */
-  readonly window: () => Window;
-  /** Writes view and collection. */
-  readonly writeSource: (writer: RequestWriter) => void;
-  /** One of `Content`. */
-  readonly content: number;
-  readonly signal: AbortSignal | undefined;
-  readonly decode: DecodeItem<T>;
-  /** Decoding runs none of the caller's code. */
-  readonly isFast: boolean;
-  /** Called after an empty scan; rejects if a mistake in the request explains that. */
-  readonly whenEmpty: () => Promise<unknown>;
-  readonly encodeSeek: (key: KeyPrefix<K>) => Uint8Array;
-}
-
 export class CursorIterator<T, K> extends BaseIterator<T, K> {
-  readonly #request: CursorRequest<T, K>;
+  readonly #request: Scan<T, K>;
   readonly #held: Handle;
   #chunk: Chunk<T> | undefined;
   #ahead: Promise<Chunk<T>> | undefined;
@@ -59,7 +37,7 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   /** The last call in line, which the next one waits for; undefined if none is running. */
   #tail: Promise<unknown> | undefined;
 
-  constructor(request: CursorRequest<T, K>) {
+  constructor(request: Scan<T, K>) {
     super(request.signal);
     const { connection, signal } = request;
     this.#request = request;
@@ -164,10 +142,10 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
       } else if (this.#hasItem()) {
         return true;
       } else if (this.#chunk?.isLast) {
-        const { whenEmpty } = this.#request;
-        const isEmpty = this.#isEmpty;
+        const { connection, misread } = this.#request;
+        const call = this.#isEmpty ? misread() : undefined;
         this.#end();
-        if (isEmpty) await whenEmpty();
+        if (call !== undefined) await connection.request(call.write, call.read);
       } else {
         await this.#nextChunk();
       }
@@ -216,22 +194,19 @@ export class CursorIterator<T, K> extends BaseIterator<T, K> {
   /**
    * Opens at once rather than at the first `next`: an iterator reads the state at its creation.
    */
-  #open({ range, reverse, offset, limit }: Window): void {
-    const { connection, op = Op.scanOpen, before, writeSource, content, signal, isFast } = this.#request;
-    const flags = (reverse ? ScanFlag.reverse : 0) | content | ScanFlag.keep;
+  #open(window: Window): void {
+    const { connection, op, ready, signal, isFast } = this.#request;
     const write = (writer: RequestWriter): void => {
-      writer.u8(op).uv(this.#held.id);
-      writeSource(writer);
-      writer.range(range).u8(flags).uv(offset).uv(limit === Infinity ? 0 : limit);
+      writeScan(this.#request, window, writer.u8(op).uv(this.#held.id), ScanFlag.keep);
     };
     // With a signal, chunks are fetched by message: a synchronous read could not be aborted.
-    if (isFast && signal === undefined) this.#size = new ChunkSize(limit);
+    if (isFast && signal === undefined) this.#size = new ChunkSize(window.limit);
     const writeFirst = (writer: RequestWriter): void => {
       write(writer);
       writer.uv(FIRST_CHUNK.items).uv(FIRST_CHUNK.bytes);
     };
     if (op !== Op.scanOpen) {
-      const first = this.#chunkOf(Promise.resolve(before?.()).then(() => connection.requestLoading(writeFirst, this.#readChunk())));
+      const first = this.#chunkOf(Promise.resolve(ready?.()).then(() => connection.requestLoading(writeFirst, this.#readChunk())));
       this.#ahead = this.#opening = first;
       first.finally(() => {
         if (this.#opening === first) this.#opening = undefined;

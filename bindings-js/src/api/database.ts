@@ -10,11 +10,13 @@ import type {
   MaintenanceOptions, Result,
   SignalOptions, Snapshot, Stats, SyncDatabase, Transaction, TransactionOptions, VerifyReport, WriteOptions,
 } from '../types/index.ts';
+import { late } from '../base/late.ts';
 import { asyncDispose, attempt, checkSignal, ignore } from '../base/async.ts';
 import { BatchState, KvBatch } from './batch.ts';
 import { ChangeList } from './changes.ts';
 import { checkCodec } from '../wire/codecs.ts';
-import { KvCollection } from './collection.ts';
+import { KvCollection, runWrite } from './collection.ts';
+import type { Catalog } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { hold, report } from './events.ts';
 import { toIndexes } from './indexes.ts';
@@ -27,10 +29,13 @@ import { Op } from '../wire/opcodes.ts';
 import { toValidate } from './schema.ts';
 import { DEFAULT_COLLECTION, SCHEMA_COLLECTION, checkName, newTarget } from '../wire/target.ts';
 import type { Target } from '../wire/target.ts';
-import { DatabaseScope, dropIn, renameIn } from './scope.ts';
+import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
+import { derive, promised } from './task.ts';
+import type { Promised } from './task.ts';
 import { KvTransaction, checkTransactionOptions, runTransaction, toResult } from './transaction.ts';
 import { backup, verify } from './upkeep.ts';
+import type { WriteVerbs } from './write-verbs.ts';
 
 /** Maximum number of expired entries that one commit purges. */
 const PURGE_SLICE = 1000;
@@ -58,6 +63,8 @@ function toTarget<K, V, I>(connection: Connection, name: string, options: Collec
   const indexes = toIndexes<K, V>(options.indexes);
   return newTarget(connection, name, key, value, { expireIn, validate, indexes });
 }
+
+export interface KvDatabase<K, V, I> extends Promised<WriteVerbs<K, V, I>, Catalog> {}
 
 export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Database<K, V, I> {
   readonly path: string;
@@ -118,36 +125,20 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     });
   }
 
-  dropCollection(name: string): Promise<boolean> {
-    return attempt(() => {
-      checkName(name);
-      this.#scope.check();
-      return dropIn(this.#scope, this.#connection, name);
-    });
-  }
-
-  renameCollection(from: string, to: string): Promise<boolean> {
-    return attempt(() => {
-      checkName(from);
-      checkName(to);
-      this.#scope.check();
-      return renameIn(this.#scope, this.#connection, from, to);
-    });
-  }
-
   batch(): Batch<K, I>;
   batch(ops: Iterable<BatchOp<K, I>>, options?: WriteOptions): Promise<CommitInfo>;
   batch(...args: [ops?: Iterable<BatchOp<K, I>>, options?: WriteOptions]): Batch<K, I> | Promise<CommitInfo> {
     const [ops, options] = args;
     const send = (changes: ChangeList, given: WriteOptions | undefined): Promise<CommitInfo> => {
       this.#scope.check();
-      return this.writeBatch(changes, given).then(({ version }) => ({ version }));
+      return promised(this.#connection, this.verbs.batch(changes, given, (_, version) => ({ version })));
     };
     if (args.length === 0) {
       const state = new BatchState((collection) => this.#resolve(collection), send);
       return new KvBatch(state, this.target as Target<K, unknown>);
     }
-    return this.writing('batch', options, WRITE, () => {
+    return attempt(() => {
+      this.verbs.begin('batch', options, WRITE);
       const changes = new ChangeList();
       for (const op of checkIterable('the operations of batch', ops as Iterable<BatchOp<K, I>>)) {
         checkOp(op);
@@ -159,7 +150,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
         else changes.check(target, op.key, op.version);
       }
       return send(changes, options);
-    });
+    }, options?.signal);
   }
 
   begin(options?: TransactionOptions): Transaction<K, V, I> {
@@ -219,7 +210,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   async layout(options?: LayoutOptions): Promise<Layout> {
-    return (await import('./maintenance.ts')).layout(this.#connection, options);
+    return (await late(import('./maintenance.ts'))).layout(this.#connection, options);
   }
 
   verify(options?: MaintenanceOptions): Promise<VerifyReport> {
@@ -227,7 +218,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
   }
 
   async compact(options?: MaintenanceOptions): Promise<{ readonly before: number; readonly after: number }> {
-    return (await import('./maintenance.ts')).compact(this.#connection, options);
+    return (await late(import('./maintenance.ts'))).compact(this.#connection, options);
   }
 
   backup(options?: MaintenanceOptions): ReadableStream<Uint8Array<ArrayBuffer>> {
@@ -292,6 +283,8 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
     throw new KvError('KV_INVALID_ARGUMENT', 'the collection has to be a name or a collection of this database');
   }
 }
+
+derive(KvDatabase, ['dropCollection', 'renameCollection'] satisfies Catalog[], runWrite);
 
 function checkedName(name: string): string {
   checkName(name);

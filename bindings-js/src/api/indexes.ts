@@ -6,6 +6,7 @@ import { keyCodecs } from '../codec/keys.ts';
 import type { Key } from '../codec/keys.ts';
 import { SHORT } from '../codec/fast.ts';
 import { anyFast } from '../codec/key-bytes.ts';
+import { late } from '../base/late.ts';
 import { abortable, ignore } from '../base/async.ts';
 import type { BuildIndexesOptions, IndexOptions } from '../types/indexes.ts';
 import { decodeKey, decodeValue, typed } from '../wire/codecs.ts';
@@ -194,7 +195,7 @@ export class Indexes<K, V> {
   }
 
   async #run(target: Target<K, V>, options?: BuildIndexesOptions): Promise<void> {
-    const { buildIndexes } = await import('./maintenance.ts');
+    const { buildIndexes } = await late(import('./maintenance.ts'));
     const { connection, index: collection } = target;
     const declared = this.#declared;
     return buildIndexes({

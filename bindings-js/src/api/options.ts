@@ -4,7 +4,7 @@ import type { Names } from '../base/names.ts';
 import { crypto } from '../base/platform.ts';
 import type { CollectionOptions, CustomStorage, DestroyOptions, Durability, OpenOptions, PlaceOptions, WasmSource, WorkerSource } from '../types/index.ts';
 import { isWasmSource } from '../engine/wasm.ts';
-import { checkCount, checkFunction, checkLimit, checkSignal } from '../base/async.ts';
+import { checkBoolean, checkCount, checkFunction, checkLimit, checkOneOf, checkSignal } from '../base/async.ts';
 import { checkCodec } from '../wire/codecs.ts';
 import { checkWait } from './expiry.ts';
 import { COLLECTION, checkNames } from './names.ts';
@@ -49,11 +49,6 @@ export interface CheckedOptions {
   readonly thread: 'auto' | 'worker' | 'same';
   readonly schema: SchemaOptions | undefined;
   readonly engine: EngineOptions;
-}
-
-function checkBoolean(name: string, value: unknown): boolean {
-  if (typeof value === 'boolean') return value;
-  throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
 }
 
 /** Whether the default value codec refuses class instances. */
@@ -115,11 +110,6 @@ export function checkWorker(worker: WorkerSource | undefined): WorkerSource | un
   throw new KvError('KV_INVALID_ARGUMENT', 'worker has to be a URL or a function that returns a Worker');
 }
 
-function checkThread(thread: OpenOptions['thread'] = 'auto'): CheckedOptions['thread'] {
-  if (['auto', 'worker', 'same'].includes(thread)) return thread;
-  throw new KvError('KV_INVALID_ARGUMENT', 'thread has to be "auto", "worker" or "same"');
-}
-
 export const VERSIONS = { version: 1, upgrade: 1, onUpgrade: 1 } as const;
 const OPEN: Names<OpenOptions> = {
   storage: 1, create: 1, exclusive: 1, readOnly: 1, onUnavailable: 1, lockTimeout: 1, idleTimeout: 1, thread: 1, durability: 1, cacheBytes: 1, compression: 1,
@@ -147,15 +137,12 @@ export function checkPlaceStorage(storage: PlaceOptions['storage']): PlaceOption
 export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: object = OPEN): CheckedOptions {
   checkNames('open', options, names);
   const { create = true, exclusive = false, readOnly = false, durability = 'strict', compression } = options;
-  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', signal } = options;
+  const { lockTimeout = DEFAULT_LOCK_TIMEOUT_MS, idleTimeout = DEFAULT_IDLE_TIMEOUT_MS, onUnavailable = 'throw', thread = 'auto', signal } = options;
   checkSignal(signal);
   durabilityCode(durability);
-  if (!['throw', 'indexeddb', 'memory'].includes(onUnavailable)) {
-    throw new KvError('KV_INVALID_ARGUMENT', 'onUnavailable has to be "throw", "indexeddb" or "memory"');
-  }
-  if (compression !== undefined && compression !== 'lz4' && compression !== 'none') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'compression has to be "lz4" or "none"');
-  }
+  checkOneOf('onUnavailable', onUnavailable, ['throw', 'indexeddb', 'memory']);
+  checkOneOf('thread', thread, ['auto', 'worker', 'same']);
+  if (compression !== undefined) checkOneOf('compression', compression, ['lz4', 'none']);
   if (options.expireIn !== undefined) checkWait(options.expireIn);
   if (options.key !== undefined) checkCodec('key', options.key);
   if (options.value !== undefined) checkCodec('value', options.value);
@@ -171,7 +158,7 @@ export function checkOptions<K, V, I>(options: OpenOptions<K, V, I>, names: obje
     signal,
     wasm: checkWasm(options.wasm),
     worker: checkWorker(options.worker),
-    thread: checkThread(options.thread),
+    thread,
     schema: checkSchema(options),
     engine: {
       create: checkBoolean('create', create),

@@ -12,8 +12,11 @@ import { RequestWriter } from '../wire/protocol.ts';
 import { ASK } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
 import { SIGNAL, checkNames } from './names.ts';
-import { checkOpen } from './calls.ts';
+import { checkOpen } from './read-verbs.ts';
+import { promised } from './task.ts';
+import type { Task } from './task.ts';
 import { PartSource } from './part-source.ts';
+import { writeCall } from './scope.ts';
 import type { WriteScope } from './scope.ts';
 
 /** Bytes read or written by one message. */
@@ -36,7 +39,7 @@ export interface Goal<V = never> {
   readonly expiresAt: number;
   readonly options: SetOptions | undefined;
   /** Stores an encoded value by one message. */
-  readonly store: (value: V) => Promise<void>;
+  readonly store: (value: V) => Task<void>;
 }
 
 interface Part {
@@ -272,7 +275,7 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
       checkSignal(signal);
       isOver = true;
       const encoded: Encoded = { [ENCODED]: whole };
-      return await store((value.isBlob ? encoded : whole) as never);
+      return await promised(connection, store((value.isBlob ? encoded : whole) as never));
     }
     for (; part.length > 0; part = await abortable(source.next(), signal)) {
       checkSignal(signal);
@@ -282,9 +285,9 @@ async function writeOnce({ target, view, key }: Place, { scope, expiresAt, optio
       offset += bytes.length;
     }
     checkSignal(signal);
-    const stored: unknown = await scope.write(Op.part, options, (writer) => writer.bytes(
+    const stored: unknown = await promised(connection, writeCall(scope, Op.part, options, (writer) => writer.bytes(
       bodyOf(PartOp.store, (body) => body.uv(id).uv(index).bytes(key).uv(expiresAt)),
-    ), ignore);
+    ), ignore));
     // An engine that has yet to load the code for it is another one than that of the parts.
     if (stored === ASK) throw new KvError('KV_SNAPSHOT_LOST', 'the parts of the value are lost', { retryable: true });
     isOver = true;

@@ -1,10 +1,8 @@
 // Converts ranges from the caller's options to bytes.
 import { encodeBound, prefixRange } from '../codec/keys.ts';
 import type { Bound, KeyCodec, KeyPrefix } from '../codec/keys.ts';
-import { KvError } from '../base/errors.ts';
-import type { Names } from '../base/names.ts';
 import type { Bounds, Range, WithMeta } from '../types/index.ts';
-import { checkCount, checkLimit } from '../base/async.ts';
+import { checkBoolean, checkCount, checkLimit } from '../base/async.ts';
 import { checkBytes, keyPart } from '../wire/codecs.ts';
 import { checkNames, onlyBounds } from './names.ts';
 import type { ByteRange } from '../wire/protocol.ts';
@@ -76,17 +74,15 @@ function toByteRange<K>(codec: KeyCodec<K>, options: Range<K>): ByteRange {
 const EVERYTHING: Window = { range: {}, reverse: false, offset: 0, limit: Infinity };
 
 /** Converts the options of `call`; `names` holds those that it accepts. */
-export function toWindow<K, T>(target: KeyTarget<K>, call: string, options: Range<K> | undefined, names: Names<T>): Window {
+export function toWindow<K>(target: KeyTarget<K>, call: string, options: Range<K> | undefined, names: object): Window {
   if (options === undefined) return EVERYTHING;
   checkNames(call, options, names);
   const { reverse = false, offset = 0, limit = Infinity } = options;
   const { meta = false } = options as Partial<WithMeta>;
-  for (const [name, value] of [['reverse', reverse], ['meta', meta]]) {
-    if (typeof value !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
-  }
+  checkBoolean('meta', meta);
   return {
+    reverse: checkBoolean('reverse', reverse),
     range: keyPart(target, () => toByteRange(target.key, options)),
-    reverse,
     offset: checkCount('offset', offset),
     limit: checkLimit('limit', limit),
   };

@@ -1,7 +1,7 @@
 // Validates values against the schema of their collection before they are written.
 import { KvError } from '../base/errors.ts';
 import type { SchemaIssue, SchemaResult, StandardSchema } from '../types/schema.ts';
-import { checkSignal, ignore } from '../base/async.ts';
+import { ignore } from '../base/async.ts';
 
 /** Returns, or resolves to, what is stored for a value. */
 export type Validate<V> = (value: unknown) => V | Promise<V>;
@@ -47,22 +47,7 @@ function failed(cause: unknown): KvError {
   return new KvError('KV_INVALID_VALUE', 'the schema threw instead of returning issues', { cause });
 }
 
-/** Calls `store` with the validated value, synchronously unless the schema is asynchronous. */
-export function validated<V, T>(
-  { validate }: Validated<V>,
-  value: unknown,
-  signal: AbortSignal | undefined,
-  store: (valid: V) => Promise<T>,
-): Promise<T> {
-  const valid = validate === undefined ? value as V : validate(value);
-  if (validate === undefined || !isPromise(valid)) return store(valid as V);
-  return valid.then((output) => {
-    checkSignal(signal);
-    return store(output);
-  });
-}
-
-export function validatedSync<V>({ validate }: Validated<V>, value: unknown): V {
+export function validNow<V>({ validate }: Validated<V>, value: unknown): V {
   if (validate === undefined) return value as V;
   const valid = validate(value);
   if (!isPromise(valid)) return valid;

@@ -1,18 +1,16 @@
 // The destination of writes: the database or a transaction.
-import { KvError } from '../base/errors.ts';
+import { checkOneOf } from '../base/async.ts';
 import type { Durability, WriteOptions } from '../types/index.ts';
 import type { Connection } from '../wire/connection.ts';
-import { forgetIndexes } from './indexes.ts';
 import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
+import type { Call } from './task.ts';
 
 const DURABILITIES: readonly Durability[] = ['strict', 'relaxed', 'none'];
 
 /** The engine's code for a durability. */
 export function durabilityCode(durability: Durability): number {
-  const code = DURABILITIES.indexOf(durability);
-  if (code < 0) throw new KvError('KV_INVALID_ARGUMENT', 'durability has to be "strict", "relaxed" or "none"');
-  return code;
+  return checkOneOf('durability', durability, DURABILITIES);
 }
 
 /** The failure of a write that was never sent. */
@@ -21,13 +19,10 @@ export interface Refused {
 }
 
 export interface WriteScope {
-  /** Sends a write. `read` gets the version that begins the reply, and reads the rest of it. */
-  write<T>(
-    op: number,
-    options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader, version: number) => T,
-  ): Promise<T>;
+  /** Writes how a write begins: with its opcode and durability, in a transaction after its id. */
+  begin(writer: RequestWriter, op: number, options: WriteOptions | undefined): RequestWriter;
+  /** Its commit fails if what was read has changed, so single writes need no check of that. */
+  readonly detectsConflicts?: boolean;
   /** Throws if the scope refuses writes at the moment. */
   check(): void;
   /** Tracks the outcome of a write: its promise, or the failure that kept it from being sent. */
@@ -37,6 +32,17 @@ export interface WriteScope {
    * hold.
    */
   readonly hold?: (<T>(prepared: Promise<void>, run: () => Promise<T>) => Promise<T>) | undefined;
+}
+
+/** A write. `read` gets the version that begins the reply, and reads the rest of it. */
+export function writeCall<T>(
+  scope: WriteScope,
+  op: number,
+  options: WriteOptions | undefined,
+  write: (writer: RequestWriter) => unknown,
+  read: (reader: ReplyReader, version: number) => T,
+): Call<T> {
+  return { write: (writer) => write(scope.begin(writer, op, options)), read: (reader) => read(reader, reader.uv()) };
 }
 
 /** Each write is its own commit. */
@@ -58,61 +64,35 @@ export class DatabaseScope implements WriteScope {
     return connection.canHold ? (prepared, run) => connection.hold(prepared, run) : undefined;
   }
 
-  write<T>(
-    op: number,
-    options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader, version: number) => T,
-  ): Promise<T> {
-    const durability = durabilityCode(options?.durability === undefined ? this.#durability : options.durability);
-    return this.#connection.request((writer) => write(writer.u8(op).u8(durability)), (reader) => read(reader, reader.uv()));
+  begin(writer: RequestWriter, op: number, options: WriteOptions | undefined): RequestWriter {
+    return writer.u8(op).u8(durabilityCode(options?.durability === undefined ? this.#durability : options.durability));
   }
 }
 
 /** What a scope needs from its transaction. */
 export interface OpenTransaction {
-  readonly connection: Connection;
   readonly id: number;
   checkWritable(): void;
-  follow<T>(outcome: Promise<T> | Refused): Promise<T>;
+  follow?<T>(outcome: Promise<T> | Refused): Promise<T>;
 }
 
 /** Writes go to a transaction in the engine and wait there for its commit. */
 export class TransactionScope implements WriteScope {
+  readonly detectsConflicts = true;
+  readonly follow: WriteScope['follow'];
   readonly #transaction: OpenTransaction;
 
   constructor(transaction: OpenTransaction) {
     this.#transaction = transaction;
+    this.follow = transaction.follow && ((outcome) => transaction.follow!(outcome));
   }
 
   check(): void {
     this.#transaction.checkWritable();
   }
 
-  readonly follow = <T>(outcome: Promise<T> | Refused): Promise<T> => this.#transaction.follow(outcome);
-
-  write<T>(
-    op: number,
-    _options: WriteOptions | undefined,
-    write: (writer: RequestWriter) => unknown,
-    read: (reader: ReplyReader, version: number) => T,
-  ): Promise<T> {
-    const { connection, id } = this.#transaction;
+  begin(writer: RequestWriter, op: number): RequestWriter {
     this.check();
-    return connection.request(
-      (writer) => write(writer.u8(Op.within).uv(id).u8(op).u8(0)),
-      (reader) => read(reader, reader.uv()),
-    );
+    return writer.u8(Op.within).uv(this.#transaction.id).u8(op).u8(0);
   }
-}
-
-/** Drops a collection. Its indexes go with it, so a later write declares them again. */
-export function dropIn(scope: WriteScope, connection: Connection, name: string): Promise<boolean> {
-  forgetIndexes(connection, name);
-  return scope.write(Op.drop, undefined, (writer) => writer.str(name), (reader) => reader.u8() !== 0);
-}
-
-export function renameIn(scope: WriteScope, connection: Connection, from: string, to: string): Promise<boolean> {
-  for (const name of [from, to]) forgetIndexes(connection, name);
-  return scope.write(Op.rename, undefined, (writer) => writer.str(from).str(to), (reader) => reader.u8() !== 0);
 }

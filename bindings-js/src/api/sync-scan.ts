@@ -1,45 +1,33 @@
 // A synchronous iterator: a scan of the engine, which runs in this thread, read in chunks.
 import { Chunk, ChunkSize } from '../wire/chunk.ts';
-import type { DecodeItem } from '../wire/chunk.ts';
-import type { Connection } from '../wire/connection.ts';
 import { Handle } from '../wire/handle.ts';
 import { ASK } from '../wire/target.ts';
 import { Op } from '../wire/opcodes.ts';
 import type { ReplyReader, RequestWriter } from '../wire/protocol.ts';
-
-export interface ScanRequest<T> {
-  readonly connection: Connection;
-  /** Opens the scan. Default: `Op.scanOpen`. */
-  readonly op?: number;
-  /** Writes the fields between the scan's id and the limits of the chunk. */
-  readonly write: (writer: RequestWriter) => unknown;
-  readonly limit: number;
-  readonly decode: DecodeItem<T>;
-  /** Decoding runs none of the caller's code. */
-  readonly isFast: boolean;
-}
+import { writeScan } from './scan.ts';
+import type { Scan } from './scan.ts';
 
 export class SyncScan<T> implements IterableIterator<T> {
   declare [Symbol.iterator]: () => this;
-  readonly #request: ScanRequest<T>;
+  readonly #request: Scan<T, never>;
   readonly #scan: Handle;
   readonly #size: ChunkSize;
   #chunk: Chunk<T> | undefined;
   #isOpen = false;
 
   /** Opens the scan, so it reads the state as of now, not as of the first `next`. */
-  constructor(request: ScanRequest<T>) {
+  constructor(request: Scan<T, never>) {
     this.#request = request;
-    this.#scan = new Handle(request.connection, Op.scanClose, 'iterator');
-    this.#size = new ChunkSize(request.limit);
-    if (request.limit === 0) return;
-    this.#read((writer) => request.write(writer.u8(request.op ?? Op.scanOpen).uv(this.#scan.id)));
+    const { connection, op, ready, misread } = request;
+    const window = request.window();
+    this.#scan = new Handle(connection, Op.scanClose, 'iterator');
+    this.#size = new ChunkSize(window.limit);
+    if (window.limit === 0) return;
+    void ready?.();
+    const first = this.#read((writer) => writeScan(request, window, writer.u8(op).uv(this.#scan.id), 0));
     if (this.#isOpen) this.#scan.own(this);
-  }
-
-  /** Before the first `next`: whether the scan has no items. */
-  get isEmpty(): boolean {
-    return !this.#isOpen && !this.#chunk?.left;
+    const call = this.#isOpen || first.left > 0 ? undefined : misread();
+    if (call !== undefined) connection.requestSync(call.write, call.read);
   }
 
   next(): IteratorResult<T, undefined> {

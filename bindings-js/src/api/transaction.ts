@@ -4,16 +4,19 @@ import { KvError } from '../base/errors.ts';
 import type {
   Collection, CommitInfo, Durability, Reader, Result, Savepoint, Transaction, TransactionOptions, WriteOptions, Writer,
 } from '../types/index.ts';
-import { LazyPromise, attempt, checkFunction, checkLimit, checkSignal, dispose, ignore, onAbort } from '../base/async.ts';
-import { CollectionWriter } from './collection.ts';
+import { LazyPromise, attempt, checkFunction, checkLimit, checkOneOf, checkSignal, dispose, ignore, onAbort } from '../base/async.ts';
+import { CollectionWriter, runWrite } from './collection.ts';
+import type { Catalog } from './collection.ts';
 import type { Connection } from '../wire/connection.ts';
 import { Handle, weakly } from '../wire/handle.ts';
 import { Op } from '../wire/opcodes.ts';
 import { TRANSACTION, WRITE, checkNames } from './names.ts';
-import { checkName } from '../wire/target.ts';
 import type { Target, View } from '../wire/target.ts';
-import { TransactionScope, dropIn, durabilityCode, renameIn } from './scope.ts';
+import { TransactionScope, durabilityCode } from './scope.ts';
 import type { OpenTransaction, Refused } from './scope.ts';
+import { derive } from './task.ts';
+import type { Promised } from './task.ts';
+import type { WriteVerbs } from './write-verbs.ts';
 
 const DEFAULT_TIMEOUT_MS = 60_000;
 const DEFAULT_RETRIES = 10;
@@ -34,12 +37,8 @@ interface Checked {
 export function checkTransactionOptions(call: string, options: TransactionOptions = {}, durability: Durability): Checked {
   checkNames(call, options, TRANSACTION);
   const { mode = 'readwrite', isolation = 'serializable', maxRetries = DEFAULT_RETRIES, timeout = DEFAULT_TIMEOUT_MS } = options;
-  if (mode !== 'readwrite' && mode !== 'readonly') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'mode has to be "readwrite" or "readonly"');
-  }
-  if (isolation !== 'serializable' && isolation !== 'snapshot') {
-    throw new KvError('KV_INVALID_ARGUMENT', 'isolation has to be "serializable" or "snapshot"');
-  }
+  checkOneOf('mode', mode, ['readwrite', 'readonly']);
+  checkOneOf('isolation', isolation, ['serializable', 'snapshot']);
   if (options.durability !== undefined) durabilityCode(options.durability);
   return {
     mode,
@@ -212,6 +211,8 @@ function rolledBack(reason: unknown): KvError {
   return new KvError('KV_ROLLBACK', 'the transaction was rolled back', { cause: reason });
 }
 
+export interface KvTransaction<K, V, I> extends Promised<WriteVerbs<K, V, I>, Catalog> {}
+
 export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implements Transaction<K, V, I> {
   readonly #state: TransactionState;
   readonly #resolve: Resolve;
@@ -240,22 +241,7 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
 
   collection<K2, V2, I2>(collection: Collection<K2, V2, I2> | string): Reader<K2, V2> & Writer<K2, V2, I2> {
     const state = this.#state;
-    return new CollectionInTransaction<K2, V2, I2>(this.#resolve(collection), state, new TransactionScope(state));
-  }
-
-  dropCollection(name: string): Promise<boolean> {
-    return this.writing('dropCollection', undefined, WRITE, () => {
-      checkName(name);
-      return dropIn(new TransactionScope(this.#state), this.#state.connection, name);
-    });
-  }
-
-  renameCollection(from: string, to: string): Promise<boolean> {
-    return this.writing('renameCollection', undefined, WRITE, () => {
-      checkName(from);
-      checkName(to);
-      return renameIn(new TransactionScope(this.#state), this.#state.connection, from, to);
-    });
+    return new CollectionWriter<K2, V2, I2>(this.#resolve(collection), state, new TransactionScope(state));
   }
 
   savepoint(): Savepoint {
@@ -328,14 +314,9 @@ export class KvTransaction<K, V, I = V> extends CollectionWriter<K, V, I> implem
   get failed(): Promise<never> {
     return this.#state.failed;
   }
-
-  // No check per write: the commit itself detects conflicts.
-  protected override guard(): void {}
 }
 
-class CollectionInTransaction<K, V, I> extends CollectionWriter<K, V, I> {
-  protected override guard(): void {}
-}
+derive(KvTransaction, ['dropCollection', 'renameCollection'] satisfies Catalog[], runWrite);
 
 /** Turns the failures that callers expect into results. */
 export function toResult<T>(outcome: Promise<{ readonly value: T; readonly version: number }>): Promise<Result<T>> {

@@ -146,3 +146,16 @@ export function checkFunction(value: unknown): void {
   if (typeof value === 'function') return;
   throw new KvError('KV_INVALID_ARGUMENT', 'the callback has to be a function');
 }
+
+export function checkBoolean(name: string, value: unknown): boolean {
+  if (typeof value === 'boolean') return value;
+  throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be a boolean`);
+}
+
+/** Returns the place of `value` in the list; throws unless it is one of it. */
+export function checkOneOf(name: string, value: unknown, list: readonly string[]): number {
+  const place = list.indexOf(value as string);
+  if (place >= 0) return place;
+  const quoted = list.map((each) => `"${each}"`);
+  throw new KvError('KV_INVALID_ARGUMENT', `${name} has to be ${quoted.slice(0, -1).join(', ')} or ${quoted.at(-1)}`);
+}

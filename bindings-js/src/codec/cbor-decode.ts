@@ -74,7 +74,7 @@ function internalized(text: string): string {
 }
 
 /** Runs no foreign code and so is never reentered: one instance is enough. */
-export class CborDecoder {
+class CborDecoder {
   private bytes: Uint8Array = NO_BYTES;
   private end = 0;
   private at = 0;
@@ -445,4 +445,21 @@ export class CborDecoder {
     if (count === 3) define(error, 'cause', this.value(), false);
     return error;
   }
+}
+
+const decoder = new CborDecoder();
+
+export function decodeStructured(bytes: Uint8Array): unknown {
+  return readStructured(bytes, 0, bytes.length);
+}
+
+/** Decodes part of a buffer. Non-negative integers take a short way. */
+export function readStructured(bytes: Uint8Array, from: number, to: number): unknown {
+  const first = bytes[from]!;
+  const size = first < 24 ? 0 : first === 24 ? 1 : first === 25 ? 2 : first === 26 ? 4 : -1;
+  if (size < 0 || to - from !== 1 + size) return decoder.decode(bytes, from, to);
+  if (size === 0) return first;
+  let value = 0;
+  for (let at = from + 1; at < to; at++) value = value * 0x100 + bytes[at]!;
+  return value;
 }

@@ -244,8 +244,12 @@ export function emptyWriter(): ByteWriter {
 
 const TAKES = 'keys are null, booleans, numbers, bigints, strings, Dates, binaries and arrays of these';
 
-/** Encodes a key, or a bound if `max` is the symbol that means "after everything". */
-export function encodeAny(key: Key | Bound<Key>, max?: symbol): Uint8Array {
+export function encodeAny(key: Key): Uint8Array {
+  return encodeUpTo(key, undefined);
+}
+
+/** Encodes a key or a bound; `max` is the symbol that means "after everything". */
+export function encodeUpTo(key: Bound<Key>, max: symbol | undefined): Uint8Array {
   const out = emptyWriter();
   const isOutermost = !isEncoding;
   isEncoding = true;

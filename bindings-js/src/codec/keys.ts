@@ -3,7 +3,7 @@
 import { KvError } from '../base/errors.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import type { FastCodec } from './fast.ts';
-import { TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, refusedKey, putString, readString, toBytes } from './key-bytes.ts';
+import { TAG_MAX, anyFast, checkLength, decodeAny, emptyWriter, encodeAny, encodeUpTo, refusedKey, putString, readString, toBytes } from './key-bytes.ts';
 import { describe } from './refusal.ts';
 
 /**
@@ -117,7 +117,7 @@ function fixed<K>(id: string, length: number, what: string, { put, read }: FastC
  */
 export const keyCodecs = {
   /** Default: every {@link Key}, self-describing, in the order of JavaScript and IndexedDB. */
-  any: withFast<Key, KeyCodec<Key>>({ id: 'any', encode: (key) => encodeAny(key), decode: decodeAny }, anyFast),
+  any: withFast<Key, KeyCodec<Key>>({ id: 'any', encode: encodeAny, decode: decodeAny }, anyFast),
 
   /** Strings in UTF-16 code unit order, like JavaScript's `<`; accepts every string. */
   string: withFast<string, KeyCodec<string>>({
@@ -227,7 +227,7 @@ function isTagged(codec: { readonly id: string }): boolean {
 
 /** Encodes a bound. */
 export function encodeBound<K>(codec: KeyCodec<K>, bound: Bound<K>): Uint8Array {
-  if (isTagged(codec)) return encodeAny(bound as Bound<Key>, MAX_KEY);
+  if (isTagged(codec)) return encodeUpTo(bound as Bound<Key>, MAX_KEY);
   if ((bound as unknown) !== MAX_KEY) return codec.encode(bound as K);
   afterAll ??= new Uint8Array(65_537).fill(TAG_MAX + 1);
   return afterAll;

@@ -1,6 +1,6 @@
 // Value codecs: how a value becomes bytes and, afresh for each read, a value again.
 import { KvError } from '../base/errors.ts';
-import { CborDecoder } from './cbor-decode.ts';
+import { decodeStructured, readStructured } from './cbor-decode.ts';
 import { CborEncoder } from './cbor-encode.ts';
 import { bytesFast, putAscii, readAscii, withFast } from './fast.ts';
 import { toBytes } from './key-bytes.ts';
@@ -22,7 +22,6 @@ export interface ValueCodec<V> {
 const utf8Encoder = new TextEncoder();
 const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const cborEncoder = new CborEncoder();
-const cborDecoder = new CborDecoder();
 /** Whether a value is being encoded; one of its getters may encode another value. */
 let isEncoding = false;
 
@@ -37,10 +36,6 @@ function encodeStructured(value: unknown, isStrict: boolean): Uint8Array {
   } finally {
     isEncoding = false;
   }
-}
-
-function decodeStructured<V>(bytes: Uint8Array): V {
-  return readStructured(bytes, 0, bytes.length) as V;
 }
 
 /** A CBOR head of one byte holds a number below this. */
@@ -66,16 +61,6 @@ function putStructured(value: unknown, out: Uint8Array, at: number, end: number)
   return putAscii(value, out, at + 1, end);
 }
 
-function readStructured(bytes: Uint8Array, from: number, to: number): unknown {
-  const first = bytes[from]!;
-  const size = first < SMALL ? 0 : first === 24 ? 1 : first === 25 ? 2 : first === 26 ? 4 : -1;
-  if (size < 0 || to - from !== 1 + size) return cborDecoder.decode(bytes, from, to);
-  if (size === 0) return first;
-  let value = 0;
-  for (let at = from + 1; at < to; at++) value = value * 0x100 + bytes[at]!;
-  return value;
-}
-
 function invalidValue(codec: string, value: unknown): KvError {
   return new KvError('KV_INVALID_VALUE', `a ${typeof value} cannot be stored with value codec ${codec}`);
 }
@@ -94,9 +79,9 @@ export const valueCodecs = {
    *   bytes are the same.
    */
   structured<V = unknown>({ strict = false }: { readonly strict?: boolean | undefined } = {}): ValueCodec<V> {
-    return withFast<V, ValueCodec<V>>({ id: 'structured', encode: (value) => encodeStructured(value, strict), decode: decodeStructured }, {
+    return withFast<V, ValueCodec<V>>({ id: 'structured', encode: (value) => encodeStructured(value, strict), decode: decodeStructured as (bytes: Uint8Array) => V }, {
       put: putStructured,
-      read: (bytes, from, to) => readStructured(bytes, from, to) as V,
+      read: readStructured as (bytes: Uint8Array, from: number, to: number) => V,
     });
   },
 

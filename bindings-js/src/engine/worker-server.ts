@@ -48,14 +48,14 @@ export function postFailure(error: unknown, scope = own): void {
 }
 
 /**
- * Serves a page that shares its database with other tabs. Returns the handler of the page's
- * messages, or `undefined` if sharing is not requested or not possible.
+ * Serves a page that shares its database with other tabs: takes the scope's messages over. Returns
+ * false if sharing is not requested or not possible.
  */
 export type ServeShared = (
   request: OpenRequest,
   openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
   scope: Scope,
-) => ((message: Uint8Array | LifecycleMessage) => void) | undefined;
+) => boolean;
 
 /** Opens the database that the first message names, then executes messages. */
 export function serve<S extends WorkerStorage>(
@@ -100,17 +100,14 @@ export function serve<S extends WorkerStorage>(
     }
   };
 
-  let take: ReturnType<ServeShared>;
   scope.onmessage = ({ data }) => {
-    if (take !== undefined) return take(data as Uint8Array | LifecycleMessage);
     if (data instanceof Uint8Array) return execute(data);
     if ('type' in data) {
       // Without other tabs the page's lifecycle does not matter, and leaving needs no steps.
       if (data.type === 'leave') scope.postMessage({ type: 'left', error: undefined });
       return;
     }
-    take = shared?.(data, openStorage, scope);
-    if (take === undefined) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
+    if (!shared?.(data, openStorage, scope)) open(data).then(() => scope.postMessage({ type: 'opened' }), (error: unknown) => postFailure(error, scope));
   };
   scope.onmessageerror = () => postFailure(new Error('a message could not be read'), scope);
   scope.postMessage({ type: 'started' });

@@ -2,6 +2,7 @@
 // directory in OPFS. Importing this module has no side effects, so servers can render pages that
 // use it.
 import type { Key } from '../codec/keys.ts';
+import { late } from '../base/late.ts';
 import { abortable } from '../base/async.ts';
 import { Connection } from '../wire/connection.ts';
 import { KvDatabase } from '../api/database.ts';
@@ -35,11 +36,17 @@ function restOf({ ownRest }: Modules, wasm: WasmSource | undefined): URL | undef
   return wasm === undefined ? ownRest?.() : undefined;
 }
 
-/** Loads all of the engine, which then runs in the calling thread. */
-async function loadWhole(modules: Modules, wasm: WasmSource | undefined): Promise<{ module: WebAssembly.Module; rest: WebAssembly.Module | undefined }> {
+/**
+ * Opens in the calling thread, which OPFS requires to be a dedicated worker. All of the engine and
+ * the code for that are loaded at once.
+ */
+async function openHere(modules: Modules, name: string, options: CheckedOptions, storage: 'opfs' | 'indexeddb' | 'memory' | CustomStorage): Promise<Transport> {
+  const { wasm, signal, lockTimeoutMs } = options;
   const address = restOf(modules, wasm);
-  const [module, rest] = await Promise.all([modules.load(wasm), address && modules.load(address)]);
-  return { module, rest };
+  const local = late(storage === 'indexeddb' ? import('./indexeddb.ts') : import('./local.ts'));
+  const [{ openHere }, module, rest] = await abortable(Promise.all([local, modules.load(wasm), address && modules.load(address)]), signal);
+  if (lockTimeoutMs > 0 && (storage === 'opfs' || storage === 'indexeddb')) reportBlocked(storage, name);
+  return openHere(module, rest, name, { ...options, storage });
 }
 
 /** @internal */
@@ -54,7 +61,7 @@ export async function openIn<K = Key, V = unknown, I = V>(
   const { storage, durability, idleTimeoutMs } = checked;
   if (typeof storage === 'object') {
     if (checked.thread === 'worker') throw noStorageInWorker();
-    const transport = await openHere(modules, storage, checked);
+    const transport = await openHere(modules, path, checked, storage);
     return toDatabase(new Connection(transport, idleTimeoutMs), { path, persistence: 'custom', durability }, options, checked);
   }
   const { transport, persistence } = await openWhere(modules, path, checked);
@@ -69,7 +76,7 @@ function toDatabase<K, V, I>(
   { schema }: CheckedOptions,
 ): Database<K, V, I> | Promise<Database<K, V, I>> {
   if (schema === undefined) return new KvDatabase(connection, info, options);
-  return openAtVersion(connection, info, options, import('./versions.ts').then(({ settle }) => (make) => settle(connection, schema, make)));
+  return openAtVersion(connection, info, options, late(import('./versions.ts')).then(({ settle }) => (make) => settle(connection, schema, make)));
 }
 
 interface Opened {
@@ -81,10 +88,10 @@ interface Opened {
 async function openWhere(modules: Modules, path: string, options: CheckedOptions): Promise<Opened> {
   const { storage, onUnavailable, thread } = options;
   if (storage === 'fs') throw new KvError('KV_UNSUPPORTED', 'browsers have no file system for "fs"; use "opfs"');
-  if (storage === 'indexeddb') return { transport: await openInIndexedDb(modules, path, options), persistence: storage };
-  if (storage === 'memory') {
-    const isHere = thread === 'same' || (thread === 'auto' && typeof Worker !== 'function');
-    const transport = await (isHere ? openInSameThread : openInWorker)(modules, path, options, storage);
+  if (storage === 'memory' || storage === 'indexeddb') {
+    if (storage === 'indexeddb') directoryName(path);
+    const isHere = thread === 'same' || (typeof Worker !== 'function' && (storage === 'indexeddb' || thread === 'auto'));
+    const transport = await (isHere ? openHere : openInWorker)(modules, path, options, storage);
     return { transport, persistence: storage };
   }
   directoryName(path);
@@ -93,7 +100,7 @@ async function openWhere(modules: Modules, path: string, options: CheckedOptions
   const isSupported = support.ok || (isHere && support.reason === 'no-worker');
   try {
     if (!isSupported) throw new KvError('KV_UNSUPPORTED', `${support.message} (${support.reason})`);
-    const transport = await (isHere ? openInSameThread : openInWorker)(modules, path, options, 'opfs');
+    const transport = await (isHere ? openHere : openInWorker)(modules, path, options, 'opfs');
     return { transport, persistence: 'opfs' };
   } catch (error) {
     if (onUnavailable === 'throw' || (isSupported && (isHere || !isUnavailable(error)))) throw error;
@@ -130,50 +137,12 @@ async function openInWorker(
   // Prevents an unhandled rejection: it may fail before anybody awaits it.
   request.catch(() => undefined);
   if (storage === 'memory') return WorkerTransport.open(start(), request, signal);
-  return SharedTransport.open(start, request, signal);
-}
-
-/** Runs the engine in the calling thread, which OPFS requires to be a dedicated worker. */
-async function openInSameThread(
-  modules: Modules,
-  name: string,
-  options: CheckedOptions,
-  kind: 'opfs' | 'memory',
-): Promise<Transport> {
-  const { engine, signal, wasm } = options;
-  const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
-  const [{ module, rest }, local] = await abortable(loaded, signal);
-  if (kind === 'memory') return local.openInMemory(module, rest, engine);
-  return local.openInOpfs(module, rest, name, options, () => reportBlocked(kind, name));
-}
-
-/**
- * Opens a database in IndexedDB: in a worker of its own kind, or in this thread if `thread` says so
- * or there are no workers.
- */
-async function openInIndexedDb(modules: Modules, name: string, options: CheckedOptions): Promise<Transport> {
-  directoryName(name);
-  const { lockTimeoutMs, signal, thread, wasm } = options;
-  if (thread !== 'same' && typeof Worker === 'function') return openInWorker(modules, name, options, 'indexeddb');
-  if (lockTimeoutMs > 0) reportBlocked('indexeddb', name);
-  const [{ module, rest }, { openHere: open }] = await abortable(Promise.all([loadWhole(modules, wasm), import('./indexeddb.ts')]), signal);
-  return open(module, rest, name, options);
+  return SharedTransport.openShared(start, request, signal);
 }
 
 // Bundlers recognize this form. webpack names the file after `name`, so each worker has its own.
 const ownWorker = (): Worker => new Worker(new URL('./worker.js', import.meta.url), { type: 'module', name: 'mangrove-kv' });
 const ownIndexedDbWorker = (): Worker => new Worker(new URL('./worker-indexeddb.js', import.meta.url), { type: 'module', name: 'mangrove-kv-indexeddb' });
-
-/** A custom storage cannot be passed to a worker, so the engine runs in this thread. */
-async function openHere(
-  modules: Modules,
-  storage: CustomStorage,
-  { engine, signal, wasm }: CheckedOptions,
-): Promise<Transport> {
-  const loaded = Promise.all([loadWhole(modules, wasm), import('./local.ts')]);
-  const [{ module, rest }, local] = await abortable(loaded, signal);
-  return local.openIn(module, rest, storage, engine);
-}
 
 /**
  * Removes a database; returns whether there was one. Other files in its directory stay.
@@ -183,14 +152,14 @@ async function openHere(
  */
 export async function destroy(name: string | URL, options: DestroyOptions = {}): Promise<boolean> {
   const storage = checkDestroy(options);
-  const { destroy } = await (storage === undefined ? import('./destroy.ts') : import('./indexeddb.ts'));
+  const { destroy } = await late(storage === undefined ? import('./destroy.ts') : import('./indexeddb.ts'));
   return destroy(String(name), options);
 }
 
 /** Lists the databases of this origin, with their size in bytes. */
 export async function list(options: PlaceOptions = {}): Promise<{ name: string; size: number }[]> {
-  if (checkPlace('list', options) !== undefined) return (await import('./indexeddb.ts')).list();
-  return (await import('./destroy.ts')).list();
+  if (checkPlace('list', options) !== undefined) return (await late(import('./indexeddb.ts'))).list();
+  return (await late(import('./destroy.ts'))).list();
 }
 
 /**

@@ -4,6 +4,7 @@
  *
  * @module mangrove-kv in browsers
  */
+import { late } from '../base/late.ts';
 import type { Key } from '../codec/keys.ts';
 import { openIn } from './browser.ts';
 import { createBrowserLoader } from '../engine/browser-wasm.ts';
@@ -49,7 +50,7 @@ export async function restore(
   backup: BackupSource,
   options: RestoreOptions = {},
 ): Promise<void> {
-  return (await import('./upkeep.ts')).restore(name, backup, options);
+  return (await late(import('./upkeep.ts'))).restore(name, backup, options);
 }
 
 /**
@@ -63,5 +64,5 @@ export async function restore(
  * KV_QUOTA_EXCEEDED, KV_IO and KV_UNSUPPORTED. Damage is not an error; the report describes it.
  */
 export async function recover(name: string | URL, into: string | URL, options: RecoverOptions = {}): Promise<RecoverReport> {
-  return (await import('./upkeep.ts')).recover(name, into, options);
+  return (await late(import('./upkeep.ts'))).recover(name, into, options);
 }

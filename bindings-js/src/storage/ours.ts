@@ -1,5 +1,6 @@
 // Tells by a file's first bytes whether it is a database file, so that no other program's file is
 // removed.
+import { checkBoolean } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import type { StorageFile } from '../types/index.ts';
 
@@ -37,8 +38,7 @@ export function frontOf(file: StorageFile): Uint8Array {
 
 /** Returns whether foreign files may be removed too. */
 export function checkForce({ force = false }: { readonly force?: boolean | undefined }): boolean {
-  if (typeof force !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'force has to be a boolean');
-  return force;
+  return checkBoolean('force', force);
 }
 
 /** The error for a foreign file. */

@@ -19,15 +19,12 @@ export class BrowserEnvironment implements Environment {
   readonly #echoed: string;
   readonly #open: (signal: AbortSignal) => Promise<LeaderEngine>;
   readonly #failed: (error: KvError) => void;
+  readonly now = performance.now.bind(performance);
 
   constructor(echoed: string, open: (signal: AbortSignal) => Promise<LeaderEngine>, failed: (error: KvError) => void) {
     this.#echoed = echoed;
     this.#open = open;
     this.#failed = failed;
-  }
-
-  now(): number {
-    return performance.now();
   }
 
   time(): number {

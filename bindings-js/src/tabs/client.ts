@@ -83,6 +83,8 @@ export class Client {
   #forgivenAt = -Infinity;
   #wasBlocked = false;
   visible = true;
+  /** Called after messages of the page are answered or refused. */
+  onAnswered: (() => void) | undefined;
 
   constructor(env: Environment, options: ClientOptions, page: PageEvents, announce: (message: Message) => void) {
     this.#env = env;
@@ -124,7 +126,7 @@ export class Client {
   /** Starts listening. */
   join(): void {
     const { database, id } = this.#options;
-    this.#channel = this.#env.channel(names.of(database, id), (message) => this.#receive(message as Exchange));
+    this.#channel = this.#env.channel(names.of(database, id), (message) => this.receive(message as Exchange));
     this.#aloneSince = this.#env.now();
   }
 
@@ -198,11 +200,6 @@ export class Client {
     if (this.#own === undefined && this.#isReady) this.#channel?.post({ type: 'visible', term: this.term, visible: this.visible });
   }
 
-  /** Receives a message from the leader in this thread. */
-  receive(message: Exchange): void {
-    this.#receive(message);
-  }
-
   /**
    * Called once per heartbeat interval. Looks for a leader and refuses messages that waited too
    * long. `isForgiven` says that the tab did not run before.
@@ -235,12 +232,18 @@ export class Client {
     const flight = this.#flight;
     this.#cancelResend();
     this.#flight = undefined;
-    if (flight !== undefined && flight.count > 0) this.#page.refuse(notAnswered(code, why, flight.wasSent), flight.count);
+    if (flight !== undefined && flight.count > 0) this.#refused(notAnswered(code, why, flight.wasSent), flight.count);
     const waiting = this.#waiting.splice(0);
-    if (waiting.length > 0) this.#page.refuse(notAnswered(code, why, false), waiting.length);
+    if (waiting.length > 0) this.#refused(notAnswered(code, why, false), waiting.length);
   }
 
-  #receive(message: Exchange): void {
+  #refused(error: KvError, count: number): void {
+    this.#page.refuse(error, count);
+    this.onAnswered?.();
+  }
+
+  /** Receives a message, also from a leader in this thread. */
+  readonly receive = (message: Exchange): void => {
     // These are addressed to the leader.
     if (message.type === 'request' || message.type === 'visible') return;
     // The announcements of the new term may have been lost.
@@ -269,7 +272,7 @@ export class Client {
       default:
         this.#page.news();
     }
-  }
+  };
 
   #answer(seq: number, bytes: Uint8Array<ArrayBuffer>): void {
     const flight = this.#flight;
@@ -283,7 +286,10 @@ export class Client {
       this.#hasOpened = true;
       this.#page.opened();
     }
-    if (flight.count > 0) this.#page.reply(bytes, flight.count);
+    if (flight.count > 0) {
+      this.#page.reply(bytes, flight.count);
+      this.onAnswered?.();
+    }
     this.#next();
   }
 
@@ -297,7 +303,7 @@ export class Client {
     this.#cancelResend();
     this.#flight = undefined;
     const error = new KvError(code, `the engine stopped each time it was asked this (${reason}); pending calls may or may not have taken effect`);
-    if (flight.count > 0) this.#page.refuse(error, flight.count);
+    if (flight.count > 0) this.#refused(error, flight.count);
   }
 
   #sayHello(): void {

@@ -43,7 +43,7 @@ export interface LeaderOptions {
 export interface LeaderEvents {
   announce(message: Announcement): void;
   /** Delivers a message to this tab's own client. */
-  toOwn(message: Exchange): void;
+  readonly toOwn: (message: Exchange) => void;
   /** The engine has failed and its files are closed. */
   crashed(error: KvError): void;
   /** The set of visible clients may have changed. */

@@ -76,18 +76,7 @@ export class Peer {
     this.#options = options;
     this.#page = page;
     this.#joinedAt = env.now();
-    const events: PageEvents = {
-      ...page,
-      reply: (bytes, count) => {
-        page.reply(bytes, count);
-        this.#checkIdle();
-      },
-      refuse: (error, count) => {
-        page.refuse(error, count);
-        this.#checkIdle();
-      },
-    };
-    this.#client = new Client(env, options, events, (message) => this.#channel?.post(message));
+    this.#client = new Client(env, options, page, (message) => this.#channel?.post(message));
   }
 
   get role(): Role {
@@ -157,13 +146,12 @@ export class Peer {
     this.#resign(false);
     // A tab with unanswered requests keeps the lock of its name. Otherwise the leader would delete
     // its row in the client table, and a resend could be executed twice.
-    this.#whenIdle ??= 'away';
-    this.#checkIdle();
+    this.#endWhenIdle(this.#whenIdle ?? 'away');
   }
 
   /** The page has thawed or is shown again. */
   show(): void {
-    if (this.#whenIdle === 'away') this.#whenIdle = undefined;
+    if (this.#whenIdle === 'away') this.#endWhenIdle(undefined);
     if (this.#role === 'away') this.#start(true);
     else if (this.#role === 'follower') this.#queue(false);
   }
@@ -171,14 +159,18 @@ export class Peer {
   /** Closes everything once all messages are answered. */
   leave(): void {
     if (this.#role === 'gone') return;
-    this.#whenIdle = 'gone';
-    this.#checkIdle();
+    this.#endWhenIdle('gone');
   }
 
-  #checkIdle(): void {
-    const next = this.#whenIdle;
-    if (next === undefined || this.#role === 'gone' || !(this.#client.isIdle || this.#role === 'away')) return;
-    this.#whenIdle = undefined;
+  #endWhenIdle(next: 'away' | 'gone' | undefined): void {
+    this.#whenIdle = next;
+    this.#client.onAnswered = next && (() => this.#checkIdle(next));
+    if (next !== undefined) this.#checkIdle(next);
+  }
+
+  #checkIdle(next: 'away' | 'gone'): void {
+    if (this.#role === 'gone' || !(this.#client.isIdle || this.#role === 'away')) return;
+    this.#endWhenIdle(undefined);
     // The tab may have become the leader while it waited.
     const failure = this.#resign(next === 'gone');
     this.#part(next);
@@ -323,7 +315,7 @@ export class Peer {
     try {
       this.#leader = new Leader(this.#env, { database, own: id, term, inherits: this.#client.hasOpened }, engine, {
         announce: (message) => this.#channel?.post(message),
-        toOwn: (message) => this.#client.receive(message),
+        toOwn: this.#client.receive,
         crashed: (error) => this.#crashed(error),
         visibility: () => this.#considerResigning(),
       });

@@ -1,6 +1,6 @@
 // Runs in a dedicated worker whose page shares its database with other tabs.
 import { Awake } from '../wire/awake.ts';
-import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
+import type { OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
 import { EngineHost } from '../engine/engine-host.ts';
 import { KvError } from '../base/errors.ts';
 import { toPlain } from '../base/plain-error.ts';
@@ -16,16 +16,16 @@ function evicted(name: string): KvError {
 }
 
 /**
- * Serves the page and returns the handler of its messages. Returns undefined if the database is not
- * shared or the browser cannot share it.
+ * Serves the page from its next message on. Returns false if the database is not shared or the
+ * browser cannot share it.
  */
 export function serveTabs(
   request: OpenRequest,
   openStorage: (request: OpenRequest, signal: AbortSignal) => Promise<WorkerStorage>,
   scope: Scope,
-): ((message: Uint8Array | LifecycleMessage) => void) | undefined {
+): boolean {
   const { tabs, storage, name, lockTimeoutMs, engine } = request;
-  if (tabs === undefined || !isSupported()) return undefined;
+  if (tabs === undefined || !isSupported()) return false;
   const database = `${storage}:${name}`;
   let wasOpened = false;
   /** The storage that this worker opened last. */
@@ -103,13 +103,15 @@ export function serveTabs(
   peer.start();
 
   const { client } = peer;
-  return (message) => {
-    if (message instanceof Uint8Array) return client.push(message);
-    switch (message.type) {
-      case 'visible': return peer.setVisible(message.isVisible);
+  scope.onmessage = ({ data }) => {
+    if (data instanceof Uint8Array) return client.push(data);
+    if (!('type' in data)) return;
+    switch (data.type) {
+      case 'visible': return peer.setVisible(data.isVisible);
       case 'hide': return peer.hide();
       case 'show': return peer.show();
       case 'leave': return peer.leave();
     }
   };
+  return true;
 }

@@ -1,16 +1,14 @@
 // Transport to the engine of a shared database, which runs in this page's worker or, reached
 // through that, in another tab's.
+import { ignore } from '../base/async.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import { KvError } from '../base/errors.ts';
 import { AbortController, crypto, performance } from '../base/platform.ts';
 import { names } from './messages.ts';
-import { onAbort } from '../base/async.ts';
 import { Asker } from '../wire/awake.ts';
-import { NoWorkerError } from '../wire/no-worker.ts';
-import { START_MS } from '../wire/worker-transport.ts';
-import type { Transport, TransportEvents } from '../wire/transport.ts';
 import type { WorkerPort } from '../wire/worker-port.ts';
-import type { LifecycleMessage, OpenRequest } from '../wire/worker-protocol.ts';
+import type { LifecycleMessage, OpenRequest, WorkerMessage } from '../wire/worker-protocol.ts';
+import { WorkerTransport } from '../wire/worker-transport.ts';
 
 /** A worker that ends within this time after a restart is not replaced. */
 const RESTART_PAUSE_MS = 10_000;
@@ -26,52 +24,39 @@ const LET_GO_MS = 100;
 /** The page's part of an `OpenRequest`; the transport adds `tabs`. */
 export type SharedRequest = Omit<OpenRequest, 'tabs'>;
 
-export class SharedTransport implements Transport {
-  readonly takesBuffers = true;
-  events: TransportEvents | undefined;
+export class SharedTransport extends WorkerTransport {
   readonly #start: () => WorkerPort;
-  readonly #asked: Promise<SharedRequest>;
   #request: SharedRequest | undefined;
-  #worker: WorkerPort;
   /** Name of the worker's lock. */
   #lock = '';
   #unanswered = 0;
   #restartedAt = -Infinity;
   /** Stops waiting for the worker's lock. */
-  #unwatch = (): void => {};
-  /** Called when the worker has failed or ended. */
-  #stopped: (reason: string) => void = () => {};
+  #unwatch = ignore;
   #left: ((error: KvError | undefined) => void) | undefined;
   #isOver = false;
+  #hears = false;
   readonly #asker = new Asker();
   readonly #listeners = new AbortController();
 
-  private constructor(start: () => WorkerPort, request: Promise<SharedRequest>) {
+  private constructor(start: () => WorkerPort) {
+    super(start());
     this.#start = start;
-    this.#asked = request;
-    this.#worker = start();
   }
 
   /** Opens a database in a worker; terminates the worker if that fails. */
-  static async open(start: () => WorkerPort, request: Promise<SharedRequest>, signal: AbortSignal | undefined): Promise<SharedTransport> {
+  static async openShared(start: () => WorkerPort, request: Promise<SharedRequest>, signal: AbortSignal | undefined): Promise<SharedTransport> {
     signal?.throwIfAborted();
-    const transport = new SharedTransport(start, request);
-    try {
-      await transport.#open(signal);
-      return transport;
-    } catch (error) {
-      transport.#end();
-      throw error;
-    }
+    return new SharedTransport(start).opening(request, signal);
   }
 
-  send(message: Uint8Array<ArrayBuffer>): void {
+  override send(message: Uint8Array<ArrayBuffer>): void {
     this.#unanswered++;
-    this.#worker.postMessage(message, [message.buffer]);
+    this.worker.postMessage(message, [message.buffer]);
     this.#asker.asked();
   }
 
-  async dispose(): Promise<void> {
+  override async dispose(): Promise<void> {
     if (this.#isOver) return;
     // The worker releases its lock before it reports that everything is closed.
     this.#unwatch();
@@ -82,70 +67,38 @@ export class SharedTransport implements Transport {
       timer = setTimeout(() => resolve(new KvError('KV_TIMEOUT', `the worker did not close the database within ${LEAVE_MS} ms and was ended`)), LEAVE_MS);
     });
     clearTimeout(timer);
-    this.#end();
+    this.end();
     if (failure !== undefined) throw failure;
   }
 
-  #open(signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const forget = onAbort(signal, () => reject(signal?.reason));
-      const late = (): void => reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
-      const timer = setTimeout(late, START_MS);
-      this.#listen({
-        started: () => clearTimeout(timer),
-        opened: () => {
-          forget();
-          this.#hear();
-          resolve();
-        },
-        failed: reject,
-        // An error this early usually means that the worker's script is missing or forbidden.
-        stopped: (reason) => reject(new NoWorkerError(reason)),
-      });
-      // The worker starts while the module loads.
-      this.#asked.then((request) => this.#ask(request, false)).catch(reject);
-    });
-  }
-
-  #ask(request: SharedRequest, isAgain: boolean): void {
+  protected override ask(request: SharedRequest, isAgain = false): void {
     // `randomUUID` is missing outside secure contexts.
     const client = crypto.getRandomValues(new Uint32Array(4)).join('-');
     const tabs = { client, isAgain, isVisible: globalThis.document?.visibilityState !== 'hidden' };
     this.#request = request;
     this.#lock = names.client(`${request.storage}:${request.name}`, client);
-    this.#worker.postMessage({ ...request, tabs } satisfies OpenRequest);
+    super.ask({ ...request, tabs } satisfies OpenRequest);
   }
 
-  #listen(first: { started(): void; opened(): void; failed(error: KvError): void; stopped(reason: string): void }): void {
-    const worker = this.#worker;
-    let { opened, failed } = first;
-    this.#stopped = first.stopped;
-    worker.onmessage = ({ data }) => {
-      if (data instanceof Uint8Array) return this.#reply(data, 1);
-      switch (data.type) {
-        case 'reply': return this.#reply(data.bytes, data.count);
-        case 'refused':
-          this.#unanswered -= data.count;
-          return this.events?.refuse(fromPlain(data.error), data.count);
-        case 'news': return this.events?.news();
-        case 'blocked': return this.events?.blocked();
-        case 'backgroundError': return this.events?.backgroundError(fromPlain(data.error));
-        case 'joined': return void this.#watch();
-        case 'left': return this.#left?.(data.error && fromPlain(data.error));
-        case 'started': return first.started();
-        case 'failed': return failed(fromPlain(data.error));
-        case 'opened':
-          opened();
-          opened = () => {};
-          failed = (error) => this.#fail(error);
-          this.#stopped = (reason) => this.#restart(reason);
-      }
-    };
-    worker.onerror = (event) => {
-      event.preventDefault();
-      this.#stopped(event.message ?? '');
-    };
-    worker.onmessageerror = () => this.#stopped('a reply could not be read');
+  protected override hear(event: { readonly data: WorkerMessage }): void {
+    const { data } = event;
+    if (data instanceof Uint8Array) return this.#reply(data, 1);
+    switch (data.type) {
+      case 'reply': return this.#reply(data.bytes, data.count);
+      case 'refused':
+        this.#unanswered -= data.count;
+        return this.events?.refuse(fromPlain(data.error), data.count);
+      case 'blocked': return this.events?.blocked();
+      case 'joined': return void this.#watch();
+      case 'left': return this.#left?.(data.error && fromPlain(data.error));
+      default: super.hear(event);
+    }
+  }
+
+  protected override opened(): void {
+    super.opened();
+    this.stopped = (reason) => this.#restart(reason);
+    this.#hear();
   }
 
   #reply(bytes: Uint8Array, count: number): void {
@@ -155,13 +108,14 @@ export class SharedTransport implements Transport {
   }
 
   #say(message: LifecycleMessage): void {
-    this.#worker.postMessage(message);
+    this.worker.postMessage(message);
   }
 
   /** Forwards the page's lifecycle events to the worker. */
   #hear(): void {
     const { document } = globalThis;
-    if (document === undefined) return;
+    if (document === undefined || this.#hears) return;
+    this.#hears = true;
     const { signal } = this.#listeners;
     const visibility = (): void => this.#say({ type: 'visible', isVisible: document.visibilityState !== 'hidden' });
     const hide = (event: Event): void => {
@@ -195,7 +149,7 @@ export class SharedTransport implements Transport {
       const isBlind = await navigator.locks.request(this.#lock, { ifAvailable: true }, (lock) => lock !== null);
       if (isBlind || signal.aborted) return;
       await navigator.locks.request(this.#lock, { signal }, () => undefined);
-      if (!signal.aborted) this.#stopped('it ended');
+      if (!signal.aborted) this.stopped('it ended');
     } catch {
       // Aborted by `#unwatch`, or the browser refuses locks.
     }
@@ -209,36 +163,37 @@ export class SharedTransport implements Transport {
     if (this.#isOver) return;
     if (this.#left !== undefined) return this.#left(undefined);
     this.#unwatch();
-    void this.#worker.terminate();
+    void this.worker.terminate();
     const request = this.#request;
     const error = new KvError('KV_IO', `the worker stopped (${reason}); pending calls may or may not have taken effect`);
     const now = performance.now();
-    if (request === undefined || now - this.#restartedAt < RESTART_PAUSE_MS) return this.#fail(error);
+    if (request === undefined || now - this.#restartedAt < RESTART_PAUSE_MS) return this.fail(error);
     this.#restartedAt = now;
     const unanswered = this.#unanswered;
     this.#unanswered = 0;
     try {
-      this.#worker = this.#start();
+      this.worker = this.#start();
     } catch {
-      return this.#fail(error);
+      return this.fail(error);
     }
-    this.#listen({ started: () => {}, opened: () => {}, failed: (failure) => this.#fail(failure), stopped: () => this.#fail(error) });
-    this.#ask(request, true);
+    this.listen();
+    this.stopped = () => this.fail(error);
+    this.ask(request, true);
     this.events?.backgroundError(error);
     this.events?.refuse(error, unanswered);
   }
 
-  #fail(error: KvError): void {
+  protected override fail(error: KvError): void {
     if (this.#isOver) return;
-    this.#end();
-    this.events?.fail(error);
+    this.end();
+    super.fail(error);
   }
 
-  #end(): void {
+  protected override end(): void {
     this.#isOver = true;
     this.#unwatch();
     this.#listeners.abort();
     this.#asker.end();
-    void this.#worker.terminate();
+    void this.worker.terminate();
   }
 }

@@ -1,5 +1,5 @@
 // Checks the options of `restore` and `recover`, and reports progress.
-import { abortable, checkFunction, checkSignal } from '../base/async.ts';
+import { abortable, checkBoolean, checkFunction, checkSignal } from '../base/async.ts';
 import { MAINTENANCE, checkNames } from '../api/names.ts';
 import { checkPlaceStorage, checkWasm, checkWorker } from '../api/options.ts';
 import { KvError } from '../base/errors.ts';
@@ -54,7 +54,7 @@ export function checkUpkeepOptions(call: 'restore' | 'recover', options: Restore
   checkWorker(worker);
   checkSignal(signal);
   checkForce(options);
-  if (typeof overwrite !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'overwrite has to be a boolean');
+  checkBoolean('overwrite', overwrite);
 }
 
 export function isBlob(backup: unknown): backup is Blob {

@@ -1,87 +1,110 @@
 // The engine in a dedicated worker.
+import { ignore, onAbort } from '../base/async.ts';
 import { KvError } from '../base/errors.ts';
 import { fromPlain } from '../base/plain-error.ts';
 import { NoWorkerError } from './no-worker.ts';
 import type { Transport, TransportEvents } from './transport.ts';
 import type { WorkerPort } from './worker-port.ts';
-import type { OpenRequest } from './worker-protocol.ts';
+import type { OpenRequest, WorkerMessage } from './worker-protocol.ts';
 
 /** How long the worker's script may take to start; opening may take any time after that. */
-export const START_MS = 30_000;
+const START_MS = 30_000;
 
 export class WorkerTransport implements Transport {
   readonly takesBuffers = true;
   events: TransportEvents | undefined;
-  readonly #worker: WorkerPort;
+  protected worker: WorkerPort;
+  #started = ignore;
+  #resolve = ignore;
+  /** Called when the database could not be opened, or the engine is gone. */
+  #failed: (error: KvError) => void = ignore;
+  /** Called when the worker's script has failed or ended. */
+  protected stopped: (reason: string) => void = ignore;
 
-  private constructor(worker: WorkerPort) {
-    this.#worker = worker;
+  protected constructor(worker: WorkerPort) {
+    this.worker = worker;
   }
 
   /** Opens a database in the worker; terminates the worker if that fails. */
-  static async open(
-    worker: WorkerPort,
-    request: Promise<OpenRequest>,
-    signal: AbortSignal | undefined,
-  ): Promise<WorkerTransport> {
-    const transport = new WorkerTransport(worker);
-    try {
-      await transport.#open(request, signal);
-      return transport;
-    } catch (error) {
-      await worker.terminate();
-      throw error;
-    }
+  static open(worker: WorkerPort, request: Promise<OpenRequest>, signal: AbortSignal | undefined): Promise<WorkerTransport> {
+    return new WorkerTransport(worker).opening(request, signal);
   }
 
   send(message: Uint8Array<ArrayBuffer>): void {
-    this.#worker.postMessage(message, [message.buffer]);
+    this.worker.postMessage(message, [message.buffer]);
   }
 
   dispose(): Promise<void> | void {
-    return this.#worker.terminate();
+    return this.worker.terminate();
   }
 
-  #open(request: Promise<OpenRequest>, signal: AbortSignal | undefined): Promise<void> {
-    const worker = this.#worker;
+  protected async opening<R>(request: Promise<R>, signal: AbortSignal | undefined): Promise<this> {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    return new Promise<void>((resolve, reject) => {
-      const abort = (): void => reject(signal?.reason);
-      if (signal?.aborted) return abort();
-      signal?.addEventListener('abort', abort, { once: true });
-      const late = (): void => reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
-      timer = setTimeout(late, START_MS);
-      worker.onmessage = ({ data }) => {
-        clearTimeout(timer);
-        if (data instanceof Uint8Array || data.type === 'started') return;
-        signal?.removeEventListener('abort', abort);
-        if (data.type === 'backgroundError') return;
-        if (data.type === 'failed') return reject(fromPlain(data.error));
-        this.#listen();
-        resolve();
-      };
-      // A worker that fails before its first message has a script that is missing or blocked.
-      worker.onerror = (event) => {
-        event.preventDefault();
-        reject(new NoWorkerError(event.message ?? ''));
-      };
-      request.then((message) => worker.postMessage(message)).catch(reject);
-    }).finally(() => clearTimeout(timer));
+    let forget = ignore;
+    try {
+      await new Promise<void>((resolve, reject) => {
+        const late = (): void => reject(new KvError('KV_TIMEOUT', `the worker did not start within ${START_MS / 1000} s (no-worker)`));
+        timer = setTimeout(late, START_MS);
+        forget = onAbort(signal, () => reject(signal?.reason));
+        if (signal?.aborted) reject(signal.reason);
+        this.#started = () => clearTimeout(timer);
+        this.#resolve = resolve;
+        this.#failed = reject;
+        // An error this early usually means that the worker's script is missing or forbidden.
+        this.stopped = (reason) => reject(new NoWorkerError(reason));
+        this.listen();
+        // The worker starts while the module loads.
+        request.then((message) => this.ask(message)).catch(reject);
+      });
+      return this;
+    } catch (error) {
+      await this.end();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      forget();
+    }
   }
 
-  #listen(): void {
-    const worker = this.#worker;
-    const fail = (error: KvError): void => this.events?.fail(error);
-    worker.onmessage = ({ data }) => {
-      if (data instanceof Uint8Array) this.events?.reply(data, 1);
-      else if (data.type === 'news') this.events?.news();
-      else if (data.type === 'backgroundError') this.events?.backgroundError(fromPlain(data.error));
-      else if (data.type === 'failed') fail(fromPlain(data.error));
-    };
+  /** Sends the request to open the database. */
+  protected ask(request: unknown): void {
+    this.worker.postMessage(request);
+  }
+
+  protected listen(): void {
+    const { worker } = this;
+    worker.onmessage = this.hear.bind(this);
     worker.onerror = (event) => {
       event.preventDefault();
-      fail(new KvError('KV_IO', `the worker failed: ${event.message ?? ''}; open the database again`));
+      this.stopped(event.message ?? '');
     };
-    worker.onmessageerror = () => fail(new KvError('KV_IO', 'a reply could not be read; open the database again'));
+    worker.onmessageerror = () => this.stopped('a reply could not be read');
+  }
+
+  protected hear({ data }: { readonly data: WorkerMessage }): void {
+    const { events } = this;
+    if (data instanceof Uint8Array) return events?.reply(data, 1);
+    switch (data.type) {
+      case 'news': return events?.news();
+      case 'backgroundError': return events?.backgroundError(fromPlain(data.error));
+      case 'started': return this.#started();
+      case 'opened': return this.opened();
+      case 'failed': return this.#failed(fromPlain(data.error));
+      default:
+    }
+  }
+
+  protected opened(): void {
+    this.#failed = (error) => this.fail(error);
+    this.stopped = (reason) => this.fail(new KvError('KV_IO', `the worker failed: ${reason}; open the database again`));
+    this.#resolve();
+  }
+
+  protected fail(error: KvError): void {
+    this.events?.fail(error);
+  }
+
+  protected end(): Promise<void> | void {
+    return this.worker.terminate();
   }
 }

@@ -1,9 +1,8 @@
 // Following commits: those that touch a collection's range, or all of the database.
 import { queueMicrotask } from '../../base/platform.ts';
 import type { Change, ChangesOptions, Commit, CommitIterator, Subscription, WatchOptions } from '../../types/feed.ts';
-import { KvError } from '../../base/errors.ts';
 import type { Bounds, SignalOptions } from '../../types/index.ts';
-import { checkCount, checkFunction, dispose, ignore, isAborted, onAbort } from '../../base/async.ts';
+import { checkBoolean, checkCount, checkFunction, dispose, ignore, isAborted, onAbort } from '../../base/async.ts';
 import type { CodecPair } from '../../wire/known-codecs.ts';
 import type { Connection } from '../../wire/connection.ts';
 import { Op } from '../../wire/opcodes.ts';
@@ -34,7 +33,7 @@ export function watch<K, V>(
     prepare: () => {
       // `writeFilter` checks this too, but is not called if the database is closed.
       check();
-      if (typeof initial !== 'boolean') throw new KvError('KV_INVALID_ARGUMENT', 'initial has to be a boolean');
+      checkBoolean('initial', initial);
       return new FixedDecoders({ key, value } as unknown as CodecPair);
     },
     since: undefined,
