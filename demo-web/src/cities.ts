@@ -67,6 +67,14 @@ export class CityStore {
     return new CityStore(await open(name, { lockTimeout, version: 1, upgrade: removeUnversioned }));
   }
 
+  /**
+   * Resolves when the indexes can be read. They have to be built only in a database that was restored
+   * from a backup: backups leave them out.
+   */
+  buildIndexes(onProgress: (index: string, done: number, total: number) => void): Promise<void> {
+    return this.cities.buildIndexes({ onProgress: ({ index, done, total }) => onProgress(index, done, total) });
+  }
+
   count(filter: Filter): Promise<number> {
     const { index, range } = this.#select(filter);
     return index.count(range);

@@ -1,5 +1,10 @@
 // The demo's searches through declared indexes, against a plain computation on the data set.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { Page } from '@playwright/test';
+import { keyCodecs, open } from 'mangrove-kv';
+import { ALL, CityStore } from '../../demo-web/src/cities.ts';
 import type { CityRow } from '../../demo-web/tools/cities.ts';
 import { CITIES, hits, importCities } from '../demo.ts';
 import { expect, test } from '../persistent.ts';
@@ -175,4 +180,28 @@ test('edits, undo and reloads keep the indexes right', async ({ profile }) => {
   await inspector.getByRole('tab', { name: 'Upkeep' }).click();
   await inspector.getByRole('button', { name: 'Verify' }).click();
   await expect(inspector.locator('.outcome').first()).toContainText('Nothing is damaged', { timeout: 60_000 });
+});
+
+test('a database from before the indexes makes room for a new import', async () => {
+  const directory = await mkdtemp(join(tmpdir(), 'mangrove-demo-'));
+  try {
+    const before = await open(directory);
+    const key = keyCodecs.tuple<[string, string, number]>();
+    await before.collection('cities', { key }).set(['Quito', 'EC', 0], { name: 'Quito', country: 'EC', admin1: '18', lat: -0.2, lng: -78.5 });
+    await before.collection('by country', { key }).set(['EC', 'Quito', 0], true);
+    await before.set('imported', { cities: 1 });
+    await before.close();
+    for (const id of [7, 8]) {
+      const store = await CityStore.open(directory, 1000);
+      expect(await store.isImported()).toBe(id === 8);
+      expect(await store.count(ALL)).toBe(id - 7);
+      expect(await store.database.collections()).toEqual(['cities']);
+      await store.addMany([{ id, city: { name: 'Quito', country: 'EC', admin1: '18', lat: -0.2, lng: -78.5, population: id } }]);
+      await store.finishImport(1);
+      expect((await store.page({ by: 'population', country: 'EC', least: 0 }, 0, 9)).map((entry) => entry.id)).toEqual(id === 7 ? [7] : [8, 7]);
+      await store.database.close();
+    }
+  } finally {
+    await rm(directory, { recursive: true });
+  }
 });

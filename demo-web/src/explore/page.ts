@@ -20,6 +20,8 @@ const FRESH_MS = 2500;
 /** Runs an action of the visitor and shows its error, if any. */
 export type Guard = (run: () => Promise<void>) => Promise<void>;
 
+const progressText = (): HTMLElement => element('importing').querySelector('.numbers') as HTMLElement;
+
 export class ExplorePage implements Page {
   readonly id = 'explore';
   readonly title = 'Explore';
@@ -70,6 +72,7 @@ export class ExplorePage implements Page {
       // Handles imports of other tabs; this tab's own import continues by itself.
       if (element('browser').hidden && element('importing').hidden) void this.#guard(() => this.#browse());
     });
+    await store.buildIndexes((index, done, total) => this.#showProgress(`Building the index ${index}`, done, total));
     const total = await store.count(ALL);
     if (await store.isImported()) await this.#browse();
     else this.#display('welcome');
@@ -111,6 +114,13 @@ export class ExplorePage implements Page {
     element('add-button').addEventListener('click', () => this.#add());
     element('undo-button').addEventListener('click', () => void this.#guard(() => this.#undoLast()));
     element('import-button').addEventListener('click', () => void this.#guard(() => this.#import()));
+  }
+
+  #showProgress(title: string, done: number, total: number, rate = ''): void {
+    this.#display('importing');
+    element('importing-title').textContent = title;
+    element<HTMLProgressElement>('import-bar').value = total === 0 ? 0 : done / total;
+    progressText().textContent = `${formatCount(done)} of ${formatCount(total)}${rate}`;
   }
 
   #display(...visible: string[]): void {
@@ -183,14 +193,11 @@ export class ExplorePage implements Page {
     this.#display('importing');
     const abort = new AbortController();
     element('import-cancel').onclick = () => abort.abort();
-    const bar = element<HTMLProgressElement>('import-bar');
-    const text = element('importing').querySelector('.numbers') as HTMLElement;
+    element('import-cancel').hidden = false;
     const onProgress = ({ done, total, elapsed }: ImportProgress): void => {
-      bar.value = done / total;
-      const rate = elapsed > 0 ? ` · ${formatCount((done / elapsed) * 1000)} per second` : '';
-      text.textContent = `${formatCount(done)} of ${formatCount(total)}${rate}`;
+      this.#showProgress('Importing', done, total, elapsed > 0 ? ` · ${formatCount((done / elapsed) * 1000)} per second` : '');
     };
-    text.textContent = 'Loading the data set';
+    progressText().textContent = 'Loading the data set';
     try {
       const result = await importCities(this.#store, onProgress, abort.signal);
       setRawBytes(result.rawBytes);
