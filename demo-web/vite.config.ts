@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vite';
+import { cities } from './tools/cities.ts';
 import { precache } from './tools/precache.ts';
 
 const file = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
@@ -7,7 +8,7 @@ const file = (path: string): string => fileURLToPath(new URL(path, import.meta.u
 export default defineConfig({
   // So that it can be served from any directory.
   base: './',
-  plugins: [precache(file('./src/service-worker.ts'), file('./public'))],
+  plugins: [cities(), precache(file('./src/service-worker.ts'), file('./public'))],
   // They bring workers and modules beside their entries; pre-bundling would part them.
   optimizeDeps: { exclude: ['mangrove-kv', 'mangrove-kv/inspector', '@sqlite.org/sqlite-wasm', '@journeyapps/wa-sqlite', '@electric-sql/pglite'] },
   worker: { format: 'es' },

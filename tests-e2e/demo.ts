@@ -1,6 +1,10 @@
 // Helpers shared by the tests of the demo.
 import type { Page } from '@playwright/test';
+import { readCities } from '../demo-web/tools/cities.ts';
 import { expect } from './persistent.ts';
+
+/** The demo's data set. */
+export const CITIES = readCities();
 
 /** Imports the data set as a visitor would; returns the number of cities. */
 export async function importCities(page: Page, query = ''): Promise<number> {
@@ -14,4 +18,11 @@ export async function importCities(page: Page, query = ''): Promise<number> {
 export async function hits(page: Page): Promise<number> {
   const text = await page.getByTestId('hits').textContent();
   return Number(text?.replaceAll(',', ''));
+}
+
+/** A figure of the panel as a percentage of the JSON that was imported. */
+export async function percentOfJson(page: Page, figure: string): Promise<number> {
+  const shown = page.getByTestId(`stat-${figure}`);
+  await expect(shown).toHaveText(/· \d+ %$/);
+  return Number(/(\d+) %$/.exec(await shown.textContent() ?? '')?.[1]);
 }

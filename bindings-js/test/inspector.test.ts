@@ -5,7 +5,7 @@ import { keyCodecs, open, valueCodecs } from 'mangrove-kv';
 import type { Collection, Database } from 'mangrove-kv';
 import { toCells } from '../src/inspector/file-view.ts';
 import { keyText, parseKey, parseRange } from '../src/inspector/key-text.ts';
-import { textOf } from '../src/inspector/order.ts';
+import { kindOf, stateOf } from '../src/inspector/order.ts';
 import { Source } from '../src/inspector/source.ts';
 import type { InspectedCollection, InspectedDatabase } from '../src/inspector/source.ts';
 import { shortText } from '../src/inspector/value-tree.ts';
@@ -96,8 +96,11 @@ test('an index is read as it is stored, or through the given handle', async () =
 
 test('an index is described with its progress', () => {
   const index = { collection: 'notes', name: 'byTag', version: 2, unique: false, complete: true, count: 1234, done: 700, total: 700 };
-  assert.equal(textOf(index), 'Index byTag, version 2: 1,234 entries');
-  assert.equal(textOf({ ...index, unique: true, complete: false, count: 1, done: 350 }), 'Unique index byTag, version 2: being built, 350 of 700 (50.0 %), 1 entry so far');
+  assert.deepEqual([kindOf(index), stateOf(index)], ['version 2, multi', 'complete']);
+  assert.equal(kindOf({ ...index, count: 700 }), 'version 2');
+  assert.equal(kindOf({ ...index, count: 699, unique: true }), 'version 2, unique, leaves out 1 entry');
+  const building = { ...index, unique: true, complete: false, count: 1, done: 350 };
+  assert.deepEqual([kindOf(building), stateOf(building)], ['version 2, unique', '350 of 700, 50.0 %']);
 });
 
 test('values fit on one line', () => {

@@ -1,6 +1,7 @@
-// The page's database: every city by name, and an index of the same cities by country.
+// The page's database: the cities by id, with indexes by name, by country, and by country and
+// population.
 import { keyCodecs, open } from 'mangrove-kv';
-import type { Collection, Commit, Database, Durability, Snapshot, Subscription } from 'mangrove-kv';
+import type { Collection, Commit, Database, Durability, Index, IndexRange, Key, Snapshot, Subscription, Transaction } from 'mangrove-kv';
 
 export interface City {
   name: string;
@@ -8,83 +9,102 @@ export interface City {
   admin1: string;
   lat: number;
   lng: number;
+  /** Absent if it is unknown. */
+  population?: number;
 }
 
-/**
- * The name comes first, because search is by the beginning of a name. The id tells apart cities
- * with the same name and country.
- */
-export type CityKey = readonly [name: string, country: string, id: number];
-type CountryKey = readonly [country: string, name: string, id: number];
+/** An id of GeoNames; cities that visitors add have larger ones. */
+export type CityId = number;
 
 export interface Entry {
-  readonly key: CityKey;
+  readonly id: CityId;
   readonly city: City;
 }
 
-/** Selects the cities in the list: names that start with `text`, in one country or in all. */
-export interface Filter {
-  readonly text: string;
-  readonly country: string;
-}
+/**
+ * Selects the cities in the list: those whose names start with `text`, in one country or in all,
+ * by name; or those of a country with a known population of at least `least`, the largest first.
+ */
+export type Filter =
+  | { readonly by: 'name'; readonly text: string; readonly country: string }
+  | { readonly by: 'population'; readonly country: string; readonly least: number };
+
+export const ALL: Filter = { by: 'name', text: '', country: '' };
+
+const INDEXES = {
+  byName: { key: ({ name }: City) => name },
+  byCountry: { key: ({ country, name }: City) => [country, name] },
+  byCountryPopulation: { key: ({ country, population }: City) => (population === undefined ? undefined : [country, population]) },
+} as const;
+
+type IndexName = keyof typeof INDEXES;
 
 /** Key in the default collection, set once an import is complete. */
 const IMPORTED = 'imported';
 
+/** First id of the cities that visitors add. */
+const FIRST_OWN_ID = 2 ** 31;
+
 /** Appended to a text, sorts after every string that starts with it. */
 const LAST = '\uffff';
 
+/** Bytes in the file. */
+export interface Sizes {
+  readonly cities: number;
+  readonly indexes: number;
+}
+
 export class CityStore {
   readonly database: Database;
-  private readonly cities: Collection<CityKey, City>;
-  private readonly byCountry: Collection<CountryKey, boolean>;
+  private readonly cities: Collection<CityId, City>;
 
   private constructor(database: Database) {
     this.database = database;
-    this.cities = database.collection('cities', { key: keyCodecs.tuple<CityKey>() });
-    this.byCountry = database.collection('by country', { key: keyCodecs.tuple<CountryKey>() });
+    this.cities = database.collection('cities', { key: keyCodecs.uint32, indexes: INDEXES });
   }
 
   static async open(name: string, lockTimeout: number): Promise<CityStore> {
-    return new CityStore(await open(name, { lockTimeout }));
-  }
-
-  count(filter: Filter): Promise<number> {
-    return filter.country === ''
-      ? this.cities.count(nameRange(filter.text))
-      : this.byCountry.count(countryRange(filter));
+    return new CityStore(await open(name, { lockTimeout, version: 1, upgrade: removeUnversioned }));
   }
 
   /**
-   * Returns the filter's entries from position `offset`, up to `limit`. Calls made in the same tick
-   * travel in one message.
+   * Resolves when the indexes can be read. They have to be built only in a database that was restored
+   * from a backup: backups leave them out.
    */
+  buildIndexes(onProgress: (index: string, done: number, total: number) => void): Promise<void> {
+    return this.cities.buildIndexes({ onProgress: ({ index, done, total }) => onProgress(index, done, total) });
+  }
+
+  count(filter: Filter): Promise<number> {
+    const { index, range } = this.#select(filter);
+    return index.count(range);
+  }
+
+  /** Returns the filter's entries from position `offset`, up to `limit`. */
   async page(filter: Filter, offset: number, limit: number): Promise<Entry[]> {
-    const positions = Array.from({ length: limit }, (_, index) => offset + index);
-    if (filter.country === '') {
-      const range = nameRange(filter.text);
-      const found = await Promise.all(positions.map((position) => this.cities.at(position, range)));
-      return found.flatMap((entry) => (entry === undefined ? [] : [{ key: entry[0], city: entry[1] }]));
-    }
-    const range = countryRange(filter);
-    const found = await Promise.all(positions.map((position) => this.byCountry.at(position, range)));
-    const keys = found.flatMap((entry) => (entry === undefined ? [] : [[entry[0][1], entry[0][0], entry[0][2]] as const]));
-    const cities = await this.cities.getMany(keys);
-    return keys.flatMap((key, index) => {
-      const city = cities[index];
-      return city === undefined ? [] : [{ key, city }];
-    });
+    const { index, range } = this.#select(filter);
+    const found = await index.entries({ ...range, offset, limit }).toArray();
+    return found.map(({ key, value }) => ({ id: key, city: value }));
   }
 
-  /** Returns the position of the filter's first city at or after `name`. */
-  rank(filter: Filter, name: string): Promise<number> {
-    return filter.country === ''
-      ? this.cities.rank([name] as unknown as CityKey, nameRange(filter.text))
-      : this.byCountry.rank([filter.country, name] as unknown as CountryKey, countryRange(filter));
+  /** Returns the position of the first city at or after `name`, among those by name. */
+  rank(filter: Filter & { readonly by: 'name' }, name: string): Promise<number> {
+    const { index, range } = this.#select(filter);
+    return index.rank(filter.country === '' ? name : [filter.country, name], range);
   }
 
-  get(key: CityKey): Promise<City | undefined> {
-    return this.cities.get(key);
+  /** The index and the part of it that hold the filter's cities. */
+  #select(filter: Filter): { readonly index: Index<CityId, City>; readonly range: IndexRange } {
+    const index = this.cities.index(indexOf(filter));
+    const { country } = filter;
+    if (filter.by === 'population') return { index, range: { prefix: [country], gte: [country, filter.least], reverse: true } };
+    const from = (text: string): Key => (country === '' ? text : [country, text]);
+    if (country === '' && filter.text === '') return { index, range: {} };
+    return { index, range: { gte: from(filter.text), lt: from(filter.text + LAST) } };
+  }
+
+  get(id: CityId): Promise<City | undefined> {
+    return this.cities.get(id);
   }
 
   /** Whether the data set was imported completely. */
@@ -101,56 +121,52 @@ export class CityStore {
     await this.database.compact();
   }
 
-  /** Adds cities and their index entries in one commit. */
+  /** Adds cities in one commit, which keeps their index entries, too. */
   async addMany(entries: readonly Entry[], durability: Durability = 'strict'): Promise<void> {
+    await this.cities.setMany(entries.map(({ id, city }) => [id, city] as const), { durability });
+  }
+
+  /** Replaces a city. */
+  async replace(id: CityId, city: City): Promise<void> {
+    await this.cities.set(id, city);
+  }
+
+  /** Adds a city under a new id, which it returns. */
+  add(city: City): Promise<CityId> {
+    return this.database.transaction(async (tx) => {
+      const cities = tx.collection(this.cities);
+      const last = await cities.last({ gte: FIRST_OWN_ID });
+      const id = last === undefined ? FIRST_OWN_ID : last[0] + 1;
+      await cities.set(id, city);
+      return id;
+    });
+  }
+
+  /** Deletes a city. */
+  async delete(id: CityId): Promise<void> {
+    await this.cities.delete(id);
+  }
+
+  /** Sets cities, or deletes those without a value, in one commit. */
+  async restore(changes: readonly (readonly [CityId, City | undefined])[]): Promise<void> {
     const batch = this.database.batch();
     const cities = batch.collection(this.cities);
-    const byCountry = batch.collection(this.byCountry);
-    for (const { key, city } of entries) {
-      cities.set(key, city);
-      byCountry.set([key[1], key[0], key[2]], true);
-    }
-    await batch.commit({ durability });
-  }
-
-  /** Replaces a city, or adds one; returns its key. */
-  async replace(old: CityKey | undefined, city: City): Promise<CityKey> {
-    const key: CityKey = [city.name, city.country, old?.[2] ?? Date.now()];
-    await this.restore([...(old === undefined ? [] : [[old, undefined] as const]), [key, city]]);
-    return key;
-  }
-
-  delete(key: CityKey): Promise<void> {
-    return this.restore([[key, undefined]]);
-  }
-
-  /** Sets cities, or deletes those without a value, with their index entries, in one commit. */
-  async restore(changes: readonly (readonly [CityKey, City | undefined])[]): Promise<void> {
-    const batch = this.database.batch();
-    const cities = batch.collection(this.cities);
-    const byCountry = batch.collection(this.byCountry);
-    for (const [key, city] of changes) {
-      const indexKey: CountryKey = [key[1], key[0], key[2]];
-      if (city === undefined) {
-        cities.delete(key);
-        byCountry.delete(indexKey);
-      } else {
-        cities.set(key, city);
-        byCountry.set(indexKey, true);
-      }
+    for (const [id, city] of changes) {
+      if (city === undefined) cities.delete(id);
+      else cities.set(id, city);
     }
     await batch.commit();
   }
 
   /** Returns a snapshot of the current state. */
-  keep(): { getMany(keys: readonly CityKey[]): Promise<(City | undefined)[]>; close(): Promise<void> } {
+  keep(): { getMany(ids: readonly CityId[]): Promise<(City | undefined)[]>; close(): Promise<void> } {
     const snapshot: Snapshot = this.database.snapshot();
     const cities = snapshot.collection(this.cities);
-    return { getMany: (keys) => cities.getMany(keys), close: () => snapshot.close() };
+    return { getMany: (ids) => cities.getMany(ids), close: () => snapshot.close() };
   }
 
   /** Follows changes of cities in all tabs. */
-  follow(listener: (commit: Commit<CityKey, City>) => void): Subscription {
+  follow(listener: (commit: Commit<CityId, City>) => void): Subscription {
     return this.cities.subscribe({}, listener);
   }
 
@@ -159,8 +175,18 @@ export class CityStore {
     return this.database.subscribe({}, listener);
   }
 
-  getMany(keys: readonly CityKey[]): Promise<(City | undefined)[]> {
-    return this.cities.getMany(keys);
+  getMany(ids: readonly CityId[]): Promise<(City | undefined)[]> {
+    return this.cities.getMany(ids);
+  }
+
+  /** Space that the cities and their indexes take in the file. Reads the inner nodes of the trees. */
+  async sizes(): Promise<Sizes> {
+    const { collections, extents } = await this.database.layout({ maxExtents: Number.MAX_SAFE_INTEGER });
+    const levels = collections.filter(({ name }) => name === this.cities.name).flatMap((cities) => cities.levels);
+    // No entry expires and no feed is kept, so the engine's own collections are those of the indexes.
+    const ofIndexes = extents.filter(({ kind }) => kind === 'internal');
+    const sum = (sizes: readonly number[]): number => sizes.reduce((all, size) => all + size, 0);
+    return { cities: sum(levels.map(({ fileSize }) => fileSize)), indexes: sum(ofIndexes.map(({ length }) => length)) };
   }
 
   /** Reads every city; returns their number. */
@@ -175,11 +201,18 @@ export class CityStore {
   }
 }
 
-function nameRange(text: string): { gte?: CityKey; lt?: CityKey } {
-  // A tuple sorts before all longer tuples that start with it.
-  return text === '' ? {} : { gte: [text] as unknown as CityKey, lt: [text + LAST] as unknown as CityKey };
+/** Name of the index that holds the filter's cities in their order. */
+export function indexOf({ by, country }: Filter): IndexName {
+  if (by === 'population') return 'byCountryPopulation';
+  return country === '' ? 'byName' : 'byCountry';
 }
 
-function countryRange({ text, country }: Filter): { gte: CountryKey; lt: CountryKey } {
-  return { gte: [country, text] as unknown as CountryKey, lt: [country, text + LAST] as unknown as CountryKey };
+/**
+ * Before the database had versions, cities had other keys and no population: they are imported
+ * anew.
+ */
+async function removeUnversioned(tx: Transaction, from: number): Promise<void> {
+  if (from > 0) return;
+  for (const name of ['cities', 'by country']) await tx.dropCollection(name);
+  await tx.delete(IMPORTED);
 }

@@ -36,8 +36,10 @@ test('shows the indexes of a collection, and its entries in their order', async 
   const collection = page.getByRole('button', { name: /^notes/ });
   await expect(collection).toContainText('2 indexes');
   await collection.click();
-  const indexes = page.getByRole('list', { name: 'Indexes' }).getByRole('listitem');
-  await expect(indexes).toHaveText(['Index byTag, version 4: 240 entries', 'Unique index byDue, version 1: being built, 0 of 120 (0 %), 0 entries so far']);
+  const indexes = page.getByRole('table', { name: 'Indexes' });
+  await expect(indexes.getByRole('row')).toHaveText([/Index.*Entries.*State/, /byTag.*version 4, multi.*240.*complete/, /byDue.*version 1, unique.*0.*0 of 120, 0 %/]);
+  await expect(indexes.getByRole('progressbar', { name: 'Build of byDue' })).toBeVisible();
+  await expect(indexes.getByRole('progressbar', { name: 'Build of byTag' })).toBeHidden();
 
   const order = page.getByLabel('Order');
   await expect(order.getByRole('option')).toHaveText(['by key', 'by index byTag', 'by index byDue']);
@@ -62,15 +64,23 @@ test('shows the indexes of a collection, and its entries in their order', async 
     await notes.set(500, { tags: ['tag 2'], due: 1 });
   });
   await expect(rows.first().locator('.row-button')).toHaveText('500');
-  await expect(indexes).toHaveText(['Index byTag, version 4: 241 entries']);
+  await expect(indexes.getByRole('row')).toHaveText([/Index/, /byTag.*version 4, multi.*241.*complete/]);
   await page.getByLabel('Begins with').fill('');
   await order.selectOption('by key');
   await expect(page.locator('.pager')).toContainText('to 50 of 121');
   await expect(table.getByRole('columnheader').first()).toHaveText('Key');
+  // The name of an index chooses its order, and a second time that of keys.
+  await indexes.getByRole('button', { name: 'byTag' }).click();
+  await expect(order).toHaveValue('byTag');
+  await expect(page.locator('.pager')).toContainText('to 50 of 241');
+  await indexes.getByRole('button', { name: 'byTag' }).click();
+  await expect(order).toHaveValue('');
+  await expect(page.locator('.pager')).toContainText('to 50 of 121');
 
   await page.getByRole('button', { name: /default/ }).click();
   await expect(rows.locator('.row-button')).toHaveText(['plain']);
   await expect(order).toBeHidden();
+  await expect(indexes).toBeHidden();
   expect(problems).toEqual([]);
 });
 
@@ -95,4 +105,42 @@ test('an index that is being built is not read, and says so', async ({ profile }
     await numbers.buildIndexes();
   });
   await expect(body.locator('.index-key')).toHaveText(['7', '8']);
+});
+
+test('ranges of an index with compound keys are typed as text or as arrays', async ({ profile }) => {
+  const context = await profile.launch();
+  const page = await context.newPage();
+  await page.goto(HARNESS_URL);
+  await page.evaluate(async () => {
+    const db = await window.mangrove.open('inspected', { storage: 'memory' });
+    interface City { readonly country: string; readonly population: number | undefined }
+    const cities = db.collection<string, City>('cities', { indexes: {
+      byCountryPopulation: { key: ({ country, population }) => (population === undefined ? undefined : [country, population]) },
+    } });
+    await cities.setMany([
+      ['Quito', { country: 'EC', population: 2_781_641 }], ['Cuenca', { country: 'EC', population: 636_996 }], ['Lima', { country: 'PE', population: 7_737_002 }],
+      ['Nuuk', { country: 'GL', population: undefined }], ['Tallinn', { country: 'EE', population: 394_024 }],
+    ]);
+    (await window.loadInspector()).mountInspector(document.body, db, { refreshMs: 50 });
+  });
+  await expect(page.getByRole('table', { name: 'Indexes' })).toContainText('leaves out 1 entry');
+  await page.getByLabel('Order').selectOption('by index byCountryPopulation');
+  const rows = page.getByRole('region', { name: 'Entries' }).locator('tbody tr');
+  const keys = rows.locator('.row-button');
+  await expect(keys).toHaveText(['Cuenca', 'Quito', 'Tallinn', 'Lima']);
+  await expect(rows.first().locator('.index-key')).toHaveText('["EC", 636996]');
+  const [prefix, from, to] = [page.getByLabel('Begins with'), page.getByRole('textbox', { name: 'From' }), page.getByRole('textbox', { name: 'To' })];
+  await prefix.fill('EC');
+  await expect(keys).toHaveText(['Cuenca', 'Quito']);
+  await prefix.fill('E');
+  await expect(keys).toHaveText(['Cuenca', 'Quito', 'Tallinn']);
+  await prefix.fill('["EC"]');
+  await from.fill('["EC", 700000]');
+  await expect(keys).toHaveText(['Quito']);
+  await prefix.fill('');
+  await page.getByLabel('Backwards').check();
+  await expect(keys).toHaveText(['Lima', 'Tallinn', 'Quito']);
+  await to.fill('EE');
+  await expect(keys).toHaveText(['Tallinn', 'Quito']);
+  await expect(page.locator('.pager')).toContainText('to 2 of 2');
 });

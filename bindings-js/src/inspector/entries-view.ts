@@ -21,6 +21,12 @@ interface Row {
   readonly value: unknown;
 }
 
+/** The codec by which to read a range of an index: that of tuples if all its keys are arrays. */
+async function codecOf(index: InspectedIndex): Promise<string> {
+  const ends = await Promise.all([false, true].map((reverse) => index.entries({ reverse, limit: 1 }).toArray()));
+  return ends.flat().every(({ indexKey }) => Array.isArray(indexKey)) ? 'tuple' : 'any';
+}
+
 /** Id of an entry in the order shown. */
 const idOfRow = ({ indexKey, key }: Row): string => (indexKey === undefined ? idOf(key) : `${idOf(indexKey)}\n${idOf(key)}`);
 
@@ -82,7 +88,7 @@ export class EntriesView implements View {
         h('label', { class: 'check' }, this.#reverse, h('span', {}, 'Backwards')),
         this.#order.label,
       ),
-      this.#order.list,
+      this.#order.table,
       this.#problem,
       this.#table,
       h('div', { class: 'pager' }, this.#previous, h('label', { class: 'position' }, h('span', {}, 'From'), this.#position), this.#range, this.#next),
@@ -176,7 +182,7 @@ export class EntriesView implements View {
   }
 
   async #indexPage(index: InspectedIndex): Promise<readonly Row[]> {
-    return index.entries(await this.#window(index, 'any')).toArray();
+    return index.entries(await this.#window(index, this.#isFiltered ? await codecOf(index) : 'any')).toArray();
   }
 
   /** Counts the range that was typed, and returns the options that read the page in it. */

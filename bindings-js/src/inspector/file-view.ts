@@ -9,7 +9,7 @@ const KINDS: Readonly<Record<ExtentKind, readonly [name: string, meaning: string
   leaf: ['leaves', 'nodes with entries'],
   inner: ['inner nodes', 'nodes that point to other nodes'],
   value: ['large values', 'out-of-line values in their own blocks'],
-  internal: ['internal', 'the feed and expiry hints'],
+  internal: ['internal', 'indexes, the feed and expiry hints'],
   superblock: ['superblocks', 'at the start of the file'],
   catalog: ['catalog', 'the collections and their roots'],
   'free-map': ['free map', 'which space is free'],

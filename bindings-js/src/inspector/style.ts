@@ -103,6 +103,10 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .numbers td, .numbers thead th:not(:first-child) { text-align: right; white-space: nowrap; }
 .numbers tbody th { white-space: nowrap; }
 .meaning { margin-left: 10px; white-space: normal; }
+.indexes tbody th { display: grid; justify-items: start; }
+.indexes .link { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+.indexes .link[aria-pressed="true"] { font-weight: 600; text-decoration: none; }
+.indexes progress { display: block; margin-top: 4px; }
 .picture { display: block; max-width: 100%; height: auto; justify-self: center; }
 .picture .fan { fill: var(--tint); }
 .picture .node { fill: var(--card); stroke: var(--line); }

@@ -15,7 +15,7 @@ export interface LayoutOptions extends MaintenanceOptions {
  * - `free-map`: the map of free space.
  * - `inner`, `leaf`: inner nodes and leaves of a collection.
  * - `value`: out-of-line values, which have blocks of their own.
- * - `internal`: the engine's own collections, for the feed and for expiry.
+ * - `internal`: the engine's own collections, for indexes, the feed and expiry.
  * - `kept`: space kept for snapshots or until the next checkpoints.
  * - `free`: free space.
  * - `pending`: space used by commits that are not visible yet.

@@ -1,5 +1,6 @@
 // Times the database in the visitor's own browser.
-import type { CityKey, CityStore } from '../cities.ts';
+import { ALL } from '../cities.ts';
+import type { CityId, CityStore } from '../cities.ts';
 import { formatCount, formatTime } from '../dom.ts';
 
 export interface Measurement {
@@ -18,30 +19,29 @@ function median(values: readonly number[]): number {
   return sorted[sorted.length >> 1] ?? 0;
 }
 
-async function randomKeys(store: CityStore, total: number): Promise<CityKey[]> {
-  const everything = { text: '', country: '' };
+async function randomIds(store: CityStore, total: number): Promise<CityId[]> {
   const positions = Array.from({ length: SAMPLE }, () => Math.floor(Math.random() * total));
-  const entries = await Promise.all(positions.map((position) => store.page(everything, position, 1)));
-  return entries.flatMap((found) => found.map(({ key }) => key));
+  const entries = await Promise.all(positions.map((position) => store.page(ALL, position, 1)));
+  return entries.flatMap((found) => found.map(({ id }) => id));
 }
 
 export async function measure(store: CityStore, onResult: (result: Measurement) => void): Promise<void> {
-  const total = await store.count({ text: '', country: '' });
-  const keys = await randomKeys(store, total);
+  const total = await store.count(ALL);
+  const ids = await randomIds(store, total);
 
   const single: number[] = [];
-  for (const key of keys) {
+  for (const id of ids) {
     const start = performance.now();
-    await store.get(key);
+    await store.get(id);
     single.push(performance.now() - start);
   }
   const sum = single.reduce((a, b) => a + b, 0);
-  onResult({ name: 'get, one by one, p50', id: 'get', time: median(single), rate: `${formatCount((keys.length / sum) * 1000)} /s` });
+  onResult({ name: 'get, one by one, p50', id: 'get', time: median(single), rate: `${formatCount((ids.length / sum) * 1000)} /s` });
 
   const batches: number[] = [];
-  for (let from = 0; from + MANY <= keys.length; from += MANY) {
+  for (let from = 0; from + MANY <= ids.length; from += MANY) {
     const start = performance.now();
-    await store.getMany(keys.slice(from, from + MANY));
+    await store.getMany(ids.slice(from, from + MANY));
     batches.push(performance.now() - start);
   }
   const perSecond = (MANY / median(batches)) * 1000;
@@ -56,11 +56,11 @@ export async function measure(store: CityStore, onResult: (result: Measurement) 
   }
 
   const writes: number[] = [];
-  for (const key of keys.slice(0, 200)) {
-    const city = await store.get(key);
+  for (const id of ids.slice(0, 200)) {
+    const city = await store.get(id);
     if (city === undefined) continue;
     const start = performance.now();
-    await store.addMany([{ key, city }]);
+    await store.addMany([{ id, city }]);
     writes.push(performance.now() - start);
   }
   onResult({ name: 'durable write, p50', id: 'write', time: median(writes), rate: `${formatCount(1000 / median(writes))} /s` });

@@ -34,12 +34,14 @@ async function run(action: () => Promise<void>): Promise<void> {
 export function prepareEditor(): void {
   form().addEventListener('submit', (event) => {
     event.preventDefault();
+    const population = field('population').valueAsNumber;
     const city: City = {
       name: field('name').value.trim(),
       country: field('country').value.toUpperCase(),
       admin1: original?.admin1 ?? '',
       lat: field('lat').valueAsNumber,
       lng: field('lng').valueAsNumber,
+      ...(Number.isNaN(population) ? {} : { population }),
     };
     void run(async () => actions?.save(city));
   });
@@ -55,6 +57,7 @@ export function openEditor(city: City | undefined, then: EditorActions): void {
   element('editor-delete').hidden = then.delete === undefined;
   field('name').value = city?.name ?? '';
   field('country').value = city?.country ?? '';
+  field('population').value = String(city?.population ?? '');
   field('lat').value = String(city?.lat ?? '');
   field('lng').value = String(city?.lng ?? '');
   dialog().showModal();

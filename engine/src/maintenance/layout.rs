@@ -30,7 +30,7 @@ pub enum ExtentKind {
     Leaf,
     /// Values stored in their own blocks.
     Value,
-    /// The engine's own collections, such as the feed and expiry hints.
+    /// The engine's own collections: indexes, the feed and expiry hints.
     Internal,
     /// Not in the newest state, but kept for snapshots or until the next checkpoints, or part of a
     /// value that is being written.
