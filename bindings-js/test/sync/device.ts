@@ -97,7 +97,8 @@ export class Device {
   private constructor(disk: Disk, db: Database, server: MemoryServer, options: DeviceOptions) {
     this.disk = disk;
     this.db = db;
-    this.replica = new Replica(db, { log: new MemoryLog(server), collections: { notes: {} }, ...options }, {
+    // The types of the built package and of the sources have symbols of their own.
+    this.replica = new Replica(db as never, { log: new MemoryLog(server), collections: { notes: {} }, ...options }, {
       conflicts: (conflicts) => this.conflicts.push(...conflicts),
       alarm: (error) => this.alarms.push(error),
       repaired: (records) => this.repairs.push(records),
