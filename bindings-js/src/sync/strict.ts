@@ -1,6 +1,7 @@
 // Strict transactions: run on the log's newest state, and are in the log only if nothing came
 // between.
 import { KvError } from '../base/errors.ts';
+import { keyText } from '../codec/key-text.ts';
 import type { Key } from '../codec/keys.ts';
 import type { Collection, Reader, Transaction, Writer } from '../types/index.ts';
 import { keyId } from './model.ts';
@@ -102,12 +103,26 @@ class Recorder implements StrictTransaction {
     for (const [table, keys] of this.#touched) {
       const data = this.#tx.collection(table.data);
       for (const key of keys.values()) {
-        reads.push(data.getEntry(key).then((entry) => (entry === undefined
-          ? { type: 'delete', collection: table.name, key }
-          : { type: 'set', collection: table.name, key, value: entry.value, expiresAt: entry.expiresAt ?? 0 })));
+        reads.push(data.getEntry(key).then(async (entry) => {
+          if (entry === undefined) return { type: 'delete', collection: table.name, key };
+          await this.#checkUnique(table, key, entry.value);
+          return { type: 'set', collection: table.name, key, value: entry.value, expiresAt: entry.expiresAt ?? 0 };
+        }));
       }
     }
     return Promise.all(reads);
+  }
+
+  /** A commit would check this; but this transaction is not committed, its record is applied. */
+  async #checkUnique(table: Table, key: Bytes, value: Bytes): Promise<void> {
+    for (const { name, keysOf } of table.unique) {
+      const index = this.#tx.collection(table.data).index(name);
+      for (const indexKey of keysOf(value, key)) {
+        const owners = await index.keys({ eq: indexKey, limit: 2 }).toArray();
+        if (owners.every((owner) => keyId(owner) === keyId(key))) continue;
+        throw new KvError('KV_UNIQUE', `the key ${keyText(indexKey)} of the unique index ${JSON.stringify(name)} of collection ${JSON.stringify(table.name)} belongs to another entry; nothing was stored`);
+      }
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 import { KvError } from '../base/errors.ts';
 import { crypto } from '../base/platform.ts';
 import { keyCodecs } from '../codec/keys.ts';
-import type { KeyCodec } from '../codec/keys.ts';
+import type { Key, KeyCodec } from '../codec/keys.ts';
 import { valueCodecs } from '../codec/values.ts';
 import type { ValueCodec } from '../codec/values.ts';
 import type { Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
@@ -40,6 +40,8 @@ export interface Table {
   readonly stamps: Rows;
   /** In merge mode: local writes over the base. In strict mode: a copy of the base. */
   readonly overlay: Rows;
+  /** The unique indexes: their names, and the index keys of an entry. */
+  readonly unique: readonly { readonly name: string; readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[] }[];
 }
 
 const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> => ({ id, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
@@ -62,6 +64,18 @@ function indexOfBytes(index: AnyIndex, key: KeyCodec<unknown>, value: ValueCodec
   } as AnyIndex;
 }
 
+function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[], key: KeyCodec<unknown>, value: ValueCodec<unknown>): Table['unique'] {
+  return indexes.filter(([, index]) => index.unique === true).map(([name, index]) => {
+    const { key: compute } = indexOfBytes(index, key, value);
+    const keysOf = (valueBytes: Bytes, keyBytes: Bytes): readonly Key[] => {
+      const found: unknown = typeof compute === 'function' ? compute(valueBytes, keyBytes) : undefined;
+      if (found === undefined) return [];
+      return index.multi === true ? found as readonly Key[] : [found as Key];
+    };
+    return { name, keysOf };
+  });
+}
+
 function toTable(db: Database, name: string, options: SyncCollectionOptions, mode: SyncMode): Table {
   if (name === '' || name.startsWith('mangrove:')) {
     throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: collection ${JSON.stringify(name)} cannot be synchronized; give the data a collection with a name of its own`);
@@ -82,7 +96,7 @@ function toTable(db: Database, name: string, options: SyncCollectionOptions, mod
   // The feed decodes with the codecs that were registered last: those have to be the application's.
   db.collection(name, { key, value });
   const own = (what: string): Rows => db.collection(`${PREFIX}/${what}/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
-  return { name, mode, key, value, data, stamps: own('stamps'), overlay: own('overlay') };
+  return { name, mode, key, value, data, stamps: own('stamps'), overlay: own('overlay'), unique: uniqueOf(indexes, key, value) };
 }
 
 export class Tables {
