@@ -21,6 +21,8 @@ export interface ReadRecord {
   readonly position: number;
   readonly serverTime: number;
   readonly crc: number;
+  /** It cannot be read: nothing but the cursor changes. */
+  readonly isPassedOver?: boolean;
   readonly flags: number;
   readonly device: bigint;
   readonly seq: number;
@@ -269,7 +271,7 @@ export async function applyRecords(tx: Transaction, tables: Tables, before: Sync
     const last = await applied.get(device) ?? 0;
     const { position, serverTime, crc } = record;
     const moved: SyncState = { ...pass.state, cursor: { position, serverTime, crc }, highTime: Math.max(pass.state.highTime, serverTime) };
-    if (record.seq <= last) {
+    if (record.isPassedOver === true || record.seq <= last) {
       pass.state = moved;
       continue;
     }

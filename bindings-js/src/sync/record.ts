@@ -172,5 +172,6 @@ export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader
 
 /** CRC-32C as the record ends with it: tells apart two records at one position. */
 export function crcOf(record: Uint8Array): number {
+  if (record.length < 4) return 0;
   return new DataView(record.buffer, record.byteOffset + record.length - 4).getUint32(0);
 }

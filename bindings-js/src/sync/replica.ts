@@ -76,6 +76,8 @@ export class Replica {
   #end = 0;
   #isChecked = false;
   #isCaughtUp = false;
+  /** Whether this device became the only writer, and whether another one did since. */
+  #isOwner = false;
   #isFenced = false;
   #isRescanNeeded = false;
   /** The log's position that was applied at the last commit taken from the feed. */
@@ -161,27 +163,27 @@ export class Replica {
       return false;
     }
     const records: ReadRecord[] = [];
-    for (const each of logged) {
-      const record = await this.#read(each);
-      if (record !== undefined) records.push(record);
-    }
+    const alarms: KvError[] = [];
+    for (const each of logged) records.push(await this.#read(each, alarms));
     const applied = await this.#apply(records);
+    for (const alarm of alarms) this.#events.alarm(alarm);
     if (applied.isClone) this.#sent = 0;
     if (applied.conflicts.length > 0) this.#events.conflicts(applied.conflicts);
     for (const { device, from, to } of applied.gaps) {
       this.#events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
     }
-    if (applied.fencedBy !== undefined && this.#isExclusive) this.#isFenced = true;
+    if (applied.fencedBy !== undefined && this.#isOwner) this.#isFenced = true;
     return true;
   }
 
-  async #read(logged: LoggedRecord): Promise<ReadRecord | undefined> {
+  async #read(logged: LoggedRecord, alarms: KvError[]): Promise<ReadRecord> {
     try {
       return await this.wire.unpack(logged);
     } catch (error) {
       if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
-      this.#events.alarm(error as KvError);
-      return undefined;
+      alarms.push(error as KvError);
+      const { position, serverTime, record } = logged;
+      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
     }
   }
 
@@ -495,6 +497,7 @@ export class Replica {
     do {
       await this.settle(signal);
     } while (!await this.appendExpecting(FENCE, [], (await this.state()).cursor.position, signal));
+    this.#isOwner = true;
   }
 
   /** Writes a snapshot of the base, and removes what the log no longer needs. */

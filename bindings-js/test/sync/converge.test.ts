@@ -26,7 +26,8 @@ type Step =
   | { readonly type: 'crash'; readonly device: number; readonly isPowerCut: boolean }
   | { readonly type: 'cut'; readonly device: number; readonly operations: number }
   | { readonly type: 'time'; readonly ms: number }
-  | { readonly type: 'forget' };
+  | { readonly type: 'forget' }
+  | { readonly type: 'replay'; readonly record: number };
 
 const DEVICES = 3;
 const device = fc.nat({ max: DEVICES - 1 });
@@ -44,6 +45,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
   { weight: 2, arbitrary: fc.record({ type: fc.constant('cut' as const), device, operations: fc.nat({ max: 12 }) }) },
   { weight: 2, arbitrary: fc.record({ type: fc.constant('time' as const), ms: fc.nat({ max: 200_000 }) }) },
   { weight: 1, arbitrary: fc.record({ type: fc.constant('forget' as const) }) },
+  { weight: 2, arbitrary: fc.record({ type: fc.constant('replay' as const), record: fc.nat({ max: 50 }) }) },
 );
 
 const EXPECTED = new Set(['KV_LOG_UNAVAILABLE', 'KV_SYNC_GAP']);
@@ -108,6 +110,12 @@ class World {
     }
     if (type === 'forget') {
       this.server.forgetKeys();
+      return;
+    }
+    if (type === 'replay') {
+      // A delivery that was under way for long.
+      const old = this.server.records[step.record % (this.server.records.length || 1)];
+      if (old !== undefined) this.server.append(old.record, { idempotencyKey: `replay ${this.#writes++}` });
       return;
     }
     const device = this.devices[step.device] as Device;
@@ -191,6 +199,7 @@ class World {
       const text = Buffer.from(body).toString('hex');
       const known = seqs.get(header.seq);
       if (known === undefined) assert.equal(header.seq, seqs.size + 1);
+      // The same record may be in the log more than once.
       else assert.equal(text, known);
       seqs.set(header.seq, text);
     }

@@ -29,10 +29,12 @@ export class Disk implements CustomStorage {
       },
       write: (at, from) => {
         this.#step();
-        const grown = new Uint8Array(Math.max(bytes().length, at + from.length));
-        grown.set(bytes());
-        grown.set(from, at);
-        this.files.set(name, grown);
+        if (at + from.length > bytes().length) {
+          const grown = new Uint8Array(at + from.length);
+          grown.set(bytes());
+          this.files.set(name, grown);
+        }
+        bytes().set(from, at);
       },
       flush: () => {
         this.#step();
@@ -84,7 +86,7 @@ export class Disk implements CustomStorage {
   }
 }
 
-export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore };
+export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean };
 
 export class Device {
   readonly disk: Disk;
@@ -107,7 +109,7 @@ export class Device {
   }
 
   static async start(server: MemoryServer, options: DeviceOptions = {}, disk = new Disk()): Promise<Device> {
-    const db = await open('device', { storage: disk, feed: true, unitBytes: 512, nodeBytes: 2048 });
+    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: true, unitBytes: 512, nodeBytes: 2048 });
     const device = new Device(disk, db, server, options);
     await device.replica.start();
     return device;

@@ -74,6 +74,27 @@ test('a local write that nobody has read yet is not overwritten', async () => {
   });
 });
 
+test('an entry that was written again stays while the record before it comes back and loses', async () => {
+  let now = 1_000_000;
+  await withDevices(2, async ([a, b]) => {
+    await a!.db.collection('notes').set('k', 'one');
+    while (await a!.replica.drain());
+    now += 1000;
+    await b!.db.collection('notes').set('k', 'theirs');
+    await b!.sync();
+    await a!.replica.pull();
+    await a!.replica.pull();
+    await a!.replica.publish();
+    await a!.db.collection('notes').set('k', 'two');
+    while (await a!.replica.pull());
+    assert.equal(await a!.db.collection('notes').get('k'), 'two');
+    now += 1000;
+    await converge([a!, b!]);
+    await equal([a!, b!]);
+    assert.equal(await b!.db.collection('notes').get('k'), 'two');
+  }, { clock: () => now });
+});
+
 test('a delete that nobody has read yet stays a delete', async () => {
   await withDevices(2, async ([a, b]) => {
     await a!.db.collection('notes').set('k', 1);
