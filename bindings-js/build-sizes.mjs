@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 
 const FILES = [
-  'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'destroy.js', 'versions.js', 'migrations.js', 'maintenance.js', 'parts.js', 'blob.js', 'live.js', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm',
+  'index.js', 'inline.js', 'worker.js', 'worker-indexeddb.js', 'local.js', 'indexeddb.js', 'destroy.js', 'versions.js', 'migrations.js', 'maintenance.js', 'parts.js', 'blob.js', 'live.js', 'sync.js', 'mangrove_core_bg.wasm', 'mangrove_rest_bg.wasm',
   'mangrove_bg.wasm', 'node.js',
   'node-inline.js', 'node-worker.js', 'upkeep.js', 'worker-upkeep.js', 'mangrove_upkeep_bg.wasm', 'node-upkeep.js', 'cli.js', 'mangrove_cli_bg.wasm', 'inspector.js',
 ];

@@ -91,6 +91,7 @@ const ENTRIES = [
   { name: 'parts', source: 'api/parts', platform: 'neutral' },
   { name: 'blob', platform: 'neutral' },
   { name: 'live', platform: 'neutral' },
+  { name: 'sync', platform: 'neutral' },
   { name: 'node', platform: 'node' },
   { name: 'node-inline', source: 'node', platform: 'node', isInlined: true },
   { name: 'node-worker', platform: 'node' },

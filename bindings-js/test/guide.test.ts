@@ -79,6 +79,7 @@ const CODES: Record<KvErrorCode, true> = {
   KV_EXISTS: true, KV_INVALID_KEY: true, KV_INVALID_VALUE: true, KV_INVALID_ARGUMENT: true, KV_KEY_TOO_LARGE: true,
   KV_VALUE_TOO_LARGE: true, KV_CODEC_MISMATCH: true, KV_INDEX_MISMATCH: true, KV_INDEX_INCOMPLETE: true, KV_UNIQUE: true, KV_CORRUPT: true, KV_VERSION_UNSUPPORTED: true, KV_VERSION_CHANGED: true, KV_VERSION_TOO_NEW: true, KV_QUOTA_EXCEEDED: true,
   KV_IO: true, KV_SYNC_UNAVAILABLE: true, KV_UNSUPPORTED: true, KV_TRUNCATED_FEED: true, KV_STALE: true, KV_SNAPSHOT_LOST: true, KV_TOO_MANY_OPEN: true, KV_EVICTED: true,
+  KV_LOG_CONFLICT: true, KV_LOG_TRUNCATED: true, KV_LOG_UNAVAILABLE: true, KV_LOG_REFUSED: true, KV_SYNC_GAP: true, KV_SYNC_MODE: true, KV_SYNC_FENCED: true,
 };
 
 test('the guide has a row for each error code', () => {

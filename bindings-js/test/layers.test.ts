@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 
 const SOURCE = fileURLToPath(new URL('../src/', import.meta.url));
 
-const LAYERS = ['base', 'types', 'codec', 'storage', 'wire', 'engine', 'tabs', 'api', 'upkeep', 'inspector', 'testing', 'adapters', 'cli', 'entries'];
+const LAYERS = ['base', 'types', 'codec', 'storage', 'wire', 'engine', 'tabs', 'api', 'sync', 'upkeep', 'inspector', 'testing', 'adapters', 'cli', 'entries'];
 /** They meet the rest of the package through its public interface. */
 const APART = ['inspector', 'testing', 'adapters', 'cli'];
 

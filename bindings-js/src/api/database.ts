@@ -27,7 +27,7 @@ import { COLLECTION, SIGNAL, WRITE, checkIterable, checkNames, checkOp } from '.
 import { checkStrict } from './options.ts';
 import { Op } from '../wire/opcodes.ts';
 import { toValidate } from './schema.ts';
-import { DEFAULT_COLLECTION, SCHEMA_COLLECTION, checkName, newTarget } from '../wire/target.ts';
+import { DEFAULT_COLLECTION, checkName, newTarget } from '../wire/target.ts';
 import type { Target } from '../wire/target.ts';
 import { DatabaseScope } from './scope.ts';
 import { KvSnapshot } from './snapshot.ts';
@@ -121,7 +121,7 @@ export class KvDatabase<K, V, I = V> extends KvCollection<K, V, I> implements Da
         reader.bytes();
         reader.bytes();
       }
-      return names.filter((name) => name !== DEFAULT_COLLECTION && name !== SCHEMA_COLLECTION);
+      return names.filter((name) => !/^(mangrove:|$)/.test(name));
     });
   }
 

@@ -88,6 +88,8 @@ export interface CommitIterator<K = unknown, V = unknown> extends AsyncIterableI
 export interface ChangesOptions {
   /** Start after this commit. Default: the newest one. */
   since?: number | undefined;
+  /** Keys and values as they are stored: all changes are marked `raw`. Default: false. */
+  raw?: boolean | undefined;
   /** Ends the iteration; a waiting call rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
 }

@@ -22,7 +22,8 @@ interface Decoder extends CodecPair {
   readonly mark: { readonly raw?: true };
 }
 
-const RAW = { key: keyCodecs.bytes, value: valueCodecs.bytes, mark: { raw: true } } as unknown as Decoder;
+/** Keys and values as they are stored. */
+export const RAW = { key: keyCodecs.bytes, value: valueCodecs.bytes, mark: { raw: true } } as unknown as Decoder;
 
 /** The codecs of collections at the current position in the feed. */
 export interface Decoders {
@@ -32,12 +33,15 @@ export interface Decoders {
   rename(from: string, to: string): void;
 }
 
-/** For one collection; the engine checks its codecs against the stored ones. */
+/**
+ * The same for all changes: those of one collection, whose codecs the engine checks against the
+ * stored ones, or all of them as bytes.
+ */
 export class FixedDecoders implements Decoders {
   readonly #decoder: Decoder;
 
   constructor(codecs: CodecPair) {
-    this.#decoder = { ...codecs, mark: {} };
+    this.#decoder = { mark: {}, ...codecs };
   }
 
   of(): Decoder {

@@ -9,7 +9,7 @@ import { Op } from '../../wire/opcodes.ts';
 import { CHANGES, FOLLOW, WATCH, checkNames, onlyBounds } from '../names.ts';
 import { toWindow } from '../range.ts';
 import type { Target } from '../../wire/target.ts';
-import { FixedDecoders, StoredDecoders } from './decode.ts';
+import { FixedDecoders, RAW, StoredDecoders } from './decode.ts';
 import { FeedIterator } from './iterator.ts';
 
 /**
@@ -44,12 +44,13 @@ export function watch<K, V>(
 }
 
 export function changes(connection: Connection, options: ChangesOptions = {}): CommitIterator {
-  const { since, signal } = options ?? {};
+  const { since, signal, raw } = options ?? {};
   return new FeedIterator<unknown, unknown>({
     connection,
     prepare: () => {
       checkNames('changes', options, CHANGES);
       if (since !== undefined) checkCount('since', since);
+      if (raw) return new FixedDecoders(RAW);
       const decoders = new StoredDecoders(connection);
       // The feed announces the codecs of collections that are created later.
       connection.post((writer) => writer.u8(Op.collections), (reader) => {

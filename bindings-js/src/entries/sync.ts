@@ -1,0 +1,15 @@
+/**
+ * One database on many devices, over a replicated log.
+ *
+ * @module mangrove-kv/sync
+ */
+export { KvError } from '../base/errors.ts';
+export { MemoryLog, MemoryServer, MemorySnapshotStore } from '../sync/memory-log.ts';
+export type { MemoryFaults } from '../sync/memory-log.ts';
+export { logConflict, logRefused, logTruncated, logUnavailable } from '../sync/remote-log.ts';
+export type { AppendOptions, LoggedRecord, Position, RemoteLog, SnapshotStore } from '../sync/remote-log.ts';
+export { syncDatabase } from '../sync/sync.ts';
+export type { Sync, SyncConflict, SyncEventMap, SyncOptions, SyncProgress, SyncStatus } from '../sync/sync.ts';
+export type { StrictOptions, StrictTransaction } from '../sync/strict.ts';
+export type { SyncCollectionOptions, SyncMode } from '../sync/tables.ts';
+export type { Seal } from '../sync/wire.ts';

@@ -1,0 +1,141 @@
+// Reading and writing the bytes of records and rows.
+import { KvError } from '../base/errors.ts';
+
+const utf8Encoder = new TextEncoder();
+const utf8Decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+export class ByteSink {
+  #bytes = new Uint8Array(256);
+  #length = 0;
+
+  get length(): number {
+    return this.#length;
+  }
+
+  u8(value: number): this {
+    this.#room(1);
+    this.#bytes[this.#length++] = value;
+    return this;
+  }
+
+  u64(value: bigint): this {
+    this.#room(8);
+    new DataView(this.#bytes.buffer).setBigUint64(this.#length, value);
+    this.#length += 8;
+    return this;
+  }
+
+  /** LEB128 of a whole number up to 2^53 - 1. */
+  uv(value: number): this {
+    let rest = value;
+    for (; rest >= 0x80; rest = Math.floor(rest / 0x80)) this.u8((rest % 0x80) | 0x80);
+    return this.u8(rest);
+  }
+
+  raw(bytes: Uint8Array): this {
+    this.#room(bytes.length);
+    this.#bytes.set(bytes, this.#length);
+    this.#length += bytes.length;
+    return this;
+  }
+
+  bytes(bytes: Uint8Array): this {
+    return this.uv(bytes.length).raw(bytes);
+  }
+
+  text(text: string): this {
+    return this.bytes(utf8Encoder.encode(text));
+  }
+
+  done(): Uint8Array<ArrayBuffer> {
+    return this.#bytes.slice(0, this.#length);
+  }
+
+  #room(more: number): void {
+    if (this.#length + more <= this.#bytes.length) return;
+    const larger = new Uint8Array(Math.max(this.#bytes.length * 2, this.#length + more));
+    larger.set(this.#bytes);
+    this.#bytes = larger;
+  }
+}
+
+/** Reads what a `ByteSink` wrote; what ends early is KV_CORRUPT. */
+export class ByteSource {
+  readonly #bytes: Uint8Array;
+  #at = 0;
+
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
+
+  get left(): number {
+    return this.#bytes.length - this.#at;
+  }
+
+  u8(): number {
+    return this.raw(1)[0] as number;
+  }
+
+  u64(): bigint {
+    const bytes = this.raw(8);
+    return new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(0);
+  }
+
+  uv(): number {
+    let value = 0;
+    for (let scale = 1; ; scale *= 0x80) {
+      const byte = this.u8();
+      value += (byte & 0x7f) * scale;
+      if (!Number.isSafeInteger(value)) throw new KvError('KV_CORRUPT', 'a number in a sync record is out of range');
+      if (byte < 0x80) return value;
+    }
+  }
+
+  /** A view. */
+  raw(length: number): Uint8Array {
+    if (length > this.left) throw new KvError('KV_CORRUPT', 'a sync record ends early');
+    this.#at += length;
+    return this.#bytes.subarray(this.#at - length, this.#at);
+  }
+
+  /** A copy. */
+  bytes(): Uint8Array<ArrayBuffer> {
+    return this.raw(this.uv()).slice();
+  }
+
+  text(): string {
+    const length = this.uv();
+    try {
+      return utf8Decoder.decode(this.raw(length));
+    } catch (cause) {
+      throw new KvError('KV_CORRUPT', 'a name in a sync record is not UTF-8', { cause });
+    }
+  }
+
+  /** Everything that is left, as a view. */
+  rest(): Uint8Array {
+    return this.raw(this.left);
+  }
+}
+
+export function compareBytes(a: Uint8Array, b: Uint8Array): number {
+  const length = Math.min(a.length, b.length);
+  for (let at = 0; at < length; at++) if (a[at] !== b[at]) return (a[at] as number) - (b[at] as number);
+  return a.length - b.length;
+}
+
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, index) => {
+  let crc = index;
+  for (let bit = 0; bit < 8; bit++) crc = crc & 1 ? (crc >>> 1) ^ 0x82f63b78 : crc >>> 1;
+  return crc;
+});
+
+/** CRC-32C. */
+export function crc32c(bytes: Uint8Array): number {
+  let crc = 0xffff_ffff;
+  for (let at = 0; at < bytes.length; at++) crc = (crc >>> 8) ^ (CRC_TABLE[(crc ^ (bytes[at] as number)) & 0xff] as number);
+  return (crc ^ 0xffff_ffff) >>> 0;
+}
+
+export const toHex = (id: bigint): string => id.toString(16).padStart(16, '0');
+export const fromHex = (text: string): bigint => BigInt(`0x${text}`);

@@ -1,0 +1,69 @@
+// The commits of the database that are not in the outbox yet, read without waiting.
+import { KvError } from '../base/errors.ts';
+import type { Commit, CommitIterator, Database } from '../types/index.ts';
+
+type Raw = Commit<Uint8Array, Uint8Array>;
+
+export class LocalFeed {
+  readonly #db: Database;
+  readonly #probe: () => Promise<unknown>;
+  readonly #onNews: () => void;
+  #commits: CommitIterator<Uint8Array, Uint8Array> | undefined;
+  #queue: Raw[] = [];
+  #failure: unknown;
+
+  /**
+   * `probe` asks the database for anything. `onNews` is called when there is a commit, or a reason
+   * why there cannot be one.
+   */
+  constructor(db: Database, probe: () => Promise<unknown>, onNews: () => void) {
+    this.#db = db;
+    this.#probe = probe;
+    this.#onNews = onNews;
+  }
+
+  /** Starts, or starts anew, after a commit. */
+  start(since: number): void {
+    this.stop();
+    this.#queue = [];
+    this.#failure = undefined;
+    this.#commits = this.#db.changes({ since, raw: true }) as CommitIterator<Uint8Array, Uint8Array>;
+    this.#pull();
+  }
+
+  stop(): void {
+    this.#commits?.return().catch(() => undefined);
+    this.#commits = undefined;
+  }
+
+  /** What is there. A view: `taken` removes from its front. */
+  async peek(): Promise<readonly Raw[]> {
+    for (let before = -1; before !== this.#queue.length && this.#queue.length < 4096;) {
+      before = this.#queue.length;
+      // Replies come in order: commits that there are come before these.
+      for (let probes = 0; probes < 3; probes++) await this.#probe();
+    }
+    if (this.#queue.length === 0 && this.#failure !== undefined) throw this.#failure;
+    return this.#queue;
+  }
+
+  taken(count: number): void {
+    this.#queue.splice(0, count);
+  }
+
+  #pull(): void {
+    const commits = this.#commits;
+    if (commits === undefined) return;
+    commits.next().then((step) => {
+      if (commits !== this.#commits) return;
+      if (step.done) throw new KvError('KV_CLOSED', 'the database was closed');
+      this.#queue.push(step.value);
+      this.#onNews();
+      this.#pull();
+    }).catch((error: unknown) => {
+      if (commits !== this.#commits) return;
+      this.#failure = error;
+      this.#onNews();
+    });
+  }
+}

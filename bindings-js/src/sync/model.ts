@@ -1,0 +1,219 @@
+// The rows of keys that a commit of sync looks at, read once, changed in memory, and written at the
+// end: entry, stamp and overlay of each.
+import type { Reader, Transaction, Writer } from '../types/index.ts';
+import { compareBytes } from './bytes.ts';
+import type { KeyBound } from './record.ts';
+import { decodeOverlay, decodeStamp, encodeOverlay, encodeStamp } from './rows.ts';
+import type { BaseValue, Overlay, Stamp } from './rows.ts';
+import type { Bytes, Rows, Table, Tables } from './tables.ts';
+
+type RowsIn = Reader<Bytes, Bytes> & Writer<Bytes, Bytes>;
+
+/** Bounds in the form that ranges take. */
+export function toRange(lower: KeyBound, upper: KeyBound): { gt?: Bytes; gte?: Bytes; lt?: Bytes; lte?: Bytes } {
+  return {
+    ...(lower && { [lower.isExclusive ? 'gt' : 'gte']: lower.bytes }),
+    ...(upper && { [upper.isExclusive ? 'lt' : 'lte']: upper.bytes }),
+  };
+}
+
+function isWithin(key: Bytes, lower: KeyBound, upper: KeyBound): boolean {
+  const fromLower = lower === undefined ? 1 : compareBytes(key, lower.bytes);
+  const toUpper = upper === undefined ? 1 : compareBytes(upper.bytes, key);
+  return (fromLower > 0 || (fromLower === 0 && lower?.isExclusive === false)) && (toUpper > 0 || (toUpper === 0 && upper?.isExclusive === false));
+}
+
+/** A stable text for a key, for maps. */
+export function keyId(key: Bytes): string {
+  let id = '';
+  for (let at = 0; at < key.length; at += 4096) id += String.fromCharCode(...key.subarray(at, at + 4096));
+  return id;
+}
+
+export class Row {
+  readonly table: Table;
+  readonly key: Bytes;
+  /** The entry, as the application sees it. */
+  entry: BaseValue;
+  /** Version of the entry; 0 if this commit writes it. */
+  entryVersion: number;
+  stamp: Stamp | undefined;
+  overlay: Overlay | undefined;
+  /** Version of the commit that wrote the overlay. */
+  readonly overlayVersion: number;
+  /** Version that the entry has if it is the base's. */
+  #cleanVersion: number;
+  /** Whether the entry is the base's value. */
+  isClean: boolean;
+  /** In strict mode: the base's value, whatever the entry is. */
+  readonly copy: BaseValue;
+  #isEntryChanged = false;
+  #isStampChanged = false;
+  #isOverlayChanged = false;
+
+  constructor(table: Table, key: Bytes, read: RowParts, now: number) {
+    const { entry, stamp, overlay } = read;
+    this.table = table;
+    this.key = key;
+    this.entry = entry === undefined ? null : { value: entry.value, expiresAt: entry.expiresAt ?? 0 };
+    this.entryVersion = entry?.version ?? 0;
+    this.stamp = stamp && decodeStamp(stamp.value);
+    this.overlay = table.mode === 'merge' && overlay !== undefined ? decodeOverlay(overlay.value) : undefined;
+    this.copy = table.mode === 'strict' && overlay !== undefined ? decodeOverlay(overlay.value).base ?? null : null;
+    this.overlayVersion = overlay?.version ?? 0;
+    this.#cleanVersion = this.stamp?.dataVersion || (stamp?.version ?? 0);
+    this.isClean = this.overlay === undefined && this.#isEntryTheBase(now);
+  }
+
+  #isEntryTheBase(now: number): boolean {
+    if (this.entry === null) return !this.isLive(now);
+    return this.stamp !== undefined && this.entryVersion === this.#cleanVersion;
+  }
+
+  /** Whether sync wrote the entry last, although a local write is newer. */
+  get isEntryFromSync(): boolean {
+    return this.entry !== null && this.stamp !== undefined && this.entryVersion === this.#cleanVersion;
+  }
+
+  /** Whether the base has a value that is not expired. */
+  isLive(now: number): boolean {
+    const { stamp } = this;
+    return stamp !== undefined && !stamp.isDead && (stamp.expiresAt === 0 || stamp.expiresAt > now);
+  }
+
+  setEntry(value: BaseValue): void {
+    this.entry = value;
+    this.entryVersion = 0;
+    this.#isEntryChanged = true;
+  }
+
+  setStamp(stamp: Omit<Stamp, 'dataVersion'>): void {
+    this.stamp = { ...stamp, dataVersion: 0 };
+    this.#isStampChanged = true;
+  }
+
+  /** The base has nothing of the key any more, not even a tombstone. */
+  forget(): void {
+    if (this.isClean) this.setEntry(null);
+    else if (this.overlay !== undefined) this.setOverlay({ ...this.overlay, base: null });
+    this.stamp = undefined;
+    this.#isStampChanged = true;
+  }
+
+  setOverlay(overlay: Overlay | undefined): void {
+    this.overlay = overlay;
+    this.#isOverlayChanged = true;
+    if (overlay !== undefined) this.isClean = false;
+  }
+
+  /** The entry, as it is or is written by this commit, is the base's value from now on. */
+  becomeClean(): void {
+    this.setOverlay(undefined);
+    this.isClean = true;
+    this.#isStampChanged = this.#isStampChanged || this.stamp !== undefined;
+    if (!this.#isEntryChanged) this.#cleanVersion = this.entryVersion;
+  }
+
+  /** The rows to write, by collection. */
+  changes(): Change[] {
+    const { table, key, entry, stamp, overlay } = this;
+    const list: Change[] = [];
+    if (this.#isEntryChanged) list.push({ rows: table.data, key, value: entry });
+    if (this.#isStampChanged && stamp === undefined) list.push({ rows: table.stamps, key, value: null });
+    if (this.#isStampChanged && stamp !== undefined) {
+      const dataVersion = this.#isEntryChanged && this.isClean ? 0 : this.#cleanVersion;
+      list.push({ rows: table.stamps, key, value: { value: encodeStamp({ ...stamp, dataVersion }), expiresAt: 0 } });
+    }
+    if (table.mode === 'strict') {
+      if (this.#isEntryChanged) {
+        const copy = entry && encodeOverlay({ ticket: 0, captured: 0, isDelete: false, expiresAt: 0, base: entry });
+        list.push({ rows: table.overlay, key, value: copy && { value: copy, expiresAt: 0 } });
+      }
+    } else if (this.#isOverlayChanged) {
+      list.push({ rows: table.overlay, key, value: overlay ? { value: encodeOverlay(overlay), expiresAt: 0 } : null });
+    }
+    return list;
+  }
+}
+
+interface Change {
+  readonly rows: Rows;
+  readonly key: Bytes;
+  readonly value: BaseValue;
+}
+
+interface Stored {
+  readonly value: Bytes;
+  readonly version: number;
+  readonly expiresAt?: number;
+}
+
+interface RowParts {
+  readonly entry: Stored | undefined;
+  readonly stamp: Stored | undefined;
+  readonly overlay: Stored | undefined;
+}
+
+export class Model {
+  readonly #tx: Transaction;
+  readonly #now: number;
+  readonly #rows = new Map<string, Map<string, Row>>();
+
+  /** `now` decides which entries are expired. */
+  constructor(tx: Transaction, tables: Tables, now: number) {
+    this.#tx = tx;
+    this.#now = now;
+    for (const name of tables.byName.keys()) this.#rows.set(name, new Map());
+  }
+
+  /** Reads rows of keys, all at once. */
+  async load(wanted: Iterable<{ readonly table: Table; readonly key: Bytes }>): Promise<void> {
+    const reads: Promise<void>[] = [];
+    for (const { table, key } of wanted) {
+      const rows = this.#rows.get(table.name) as Map<string, Row>;
+      const id = keyId(key);
+      if (rows.has(id)) continue;
+      // Reserves the place: a key that is named twice is read once.
+      rows.set(id, undefined as unknown as Row);
+      const get = (from: Rows): Promise<Stored | undefined> => this.#tx.collection(from).getEntry(key);
+      reads.push(Promise.all([get(table.data), get(table.stamps), get(table.overlay)]).then(([entry, stamp, overlay]) => {
+        rows.set(id, new Row(table, key, { entry, stamp, overlay }, this.#now));
+      }));
+    }
+    await Promise.all(reads);
+  }
+
+  /** Reads all rows of a range. */
+  async loadRange(table: Table, lower: KeyBound, upper: KeyBound): Promise<void> {
+    const keys = new Map<string, Bytes>();
+    for (const from of [table.data, table.stamps, table.overlay]) {
+      for await (const key of this.#tx.collection(from).keys(toRange(lower, upper))) keys.set(keyId(key), key);
+    }
+    await this.load([...keys.values()].map((key) => ({ table, key })));
+  }
+
+  /** A row that was loaded. */
+  row(table: Table, key: Bytes): Row {
+    return this.#rows.get(table.name)?.get(keyId(key)) as Row;
+  }
+
+  /** The loaded rows of a range; all there are after `loadRange`. */
+  * within(table: Table, lower: KeyBound, upper: KeyBound): Iterable<Row> {
+    for (const row of this.#rows.get(table.name)?.values() ?? []) if (isWithin(row.key, lower, upper)) yield row;
+  }
+
+  /** Writes what changed. */
+  async save(): Promise<void> {
+    const writes: Promise<unknown>[] = [];
+    const write = (into: RowsIn, key: Bytes, value: BaseValue): Promise<unknown> => {
+      if (value === null) return into.delete(key);
+      return into.set(key, value.value, value.expiresAt === 0 ? {} : { expireAt: value.expiresAt });
+    };
+    for (const rows of this.#rows.values()) {
+      for (const row of rows.values()) {
+        for (const { rows: into, key, value } of row.changes()) writes.push(write(this.#tx.collection(into), key, value));
+      }
+    }
+    await Promise.all(writes);
+  }
+}

@@ -1,0 +1,177 @@
+// The bytes of a record in the log; docs/SYNC.md has the format.
+//
+//   version u8 · flags u8 · device u64 · seq uv · body · CRC-32C u32 of all before
+//
+// The body is plain, compressed or sealed, as the flags say. Plain, it is a list of transactions.
+import { KvError } from '../base/errors.ts';
+import { ByteSink, ByteSource, crc32c } from './bytes.ts';
+import type { Position } from './remote-log.ts';
+
+export const RECORD_VERSION = 1;
+/** A record is at most this long. */
+export const MAX_RECORD_BYTES = 1 << 20;
+
+/** The transactions ran on the log's newest state: they always win. */
+export const STRICT = 1;
+/** The operations have stamps of their own. */
+export const REPAIR = 2;
+/** A part of a body that is too long for one record. */
+export const CHUNK = 4;
+/** The body is compressed with raw deflate. */
+export const COMPRESSED = 8;
+/** The body is sealed with AES-GCM. */
+export const SEALED = 16;
+/** The device claims to be the only writer from here on. */
+export const FENCE = 32;
+const KNOWN_FLAGS = 63;
+
+export interface RecordHeader {
+  readonly flags: number;
+  readonly device: bigint;
+  readonly seq: number;
+}
+
+/** When a key was written, and by whom: of two writes the one with the greater pair wins. */
+export interface OpStamp {
+  readonly h: bigint;
+  readonly device: bigint;
+  readonly isStrict: boolean;
+}
+
+export type SyncOp =
+  | { readonly type: 'set'; readonly collection: string; readonly key: Uint8Array; readonly value: Uint8Array; readonly expiresAt: number; readonly stamp?: OpStamp }
+  | { readonly type: 'blob'; readonly collection: string; readonly key: Uint8Array; readonly hash: Uint8Array; readonly size: number; readonly expiresAt: number; readonly stamp?: OpStamp }
+  | { readonly type: 'delete'; readonly collection: string; readonly key: Uint8Array; readonly stamp?: OpStamp }
+  | { readonly type: 'clear'; readonly collection: string; readonly lower: KeyBound; readonly upper: KeyBound };
+
+/** Undefined: the range has no bound on that side. */
+export type KeyBound = { readonly bytes: Uint8Array; readonly isExclusive: boolean } | undefined;
+
+export interface SyncTransaction {
+  /** The log's position that the writer had applied when it committed. */
+  readonly base: Position;
+  /** Hybrid logical clock: 48 bits of milliseconds since 1970, 16 bits of counter. */
+  readonly hlc: bigint;
+  readonly ops: readonly SyncOp[];
+}
+
+const SET = 1;
+const DELETE = 2;
+const CLEAR = 3;
+const BLOB = 4;
+const STAMPED = 0x40;
+const STAMPED_STRICT = 0x80;
+
+function putBound(sink: ByteSink, bound: KeyBound): void {
+  if (bound === undefined) sink.u8(0);
+  else sink.u8(bound.isExclusive ? 2 : 1).bytes(bound.bytes);
+}
+
+function readBound(source: ByteSource): KeyBound {
+  const kind = source.u8();
+  if (kind > 2) throw new KvError('KV_CORRUPT', 'a bound in a sync record is of an unknown kind');
+  return kind === 0 ? undefined : { bytes: source.bytes(), isExclusive: kind === 2 };
+}
+
+export function encodeTransactions(transactions: readonly SyncTransaction[]): Uint8Array<ArrayBuffer> {
+  const sink = new ByteSink();
+  const names = new Map<string, number>();
+  sink.uv(transactions.length);
+  for (const { base, hlc, ops } of transactions) {
+    sink.uv(base).u64(hlc).uv(ops.length);
+    for (const op of ops) {
+      const stamp = op.type === 'clear' ? undefined : op.stamp;
+      const code = op.type === 'set' ? SET : op.type === 'delete' ? DELETE : op.type === 'clear' ? CLEAR : BLOB;
+      sink.u8(code | (stamp === undefined ? 0 : STAMPED) | (stamp?.isStrict ? STAMPED_STRICT : 0));
+      if (stamp !== undefined) sink.u64(stamp.h).u64(stamp.device);
+      const known = names.get(op.collection);
+      sink.uv(known ?? names.size);
+      if (known === undefined) {
+        names.set(op.collection, names.size);
+        sink.text(op.collection);
+      }
+      if (op.type === 'clear') {
+        putBound(sink, op.lower);
+        putBound(sink, op.upper);
+        continue;
+      }
+      sink.bytes(op.key);
+      if (op.type === 'set') sink.uv(op.expiresAt).bytes(op.value);
+      else if (op.type === 'blob') sink.uv(op.expiresAt).uv(op.size).raw(op.hash);
+    }
+  }
+  return sink.done();
+}
+
+export function decodeTransactions(body: Uint8Array): SyncTransaction[] {
+  const source = new ByteSource(body);
+  const names: string[] = [];
+  const transactions: SyncTransaction[] = [];
+  for (let left = source.uv(); left > 0; left--) {
+    const [base, hlc] = [source.uv(), source.u64()];
+    const ops: SyncOp[] = [];
+    for (let more = source.uv(); more > 0; more--) ops.push(readOp(source, names));
+    transactions.push({ base, hlc, ops });
+  }
+  if (source.left > 0) throw new KvError('KV_CORRUPT', 'a sync record is longer than its transactions');
+  return transactions;
+}
+
+function readOp(source: ByteSource, names: string[]): SyncOp {
+  const code = source.u8();
+  const stamp = (code & STAMPED) === 0 ? {} : { stamp: { h: source.u64(), device: source.u64(), isStrict: (code & STAMPED_STRICT) !== 0 } };
+  const index = source.uv();
+  if (index > names.length) throw new KvError('KV_CORRUPT', 'a sync record refers to a collection that it does not name');
+  const collection = names[index] ??= source.text();
+  const type = code & ~(STAMPED | STAMPED_STRICT);
+  if (type === CLEAR) return { type: 'clear', collection, lower: readBound(source), upper: readBound(source) };
+  const key = source.bytes();
+  switch (type) {
+    case SET: {
+      const expiresAt = source.uv();
+      return { type: 'set', collection, key, value: source.bytes(), expiresAt, ...stamp };
+    }
+    case DELETE:
+      return { type: 'delete', collection, key, ...stamp };
+    case BLOB: {
+      const [expiresAt, size] = [source.uv(), source.uv()];
+      return { type: 'blob', collection, key, expiresAt, size, hash: source.raw(32).slice(), ...stamp };
+    }
+    default:
+      throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has operation ${type}, which this version does not know: update the package`);
+  }
+}
+
+/** The bytes of a record before its body. They are authenticated when the body is sealed. */
+export function encodeHeader({ flags, device, seq }: RecordHeader): Uint8Array<ArrayBuffer> {
+  return new ByteSink().u8(RECORD_VERSION).u8(flags).u64(device).uv(seq).done();
+}
+
+export function encodeRecord(header: RecordHeader, body: Uint8Array): Uint8Array<ArrayBuffer> {
+  const sink = new ByteSink().raw(encodeHeader(header)).raw(body);
+  const crc = new Uint8Array(4);
+  new DataView(crc.buffer).setUint32(0, crc32c(sink.done()));
+  return sink.raw(crc).done();
+}
+
+/** Checks version and CRC; the body is a view. */
+export function decodeRecord(bytes: Uint8Array): { readonly header: RecordHeader; readonly body: Uint8Array } {
+  if (bytes.length < 15) throw new KvError('KV_CORRUPT', 'a sync record is too short');
+  if (bytes[0] !== RECORD_VERSION) {
+    throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has version ${bytes[0]}, this package knows ${RECORD_VERSION}: update the package`);
+  }
+  const end = bytes.length - 4;
+  if (new DataView(bytes.buffer, bytes.byteOffset + end).getUint32(0) !== crc32c(bytes.subarray(0, end))) {
+    throw new KvError('KV_CORRUPT', 'the checksum of a sync record is wrong');
+  }
+  const source = new ByteSource(bytes.subarray(1, end));
+  const flags = source.u8();
+  if (flags > KNOWN_FLAGS) throw new KvError('KV_VERSION_UNSUPPORTED', `a sync record has flags ${flags}, which this version does not know: update the package`);
+  return { header: { flags, device: source.u64(), seq: source.uv() }, body: source.rest() };
+}
+
+/** CRC-32C as the record ends with it: tells apart two records at one position. */
+export function crcOf(record: Uint8Array): number {
+  if (record.length < 4) return 0;
+  return new DataView(record.buffer, record.byteOffset + record.length - 4).getUint32(0);
+}

@@ -1,0 +1,521 @@
+// One device: the steps of the protocol, each of which can be repeated and interrupted anywhere.
+// Nothing here waits for the network inside a local transaction.
+import { KvError } from '../base/errors.ts';
+import type { Database, Transaction } from '../types/index.ts';
+import { MissingBlobs, applyRecords, toHexBytes } from './apply.ts';
+import type { Applied, RawConflict, ReadRecord } from './apply.ts';
+import { fromHex, toHex } from './bytes.ts';
+import { tick } from './clock.ts';
+import { MAX_BODY_BYTES, captureFound, drainCommits, isOwnCommit, putRecords, scan } from './drain.ts';
+import type { BlobMaker } from './drain.ts';
+import { LocalFeed } from './local-feed.ts';
+import { Model } from './model.ts';
+import { Mutex } from './mutex.ts';
+import { FENCE, REPAIR, crcOf, encodeTransactions } from './record.ts';
+import type { SyncOp } from './record.ts';
+import type { LoggedRecord, RemoteLog, SnapshotStore } from './remote-log.ts';
+import { decodeOutbox, encodeOutbox } from './rows.ts';
+import type { OutboxRow, SyncState } from './rows.ts';
+import { loadSnapshot, readManifest, writeSnapshot } from './snapshot.ts';
+import { Tables, deviceOf, withNewId } from './tables.ts';
+import type { SyncCollectionOptions, SyncMode } from './tables.ts';
+import { Wire, blobKey, toStream } from './wire.ts';
+import type { Seal } from './wire.ts';
+
+export interface ReplicaOptions {
+  readonly log: RemoteLog;
+  readonly snapshots?: SnapshotStore | undefined;
+  readonly collections: { readonly [name: string]: SyncCollectionOptions };
+  readonly mode?: SyncMode | undefined;
+  readonly seal?: Seal | undefined;
+  readonly isExclusive?: boolean | undefined;
+  /** Conflicts stay in the database until they are removed. */
+  readonly keepsConflicts?: boolean | undefined;
+  /** Milliseconds since 1970; default: the device's clock. */
+  readonly clock?: (() => number) | undefined;
+}
+
+/** What a replica tells. All of it has been committed. */
+export interface ReplicaEvents {
+  conflicts(conflicts: readonly RawConflict[]): void;
+  /** Something is wrong, and sync goes on. */
+  alarm(error: KvError): void;
+  /** The log had lost history; `records` put back what this device has of it. */
+  repaired(records: number): void;
+  /** There are local commits. */
+  news(): void;
+}
+
+const READ_RECORDS = 256;
+/** A gap or an unreadable record is passed over if the log still has it after this many reads. */
+const MAX_ATTEMPTS = 5;
+/** More than one commit can have. */
+const MAX_CONFLICTS = 1_000_000;
+const REPAIR_SLICE = 500;
+const SETTLE_MS = 5;
+
+export class Replica {
+  readonly tables: Tables;
+  readonly wire: Wire;
+  readonly #log: RemoteLog;
+  readonly #snapshots: SnapshotStore | undefined;
+  readonly #isExclusive: boolean;
+  readonly #keepsConflicts: boolean;
+  readonly #events: ReplicaEvents;
+  readonly #clock: () => number;
+  readonly #feed: LocalFeed;
+  readonly #blobs: BlobMaker | undefined;
+  /** Local commits of sync, one at a time. */
+  readonly #local = new Mutex();
+  readonly #pulling = new Mutex();
+  /** Sending, and with it the order of tickets. */
+  readonly #sending = new Mutex();
+  /** The newest ticket that the log has acknowledged. */
+  #sent = 0;
+  /** The newest position known to be the log's end, for an exclusive writer. */
+  #end = 0;
+  #isChecked = false;
+  #isCaughtUp = false;
+  /** Whether this device became the only writer, and whether another one did since. */
+  #isOwner = false;
+  #isFenced = false;
+  #isRescanNeeded = false;
+  /** The log's position that was applied at the last commit taken from the feed. */
+  #base: number | undefined;
+  readonly #attempts = new Map<string, number>();
+
+  constructor(db: Database, options: ReplicaOptions, events: ReplicaEvents) {
+    this.tables = new Tables(db, options.collections, options.mode ?? 'merge');
+    this.wire = new Wire(options.seal);
+    this.#log = options.log;
+    this.#snapshots = options.snapshots;
+    this.#isExclusive = options.isExclusive ?? false;
+    this.#keepsConflicts = options.keepsConflicts ?? false;
+    this.#clock = options.clock ?? Date.now;
+    this.#events = events;
+    this.#feed = new LocalFeed(db, () => this.tables.state.has('state'), () => events.news());
+    this.#blobs = this.#snapshots && ((value) => this.wire.blob(value));
+  }
+
+  /** Whether the log had nothing more when it was read last. */
+  get isCaughtUp(): boolean {
+    return this.#isCaughtUp;
+  }
+
+  async state(): Promise<SyncState> {
+    return this.#change('relaxed', async (_, state) => ({ state, result: state }));
+  }
+
+  /** Number of records that the log has not confirmed. */
+  pending(): Promise<number> {
+    return this.tables.outbox.size;
+  }
+
+  #change<T>(durability: 'strict' | 'relaxed', work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>): Promise<T> {
+    return this.#local.run(() => this.tables.change(work, { durability }));
+  }
+
+  /** Reads what the database has of sync; to be called once before everything else. */
+  async start(): Promise<void> {
+    const names = [...this.tables.byName.keys()];
+    const state = await this.#change('strict', async (tx, before) => {
+      const missing = names.filter((name) => !before.collections.includes(name));
+      if (missing.length === 0) return { state: before, result: before };
+      const named = { ...before, collections: [...before.collections, ...missing].sort() };
+      if (before.cursor.position === 0) return { state: named, result: named };
+      // What the log has of the new collections was passed over.
+      const again = await rejoin(this.tables, tx, named, 'reread');
+      return { state: { ...again, drained: -1 }, result: { ...again, drained: -1 } };
+    });
+    this.#isRescanNeeded = state.drained < 0;
+    if (!this.#isRescanNeeded) this.#feed.start(state.drained);
+  }
+
+  stop(): void {
+    this.#feed.stop();
+  }
+
+  /** The connection to the log was interrupted: its history has to be checked again. */
+  reconnect(): void {
+    this.#isChecked = false;
+    this.#isCaughtUp = false;
+  }
+
+  // Incoming.
+
+  /** Reads and applies what the log has, up to a limit; resolves to whether there may be more. */
+  pull(signal?: AbortSignal): Promise<boolean> {
+    return this.#pulling.run(() => this.#pull(signal));
+  }
+
+  async #pull(signal?: AbortSignal): Promise<boolean> {
+    if (!this.#isChecked) await this.#checkHistory();
+    const { cursor } = await this.state();
+    const logged = await this.#log.read(cursor.position, READ_RECORDS, signal).catch(async (error: unknown) => {
+      if ((error as Partial<KvError>).code !== 'KV_LOG_TRUNCATED') throw error;
+      await this.#loadSnapshot();
+      return undefined;
+    });
+    if (logged === undefined) return true;
+    if (logged.length === 0) {
+      if ((await this.state()).rejoin !== undefined) await this.#reconcile();
+      this.#isCaughtUp = true;
+      return false;
+    }
+    const records: ReadRecord[] = [];
+    const alarms: KvError[] = [];
+    for (const each of logged) records.push(await this.#read(each, alarms));
+    const applied = await this.#apply(records);
+    for (const alarm of alarms) this.#events.alarm(alarm);
+    if (applied.isClone) this.#sent = 0;
+    if (applied.conflicts.length > 0) this.#events.conflicts(applied.conflicts);
+    for (const { device, from, to } of applied.gaps) {
+      this.#events.alarm(new KvError('KV_SYNC_GAP', `the log has lost records ${from} to ${to} of device ${device}; if a device has their contents, it puts them back`));
+    }
+    if (applied.fencedBy !== undefined && this.#isOwner) this.#isFenced = true;
+    return true;
+  }
+
+  async #read(logged: LoggedRecord, alarms: KvError[]): Promise<ReadRecord> {
+    try {
+      return await this.wire.unpack(logged);
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_CORRUPT' || !this.#isLastAttempt(`unreadable ${logged.position}`)) throw error;
+      alarms.push(error as KvError);
+      const { position, serverTime, record } = logged;
+      return { position, serverTime, crc: crcOf(record), isPassedOver: true, flags: 0, device: 0n, seq: 0, body: new Uint8Array(0) };
+    }
+  }
+
+  async #apply(records: readonly ReadRecord[]): Promise<Applied> {
+    const blobs = new Map<string, Uint8Array>();
+    for (let isGapAccepted = false; ;) {
+      try {
+        return await this.#change('relaxed', async (tx, state) => {
+          const applied = await applyRecords(tx, this.tables, state, records, { now: this.#clock(), blobs, isGapAccepted });
+          await this.#keepConflicts(tx, state, applied.result.conflicts);
+          return applied;
+        });
+      } catch (error) {
+        if (error instanceof MissingBlobs) {
+          for (const hash of error.hashes) blobs.set(toHexBytes(hash), await this.wire.fetchBlob(this.#snapshots, hash));
+        } else {
+          if ((error as Partial<KvError>).code !== 'KV_SYNC_GAP' || isGapAccepted) throw error;
+          const { cursor } = await this.state();
+          if (!this.#isLastAttempt(`gap after ${cursor.position}`)) throw error;
+          isGapAccepted = true;
+        }
+      }
+    }
+  }
+
+  async #keepConflicts(tx: Transaction, { serial }: SyncState, conflicts: readonly RawConflict[]): Promise<void> {
+    if (!this.#keepsConflicts || conflicts.length === 0) return;
+    await tx.collection(this.tables.conflicts).setMany(conflicts.map((conflict, index) => [serial * MAX_CONFLICTS + index, conflict] as const));
+  }
+
+  /** The oldest conflict that was not handled yet. */
+  async firstConflict(): Promise<{ readonly id: number; readonly conflict: RawConflict } | undefined> {
+    const first = await this.tables.conflicts.first();
+    return first && { id: first[0], conflict: first[1] as RawConflict };
+  }
+
+  removeConflict(id: number): Promise<void> {
+    return this.#change('relaxed', async (tx, state) => {
+      await tx.collection(this.tables.conflicts).delete(id);
+      return { state: { ...state }, result: undefined };
+    });
+  }
+
+  #isLastAttempt(what: string): boolean {
+    const attempts = (this.#attempts.get(what) ?? 0) + 1;
+    this.#attempts.set(what, attempts);
+    return attempts >= MAX_ATTEMPTS;
+  }
+
+  /** Looks whether the log still has what this device read last. */
+  async #checkHistory(): Promise<void> {
+    const { cursor } = await this.state();
+    const manifest = await readManifest(this.#log, this.wire);
+    if (cursor.position === 0) {
+      if (manifest !== undefined) await this.#loadSnapshot();
+    } else if (cursor.position > (manifest?.content.purged ?? 0)) {
+      const there = await this.#log.at(cursor.position);
+      if (there === undefined || crcOf(there.record) !== cursor.crc) await this.#rejoinLost();
+    }
+    this.#isChecked = true;
+  }
+
+  async #rejoinLost(): Promise<void> {
+    await this.#change('strict', async (tx, state) => ({ state: await rejoin(this.tables, tx, state, 'lost'), result: undefined }));
+    this.#sent = 0;
+    this.#isCaughtUp = false;
+    if (await readManifest(this.#log, this.wire) !== undefined) await this.#loadSnapshot();
+  }
+
+  async #loadSnapshot(): Promise<void> {
+    const snapshots = this.#snapshots;
+    if (snapshots === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log begins with a snapshot, which the option `snapshots` has to provide');
+    await loadSnapshot({
+      tables: this.tables, log: this.#log, store: snapshots, wire: this.wire, now: this.#clock,
+      change: (work) => this.#change('relaxed', work),
+      conflicts: (conflicts) => this.#events.conflicts(conflicts),
+    });
+  }
+
+  /** Ends a rejoin: what the log turned out not to have is put back, or deleted. */
+  async #reconcile(): Promise<void> {
+    let records = 0;
+    const { rejoin: kind, epoch } = await this.state();
+    for (const table of this.tables.byName.values()) {
+      const keys = table.stamps.keys();
+      for (;;) {
+        const slice = await keys.nextMany(REPAIR_SLICE);
+        if (slice.length === 0) break;
+        records += await this.#change('strict', async (tx, state) => {
+          const model = new Model(tx, this.tables, this.#clock());
+          await model.load(slice.map((key) => ({ table, key })));
+          const ops: SyncOp[] = [];
+          for (const key of slice) {
+            const row = model.row(table, key);
+            const { stamp } = row;
+            if (stamp === undefined || stamp.epoch === epoch) continue;
+            if (kind === 'reread') {
+              row.forget();
+              continue;
+            }
+            const value = table.mode === 'strict' ? row.copy : row.isClean ? row.entry : row.overlay?.base;
+            // Under a local write that was not sent yet, and that is newer.
+            if (value === undefined || (value === null && !stamp.isDead)) continue;
+            const { h, device, isStrict } = stamp;
+            const named = { collection: table.name, key, stamp: { h, device, isStrict } };
+            ops.push(value === null ? { type: 'delete', ...named } : { type: 'set', value: value.value, expiresAt: value.expiresAt, ...named });
+          }
+          await model.save();
+          if (ops.length === 0) return { state: kind === 'reread' ? { ...state } : state, result: 0 };
+          const last = await putRecords(tx, this.tables, state.nextTicket, REPAIR, [{ base: 0, hlc: fromHex(state.hlc), ops }], this.#blobs);
+          return { state: { ...state, nextTicket: last + 1 }, result: 1 };
+        });
+      }
+    }
+    await this.#change('strict', async (_, state) => ({ state: { ...state, rejoin: undefined }, result: undefined }));
+    if (kind === 'lost') this.#events.repaired(records);
+  }
+
+  // Outgoing.
+
+  /** Puts local commits into the outbox; resolves to whether there may be more. */
+  drain(): Promise<boolean> {
+    return this.#sending.run(() => this.#drain());
+  }
+
+  async #drain(): Promise<boolean> {
+    if (!await this.#finishOpenStrict()) return false;
+    if (this.#isRescanNeeded) {
+      await this.#rescan();
+      return true;
+    }
+    const commits = await this.#feed.peek().catch((error: unknown) => {
+      if ((error as Partial<KvError>).code !== 'KV_TRUNCATED_FEED') throw error;
+      this.#isRescanNeeded = true;
+      return undefined;
+    });
+    if (commits === undefined) return true;
+    if (commits.length === 0) return false;
+    const batch = commits.slice(0, 1024);
+    const { count, base, violations, isRescanNeeded } = await this.#change('strict', async (tx, state) => {
+      // Commits that were looked at since, and needed no commit themselves.
+      const from = this.#base === undefined ? state : { ...state, drainedBase: this.#base };
+      const { state: next, result } = await drainCommits(tx, this.tables, from, batch, this.#clock(), this.#blobs);
+      return { state: next === from ? state : next, result };
+    });
+    this.#base = base;
+    this.#feed.taken(count);
+    if (isRescanNeeded) this.#isRescanNeeded = true;
+    for (const violation of violations) this.#events.alarm(violation);
+    return true;
+  }
+
+  async #rescan(): Promise<void> {
+    const snapshot = this.tables.db.snapshot();
+    try {
+      const version = await snapshot.version;
+      const base = (await snapshot.collection(this.tables.state).get('state'))?.cursor.position ?? 0;
+      for await (const found of scan(this.tables, snapshot, version, this.#clock())) {
+        const violations = await this.#change('strict', (tx, state) => captureFound(tx, this.tables, state, found, base, this.#clock(), this.#blobs));
+        for (const violation of violations) this.#events.alarm(violation);
+      }
+      await this.#change('strict', async (_, state) => ({ state: { ...state, drained: version, drainedBase: base }, result: undefined }));
+      this.#base = base;
+      this.#feed.start(version);
+      this.#isRescanNeeded = false;
+    } finally {
+      await snapshot.close();
+    }
+  }
+
+  /** Sends the next record of the outbox; resolves to whether there was one. */
+  publish(signal?: AbortSignal): Promise<boolean> {
+    return this.#sending.run(() => this.#publish(signal));
+  }
+
+  async #publish(signal?: AbortSignal): Promise<boolean> {
+    if (!this.#isCaughtUp) return false;
+    if (this.#isFenced) throw fenced();
+    if (!await this.#finishOpenStrict(signal)) return false;
+    const next = await this.tables.outbox.first({ gt: this.#sent });
+    if (next === undefined) return false;
+    const [ticket, bytes] = next;
+    const row = decodeOutbox(bytes);
+    const state = await this.#withOffset(ticket);
+    if (state.rejoin !== undefined) return false;
+    const expect = this.#isExclusive ? Math.max(this.#end, state.cursor.position) : undefined;
+    const position = await this.#append(state, ticket, row, expect, signal).catch(async (error: unknown) => {
+      if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
+      // Somebody else has written: the new owner of the log, or a device that does not know of fences.
+      this.#end = 0;
+      while (await this.pull(signal));
+      return undefined;
+    });
+    if (position === undefined) return true;
+    this.#sent = ticket;
+    this.#end = Math.max(this.#end, position);
+    return true;
+  }
+
+  /** Sequence numbers of an id begin with 1, at the first ticket that it sends. */
+  async #withOffset(ticket: number): Promise<SyncState> {
+    const state = await this.state();
+    if (state.offset !== undefined) return state;
+    return this.#change('strict', async (_, before) => {
+      const next = before.offset === undefined ? { ...before, offset: ticket - 1 } : before;
+      return { state: next, result: next };
+    });
+  }
+
+  async #append(state: SyncState, ticket: number, row: OutboxRow, expect: number | undefined, signal?: AbortSignal): Promise<number> {
+    await this.#uploadBlobs(signal);
+    const seq = ticket - (state.offset as number);
+    const record = await this.wire.pack(row.flags, deviceOf(state), seq, row.body);
+    return this.#log.append(record, { idempotencyKey: `${state.device}:${seq}`, expect, signal });
+  }
+
+  /** Objects come before the records that refer to them. */
+  async #uploadBlobs(signal?: AbortSignal): Promise<void> {
+    for (let next = await this.tables.blobs.first(); next !== undefined; next = await this.tables.blobs.first()) {
+      const [hash, bytes] = next;
+      await this.#snapshots?.put(blobKey(hash), toStream(bytes), signal).catch((error: unknown) => {
+        // The same content is there already: keys are hashes.
+        if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
+      });
+      await this.#change('relaxed', async (tx, state) => {
+        await tx.collection(this.tables.blobs).delete(hash);
+        return { state: { ...state }, result: undefined };
+      });
+    }
+  }
+
+  // Strict transactions and fences: records that have to follow the newest one.
+
+  /** Whether local commits up to a version wrote to a strict collection without a transaction of sync. */
+  async isDisturbed(version: number): Promise<boolean> {
+    const commits = await this.#feed.peek();
+    return commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
+      && commit.changes.some(({ collection }) => this.tables.byName.get(collection)?.mode === 'strict'));
+  }
+
+  /** Reads all of the log, sends all of the outbox, and waits until it has come back. */
+  async settle(signal?: AbortSignal): Promise<void> {
+    for (;;) {
+      signal?.throwIfAborted();
+      while (await this.pull(signal));
+      while (await this.drain());
+      while (await this.publish(signal));
+      while (await this.pull(signal));
+      if (await this.pending() === 0) return;
+      // The log has acknowledged what it does not show yet.
+      await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+    }
+  }
+
+  /**
+   * Appends a record that has to follow the one at `expect`. Resolves to whether it is in the log
+   * and applied; if not, it never will be.
+   */
+  appendExpecting(flags: number, ops: readonly SyncOp[], expect: number, signal?: AbortSignal): Promise<boolean> {
+    return this.#sending.run(async () => {
+      if (this.#isFenced) throw fenced();
+      if (await this.pending() > 0) return false;
+      const ticket = await this.#change('strict', async (tx, state) => {
+        const hlc = tick(fromHex(state.hlc), this.#clock());
+        const body = encodeTransactions([{ base: expect, hlc, ops }]);
+        if (body.length > MAX_BODY_BYTES) {
+          throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
+        }
+        await tx.collection(this.tables.outbox).set(state.nextTicket, encodeOutbox({ flags, expect, body }));
+        return { state: { ...state, hlc: toHex(hlc), nextTicket: state.nextTicket + 1 }, result: state.nextTicket };
+      });
+      return this.#finishStrict(ticket, signal);
+    });
+  }
+
+  /** Sends a record with `expect` until it is known whether it is in the log. */
+  async #finishStrict(ticket: number, signal?: AbortSignal): Promise<boolean> {
+    const bytes = await this.tables.outbox.get(ticket);
+    if (bytes === undefined) return true;
+    const row = decodeOutbox(bytes);
+    const state = await this.#withOffset(ticket);
+    try {
+      await this.#append(state, ticket, row, row.expect, signal);
+    } catch (error) {
+      if ((error as Partial<KvError>).code !== 'KV_LOG_CONFLICT') throw error;
+    }
+    // Whatever the answer was: the log decides.
+    while (await this.pull(signal));
+    if (!await this.tables.outbox.has(ticket)) return true;
+    const { cursor } = await this.state();
+    if (cursor.position === row.expect) return false;
+    // Something else followed `expect`: the record cannot get into the log any more, and its number
+    // was not used.
+    await this.#change('strict', async (tx, before) => {
+      await tx.collection(this.tables.outbox).delete(ticket);
+      return { state: { ...before, nextTicket: ticket }, result: undefined };
+    });
+    return false;
+  }
+
+  /** A strict record whose outcome is not known, as before a restart: nothing may take a number after it. */
+  async #finishOpenStrict(signal?: AbortSignal): Promise<boolean> {
+    const last = await this.tables.outbox.last();
+    if (last === undefined || decodeOutbox(last[1]).expect === undefined) return true;
+    await this.#finishStrict(last[0], signal);
+    return !await this.tables.outbox.has(last[0]);
+  }
+
+  /** Becomes the only writer: from here on, appends of earlier ones fail. */
+  async fence(signal?: AbortSignal): Promise<void> {
+    do {
+      await this.settle(signal);
+    } while (!await this.appendExpecting(FENCE, [], (await this.state()).cursor.position, signal));
+    this.#isOwner = true;
+  }
+
+  /** Writes a snapshot of the base, and removes what the log no longer needs. */
+  async compact(signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
+    const store = this.#snapshots;
+    if (store === undefined) throw new KvError('KV_INVALID_ARGUMENT', 'sync.compact needs the option `snapshots`');
+    await this.settle(signal);
+    return writeSnapshot({ tables: this.tables, log: this.#log, store, wire: this.wire, now: this.#clock, lock: (work) => this.#local.run(work) }, signal);
+  }
+}
+
+function fenced(): KvError {
+  return new KvError('KV_SYNC_FENCED', 'another server became the only writer of this log; what is pending here stays here. Stop this server, or start sync again to take over');
+}
+
+/** Begins to read the log from its start, under a new id and keeping the base. */
+async function rejoin(tables: Tables, tx: Transaction, state: SyncState, kind: 'lost' | 'reread'): Promise<SyncState> {
+  await tx.collection(tables.applied).clear();
+  await tx.collection(tables.chunks).clear();
+  return { ...withNewId(state), epoch: state.epoch + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, rejoin: kind };
+}

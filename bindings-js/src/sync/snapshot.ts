@@ -1,0 +1,340 @@
+// Snapshots of the base in the object store, so that the log can be cut off before them.
+//
+// A snapshot is a sequence of blocks: length u32, CRC-32C u32, bytes, which are sealed if records
+// are. The first block is the header, the last one says how many rows there were.
+import { KvError } from '../base/errors.ts';
+import { crypto } from '../base/platform.ts';
+import type { Transaction } from '../types/index.ts';
+import { OFFLINE_LIMIT_MS, putBase, settle } from './apply.ts';
+import type { RawConflict } from './apply.ts';
+import { ByteSink, ByteSource, compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
+import { toHlc } from './clock.ts';
+import { Model } from './model.ts';
+import type { KeyBound } from './record.ts';
+import type { RemoteLog, SnapshotStore } from './remote-log.ts';
+import { decodeOverlay, decodeStamp, encodeStamp } from './rows.ts';
+import type { BaseValue, Cursor, Stamp, SyncState } from './rows.ts';
+import type { Bytes, Table, Tables } from './tables.ts';
+import type { Wire } from './wire.ts';
+
+/** What the manifest says. */
+export interface Manifest {
+  readonly version: 1;
+  /** The snapshot has everything up to this position. */
+  readonly position: number;
+  readonly key: string;
+  /** Records up to this position are removed, or are about to be. */
+  readonly purged: number;
+}
+
+interface Header {
+  readonly version: 1;
+  readonly cursor: Cursor;
+  readonly highTime: number;
+  readonly hlc: string;
+  readonly fence: string | undefined;
+  readonly applied: readonly (readonly [device: string, seq: number])[];
+}
+
+export interface SnapshotContext {
+  readonly tables: Tables;
+  readonly log: RemoteLog;
+  readonly store: SnapshotStore;
+  readonly wire: Wire;
+  readonly now: () => number;
+}
+
+const BLOCK_BYTES = 64 << 10;
+const COLLECTION = 1;
+const ROW = 2;
+const EXPIRED_ROW = 3;
+const CHUNK_ROW = 4;
+const END = 5;
+/** Tombstones outlive the offline limit by a week, for servers' clocks that disagree. */
+const MARGIN_MS = 7 * 24 * 3600 * 1000;
+const PREFIX = 'snapshot/';
+/** Snapshots that are kept: devices may still be reading the one before the newest. */
+const ATTEMPTS = 5;
+
+const utf8 = new TextEncoder();
+const text = new TextDecoder();
+const about = (key: string, index: number): Uint8Array => utf8.encode(`${key}|${index}`);
+
+export async function readManifest(log: RemoteLog, wire: Wire): Promise<{ readonly revision: number; readonly content: Manifest } | undefined> {
+  const found = await log.manifest();
+  if (found === undefined) return undefined;
+  const content = JSON.parse(text.decode(await wire.open(found.manifest, utf8.encode('manifest')))) as Manifest;
+  if (content.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `the log's manifest has version ${String(content.version)}: update the package`);
+  return { revision: found.revision, content };
+}
+
+/** The base has keys with local writes over them: it cannot be read as a whole now. */
+class Busy extends Error {}
+
+export async function writeSnapshot(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, signal?: AbortSignal): Promise<{ readonly position: number } | undefined> {
+  const { log, store, wire } = context;
+  const previous = await readManifest(log, wire);
+  const key = `${PREFIX}${toHex(new DataView(crypto.getRandomValues(new Uint8Array(8)).buffer).getBigUint64(0))}`;
+  for (let attempt = 1; ; attempt++) {
+    const state: { cursor?: Cursor } = {};
+    try {
+      const blocks = snapshotBlocks(context, key, state);
+      await store.put(key, new ReadableStream<Uint8Array>({
+        async pull(controller) {
+          const step = await blocks.next();
+          if (step.done) controller.close();
+          else controller.enqueue(step.value);
+        },
+        cancel: () => void blocks.return(undefined),
+      }), signal);
+    } catch (error) {
+      if (!(error instanceof Busy) && !((error as { cause?: unknown }).cause instanceof Busy)) throw error;
+      if (attempt === ATTEMPTS) throw new KvError('KV_LOG_UNAVAILABLE', 'sync.compact found writes that the log has not confirmed, at every attempt; call it when fewer are made', { retryable: true });
+      continue;
+    }
+    const position = state.cursor?.position ?? 0;
+    if (position === 0 || (previous !== undefined && previous.content.position >= position)) {
+      await store.delete(key);
+      return undefined;
+    }
+    // Devices may still be reading the previous snapshot and what follows it. The record at its
+    // position stays: devices recognize the history by it.
+    const purged = Math.max((previous?.content.position ?? 0) - 1, previous?.content.purged ?? 0, 0);
+    const manifest: Manifest = { version: 1, position, key, purged };
+    try {
+      await log.replaceManifest(previous?.revision ?? 0, await wire.seal(utf8.encode(JSON.stringify(manifest)), utf8.encode('manifest')));
+    } catch (error) {
+      if ((error as Partial<KvError>).code === 'KV_LOG_CONFLICT') await store.delete(key);
+      throw error;
+    }
+    if (purged > 0) await log.purge(purged);
+    for (const old of await store.list(PREFIX)) if (old !== key && old !== previous?.content.key) await store.delete(old);
+    return { position };
+  }
+}
+
+async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(work: () => Promise<T>) => Promise<T> }, key: string, into: { cursor?: Cursor }): AsyncGenerator<Uint8Array, undefined> {
+  const { tables, wire, now } = context;
+  const snapshot = await context.lock(async () => tables.db.snapshot());
+  try {
+    const state = await snapshot.collection(tables.state).get('state');
+    if (state === undefined || await snapshot.collection(tables.outbox).size > 0) throw new Busy();
+    into.cursor = state.cursor;
+    let index = 0;
+    const block = async (bytes: Uint8Array): Promise<Uint8Array> => {
+      const sealed = await wire.seal(bytes, about(key, index++));
+      const head = new Uint8Array(8);
+      new DataView(head.buffer).setUint32(0, sealed.length);
+      new DataView(head.buffer).setUint32(4, crc32c(sealed));
+      return new ByteSink().raw(head).raw(sealed).done();
+    };
+    const { cursor, highTime, hlc, fence } = state;
+    const applied = await snapshot.collection(tables.applied).entries().toArray();
+    const header: Header = { version: 1, cursor, highTime, hlc, fence, applied };
+    yield await block(utf8.encode(JSON.stringify(header)));
+    let sink = new ByteSink();
+    let rows = 0;
+    for await (const [[device, seq], part] of snapshot.collection(tables.chunks).entries()) {
+      yield await block(sink.u8(CHUNK_ROW).text(device).uv(seq).bytes(part).done());
+      sink = new ByteSink();
+    }
+    const horizon = toHlc(highTime - OFFLINE_LIMIT_MS - MARGIN_MS);
+    for (const table of [...tables.byName.values()].sort((a, b) => compareBytes(utf8.encode(a.name), utf8.encode(b.name)))) {
+      if (table.mode === 'merge' && await snapshot.collection(table.overlay).size > 0) throw new Busy();
+      sink.u8(COLLECTION).text(table.name);
+      const data = snapshot.collection(table.data);
+      for await (const { key: rowKey, value, version } of snapshot.collection(table.stamps).entries({ meta: true })) {
+        const stamp = decodeStamp(value);
+        if (stamp.isDead && stamp.h < horizon) continue;
+        const entry = await data.getEntry(rowKey);
+        const isExpired = stamp.expiresAt !== 0 && stamp.expiresAt <= now();
+        if (entry === undefined ? !stamp.isDead && !isExpired : entry.version !== (stamp.dataVersion || version)) throw new Busy();
+        rows++;
+        sink.u8(entry === undefined && !stamp.isDead ? EXPIRED_ROW : ROW).bytes(rowKey).bytes(encodeStamp({ ...stamp, dataVersion: 0, epoch: 0 }));
+        if (entry !== undefined) sink.bytes(entry.value);
+        if (sink.length < BLOCK_BYTES) continue;
+        yield await block(sink.done());
+        sink = new ByteSink();
+      }
+    }
+    yield await block(sink.u8(END).uv(rows).done());
+    return undefined;
+  } finally {
+    await snapshot.close();
+  }
+}
+
+interface LoadContext extends SnapshotContext {
+  readonly change: <T>(work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>) => Promise<T>;
+  readonly conflicts: (conflicts: readonly RawConflict[]) => void;
+}
+
+/** Reads the blocks of a stream, checked and opened. */
+async function* readBlocks(stream: ReadableStream<Uint8Array>, wire: Wire, key: string): AsyncGenerator<Uint8Array> {
+  const reader = stream.getReader();
+  let have = new Uint8Array(0);
+  const fill = async (length: number): Promise<boolean> => {
+    while (have.length < length) {
+      const { done, value } = await reader.read();
+      if (done) return false;
+      const more = new Uint8Array(have.length + value.length);
+      more.set(have);
+      more.set(value, have.length);
+      have = more;
+    }
+    return true;
+  };
+  try {
+    for (let index = 0; await fill(8); index++) {
+      const view = new DataView(have.buffer, have.byteOffset);
+      const [length, crc] = [view.getUint32(0), view.getUint32(4)];
+      if (!await fill(8 + length)) throw damaged(key);
+      const bytes = have.slice(8, 8 + length);
+      have = have.slice(8 + length);
+      if (crc32c(bytes) !== crc) throw damaged(key);
+      yield await wire.open(bytes, about(key, index));
+    }
+    if (have.length > 0) throw damaged(key);
+  } finally {
+    reader.cancel().catch(() => undefined);
+  }
+}
+
+const damaged = (key: string): KvError => new KvError('KV_CORRUPT', `snapshot ${key} in the object store is damaged or cut off`);
+
+interface SnapshotRow {
+  readonly key: Bytes;
+  readonly stamp: Stamp;
+  readonly value: BaseValue;
+}
+
+/** Makes the newest snapshot the base, in slices, and continues after its position. */
+export async function loadSnapshot(context: LoadContext): Promise<void> {
+  const { tables, log, store, wire } = context;
+  const manifest = await readManifest(log, wire);
+  if (manifest === undefined) throw new KvError('KV_LOG_TRUNCATED', 'the log was cut off, and it has no manifest that names a snapshot');
+  const { key } = manifest.content;
+  const stream = await store.get(key);
+  if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, which the log's manifest names`, { retryable: true });
+  let header: Header | undefined;
+  let table: Table | undefined;
+  /** Rows up to here are loaded; undefined: none. */
+  let after: Bytes | undefined;
+  let [rows, isEnded] = [0, false];
+  const seen = new Set<string>();
+  const chunks: { device: string; seq: number; part: Bytes }[] = [];
+  const finishTable = async (): Promise<void> => {
+    if (table !== undefined) await loadSlice(context, table, [], after, undefined);
+  };
+  for await (const block of readBlocks(stream, wire, key)) {
+    if (header === undefined) {
+      header = JSON.parse(text.decode(block)) as Header;
+      if (header.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `snapshot ${key} has version ${String(header.version)}: update the package`);
+      continue;
+    }
+    const source = new ByteSource(block);
+    let slice: SnapshotRow[] = [];
+    const flush = async (): Promise<void> => {
+      const last = slice.at(-1);
+      if (last === undefined) return;
+      if (table !== undefined) await loadSlice(context, table, slice, after, last.key);
+      after = last.key;
+      slice = [];
+    };
+    while (source.left > 0) {
+      const kind = source.u8();
+      if (kind === COLLECTION) {
+        await flush();
+        await finishTable();
+        const name = source.text();
+        seen.add(name);
+        [table, after] = [tables.byName.get(name), undefined];
+      } else if (kind === ROW || kind === EXPIRED_ROW) {
+        const [rowKey, stamp] = [source.bytes(), decodeStamp(source.bytes())];
+        const value = stamp.isDead ? null : { value: kind === ROW ? source.bytes() : new Uint8Array(0), expiresAt: stamp.expiresAt };
+        slice.push({ key: rowKey, stamp, value });
+        rows++;
+      } else if (kind === CHUNK_ROW) {
+        chunks.push({ device: source.text(), seq: source.uv(), part: source.bytes() });
+      } else if (kind === END) {
+        await flush();
+        isEnded = source.uv() === rows;
+      } else throw damaged(key);
+    }
+    await flush();
+  }
+  if (header === undefined || !isEnded) throw damaged(key);
+  await finishTable();
+  for (const [name, other] of tables.byName) if (!seen.has(name)) await loadSlice(context, other, [], undefined, undefined);
+  await finish(context, header, chunks);
+}
+
+/** The rows of a slice take the place of what the base has after one key and up to another. */
+async function loadSlice(context: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes | undefined): Promise<void> {
+  const { tables } = context;
+  const now = context.now();
+  await context.change(async (tx, state) => {
+    const model = new Model(tx, tables, now);
+    const lower: KeyBound = after && { bytes: after, isExclusive: true };
+    const upper: KeyBound = last && { bytes: last, isExclusive: false };
+    await model.loadRange(table, lower, upper);
+    await model.load(rows.map(({ key }) => ({ table, key })));
+    const listed = new Set<unknown>();
+    for (const { key, stamp, value } of rows) {
+      const row = model.row(table, key);
+      listed.add(row);
+      const mine = row.stamp;
+      const order = mine === undefined ? -1 : mine.h !== stamp.h ? (mine.h < stamp.h ? -1 : 1) : mine.device !== stamp.device ? (mine.device < stamp.device ? -1 : 1) : 0;
+      // While lost history is put back, the greater stamp wins; otherwise the snapshot is right.
+      if (order > 0 && state.rejoin !== undefined && mine?.epoch !== state.epoch) continue;
+      row.setStamp({ ...stamp, epoch: state.epoch });
+      if (order !== 0 || !row.isClean) putBase(row, value, now);
+    }
+    for (const row of model.within(table, lower, upper)) {
+      if (listed.has(row) || row.stamp === undefined) continue;
+      if (state.rejoin === undefined || row.stamp.epoch === state.epoch) row.forget();
+    }
+    await model.save();
+    return { state: { ...state }, result: undefined };
+  });
+}
+
+async function finish(context: LoadContext, header: Header, chunks: readonly { device: string; seq: number; part: Bytes }[]): Promise<void> {
+  const { tables } = context;
+  const now = context.now();
+  const conflicts = await context.change(async (tx, state) => {
+    const [applied, parts, outbox] = [tx.collection(tables.applied), tx.collection(tables.chunks), tx.collection(tables.outbox)];
+    await applied.clear();
+    await applied.setMany(header.applied);
+    await parts.clear();
+    await parts.setMany(chunks.map(({ device, seq, part }) => [[device, seq] as const, part] as const));
+    const seqs = new Map(header.applied);
+    const found: RawConflict[] = [];
+    const seq = seqs.get(state.device);
+    if (seq !== undefined && state.offset !== undefined) {
+      // What was pending came into the log before the snapshot.
+      const ticket = Math.min(seq + state.offset, state.nextTicket - 1);
+      await outbox.clear({ lte: ticket });
+      await settleAll(tx, tables, ticket, now, found);
+    }
+    const hlc = fromHex(header.hlc) > fromHex(state.hlc) ? header.hlc : state.hlc;
+    const { cursor, fence } = header;
+    return { state: { ...state, cursor, fence, hlc, highTime: Math.max(state.highTime, header.highTime) }, result: found };
+  });
+  if (conflicts.length > 0) context.conflicts(conflicts);
+}
+
+async function settleAll(tx: Transaction, tables: Tables, ticket: number, now: number, found: RawConflict[]): Promise<void> {
+  const model = new Model(tx, tables, now);
+  for (const table of tables.byName.values()) {
+    if (table.mode === 'strict') continue;
+    for await (const [key, bytes] of tx.collection(table.overlay).entries()) {
+      const overlay = decodeOverlay(bytes);
+      if (overlay.ticket === 0 || overlay.ticket > ticket) continue;
+      await model.load([{ table, key }]);
+      settle(model.row(table, key), ticket, now, (mine, theirs) => found.push({ collection: table.name, key, mine, theirs }));
+    }
+  }
+  await model.save();
+}
+

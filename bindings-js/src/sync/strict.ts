@@ -1,0 +1,152 @@
+// Strict transactions: run on the log's newest state, and are in the log only if nothing came
+// between.
+import { KvError } from '../base/errors.ts';
+import { keyText } from '../codec/key-text.ts';
+import type { Key } from '../codec/keys.ts';
+import type { Collection, Reader, Transaction, Writer } from '../types/index.ts';
+import { keyId } from './model.ts';
+import { STRICT } from './record.ts';
+import type { SyncOp } from './record.ts';
+import type { Replica } from './replica.ts';
+import type { Bytes, Table, Tables } from './tables.ts';
+
+/** A transaction on the newest state of the log. */
+export interface StrictTransaction {
+  /**
+   * A collection, by handle or by name with the default codecs. All can be read, those in mode
+   * "strict" can be written; other writes throw KV_SYNC_MODE.
+   */
+  collection<K = Key, V = unknown, I = V>(collection: Collection<K, V, I> | string): Reader<K, V> & Writer<K, V, I>;
+}
+
+export interface StrictOptions {
+  /** How often the function runs again after conflicts. Default: 100. */
+  readonly maxRetries?: number | undefined;
+  /** Gives up waiting. If the record was sent already, it may still take effect. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+type AnyCollection = Reader<unknown, unknown> & Writer<unknown, unknown>;
+
+/** The keys that calls of these names write, by the call's arguments. */
+const WRITES: { readonly [name: string]: (args: readonly unknown[]) => Iterable<unknown> } = {
+  set: ([key]) => [key],
+  setStream: ([key]) => [key],
+  delete: ([key]) => [key],
+  update: ([key]) => [key],
+  getOrInsert: ([key]) => [key],
+  getOrInsertComputed: ([key]) => [key],
+  deleteMany: ([keys]) => keys as Iterable<unknown>,
+  setMany: ([entries]) => Array.from(entries as Iterable<readonly [unknown, unknown]>, ([key]) => key),
+};
+
+/** Passes calls to a transaction, and notes which keys are written. */
+class Recorder implements StrictTransaction {
+  readonly #tx: Transaction;
+  readonly #tables: Tables;
+  readonly #touched = new Map<Table, Map<string, Bytes>>();
+
+  constructor(tx: Transaction, tables: Tables) {
+    this.#tx = tx;
+    this.#tables = tables;
+  }
+
+  collection<K = Key, V = unknown, I = V>(collection: Collection<K, V, I> | string): Reader<K, V> & Writer<K, V, I> {
+    const name = typeof collection === 'string' ? collection : collection.name;
+    const handle = this.#tx.collection(collection as Collection<unknown, unknown>);
+    return this.#recording(name, handle) as unknown as Reader<K, V> & Writer<K, V, I>;
+  }
+
+  #recording(name: string, handle: AnyCollection): AnyCollection {
+    return new Proxy(handle, {
+      get: (target, property) => {
+        const member: unknown = Reflect.get(target, property, target);
+        if (typeof member !== 'function') return member;
+        const call = member.bind(target) as (...args: unknown[]) => unknown;
+        if (property === 'clear') return (...args: unknown[]) => this.#clear(name, target, args, call);
+        const keysOf = typeof property === 'string' && Object.hasOwn(WRITES, property) ? WRITES[property] : undefined;
+        if (keysOf === undefined) return call;
+        return async (...given: unknown[]) => {
+          // An iterable can be read once.
+          const [first, ...rest] = given;
+          const args = property === 'setMany' || property === 'deleteMany' ? [[...first as Iterable<unknown>], ...rest] : given;
+          const table = this.#writable(name);
+          for (const key of keysOf(args)) this.#touch(table, table.key.encode(key));
+          return call(...args);
+        };
+      },
+    });
+  }
+
+  async #clear(name: string, target: AnyCollection, args: unknown[], call: (...args: unknown[]) => unknown): Promise<unknown> {
+    const table = this.#writable(name);
+    for await (const key of target.keys(...args.slice(0, 1) as [object])) this.#touch(table, table.key.encode(key));
+    return call(...args);
+  }
+
+  #writable(name: string): Table {
+    const table = this.#tables.byName.get(name);
+    if (table?.mode === 'strict') return table;
+    throw new KvError('KV_SYNC_MODE', `sync.transaction writes collections in mode "strict" only, and ${JSON.stringify(name)} is not one; write it with db.transaction`);
+  }
+
+  #touch(table: Table, key: Bytes): void {
+    let keys = this.#touched.get(table);
+    if (keys === undefined) this.#touched.set(table, keys = new Map());
+    // A copy: codecs may use a buffer again.
+    keys.set(keyId(key), key.slice());
+  }
+
+  /** What the transaction leaves of each key that it wrote. */
+  async ops(): Promise<SyncOp[]> {
+    const reads: Promise<SyncOp>[] = [];
+    for (const [table, keys] of this.#touched) {
+      const data = this.#tx.collection(table.data);
+      for (const key of keys.values()) {
+        reads.push(data.getEntry(key).then(async (entry) => {
+          if (entry === undefined) return { type: 'delete', collection: table.name, key };
+          await this.#checkUnique(table, key, entry.value);
+          return { type: 'set', collection: table.name, key, value: entry.value, expiresAt: entry.expiresAt ?? 0 };
+        }));
+      }
+    }
+    return Promise.all(reads);
+  }
+
+  /** A commit would check this; but this transaction is not committed, its record is applied. */
+  async #checkUnique(table: Table, key: Bytes, value: Bytes): Promise<void> {
+    for (const { name, keysOf } of table.unique) {
+      const index = this.#tx.collection(table.data).index(name);
+      for (const indexKey of keysOf(value, key)) {
+        const owners = await index.keys({ eq: indexKey, limit: 2 }).toArray();
+        if (owners.every((owner) => keyId(owner) === keyId(key))) continue;
+        throw new KvError('KV_UNIQUE', `the key ${keyText(indexKey)} of the unique index ${JSON.stringify(name)} of collection ${JSON.stringify(table.name)} belongs to another entry; nothing was stored`);
+      }
+    }
+  }
+}
+
+const MAX_WAIT_MS = 200;
+
+export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions): Promise<T> {
+  const { tables } = replica;
+  for (let attempt = 0; attempt <= maxRetries; attempt++) {
+    await replica.settle(signal);
+    const tx = tables.db.begin({ timeout: Infinity, ...(signal && { signal }) });
+    try {
+      const version = await tx.baseVersion;
+      const state = await tx.collection(tables.state).get('state');
+      const recorder = new Recorder(tx, tables);
+      const result = await fn(recorder);
+      const ops = await recorder.ops();
+      // A write that went past sync is undone; this run may have read it.
+      if (state !== undefined && state.rejoin === undefined && !await replica.isDisturbed(version)) {
+        if (ops.length === 0 || await replica.appendExpecting(STRICT, ops, state.cursor.position, signal)) return result;
+      }
+    } finally {
+      tx.rollback();
+    }
+    await new Promise((resolve) => setTimeout(resolve, Math.random() * Math.min(MAX_WAIT_MS, 2 ** attempt)));
+  }
+  throw new KvError('KV_CONFLICT', `sync.transaction: other devices wrote to the log before each of ${maxRetries + 1} runs was in it; write less often, or split the data into several databases`, { retryable: true });
+}

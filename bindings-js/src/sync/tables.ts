@@ -1,0 +1,166 @@
+// The collections that sync reads and writes: the application's, as bytes, and its own beside them.
+import { KvError } from '../base/errors.ts';
+import { crypto } from '../base/platform.ts';
+import { keyCodecs } from '../codec/keys.ts';
+import type { Key, KeyCodec } from '../codec/keys.ts';
+import { valueCodecs } from '../codec/values.ts';
+import type { ValueCodec } from '../codec/values.ts';
+import type { Collection, Database, IndexOptions, Transaction } from '../types/index.ts';
+import { fromHex, toHex } from './bytes.ts';
+import type { SyncState } from './rows.ts';
+
+/** In `mangrove:`, so that `collections()` leaves them out. */
+const PREFIX = 'mangrove:sync';
+export const STATE_COLLECTION = PREFIX;
+
+export type Bytes = Uint8Array;
+export type Rows = Collection<Bytes, Bytes>;
+
+/** "merge": last writer wins, works offline. "strict": serializable, by `transaction` and online. */
+export type SyncMode = 'merge' | 'strict';
+
+/** A collection that is synchronized, with the options with which the application opens it. */
+export interface SyncCollectionOptions {
+  /** Key codec of the collection. Default: `keyCodecs.any`. */
+  readonly key?: KeyCodec<never> | undefined;
+  /** Value codec of the collection. Default: `valueCodecs.structured()`. */
+  readonly value?: ValueCodec<never> | undefined;
+  /** All indexes of the collection; in merge mode none of them may be unique. */
+  readonly indexes?: { readonly [name: string]: IndexOptions<never, never> } | undefined;
+  /** Default: the option `mode` of `syncDatabase`. */
+  readonly mode?: SyncMode | undefined;
+}
+
+export interface Table {
+  readonly name: string;
+  readonly mode: SyncMode;
+  readonly key: KeyCodec<unknown>;
+  readonly value: ValueCodec<unknown>;
+  readonly data: Rows;
+  readonly stamps: Rows;
+  /** In merge mode: local writes over the base. In strict mode: a copy of the base. */
+  readonly overlay: Rows;
+  /** The unique indexes: their names, and the index keys of an entry. */
+  readonly unique: readonly { readonly name: string; readonly keysOf: (value: Bytes, key: Bytes) => readonly Key[] }[];
+}
+
+const raw = (id: string): KeyCodec<Bytes> & ValueCodec<Bytes> => ({ id, encode: (bytes: Bytes) => bytes, decode: (bytes: Bytes) => bytes });
+
+type AnyIndex = IndexOptions<unknown, unknown>;
+
+/** The application's index function for bytes. What it throws must not stop sync: no index keys. */
+function indexOfBytes(index: AnyIndex, key: KeyCodec<unknown>, value: ValueCodec<unknown>): AnyIndex {
+  if (typeof index.key !== 'function') return index;
+  const { key: compute } = index;
+  return {
+    ...index,
+    key: (valueBytes: unknown, keyBytes: unknown) => {
+      try {
+        return compute(value.decode(valueBytes as Bytes), key.decode(keyBytes as Bytes));
+      } catch {
+        return undefined;
+      }
+    },
+  } as AnyIndex;
+}
+
+function uniqueOf(indexes: readonly (readonly [string, AnyIndex])[], key: KeyCodec<unknown>, value: ValueCodec<unknown>): Table['unique'] {
+  return indexes.filter(([, index]) => index.unique === true).map(([name, index]) => {
+    const { key: compute } = indexOfBytes(index, key, value);
+    const keysOf = (valueBytes: Bytes, keyBytes: Bytes): readonly Key[] => {
+      const found: unknown = typeof compute === 'function' ? compute(valueBytes, keyBytes) : undefined;
+      if (found === undefined) return [];
+      return index.multi === true ? found as readonly Key[] : [found as Key];
+    };
+    return { name, keysOf };
+  });
+}
+
+function toTable(db: Database, name: string, options: SyncCollectionOptions, mode: SyncMode): Table {
+  if (name === '' || name.startsWith('mangrove:')) {
+    throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: collection ${JSON.stringify(name)} cannot be synchronized; give the data a collection with a name of its own`);
+  }
+  if (mode !== 'merge' && mode !== 'strict') throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: the mode of ${JSON.stringify(name)} has to be "merge" or "strict"`);
+  const key = (options.key ?? keyCodecs.any) as KeyCodec<unknown>;
+  const value = (options.value ?? valueCodecs.structured()) as ValueCodec<unknown>;
+  const indexes = Object.entries((options.indexes ?? {}) as { readonly [name: string]: AnyIndex });
+  const unique = indexes.find(([, index]) => index.unique === true);
+  if (mode === 'merge' && unique !== undefined) {
+    throw new KvError('KV_INVALID_ARGUMENT', `syncDatabase: index ${JSON.stringify(unique[0])} of ${JSON.stringify(name)} is unique, which devices cannot keep offline; use mode "strict"`);
+  }
+  const data = db.collection<Bytes, Bytes>(name, {
+    key: raw(key.id),
+    value: raw(value.id),
+    ...(indexes.length > 0 && { indexes: Object.fromEntries(indexes.map(([index, given]) => [index, indexOfBytes(given, key, value)])) as never }),
+  });
+  // The feed decodes with the codecs that were registered last: those have to be the application's.
+  db.collection(name, { key, value });
+  const own = (what: string): Rows => db.collection(`${PREFIX}/${what}/${name}`, { key: keyCodecs.bytes, value: valueCodecs.bytes });
+  return { name, mode, key, value, data, stamps: own('stamps'), overlay: own('overlay'), unique: uniqueOf(indexes, key, value) };
+}
+
+export class Tables {
+  readonly db: Database;
+  readonly byName = new Map<string, Table>();
+  readonly state: Collection<string, SyncState>;
+  /** The last applied sequence number of each device. */
+  readonly applied: Collection<string, number>;
+  readonly outbox: Collection<number, Bytes>;
+  /** Parts of records that are not complete yet, by device and number. */
+  readonly chunks: Collection<readonly [string, number], Bytes>;
+  /** Large values that are not in the object store yet, by the hash of what is stored there. */
+  readonly blobs: Collection<string, Bytes>;
+  /** Conflicts that the application has not handled yet. */
+  readonly conflicts: Collection<number, unknown>;
+
+  constructor(db: Database, collections: { readonly [name: string]: SyncCollectionOptions }, mode: SyncMode) {
+    this.db = db;
+    for (const [name, options] of Object.entries(collections)) this.byName.set(name, toTable(db, name, options, options.mode ?? mode));
+    this.state = db.collection(STATE_COLLECTION, { key: keyCodecs.string, value: valueCodecs.json<SyncState>() });
+    this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<number>() });
+    this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
+    this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });
+    this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });
+    this.conflicts = db.collection(`${PREFIX}/conflicts`, { key: keyCodecs.int53 });
+  }
+
+  /** Runs `work` with the state; the state it returns is written in the same commit, if it differs. */
+  change<T>(
+    work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>,
+    options: { readonly durability: 'strict' | 'relaxed' },
+  ): Promise<T> {
+    return this.db.transaction(async (tx) => {
+      const rows = tx.collection(this.state);
+      const before = await rows.get('state') ?? newState();
+      const { state, result } = await work(tx, before);
+      if (state !== before) await rows.set('state', { ...state, serial: before.serial + 1 });
+      return result;
+      // Only sync writes its own rows, one commit at a time: a conflict is a local write to a key that
+      // this commit writes.
+    }, { isolation: 'snapshot', durability: options.durability, timeout: Infinity, maxRetries: 100 });
+  }
+}
+
+export function randomId(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(8));
+  return toHex(new DataView(bytes.buffer).getBigUint64(0));
+}
+
+function newState(): SyncState {
+  return {
+    device: randomId(), formers: [], offset: undefined, nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 },
+    drained: -1, drainedBase: 0, hlc: toHex(0n), epoch: 1, rejoin: undefined, collections: [], highTime: 0, fence: undefined, serial: 0,
+  };
+}
+
+/**
+ * The device takes another id: a copy of the file has used this one, or the log forgot what it sent.
+ * Pending records get new sequence numbers when the first of them is sent.
+ */
+export function withNewId(state: SyncState): SyncState {
+  const { device, offset } = state;
+  const formers = offset === undefined ? state.formers : [...state.formers, { device, offset }];
+  return { ...state, device: randomId(), offset: undefined, formers };
+}
+
+export const deviceOf = (state: SyncState): bigint => fromHex(state.device);

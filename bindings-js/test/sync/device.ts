@@ -1,0 +1,147 @@
+// Devices for the tests of sync: databases whose disk can be cut, copied and restored, and whose
+// steps are called one by one.
+import { open } from 'mangrove-kv';
+import type { CustomStorage, Database, StorageFile } from 'mangrove-kv';
+import type { RawConflict } from '../../src/sync/apply.ts';
+import { MemoryLog } from '../../src/sync/memory-log.ts';
+import type { MemoryServer } from '../../src/sync/memory-log.ts';
+import type { SnapshotStore } from '../../src/sync/remote-log.ts';
+import { Replica } from '../../src/sync/replica.ts';
+import type { ReplicaOptions } from '../../src/sync/replica.ts';
+import type { KvError } from '../../src/base/errors.ts';
+
+/** A disk that loses what was not flushed, and can fail from any operation on. */
+export class Disk implements CustomStorage {
+  /** What survives a power cut. */
+  flushed = new Map<string, Uint8Array>();
+  files = new Map<string, Uint8Array>();
+  /** Writes and flushes that still succeed. */
+  left = Infinity;
+  operations = 0;
+
+  open(name: string): StorageFile {
+    if (!this.files.has(name)) this.files.set(name, new Uint8Array(0));
+    const bytes = (): Uint8Array => this.files.get(name) as Uint8Array;
+    return {
+      read: (at, into) => {
+        if (at + into.length > bytes().length) throw new Error('the file ends before');
+        into.set(bytes().subarray(at, at + into.length));
+      },
+      write: (at, from) => {
+        this.#step();
+        if (at + from.length > bytes().length) {
+          const grown = new Uint8Array(at + from.length);
+          grown.set(bytes());
+          this.files.set(name, grown);
+        }
+        bytes().set(from, at);
+      },
+      flush: () => {
+        this.#step();
+        this.flushed.set(name, bytes().slice());
+      },
+      size: () => bytes().length,
+      truncate: (size) => {
+        this.#step();
+        const next = new Uint8Array(size);
+        next.set(bytes().subarray(0, size));
+        this.files.set(name, next);
+      },
+      close: () => undefined,
+    };
+  }
+
+  list(): string[] {
+    return [...this.files.keys()];
+  }
+
+  remove(name: string): void {
+    this.files.delete(name);
+    this.flushed.delete(name);
+  }
+
+  /** The files after a power cut. */
+  afterPowerCut(): Disk {
+    const disk = new Disk();
+    for (const [name, bytes] of this.flushed) {
+      disk.files.set(name, bytes.slice());
+      disk.flushed.set(name, bytes.slice());
+    }
+    return disk;
+  }
+
+  /** The files as they are: after the death of the process, or a copy. */
+  copy(): Disk {
+    const disk = new Disk();
+    for (const [name, bytes] of this.files) {
+      disk.files.set(name, bytes.slice());
+      disk.flushed.set(name, bytes.slice());
+    }
+    return disk;
+  }
+
+  #step(): void {
+    this.operations++;
+    if (this.left-- <= 0) throw new Error('the power is gone');
+  }
+}
+
+export type DeviceOptions = Omit<ReplicaOptions, 'log' | 'collections'> & Partial<Pick<ReplicaOptions, 'collections' | 'log'>> & { readonly snapshots?: SnapshotStore; readonly isInMemory?: boolean };
+
+export class Device {
+  readonly disk: Disk;
+  readonly db: Database;
+  readonly replica: Replica;
+  readonly conflicts: RawConflict[] = [];
+  readonly alarms: KvError[] = [];
+  readonly repairs: number[] = [];
+
+  private constructor(disk: Disk, db: Database, server: MemoryServer, options: DeviceOptions) {
+    this.disk = disk;
+    this.db = db;
+    // The types of the built package and of the sources have symbols of their own.
+    this.replica = new Replica(db as never, { log: new MemoryLog(server), collections: { notes: {} }, ...options }, {
+      conflicts: (conflicts) => this.conflicts.push(...conflicts),
+      alarm: (error) => this.alarms.push(error),
+      repaired: (records) => this.repairs.push(records),
+      news: () => undefined,
+    });
+  }
+
+  static async start(server: MemoryServer, options: DeviceOptions = {}, disk = new Disk()): Promise<Device> {
+    const db = await open('device', { storage: options.isInMemory ? 'memory' : disk, feed: true, unitBytes: 512, nodeBytes: 2048 });
+    const device = new Device(disk, db, server, options);
+    await device.replica.start();
+    return device;
+  }
+
+  /** Everything that can be done now; failures of the log are repeated. */
+  async sync(): Promise<void> {
+    for (let attempt = 0; ; attempt++) {
+      try {
+        return await this.replica.settle();
+      } catch (error) {
+        const { code } = error as KvError;
+        if ((code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP') || attempt > 200) throw error;
+        this.replica.reconnect();
+      }
+    }
+  }
+
+  /** All synchronized entries. */
+  async digest(): Promise<string> {
+    const parts: unknown[] = [];
+    for (const name of this.replica.tables.byName.keys()) parts.push([name, await this.db.collection(name).entries().toArray()]);
+    return JSON.stringify(parts);
+  }
+
+  async stop(): Promise<void> {
+    this.replica.stop();
+    await this.db.close().catch(() => undefined);
+  }
+}
+
+/** Lets all devices exchange everything. */
+export async function converge(devices: readonly Device[]): Promise<void> {
+  for (let round = 0; round < 3; round++) for (const device of devices) await device.sync();
+}

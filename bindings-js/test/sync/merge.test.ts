@@ -1,0 +1,230 @@
+// Merge mode: what devices exchange, who wins, and what the loser learns.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryServer } from '../../src/sync/memory-log.ts';
+import { Device, converge } from './device.ts';
+import type { DeviceOptions } from './device.ts';
+
+async function withDevices(count: number, use: (devices: Device[], server: MemoryServer) => Promise<void>, options: DeviceOptions = {}): Promise<void> {
+  const server = new MemoryServer();
+  const devices = await Promise.all(Array.from({ length: count }, () => Device.start(server, options)));
+  try {
+    await use(devices, server);
+  } finally {
+    await Promise.all(devices.map((device) => device.stop()));
+  }
+}
+
+async function equal(devices: readonly Device[]): Promise<void> {
+  const digests = await Promise.all(devices.map((device) => device.digest()));
+  for (const digest of digests) assert.equal(digest, digests[0]);
+}
+
+test('what one device writes arrives at the others', async () => {
+  await withDevices(2, async ([a, b]) => {
+    const notes = a!.db.collection('notes');
+    await notes.set('one', { text: 'eins' });
+    await notes.setMany([['two', 2], ['three', 3]]);
+    await notes.delete('two');
+    await a!.sync();
+    await b!.sync();
+    assert.deepEqual(await b!.db.collection('notes').entries().toArray(), [['one', { text: 'eins' }], ['three', 3]]);
+    assert.deepEqual(await b!.db.collections(), ['notes']);
+    await b!.db.collection('notes').set('one', 'changed');
+    await b!.db.collection('notes').delete('three');
+    await converge([a!, b!]);
+    assert.deepEqual(await notes.entries().toArray(), [['one', 'changed']]);
+    assert.deepEqual([a!.conflicts, b!.conflicts, a!.alarms, b!.alarms], [[], [], [], []]);
+  });
+});
+
+test('the later of two concurrent writes wins everywhere, and the loser learns of it', async () => {
+  let now = 1_000_000;
+  await withDevices(3, async (devices) => {
+    const [a, b] = devices as [Device, Device, Device];
+    await a.db.collection('notes').set('k', 'first');
+    now += 10;
+    while (await a.replica.drain());
+    await b.db.collection('notes').set('k', 'second');
+    now += 10;
+    while (await b.replica.drain());
+    await converge([b, a, ...devices]);
+    await equal(devices);
+    assert.equal(await a.db.collection('notes').get('k'), 'second');
+    assert.equal(a.conflicts.length, 1);
+    const [conflict] = a.conflicts;
+    assert.ok(conflict?.mine && conflict.theirs);
+    assert.equal(new TextDecoder().decode(conflict.mine.value.slice(1)), 'first');
+    assert.equal(new TextDecoder().decode(conflict.theirs.value.slice(1)), 'second');
+    assert.deepEqual(b.conflicts, []);
+  }, { clock: () => now });
+});
+
+test('a local write that nobody has read yet is not overwritten', async () => {
+  await withDevices(2, async ([a, b]) => {
+    await a!.db.collection('notes').set('k', 'theirs');
+    await a!.sync();
+    await b!.db.collection('notes').set('k', 'mine');
+    // The record is applied before the commit is read from the feed.
+    while (await b!.replica.pull());
+    assert.equal(await b!.db.collection('notes').get('k'), 'mine');
+    await converge([b!, a!]);
+    await equal([a!, b!]);
+    assert.equal(await a!.db.collection('notes').get('k'), 'mine');
+  });
+});
+
+test('an entry that was written again stays while the record before it comes back and loses', async () => {
+  let now = 1_000_000;
+  await withDevices(2, async ([a, b]) => {
+    await a!.db.collection('notes').set('k', 'one');
+    while (await a!.replica.drain());
+    now += 1000;
+    await b!.db.collection('notes').set('k', 'theirs');
+    await b!.sync();
+    await a!.replica.pull();
+    await a!.replica.pull();
+    await a!.replica.publish();
+    await a!.db.collection('notes').set('k', 'two');
+    while (await a!.replica.pull());
+    assert.equal(await a!.db.collection('notes').get('k'), 'two');
+    now += 1000;
+    await converge([a!, b!]);
+    await equal([a!, b!]);
+    assert.equal(await b!.db.collection('notes').get('k'), 'two');
+  }, { clock: () => now });
+});
+
+test('a delete that nobody has read yet stays a delete', async () => {
+  await withDevices(2, async ([a, b]) => {
+    await a!.db.collection('notes').set('k', 1);
+    await converge([a!, b!]);
+    await a!.db.collection('notes').set('k', 2);
+    await a!.sync();
+    await b!.db.collection('notes').delete('k');
+    while (await b!.replica.pull());
+    assert.equal(await b!.db.collection('notes').get('k'), undefined);
+    await converge([b!, a!]);
+    await equal([a!, b!]);
+    assert.equal(await a!.db.collection('notes').get('k'), undefined);
+  });
+});
+
+test('a clear removes what was there, and leaves what comes later', async () => {
+  await withDevices(2, async ([a, b]) => {
+    const notes = a!.db.collection<string, number>('notes');
+    await notes.setMany([['a', 1], ['b', 2], ['c', 3]]);
+    await converge([a!, b!]);
+    await notes.clear({ gte: 'b' });
+    await notes.set('c', 4);
+    await b!.db.collection('notes').set('d', 5);
+    await converge([b!, a!]);
+    await equal([a!, b!]);
+    assert.equal(await notes.get('b'), undefined);
+    assert.equal(await notes.get('c'), 4);
+    await b!.db.dropCollection('notes');
+    await converge([b!, a!]);
+    await equal([a!, b!]);
+    assert.equal(await notes.size, 0);
+  });
+});
+
+test('entries from before sync was started are sent, and so are those that no feed has', async () => {
+  const server = new MemoryServer();
+  const first = await Device.start(server);
+  await first.db.collection('notes').set('early', 1);
+  await first.sync();
+  // Without sync, and with a feed that forgets.
+  const disk = first.disk.copy();
+  await first.stop();
+  const { open } = await import('mangrove-kv');
+  const alone = await open('device', { storage: disk, feed: { retainCommits: 2 }, unitBytes: 512, nodeBytes: 2048 });
+  for (let index = 0; index < 20; index++) await alone.collection('notes').set(`late ${index}`, index);
+  await alone.collection('notes').delete('early');
+  await alone.collection('notes').delete('late 3');
+  await alone.close();
+  const [again, other] = [await Device.start(server, {}, disk), await Device.start(server)];
+  await converge([again, other]);
+  await equal([again, other]);
+  assert.equal(await other.db.collection('notes').size, 19);
+  await Promise.all([again.stop(), other.stop()]);
+});
+
+test('what arrives is not sent again', async () => {
+  await withDevices(2, async ([a, b], server) => {
+    await a!.db.collection('notes').set('k', 1);
+    await converge([a!, b!]);
+    await converge([a!, b!]);
+    assert.equal(server.records.length, 1);
+  });
+});
+
+test('entries keep their expiry, and the removal of an expired one is no delete', async () => {
+  await withDevices(2, async ([a, b], server) => {
+    const expireAt = Date.now() + 300;
+    await a!.db.collection('notes').set('k', 1, { expireAt });
+    await converge([a!, b!]);
+    assert.equal((await b!.db.collection('notes').getEntry('k'))?.expiresAt, expireAt);
+    await new Promise((resolve) => setTimeout(resolve, expireAt + 20 - Date.now()));
+    assert.equal(await a!.db.purgeExpired(), 1);
+    assert.equal(await b!.db.purgeExpired(), 1);
+    await converge([a!, b!]);
+    assert.equal(server.records.length, 1);
+    await equal([a!, b!]);
+    await b!.db.collection('notes').set('k', 2);
+    await converge([a!, b!]);
+    await equal([a!, b!]);
+    assert.equal(await a!.db.collection('notes').get('k'), 2);
+  });
+});
+
+test('indexes follow on each device', async () => {
+  const indexes = { byAuthor: { key: (note: { author: string }) => note.author } };
+  await withDevices(2, async ([a, b]) => {
+    await a!.db.collection<string, { author: string }>('notes', { indexes }).set('k', { author: 'ada' });
+    await converge([a!, b!]);
+    const notes = b!.db.collection<string, { author: string }>('notes', { indexes });
+    assert.deepEqual(await notes.index('byAuthor').keys({ eq: 'ada' } as never).toArray(), ['k']);
+    await b!.db.collection<string, { author: string }>('notes', { indexes }).set('k', { author: 'eve' });
+    await converge([a!, b!]);
+    assert.deepEqual(await a!.db.collection<string, { author: string }>('notes', { indexes }).index('byAuthor').keys({ eq: 'eve' } as never).toArray(), ['k']);
+  }, { collections: { notes: { indexes: indexes as never } } });
+});
+
+test('a renamed collection is compared as a whole', async () => {
+  await withDevices(2, async ([a, b]) => {
+    await a!.db.collection('drafts').set('k', 1);
+    await a!.db.collection('drafts').set('l', 2);
+    await a!.sync();
+    await a!.db.renameCollection('drafts', 'notes');
+    await a!.sync();
+    await b!.sync();
+    assert.deepEqual(await b!.db.collection('notes').entries().toArray(), [['k', 1], ['l', 2]]);
+    await a!.db.renameCollection('notes', 'old');
+    await converge([a!, b!]);
+    assert.equal(await b!.db.collection('notes').size, 0);
+  });
+});
+
+test('a clock that is days ahead does not win for days', async () => {
+  let [now, ahead] = [10 * 86_400_000, 3 * 86_400_000];
+  const server = new MemoryServer({ serverTime: () => now });
+  const fast = await Device.start(server, { clock: () => now + ahead });
+  const right = await Device.start(server, { clock: () => now });
+  await fast.db.collection('notes').set('k', 'from the future');
+  await fast.sync();
+  now += 120_000;
+  // It has not seen the other write, and comes two minutes later.
+  await right.db.collection('notes').set('k', 'now');
+  while (await right.replica.drain());
+  await converge([right, fast]);
+  await equal([fast, right]);
+  assert.equal(await right.db.collection('notes').get('k'), 'now');
+  ahead = -3 * 86_400_000;
+  // A clock that is behind: whoever saw a value can replace it.
+  await fast.db.collection('notes').set('k', 'seen and replaced');
+  await converge([fast, right]);
+  await equal([fast, right]);
+  assert.equal(await right.db.collection('notes').get('k'), 'seen and replaced');
+  await Promise.all([fast.stop(), right.stop()]);
+});
