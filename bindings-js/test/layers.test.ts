@@ -8,9 +8,9 @@ import { fileURLToPath } from 'node:url';
 
 const SOURCE = fileURLToPath(new URL('../src/', import.meta.url));
 
-const LAYERS = ['base', 'types', 'codec', 'storage', 'wire', 'engine', 'tabs', 'api', 'upkeep', 'inspector', 'testing', 'adapters', 'cli', 'entries'];
+const LAYERS = ['base', 'types', 'codec', 'storage', 'wire', 'engine', 'tabs', 'api', 'upkeep', 'inspector', 'testing', 'adapters', 'sync', 'cli', 'entries'];
 /** They meet the rest of the package through its public interface. */
-const APART = ['inspector', 'testing', 'adapters', 'cli'];
+const APART = ['inspector', 'testing', 'adapters', 'sync', 'cli'];
 
 const IMPORT = /^(?:import|export)\s+(?!type\b)[^;]*?from\s+'([^']+)'/gm;
 
