@@ -19,7 +19,7 @@ export async function bundleAdapters(source, outdir) {
 }
 
 /** Entries of `mangrove-kv/sync` that talk to servers. */
-const DRIVERS = { nats: 'nats/index', 'nats-admin': 'nats/admin' };
+const DRIVERS = { nats: 'nats/index', 'nats-admin': 'nats/admin', s3: 's3/index' };
 
 /** A copy of the class of errors would be another class, so it comes from the main entry. */
 const errorsStayOne = {

@@ -23,8 +23,8 @@ export interface ClusterOptions {
   readonly nodes?: 1 | 3;
   /** Starts 2.9.10, which can lose acknowledged records. */
   readonly isOld?: boolean;
-  /** Text that is added to each server's configuration. */
-  readonly extra?: string;
+  /** What `accountsConfig` returns: then devices need credentials. */
+  readonly accounts?: string;
 }
 
 export class Node {
@@ -120,7 +120,7 @@ export class Cluster {
     this.#directory = directory;
   }
 
-  static async start({ nodes: count = 1, isOld = false, extra = '' }: ClusterOptions = {}): Promise<Cluster> {
+  static async start({ nodes: count = 1, isOld = false, accounts }: ClusterOptions = {}): Promise<Cluster> {
     const program = programOf(isOld ? 'NATS_SERVER_OLD' : 'NATS_SERVER');
     const directory = mkdtempSync(join(tmpdir(), 'mangrove-nats-'));
     const ports = await freePorts(count * 3);
@@ -131,7 +131,8 @@ export class Cluster {
       const own = join(directory, `n${at}`);
       cpSync(EXAMPLES, own, { recursive: true });
       if (isOld) withoutSyncInterval(join(own, 'server.conf'));
-      writeFileSync(join(own, 'main.conf'), `include ./${config}\n${extra}\n`);
+      if (accounts !== undefined) writeFileSync(join(own, 'authority.conf'), accounts);
+      writeFileSync(join(own, 'main.conf'), `include ./${config}\n${accounts === undefined ? '' : 'include ./accounts.conf\n'}`);
       const [one, two] = (links[at] as (Link | undefined)[]).filter((link) => link !== undefined).map((link) => `nats-route://127.0.0.1:${link.port}`);
       const env = count === 1 ? {} : {
         NATS_ROUTE_LISTEN: `127.0.0.1:${route}`,

@@ -40,3 +40,6 @@ export async function createStreams(options: CreateStreamsOptions): Promise<void
     await connection.close();
   }
 }
+
+export { DEVICE_API, accountsConfig, adminCredentials, createAuthority, deviceCredentials } from './authority.ts';
+export type { Authority, DeviceCredentialsOptions } from './authority.ts';

@@ -8,7 +8,8 @@ import type { Names } from './names.ts';
 import { Reader } from './reader.ts';
 import type { LogMessage } from './reader.ts';
 
-const EMPTY = new Uint8Array();
+/** Not empty: servers do not pass messages without headers and content on between accounts. */
+const CONFIRMATION = new Uint8Array([1]);
 /** Milliseconds between two looks at a server that lags behind. */
 const LAG = 50;
 
@@ -21,7 +22,7 @@ export const pause = (milliseconds: number): Promise<void> => new Promise((resol
 export async function confirm(api: Api, names: Names): Promise<Position> {
   const what = 'confirming that the log is current';
   try {
-    const reply = await api.publish(names.confirm, EMPTY, {});
+    const reply = await api.publish(names.confirm, CONFIRMATION, {});
     if ('error' in reply) throw apiError(reply.error, what);
     return reply.seq;
   } catch (error) {
