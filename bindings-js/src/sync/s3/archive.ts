@@ -127,7 +127,7 @@ export class S3Archive {
     let last = start;
     for (const name of segments) {
       const after = positionIn(name);
-      if (after >= upTo) return;
+      if (last >= upTo) return;
       if (after > last) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${last}, up to ${after}`);
       const object = await this.#bucket.get(name);
       if (object === undefined) throw new KvError('KV_NOT_FOUND', `the archive lacks the records after position ${after}: ${name} is missing`);
@@ -138,6 +138,7 @@ export class S3Archive {
       }
       last = lastIn(object.bytes, name);
     }
+    if (upTo !== Infinity && last < upTo) throw new KvError('KV_NOT_FOUND', `the archive ends at position ${last}, before ${upTo}`);
   }
 }
 
