@@ -1,12 +1,12 @@
 // Installs missing dependencies of the build and the tests; quick if nothing is missing.
 // `--browser` adds Chromium, Firefox and WebKitGTK, `--bundlers` the bundlers that the package is
-// tested with.
+// tested with, `--sync` the servers that the tests of sync start.
 import { createHash } from 'node:crypto';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import {
-  BINDGEN_HOME, BROWSERS, ROOT, WASM_PACK_HOME, WASM_PACK_VERSION,
-  bindgenVersion, hasBindgen, hasWasmPack, output, run, toolEnv,
+  BINDGEN_HOME, BROWSERS, ROOT, SYNC_SERVERS, WASM_PACK_HOME, WASM_PACK_VERSION,
+  bindgenVersion, goCommand, hasBindgen, hasWasmPack, output, run, toolEnv,
 } from './tools.mjs';
 
 const MIN_NODE = [20, 19];
@@ -141,6 +141,35 @@ function installBrowsers() {
   if (absent.length > 0) throw new SetupError(`apt-get did not install ${absent.join(', ')} in a known place: ${advice}`);
 }
 
+/** Any Go since 1.21 will do: it fetches the version that a module asks for. */
+function installGo() {
+  if (goCommand() !== undefined) return;
+  if (!existsSync('/usr/bin/apt-get')) throw new SetupError('Go is needed to build the servers of the tests of sync: https://go.dev/dl');
+  const release = /^VERSION_CODENAME=(.+)$/m.exec(readFileSync('/etc/os-release', 'utf8'))?.[1];
+  say('installing Go with apt-get');
+  try {
+    aptGet('update');
+    try {
+      aptGet('install', '--no-install-recommends', '-t', `${release}-backports`, 'golang-go');
+    } catch {
+      aptGet('install', '--no-install-recommends', 'golang-go');
+    }
+  } catch (error) {
+    throw new SetupError(`apt-get could not install Go (${error.message}): https://go.dev/dl`);
+  }
+}
+
+function installSyncServers() {
+  for (const { variable, binary, module, path, version, home, find } of SYNC_SERVERS) {
+    if (process.env[variable] && !existsSync(process.env[variable])) throw new SetupError(`${variable} is ${process.env[variable]}, which does not exist`);
+    if (find() !== undefined) continue;
+    installGo();
+    say(`building ${binary} ${version} (MinIO takes minutes)`);
+    run(goCommand(), ['install', `${path === undefined ? module : `${module}/${path}`}@${version}`], { env: { ...process.env, GOBIN: home } });
+  }
+  installNpmPackages(join(ROOT, 'bindings-js', 'test-sync', 'servers'), 's3rver');
+}
+
 try {
   checkNode();
   installNpmPackages(ROOT, 'npm packages');
@@ -149,6 +178,7 @@ try {
   installBindgen();
   installWasmPack();
   if (process.argv.includes('--browser')) installBrowsers();
+  if (process.argv.includes('--sync')) installSyncServers();
   // Half a gigabyte, so they are a separate package, which the demo does not need. Not `npm ci`: it
   // fails if the registry lacks other platforms' bindings that the lock file names.
   if (process.argv.includes('--bundlers')) installNpmPackages(join(ROOT, 'tests-e2e', 'matrix'), 'bundlers', 'install');

@@ -66,6 +66,8 @@ export const STEPS = [
     command: ['cargo', 'test', '--no-fail-fast', '--package', 'mangrove-cli', '--tests', '--', '--skip', 'failures::damage', '--exact'],
   },
   { name: 'cli locks', suite: 'rest', after: 'cli', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:cli'], env: { MANGROVE_NATIVE: nativeTool() } },
+  // The drivers of sync with real servers, which setup builds first.
+  { name: 'sync', suite: 'rest', cwd: BINDINGS, command: ['npm', 'run', '--silent', 'test:sync'] },
   { name: 'e2e examples', suite: 'rest', alone: true, cwd: EXAMPLES, command: ['playwright', 'test'] },
   { name: 'matrix', suite: 'rest', alone: true, cwd: MATRIX, command: ['playwright', 'test'] },
   { name: 'chaos', suite: 'rest', alone: true, command: ['npm', 'run', '--silent', 'chaos', '--workspace', 'tests-e2e', '--', '--minutes', '2'] },

@@ -7,7 +7,7 @@
 import { spawn } from 'node:child_process';
 import { appendFileSync } from 'node:fs';
 import { STEPS } from './steps.mjs';
-import { ROOT, browserEnv, toolEnv } from './tools.mjs';
+import { ROOT, browserEnv, syncEnv, toolEnv } from './tools.mjs';
 
 const SLOTS = 2;
 const KEPT_LINES = 120;
@@ -20,7 +20,7 @@ function select(names) {
   return STEPS.filter((step) => step.name.split(' ').some((word) => names.includes(word)));
 }
 
-const env = { ...toolEnv(), ...browserEnv(), DENO_NO_UPDATE_CHECK: '1' };
+const env = { ...toolEnv(), ...browserEnv(), ...syncEnv(), DENO_NO_UPDATE_CHECK: '1' };
 const waiting = select(process.argv.slice(2));
 const total = waiting.length;
 const running = new Map();

@@ -90,3 +90,27 @@ export const BROWSERS = [
 export function browserEnv() {
   return Object.fromEntries(BROWSERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
 }
+
+/**
+ * Servers that the tests of `mangrove-kv/sync` start, built with Go. Shared by all clones, because
+ * MinIO takes minutes. nats-server 2.9.10 and versitygw 1.0.14 have faults that the tests have to find.
+ */
+export const SYNC_SERVERS = [
+  { variable: 'NATS_SERVER', binary: 'nats-server', module: 'github.com/nats-io/nats-server/v2', version: 'v2.15.2' },
+  { variable: 'NATS_SERVER_OLD', binary: 'nats-server', module: 'github.com/nats-io/nats-server/v2', version: 'v2.9.10' },
+  { variable: 'MINIO', binary: 'minio', module: 'github.com/minio/minio', version: 'v0.0.0-20260212201848-7aac2a2c5b7c' },
+  { variable: 'VERSITYGW', binary: 'versitygw', module: 'github.com/versity/versitygw', path: 'cmd/versitygw', version: 'v1.0.14' },
+].map((server) => {
+  const home = join(CARGO_HOME, 'mangrove-tools', `${server.binary}-${server.version}`);
+  return { ...server, home, file: join(home, server.binary), find: () => findFirst(server.variable, [join(home, server.binary)]) };
+});
+
+/** Go's own installer puts it outside of PATH. */
+export function goCommand() {
+  return ['go', '/usr/local/go/bin/go', '/usr/lib/go/bin/go'].find((command) => output(command, ['version']) !== undefined);
+}
+
+/** Returns environment variables that tell the tests where the servers are. */
+export function syncEnv() {
+  return Object.fromEntries(SYNC_SERVERS.map(({ variable, find }) => [variable, find()]).filter(([, path]) => path !== undefined));
+}

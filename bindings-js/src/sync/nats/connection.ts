@@ -1,0 +1,171 @@
+// A connection that is made when it is needed and made again when it is lost for good.
+import { jwtAuthenticator, tokenAuthenticator, usernamePasswordAuthenticator, wsconnect } from '@nats-io/nats-core';
+import type { Authenticator, ConnectionOptions, NatsConnection } from '@nats-io/nats-core';
+import { KvError } from '../../base/errors.ts';
+import { logRefused } from '../remote-log.ts';
+import { toLogError } from './failures.ts';
+
+/** Older servers have lost acknowledged records in tests with faults. */
+export const MIN_SERVER = '2.15.2';
+
+/** What a device shows the servers: a JWT with the seed of its key, or a user with a password, or a token. */
+export type NatsCredentials =
+  | { readonly jwt: string; readonly seed: string }
+  | { readonly user: string; readonly password: string }
+  | { readonly token: string };
+
+export interface ConnectionSettings {
+  readonly servers: string | readonly string[];
+  readonly credentials?: NatsCredentials | (() => NatsCredentials | Promise<NatsCredentials>) | undefined;
+  readonly connect?: ((options: ConnectionOptions) => Promise<NatsConnection>) | undefined;
+  /** Milliseconds. */
+  readonly timeout: number;
+  readonly name: string;
+  readonly inbox?: string | undefined;
+}
+
+/** Whether a version is at least another one; a prerelease comes before its version. */
+export function isAtLeast(version: string, wanted: string): boolean {
+  const [core = '', prerelease] = version.split(/-(.*)/s);
+  const parts = (text: string): number[] => text.split('.').map(Number);
+  const [own, least] = [parts(core), parts(wanted)];
+  for (let at = 0; at < 3; at++) {
+    const difference = (own[at] ?? Number.NaN) - (least[at] as number);
+    if (difference !== 0) return difference > 0;
+  }
+  return prerelease === undefined;
+}
+
+function authenticatorOf(credentials: NatsCredentials): Authenticator {
+  if ('jwt' in credentials) return jwtAuthenticator(credentials.jwt, new TextEncoder().encode(credentials.seed));
+  return 'token' in credentials ? tokenAuthenticator(credentials.token) : usernamePasswordAuthenticator(credentials.user, credentials.password);
+}
+
+export class Connection {
+  readonly #settings: ConnectionSettings;
+  readonly #watchers = new Set<() => void>();
+  #current: Promise<NatsConnection> | undefined;
+  #isClosed = false;
+  #isFollowing = false;
+
+  constructor(settings: ConnectionSettings) {
+    this.#settings = settings;
+  }
+
+  get timeout(): number {
+    return this.#settings.timeout;
+  }
+
+  /** The connection. Rejects with KV_LOG_UNAVAILABLE or KV_LOG_REFUSED; the next call tries again. */
+  get(): Promise<NatsConnection> {
+    if (this.#isClosed) return Promise.reject(new KvError('KV_CLOSED', 'the log is closed'));
+    if (this.#current === undefined) {
+      const opening = this.#open();
+      this.#current = opening;
+      opening.catch(() => {
+        if (this.#current === opening) this.#current = undefined;
+      });
+    }
+    return this.#current;
+  }
+
+  /** Calls a listener after each connection and reconnection. Returns what ends it. */
+  watch(listener: () => void): () => void {
+    this.#watchers.add(listener);
+    return () => this.#watchers.delete(listener);
+  }
+
+  /** Connects, and again whenever the connection is lost for good, as long as somebody watches. */
+  follow(): void {
+    if (this.#isFollowing || !this.#isWanted) return;
+    this.#isFollowing = true;
+    void this.#keepUp().finally(() => {
+      this.#isFollowing = false;
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#watchers.clear();
+    const current = this.#current;
+    this.#current = undefined;
+    await (await current?.catch(() => undefined))?.close();
+  }
+
+  async #open(): Promise<NatsConnection> {
+    const { servers, credentials, connect = wsconnect, timeout, name, inbox } = this.#settings;
+    if (connect === wsconnect && typeof WebSocket === 'undefined') {
+      throw new KvError('KV_UNSUPPORTED', 'this runtime has no WebSocket, as Node before 22: pass `connect` of @nats-io/transport-node to natsLog');
+    }
+    let connection: NatsConnection;
+    try {
+      const known = typeof credentials === 'function' ? await credentials() : credentials;
+      connection = await connect({
+        servers: typeof servers === 'string' ? [servers] : [...servers],
+        name,
+        timeout,
+        maxReconnectAttempts: -1,
+        reconnectTimeWait: 250,
+        reconnectJitter: 250,
+        noAsyncTraces: true,
+        // They name each other by addresses that a device may not reach.
+        ignoreClusterUpdates: true,
+        pingInterval: 15_000,
+        ...(inbox === undefined ? {} : { inboxPrefix: inbox }),
+        ...(known === undefined ? {} : { authenticator: authenticatorOf(known) }),
+      });
+    } catch (error) {
+      throw toLogError(error, 'connecting to the log');
+    }
+    if (this.#isClosed) {
+      await connection.close();
+      throw new KvError('KV_CLOSED', 'the log is closed');
+    }
+    await this.#checkVersion(connection);
+    void this.#follow(connection);
+    this.#notify();
+    return connection;
+  }
+
+  async #checkVersion(connection: NatsConnection): Promise<void> {
+    const version = connection.info?.version ?? 'of unknown version';
+    if (isAtLeast(version, MIN_SERVER)) return;
+    await connection.close();
+    throw logRefused(`nats-server ${version} at ${connection.getServer()} is refused, because older versions can lose acknowledged records: run ${MIN_SERVER} or later`);
+  }
+
+  async #follow(connection: NatsConnection): Promise<void> {
+    void connection.closed().then(() => this.#forget(connection));
+    for await (const { type } of connection.status()) {
+      if (type !== 'reconnect') continue;
+      try {
+        // Another server of the cluster may be older.
+        await this.#checkVersion(connection);
+        this.#notify();
+      } catch {
+        // It is closed; the next one that is opened says why.
+      }
+    }
+  }
+
+  async #forget(connection: NatsConnection): Promise<void> {
+    if (await this.#current?.catch(() => undefined) !== connection) return;
+    this.#current = undefined;
+    this.follow();
+  }
+
+  async #keepUp(): Promise<void> {
+    for (let wait = 500; this.#isWanted; wait = Math.min(wait * 2, 30_000)) {
+      if (await this.get().then(() => true, () => false)) return;
+      await new Promise((resolve) => setTimeout(resolve, wait * (0.5 + Math.random() / 2)));
+    }
+  }
+
+  get #isWanted(): boolean {
+    return !this.#isClosed && this.#watchers.size > 0;
+  }
+
+  #notify(): void {
+    for (const watcher of [...this.#watchers]) watcher();
+  }
+}

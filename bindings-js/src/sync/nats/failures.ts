@@ -1,0 +1,45 @@
+// What went wrong, in the terms of RemoteLog.
+import { errors } from '@nats-io/nats-core';
+import { KvError } from '../../base/errors.ts';
+import { logConflict, logRefused, logUnavailable } from '../remote-log.ts';
+
+/** The error that a JetStream API reports in its reply. */
+export interface ApiFailure {
+  readonly code: number;
+  readonly err_code: number;
+  readonly description: string;
+}
+
+export const WRONG_LAST_SEQUENCE = 10071;
+/** Another append with a condition is under way. */
+export const WRONG_LAST_SEQUENCE_UNKNOWN = 10164;
+const STREAM_NOT_FOUND = 10059;
+/** The stream is full: a purge makes room. */
+const STORE_FAILED = 10077;
+
+export function apiError({ code, err_code: number, description }: ApiFailure, what: string): KvError {
+  const message = `${what}: the server reports "${description}" (${number})`;
+  if (number === WRONG_LAST_SEQUENCE || number === WRONG_LAST_SEQUENCE_UNKNOWN) return logConflict(message);
+  if (number === STREAM_NOT_FOUND) return logRefused(`${message}; create the streams with createStreams of mangrove-kv/sync/nats-admin`);
+  if (number === STORE_FAILED || code >= 500) return logUnavailable(message);
+  return logRefused(message);
+}
+
+function causes(error: unknown): unknown[] {
+  const found: unknown[] = [];
+  for (let at = error; at instanceof Error && found.length < 8; at = at.cause) found.push(at);
+  return found;
+}
+
+export function toLogError(error: unknown, what: string): KvError {
+  if (error instanceof KvError) return error;
+  const all = causes(error);
+  const is = (type: abstract new (...args: never[]) => unknown): boolean => all.some((one) => one instanceof type);
+  const text = error instanceof Error ? error.message : String(error);
+  if (is(errors.PermissionViolationError)) return logRefused(`${what}: the server permits this device no such access (${text}); check the permissions of its credentials`, error);
+  if (is(errors.AuthorizationError) || is(errors.UserAuthenticationExpiredError)) {
+    return logRefused(`${what}: the server refuses the credentials (${text}); get new ones and sync again`, error);
+  }
+  if (is(errors.NoRespondersError)) return logUnavailable(`${what}: nobody answers; the stream has no leader now, or the servers have no streams that this account may use`, error);
+  return logUnavailable(`${what}: ${text}`, error);
+}

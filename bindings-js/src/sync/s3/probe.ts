@@ -1,0 +1,45 @@
+// Whether a bucket keeps the one promise that everything here rests on.
+import { logRefused } from '../remote-log.ts';
+import { Bucket, inParallel } from './bucket.ts';
+import type { S3Options } from './bucket.ts';
+
+const ROUNDS = 24;
+const RACERS = 8;
+const PASSED = 'probe/passed-1';
+
+/**
+ * Lets several creators race for one key, many times: exactly one may win, all must read what it
+ * wrote, and nobody may replace it later. Rejects with `KV_LOG_REFUSED` if the bucket does not keep
+ * to that, as a database in it could lose acknowledged records. It takes about 200 requests, and
+ * leaves no objects but one that says that the bucket has passed. `again` ignores that one.
+ */
+export async function probeBucket(options: S3Options, { again = false }: { readonly again?: boolean } = {}): Promise<void> {
+  const bucket = new Bucket(options);
+  if (!again && await bucket.has(PASSED)) return;
+  const folder = `probe/${[...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, '0')).join('')}/`;
+  try {
+    for (let round = 0; round < ROUNDS; round++) await race(bucket, `${folder}${round}`, options);
+  } finally {
+    await bucket.deleteAll(Array.from({ length: ROUNDS }, (_, round) => `${folder}${round}`)).catch(() => undefined);
+  }
+  await bucket.create(PASSED, new Uint8Array());
+}
+
+async function race(bucket: Bucket, key: string, { bucket: name, endpoint }: S3Options): Promise<void> {
+  const refuse = (why: string): never => {
+    throw logRefused(`the bucket ${name} at ${endpoint} is refused: ${why}; use a service that creates objects with "If-None-Match: *" atomically (docs/SYNC-SERVERS.md)`);
+  };
+  // Of different lengths: they take different times on their way.
+  const bodies = Array.from({ length: RACERS }, (_, racer) => new Uint8Array(1 + racer * 4096).fill(racer + 1));
+  const won = await inParallel(bodies, (body) => bucket.create(key, body));
+  const winners = won.flatMap((hasWon, racer) => hasWon ? [racer] : []);
+  if (winners.length !== 1) refuse(`${winners.length} of ${RACERS} creators of one object were told that they created it`);
+  const winner = bodies[winners[0] as number] as Uint8Array;
+  const isWinner = async (): Promise<boolean> => {
+    const found = (await bucket.get(key))?.bytes;
+    return found?.length === winner.length && found[0] === winner[0];
+  };
+  if (!await isWinner()) refuse('an object that was created has the content of another creator');
+  if (await bucket.create(key, new Uint8Array([255]))) refuse('an object that exists was created again');
+  if (!await isWinner()) refuse('an object was replaced by a creator that was told that it exists');
+}
