@@ -1,48 +1,21 @@
 // Orders a module's functions so that it compresses well: each comes soon after those it resembles, within what gzip looks back to. For the idea see
 // Hoag et al., "Optimizing Function Layout for Mobile Applications", 2023; the order here is found greedily.
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { run } from '../.ci/tools.mjs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { Binary } from './build-binary.mjs';
 
-const CODE_SECTION = 10;
 /** Gzip refers back to at most 32 KiB; a little is left for what comes between. */
 const WINDOW_BYTES = 30_000;
-const SHINGLE_BYTES = 4;
+const SHINGLE_BYTES = 6;
 /** A sequence of bytes that more functions have says nothing of their resemblance. */
-const MAX_SHARING = 60;
-/** How much more a long function has to share with the window than a short one; found by trial. */
-const LENGTH_POWER = 0.8;
-
-/** The bodies of a module's functions, in order. */
-function bodiesOf(bytes) {
-  let at = 8;
-  const number = () => {
-    let value = 0;
-    for (let shift = 0; ; shift += 7) {
-      const byte = bytes[at++];
-      value += (byte & 127) * 2 ** shift;
-      if (byte < 128) return value;
-    }
-  };
-  for (;;) {
-    const section = bytes[at++];
-    const end = number() + at;
-    if (section !== CODE_SECTION) {
-      at = end;
-      continue;
-    }
-    return Array.from({ length: number() }, () => {
-      const length = number();
-      at += length;
-      return bytes.subarray(at - length, at);
-    });
-  }
-}
+const MAX_SHARING = 200;
+/** How much more a long function has to share with the window than a short one; found by trial, as the two above. */
+const LENGTH_POWER = 0.9;
 
 /** By function, the short sequences of bytes that it shares with a few others. */
 function sharedShingles(bodies) {
   const sets = bodies.map((body) => {
     const set = new Set();
-    for (let at = 0; at + SHINGLE_BYTES <= body.length; at++) set.add(body.readUInt32LE(at));
+    for (let at = 0; at + SHINGLE_BYTES <= body.length; at++) set.add(body.readUIntLE(at, SHINGLE_BYTES));
     return set;
   });
   const owners = new Map();
@@ -98,26 +71,17 @@ export function orderOf(bodies) {
   return order;
 }
 
-/** The name of the function in a form of a module's text, without the hashes that make a symbol unique. */
-function nameIn(form) {
-  const [, quoted, plain] = /\(func \$(?:"([^"]*)"|([^\s()]+))/.exec(form);
-  return (quoted ?? plain).replace(/::h[0-9a-f]{16}$/, '').replaceAll(/\[[0-9a-f]{16}\]/g, '');
+/** A name as programmers know it, without the hashes that make a symbol unique. */
+function readable(name) {
+  return name.replace(/::h[0-9a-f]{16}$/, '').replaceAll(/\[[0-9a-f]{16}\]/g, '');
 }
 
 /** Rewrites a module with its functions in another order and without names; returns the names by the functions' numbers, imported ones first. */
-export function orderFunctions(file, features, env) {
-  const order = orderOf(bodiesOf(readFileSync(file)));
-  const text = `${file}.wat`;
-  run('wasm-dis', [file, ...features, '-o', text], { env });
-  const [head, ...forms] = readFileSync(text, 'utf8').trimEnd().slice(0, -'\n)'.length).split(/\n(?= \()/);
-  const isFunction = (form) => form.startsWith(' (func ');
-  const functions = forms.filter(isFunction);
-  if (functions.length !== order.length) throw new Error(`${file} has ${order.length} functions, its text ${functions.length}`);
-  const others = forms.filter((form) => !isFunction(form));
-  const ordered = order.map((index) => functions[index]);
-  writeFileSync(text, `${[head, ...others, ...ordered].join('\n')}\n)\n`);
-  run('wasm-as', [text, ...features, '-o', file], { env });
-  const imports = others.filter((form) => /^ \(import .*\(func /.test(form));
-  rmSync(text);
-  return [...imports, ...ordered].map((form) => nameIn(form));
+export function orderFunctions(file) {
+  const module = new Binary(readFileSync(file));
+  const order = orderOf(module.bodies());
+  const bytes = module.reordered(order);
+  if (!WebAssembly.validate(bytes)) throw new Error(`${file} is not valid with its functions in another order`);
+  writeFileSync(file, bytes);
+  return module.names(order).map(readable);
 }

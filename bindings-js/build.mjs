@@ -46,6 +46,7 @@ const WASM_INPUTS = [
   'bindings-js/upkeep/Cargo.toml',
   'bindings-js/upkeep/src',
   'bindings-js/build.mjs',
+  'bindings-js/build-binary.mjs',
   'bindings-js/build-flags.mjs',
   'bindings-js/build-glue.mjs',
   'bindings-js/build-inline.mjs',
@@ -158,7 +159,7 @@ function buildWasm() {
       writeSplit(directory, name, { flags, env });
     }
     for (const file of filesOf(module)) {
-      const names = orderFunctions(file, features, env);
+      const names = orderFunctions(file);
       if (hasTraps(file)) writeFileSync(symbolsOf(file), `${names.join('\n')}\n`);
     }
     if (isInlined) writePacked(directory, name);

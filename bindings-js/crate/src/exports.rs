@@ -2,12 +2,14 @@
 //! because wasm-bindgen would wrap each of them in as much code again.
 #![allow(unsafe_code, reason = "the attribute that exports a function under its name")]
 
+use std::mem::ManuallyDrop;
+
 use super::{ENGINE, KEY_BYTES, to_id, to_number, with};
 
 /// Releases the database without closing it.
 #[unsafe(no_mangle)]
 extern "C" fn engine_free() {
-    drop(ENGINE.take());
+    drop(ManuallyDrop::into_inner(ENGINE.take()));
 }
 
 /// Returns the address of the frame: eight 32-bit words, four pairs of an address and a length in

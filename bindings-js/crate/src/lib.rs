@@ -28,6 +28,7 @@ mod table;
 mod upkeep;
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use mangrove_engine::{Compression, Database, Options};
@@ -62,8 +63,9 @@ const UNCOMPRESSED: u32 = 1 << 5;
 const FRAME_WORDS: usize = 2 * FRAME_PARTS.len();
 
 thread_local! {
-    /// The database that this instance has open.
-    static ENGINE: RefCell<Option<Engine>> = const { RefCell::new(None) };
+    /// The database that this instance has open. A value to be dropped with the thread would have each
+    /// access check whether it was; nobody drops this one.
+    static ENGINE: RefCell<ManuallyDrop<Option<Engine>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 /// An open database.
@@ -238,7 +240,7 @@ pub fn open(
     };
     let storage = JsStorage::new(storage, flags & BESIDE_WRITER != 0);
     let database = Database::open(Arc::new(storage), options).map_err(|error| to_js(&error))?;
-    ENGINE.set(Some(Engine::new(database)));
+    ENGINE.set(ManuallyDrop::new(Some(Engine::new(database))));
     Ok(())
 }
 

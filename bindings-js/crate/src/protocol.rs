@@ -119,7 +119,7 @@ const DEFAULT_CHUNK_ITEMS: u64 = 256;
 const DEFAULT_CHUNK_BYTES: u64 = 64 << 10;
 
 /// Direction, content and end of a scan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct ScanFlags(u8);
 
 impl ScanFlags {
@@ -224,18 +224,20 @@ pub enum BatchOp<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
+    is_malformed: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Reads from the start of `message`.
     pub fn new(message: &'a [u8]) -> Self {
-        Self { rest: message }
+        Self::from(message, 0)
     }
 
     /// Reads from byte `at` of `message`.
     pub fn from(message: &'a [u8], at: usize) -> Self {
         Self {
             rest: message.get(at..).unwrap_or_default(),
+            is_malformed: false,
         }
     }
 
@@ -258,8 +260,18 @@ impl<'a> Reader<'a> {
     #[cold]
     pub fn malformed(&mut self) -> Error {
         self.rest = &[];
+        self.is_malformed = true;
         Error::InvalidArgument {
             what: "malformed request".into(),
+        }
+    }
+
+    /// Returns what was read from the message, unless that failed.
+    pub(crate) fn whole<T>(&mut self, read: T) -> Result<T> {
+        if self.is_malformed {
+            Err(self.malformed())
+        } else {
+            Ok(read)
         }
     }
 

@@ -10,54 +10,58 @@ use mangrove_engine::{Durability, IndexDefinition, KeyRange, Result, SliceRecord
 
 use crate::protocol::{
     BATCH_FLAGS, BatchOp, ChunkLimit, ERROR_FLAGS, EXECUTE_FLAGS, FRAME_PARTS, RANGE_FLAGS, REPLY_STATUS, Reader,
-    SCAN_FLAGS, STANDINGS, ScanOptions, View,
+    SCAN_FLAGS, STANDINGS, ScanFlags, ScanOptions, View,
 };
 
+/// A field of a request. A malformed one is read as if it were empty: requests have many fields, and
+/// asking the reader once, at the end, takes less code than a check after each.
 trait Field<'a>: Sized {
-    fn read(reader: &mut Reader<'a>) -> Result<Self>;
+    fn read(reader: &mut Reader<'a>) -> Self;
 }
 
 macro_rules! fields {
-    ($($type:ty: $read:expr;)*) => {
+    ($($type:ty: $read:expr, $empty:expr;)*) => {
         $(impl<'a> Field<'a> for $type {
-            fn read(reader: &mut Reader<'a>) -> Result<Self> {
+            fn read(reader: &mut Reader<'a>) -> Self {
                 let read: fn(&mut Reader<'a>) -> Result<Self> = $read;
-                read(reader)
+                read(reader).unwrap_or($empty)
             }
         })*
     };
 }
 
 fields! {
-    u64: Reader::uv;
-    usize: Reader::size;
-    bool: Reader::flag;
-    &'a [u8]: Reader::bytes;
-    &'a str: Reader::str;
+    u64: Reader::uv, 0;
+    usize: Reader::size, 0;
+    bool: Reader::flag, false;
+    &'a [u8]: Reader::bytes, &[];
+    &'a str: Reader::str, "";
     // 0 means none.
-    Option<u64>: Reader::limit;
-    View: Reader::view;
-    Durability: Reader::durability;
-    KeyRange<'a>: Reader::range;
-    ChunkLimit: Reader::chunk;
-    ScanOptions: Reader::scan_options;
-    Keys<'a>: |reader| reader.list().map(|(count, keys)| Keys { count, keys });
-    Batch<'a>: |reader| reader.batch().map(|(count, changes)| Batch { count, changes });
-    Since: |reader| Ok(Since(reader.uv()?.checked_sub(1)));
-    Definitions<'a>: |reader| reader.list_of(|reader| reader.definition().map(drop)).map(|(count, items)| Definitions { count, items });
-    SliceRecords<'a>: |reader| reader.list_of(|reader| reader.slice_record().map(drop)).map(|(count, items)| SliceRecords { count, items });
-    Option<&'a [u8]>: |reader| Ok(if reader.flag()? { Some(reader.bytes()?) } else { None });
+    Option<u64>: Reader::limit, None;
+    View: Reader::view, View::Current;
+    Durability: Reader::durability, Durability::Strict;
+    KeyRange<'a>: Reader::range, KeyRange::all();
+    ChunkLimit: Reader::chunk, ChunkLimit { items: 0, bytes: 0 };
+    ScanOptions: Reader::scan_options, ScanOptions { flags: ScanFlags::default(), offset: 0, limit: None, chunk: ChunkLimit { items: 0, bytes: 0 } };
+    Keys<'a>: |reader| reader.list().map(|(count, keys)| Keys { count, keys }), Keys { count: 0, keys: Reader::new(&[]) };
+    Batch<'a>: |reader| reader.batch().map(|(count, changes)| Batch { count, changes }), Batch { count: 0, changes: Reader::new(&[]) };
+    Since: |reader| Ok(Since(reader.uv()?.checked_sub(1))), Since(None);
+    Definitions<'a>: |reader| reader.list_of(|reader| reader.definition().map(drop)).map(|(count, items)| Definitions { count, items }),
+        Definitions { count: 0, items: Reader::new(&[]) };
+    SliceRecords<'a>: |reader| reader.list_of(|reader| reader.slice_record().map(drop)).map(|(count, items)| SliceRecords { count, items }),
+        SliceRecords { count: 0, items: Reader::new(&[]) };
+    Option<&'a [u8]>: |reader| Ok(if reader.flag()? { Some(reader.bytes()?) } else { None }), None;
     Option<Part<'a>>: |reader| {
         Ok(if reader.flag()? {
             Some(Part { collection: reader.uv()?, range: reader.range()? })
         } else {
             None
         })
-    };
+    }, None;
     Write<'a>: |reader| {
         let code = reader.u8()?;
         Write::decode(code, reader)
-    };
+    }, Write::Delete { durability: Durability::Strict, collection: 0, key: &[] };
 }
 
 /// Keys to look up, checked to be complete.
@@ -165,7 +169,7 @@ macro_rules! requests {
 
             fn decode(code: u8, reader: &mut Reader<'a>) -> Result<Self> {
                 Ok(match code {
-                    $($code => Self::$variant { $($field: Field::read(reader)?),* },)*
+                    $($code => Self::$variant { $($field: Field::read(reader)),* },)*
                     code => {
                         let otherwise: fn(u8, &mut Reader<'a>) -> Result<Self> = $otherwise;
                         return otherwise(code, reader);
@@ -307,7 +311,8 @@ impl<'a> PartRequest<'a> {
     pub(crate) fn read(body: &'a [u8]) -> Result<Self> {
         let mut reader = Reader::new(body);
         let code = reader.u8()?;
-        Self::decode(code, &mut reader)
+        let request = Self::decode(code, &mut reader)?;
+        reader.whole(request)
     }
 }
 
@@ -319,7 +324,8 @@ impl<'a> Request<'a> {
     /// reader is at its end then.
     pub fn read(reader: &mut Reader<'a>) -> Result<Self> {
         let code = reader.u8()?;
-        Self::decode(code, reader)
+        let request = Self::decode(code, reader)?;
+        reader.whole(request)
     }
 }
 

@@ -5,6 +5,7 @@
 //! one, and the engine gets their numbers.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,7 +53,8 @@ extern "C" {
 }
 
 thread_local! {
-    static OBJECTS: RefCell<Vec<Option<Rc<JsValue>>>> = const { RefCell::new(Vec::new()) };
+    /// Never dropped with the thread, as each access would check whether it was.
+    static OBJECTS: RefCell<ManuallyDrop<Vec<Option<Rc<JsValue>>>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
 /// An object's number in the registry; dropping it removes the object.

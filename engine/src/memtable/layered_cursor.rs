@@ -119,7 +119,11 @@ impl LayeredCursor {
 
     /// The most common step: from one record of a leaf to another, with no memtable entry between
     /// them. `false`, with nothing changed, if the step is of another kind.
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "each record of a scan runs through it, and WebAssembly inlines less"
+    )]
     pub(crate) fn step_inside(&mut self) -> bool {
         if self.least.is_none() {
             // The last entry of the memtables may be the current record.

@@ -70,7 +70,11 @@ impl Node {
     }
 
     /// The suffix of a cell, and the bytes after it.
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "each record of a leaf that is read runs through it, and WebAssembly inlines less"
+    )]
     fn check_slot(&self, slot: Slot, heap_bytes: usize) -> std::result::Result<(&[u8], &[u8]), &'static str> {
         if slot.offset > heap_bytes || slot.suffix_len > slot.offset {
             return Err("a cell lies outside its node's heap");

@@ -135,9 +135,9 @@ impl Superblock {
             });
         }
         if bytes[120..152] != KEY_ORDER {
-            let name = String::from_utf8_lossy(&bytes[120..152]);
+            let name = bytes[120..152].iter().take_while(|&&byte| byte != 0);
             return Err(Error::KeyOrderUnsupported {
-                order: name.trim_end_matches('\0').into(),
+                order: name.copied().map(char::from).collect::<String>().into(),
             });
         }
         let node_bytes = u32_at(12);

@@ -113,7 +113,11 @@ impl TreeCursor {
 
     /// The most common step: from one record of a leaf to another, in a leaf that lies inside the
     /// range. `false`, with nothing changed, if [`advance`](Self::advance) has to make the step.
-    #[inline]
+    #[inline(always)]
+    #[allow(
+        clippy::inline_always,
+        reason = "each record of a scan runs through it, and WebAssembly inlines less"
+    )]
     pub(crate) fn step_inside(&mut self) -> bool {
         if self.state != State::On || !self.inside {
             return false;
