@@ -1,6 +1,6 @@
 // Reading and writing one collection, in the database or in a transaction.
 import type { Commit, CommitIterator, Subscription, WatchOptions } from '../types/feed.ts';
-import type { Bounds, Collection, SignalOptions, Transaction, TransactionOptions, Writer } from '../types/index.ts';
+import type { Bounds, Collection, SetOptions, SignalOptions, Transaction, TransactionOptions, Writer } from '../types/index.ts';
 import type { BuildIndexesOptions } from '../types/indexes.ts';
 import { abortable, attempt, checkFunction } from '../base/async.ts';
 import { MAINTENANCE, checkNames } from './names.ts';
@@ -15,7 +15,7 @@ import { derive, promised, verbsOf } from './task.ts';
 import type { Promised, Task } from './task.ts';
 import { WriteVerbs } from './write-verbs.ts';
 
-type Writes = 'set' | 'setStream' | 'setMany' | 'delete' | 'deleteMany' | 'clear' | 'getOrInsert' | 'getOrInsertComputed' | 'update';
+type Writes = 'setStream' | 'setMany' | 'delete' | 'deleteMany' | 'clear' | 'getOrInsert' | 'getOrInsertComputed' | 'update';
 
 /** Verbs of the database and of transactions. */
 export type Catalog = 'dropCollection' | 'renameCollection';
@@ -30,24 +30,43 @@ export class CollectionWriter<K, V, I = V> extends CollectionReader<K, V> implem
   constructor(target: Target<K, V>, view: View, scope: WriteScope) {
     super(target, view, new WriteVerbs<K, V, I>(target, view, scope, loadParts));
   }
+
+  // Written out, as it is called most.
+  set(key: K, value: I, options?: SetOptions): Promise<void> {
+    try {
+      return sent(this.verbs, this.verbs.set(key, value, options), options?.signal);
+    } catch (error) {
+      return refused(this.verbs, error);
+    }
+  }
 }
 
 /** Carries a write out. The scope learns how it ends, or what kept it from being sent. */
 export function runWrite(face: Pick<CollectionWriter<unknown, unknown, unknown>, 'verbs'>, name: string, args: readonly unknown[], at: number): Promise<unknown> {
-  const { scope, target: { connection } } = face.verbs;
-  let outcome;
   try {
-    const task = verbsOf<Task<unknown>>(face)[name]!(...args);
-    outcome = abortable(promised(connection, task), (args[at] as SignalOptions | undefined)?.signal);
+    return sent(face.verbs, verbsOf<Task<unknown>>(face)[name]!(...args), (args[at] as SignalOptions | undefined)?.signal);
   } catch (error) {
-    return scope.follow?.({ error }) ?? Promise.reject(error);
+    return refused(face.verbs, error);
   }
+}
+
+interface Writing {
+  readonly scope: WriteScope;
+  readonly target: Pick<Target<never, never>, 'connection'>;
+}
+
+function sent<T>({ scope, target }: Writing, task: Task<T>, signal: AbortSignal | undefined): Promise<T> {
+  const outcome = abortable(promised(target.connection, task), signal);
   return scope.follow?.(outcome) ?? outcome;
+}
+
+function refused({ scope }: Writing, error: unknown): Promise<never> {
+  return scope.follow?.({ error }) ?? Promise.reject(error);
 }
 
 derive(CollectionWriter, ['setMany', 'delete', 'deleteMany'] satisfies Writes[], runWrite, 1);
 derive(CollectionWriter, ['clear'] satisfies Writes[], (face, name, args) => runWrite(face, name, args, (args[1] as SignalOptions | undefined)?.signal ? 1 : 0));
-derive(CollectionWriter, ['set', 'setStream', 'getOrInsert', 'getOrInsertComputed', 'update'] satisfies Writes[], runWrite, 2);
+derive(CollectionWriter, ['setStream', 'getOrInsert', 'getOrInsertComputed', 'update'] satisfies Writes[], runWrite, 2);
 
 /** A collection of the database, outside of transactions. */
 export class KvCollection<K, V, I = V> extends CollectionWriter<K, V, I> implements Collection<K, V, I> {

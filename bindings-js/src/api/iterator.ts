@@ -104,49 +104,42 @@ export abstract class BaseIterator<T, K> implements KvIterator<T, K> {
     return new WrappedIterator(this, () => inner.next(), () => inner.return(undefined));
   }
 
-  reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A> {
-    return this.#call(fn, async () => {
-      let acc = initial;
-      let index = 0;
-      for await (const item of this) acc = await fn(acc, item, index++);
-      return acc;
+  async reduce<A>(fn: (acc: A, item: T, index: number) => A | Promise<A>, initial: A): Promise<A> {
+    let acc = initial;
+    await this.#until(fn, async (item, index) => {
+      acc = await fn(acc, item, index);
+      return false;
     });
+    return acc;
   }
 
-  forEach(fn: Callback<T, unknown>): Promise<void> {
-    return this.#call(fn, async () => {
-      let index = 0;
-      for await (const item of this) await fn(item, index++);
-    });
-  }
-
-  some(fn: Callback<T, unknown>): Promise<boolean> {
-    return this.#call(fn, async () => {
-      let index = 0;
-      for await (const item of this) if (await fn(item, index++)) return true;
+  async forEach(fn: Callback<T, unknown>): Promise<void> {
+    await this.#until(fn, async (item, index) => {
+      await fn(item, index);
       return false;
     });
   }
 
-  every(fn: Callback<T, unknown>): Promise<boolean> {
-    return this.#call(fn, async () => {
-      let index = 0;
-      for await (const item of this) if (!await fn(item, index++)) return false;
-      return true;
-    });
+  async some(fn: Callback<T, unknown>): Promise<boolean> {
+    return await this.#until(fn, fn) !== undefined;
   }
 
-  find(fn: Callback<T, unknown>): Promise<T | undefined> {
-    return this.#call(fn, async () => {
-      let index = 0;
-      for await (const item of this) if (await fn(item, index++)) return item;
-      return undefined;
-    });
+  async every(fn: Callback<T, unknown>): Promise<boolean> {
+    return await this.#until(fn, async (item, index) => !await fn(item, index)) === undefined;
   }
 
-  /** Runs a helper that awaits a callback. */
-  async #call<R>(fn: unknown, work: () => Promise<R>): Promise<R> {
+  async find(fn: Callback<T, unknown>): Promise<T | undefined> {
+    return (await this.#until(fn, fn))?.item;
+  }
+
+  /** Reads up to the first item for which `ends` returns true. */
+  async #until(fn: unknown, ends: Callback<T, unknown>): Promise<{ readonly item: T } | undefined> {
     checkFunction(fn);
+    const work = async (): Promise<{ readonly item: T } | undefined> => {
+      let index = 0;
+      for await (const item of this) if (await ends(item, index++)) return { item };
+      return undefined;
+    };
     return this.interruptible(work());
   }
 

@@ -1,49 +1,22 @@
 // A read view of the database.
 import type { Collection, Reader, Snapshot, SyncView } from '../types/index.ts';
 import { LazyPromise, dispose, ignore } from '../base/async.ts';
-import type { Connection } from '../wire/connection.ts';
-import { Handle } from '../wire/handle.ts';
-import { Op } from '../wire/opcodes.ts';
 import { CollectionReader } from './reader.ts';
-import type { Target, View } from '../wire/target.ts';
-
-/** Shared by a snapshot's readers, so that each of them keeps the snapshot from being collected. */
-class SnapshotView implements View {
-  readonly #held: Handle;
-  readonly version: Promise<number>;
-  isClosed = false;
-
-  constructor(connection: Connection) {
-    this.#held = new Handle(connection, Op.snapshotClose, 'snapshot');
-    this.version = connection.request((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
-    // Callers need not ask for the version.
-    this.version.catch(ignore);
-    this.#held.own(this);
-  }
-
-  get id(): number {
-    return this.#held.id;
-  }
-
-  close(): Promise<void> {
-    this.isClosed = true;
-    const { connection } = this.#held;
-    // A closed database has no snapshots.
-    if (!this.#held.release() || connection.status !== 'open') return Promise.resolve();
-    const { id } = this.#held;
-    return connection.request((writer) => writer.u8(Op.snapshotClose).uv(id), ignore);
-  }
-}
+import { SnapshotView } from './snapshot-view.ts';
+import { promised } from './task.ts';
+import type { Target } from '../wire/target.ts';
 
 type Resolve = <K, V, I>(collection: Collection<K, V, I> | string) => Target<K, V>;
 
 export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot<K, V> {
-  readonly #view: SnapshotView;
+  readonly #view: SnapshotView<Promise<number>>;
   readonly #resolve: Resolve;
 
   constructor(target: Target<K, V>, resolve: Resolve) {
-    const view = new SnapshotView(target.connection);
+    const view = new SnapshotView(target.connection, (opening) => promised(target.connection, opening));
     super(target, view);
+    // Callers need not ask for the version.
+    view.version.catch(ignore);
     this.#view = view;
     this.#resolve = resolve;
   }
@@ -61,7 +34,7 @@ export class KvSnapshot<K, V> extends CollectionReader<K, V> implements Snapshot
   }
 
   close(): Promise<void> {
-    return this.#view.close();
+    return promised(this.target.connection, this.#view.close());
   }
 
   [dispose](): void {

@@ -6,8 +6,6 @@ import type {
 } from '../types/index.ts';
 import type { IndexEntry } from '../types/indexes.ts';
 import { checkFunction, checkSignal, dispose } from '../base/async.ts';
-import type { Connection } from '../wire/connection.ts';
-import { Handle } from '../wire/handle.ts';
 import { Op } from '../wire/opcodes.ts';
 import { IndexVerbs } from './index-verbs.ts';
 import { WRITE, checkNames } from './names.ts';
@@ -15,6 +13,7 @@ import { ReadVerbs } from './read-verbs.ts';
 import type { Scan } from './scan.ts';
 import { DatabaseScope, TransactionScope, durabilityCode } from './scope.ts';
 import type { WriteScope } from './scope.ts';
+import { SnapshotView } from './snapshot-view.ts';
 import { SyncScan } from './sync-scan.ts';
 import { derive, immediate, runImmediate, verbsOf } from './task.ts';
 import type { Immediate } from './task.ts';
@@ -119,32 +118,12 @@ class KvSyncView<K, V> extends KvSyncReader<K, V> implements SyncView<K, V> {
   }
 }
 
-/** Shared by a snapshot's readers, so that each of them keeps the snapshot from being collected. */
-class SyncSnapshotView implements View {
-  readonly #held: Handle;
-  readonly version: number;
-  isClosed = false;
-
-  constructor(connection: Connection) {
-    this.#held = new Handle(connection, Op.snapshotClose, 'snapshot');
-    this.version = connection.requestSync((writer) => writer.u8(Op.snapshotOpen).uv(this.id), (reader) => reader.uv());
-    this.#held.own(this);
-  }
-
-  get id(): number {
-    return this.#held.id;
-  }
-
-  close(): void {
-    this.isClosed = true;
-    this.#held.close();
-  }
-}
-
 class KvSyncSnapshot<K, V> extends KvSyncView<K, V> implements SyncSnapshot<K, V> {
-  readonly #own: SyncSnapshotView;
+  readonly #own: SnapshotView<number>;
 
-  constructor(target: Target<K, V>, resolve: ResolveCollection, view = new SyncSnapshotView(target.connection)) {
+  constructor(target: Target<K, V>, resolve: ResolveCollection) {
+    const { connection } = target;
+    const view = new SnapshotView(connection, (opening) => immediate(connection, opening));
     super(target, view, resolve);
     this.#own = view;
   }
@@ -154,7 +133,7 @@ class KvSyncSnapshot<K, V> extends KvSyncView<K, V> implements SyncSnapshot<K, V
   }
 
   close(): void {
-    this.#own.close();
+    immediate(this.verbs.target.connection, this.#own.close());
   }
 
   [dispose](): void {
