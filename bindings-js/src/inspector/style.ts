@@ -103,7 +103,7 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .numbers td, .numbers thead th:not(:first-child) { text-align: right; white-space: nowrap; }
 .numbers tbody th { white-space: nowrap; }
 .meaning { margin-left: 10px; white-space: normal; }
-.indexes tbody th { display: grid; justify-items: start; }
+.indexes tbody th { white-space: normal; }
 .indexes .link { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .indexes .link[aria-pressed="true"] { font-weight: 600; text-decoration: none; }
 .indexes progress { display: block; margin-top: 4px; }
@@ -115,7 +115,7 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .picture .label { fill: var(--ink); font-size: 13.5px; }
 
 .inspector {
-  --leaf: light-dark(#2c8a68, #46b58c); --inner: light-dark(#2f6fd0, #6fa3f5); --value: light-dark(#8457c9, #ab87ec); --index: light-dark(#0f7f93, #41b6cb); --internal: light-dark(#8a6d3b, #c9a86a);
+  --leaf: light-dark(#2c8a68, #46b58c); --inner: light-dark(#2f6fd0, #6fa3f5); --value: light-dark(#8457c9, #ab87ec); --index: light-dark(#0f7f93, #41b6cb); --internal: light-dark(#9b4a3c, #d98b7b);
   --system: light-dark(#4a5560, #8c9aa8); --kept: light-dark(#b7791f, #d9a548); --free: light-dark(#dfe6e2, #2a3430); --pending: light-dark(#c0397b, #ee7fb3);
 }
 .map { line-height: 0; }
