@@ -161,6 +161,30 @@ test('a layout covers the whole file, all levels and the codecs', async () => {
   });
 });
 
+test('a layout tells the space of the indexes of each collection', async () => {
+  await withPath(async (path) => {
+    const db = await open(path, { feed: { retainCommits: 100 } });
+    const rows = Array.from({ length: 3000 }, (_, index) => [index, `value ${index}`] as const);
+    const bare = db.collection<number, string>('bare');
+    await bare.setMany(rows, { durability: 'none' });
+    const indexed = db.collection<number, string>('indexed', { indexes: {
+      byValue: { key: (value) => value }, byLength: { key: (value, key) => [value.length, key] },
+    } });
+    await indexed.setMany(rows, { durability: 'none' });
+    await db.compact();
+    const layout = await db.layout();
+    const [first, second] = layout.collections;
+    assert.deepEqual([first?.name, first?.indexSize, second?.name], ['bare', 0, 'indexed']);
+    const ofIndexes = layout.extents.filter(({ kind }) => kind === 'index');
+    assert.deepEqual(new Set(ofIndexes.map(({ collection }) => collection)), new Set(['indexed']));
+    assert.equal(second?.indexSize, ofIndexes.reduce((sum, { length }) => sum + length, 0));
+    assert.ok(second !== undefined && second.indexSize > 3000 * 8);
+    // The feed is no index.
+    assert.ok(layout.extents.some(({ kind }) => kind === 'internal'));
+    await db.close();
+  });
+});
+
 test('a layout that is aborted keeps no snapshot', async () => {
   await withMemory({}, async (db) => {
     await fill(db, 3000);

@@ -181,12 +181,10 @@ export class CityStore {
 
   /** Space that the cities and their indexes take in the file. Reads the inner nodes of the trees. */
   async sizes(): Promise<Sizes> {
-    const { collections, extents } = await this.database.layout({ maxExtents: Number.MAX_SAFE_INTEGER });
-    const levels = collections.filter(({ name }) => name === this.cities.name).flatMap((cities) => cities.levels);
-    // No entry expires and no feed is kept, so the engine's own collections are those of the indexes.
-    const ofIndexes = extents.filter(({ kind }) => kind === 'internal');
-    const sum = (sizes: readonly number[]): number => sizes.reduce((all, size) => all + size, 0);
-    return { cities: sum(levels.map(({ fileSize }) => fileSize)), indexes: sum(ofIndexes.map(({ length }) => length)) };
+    const { collections } = await this.database.layout();
+    const layout = collections.find(({ name }) => name === this.cities.name);
+    if (layout === undefined) return { cities: 0, indexes: 0 };
+    return { cities: layout.levels.reduce((sum, { fileSize }) => sum + fileSize, 0), indexes: layout.indexSize };
   }
 
   /** Reads every city; returns their number. */

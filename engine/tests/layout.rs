@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use mangrove_engine::storage::{MemoryStorage, Storage};
-use mangrove_engine::{Database, Durability, ExtentKind, LayoutPart, Options, ReadWrite};
+use mangrove_engine::{Database, Durability, ExtentKind, IndexBy, LayoutPart, Options, ReadWrite};
 
 fn options() -> Options {
     Options {
@@ -87,7 +87,10 @@ impl Layout {
         let mut end = 0;
         for part in parts {
             assert_eq!(part.start_unit, end, "{part:?}");
-            let has_collection = matches!(part.kind, ExtentKind::Leaf | ExtentKind::Inner | ExtentKind::Value);
+            let has_collection = matches!(
+                part.kind,
+                ExtentKind::Leaf | ExtentKind::Inner | ExtentKind::Value | ExtentKind::Index
+            );
             assert_eq!(part.collection.is_some(), has_collection, "{part:?}");
             end += part.units;
         }
@@ -123,6 +126,41 @@ fn each_unit_of_the_file_is_reported_once_and_agrees_with_the_statistics() {
     let values = |name| layout.of(ExtentKind::Value, Some(name));
     assert_eq!((values("a").len(), values("b").len(), values("c").len()), (0, 20, 0));
     assert!(values("b").iter().all(|part| part.used_bytes == 5000));
+}
+
+#[test]
+fn indexes_belong_to_their_collection() {
+    let storage = MemoryStorage::new();
+    let database = filled(&storage);
+    let second = |_: &[u8], value: &[u8]| value.get(1).map(|byte| vec![*byte]);
+    let notes = database
+        .indexed_collection(
+            "bb",
+            [
+                IndexBy::new("by key", |key, _| Some(key.to_vec())),
+                IndexBy::new("by value", second),
+            ],
+        )
+        .expect("memory works");
+    let mut transaction = database.begin().expect("it is open");
+    for key in 0..500_u32 {
+        let value = [key as u8, (key >> 4) as u8];
+        notes
+            .set(&mut transaction, &key.to_be_bytes(), &value, None)
+            .expect("memory works");
+    }
+    transaction.commit(Durability::Strict).expect("memory works");
+    database.checkpoint().expect("memory works");
+    let layout = layout_of(&database, 7, |_| {});
+    layout.assert_covers();
+    assert_eq!(layout.names, ["a", "b", "bb", "c"]);
+    let of_notes = layout.of(ExtentKind::Index, Some("bb"));
+    assert_eq!(of_notes, layout.of(ExtentKind::Index, None));
+    // 1,000 entries with a slot of eight bytes each, and the index keys of 500 records.
+    let used: u64 = of_notes.iter().map(|part| part.used_bytes).sum();
+    assert!(used > 1500 * 8, "{used}");
+    // The expiry hints of `c` are no index.
+    assert!(layout.bytes(ExtentKind::Internal) > 0);
 }
 
 #[test]

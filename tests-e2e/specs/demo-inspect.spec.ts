@@ -23,6 +23,7 @@ test('shows collections, entries, the tree, the file and figures', async ({ prof
   const cities = inspector.getByRole('button', { name: /^cities/ });
   await expect(cities).toContainText(total.toLocaleString('en'));
   await expect(cities).toHaveAttribute('aria-pressed', 'true');
+  await expect(cities).toContainText(/3 indexes, [\d.]+ MiB/);
   const quito = CITIES.find(({ name, country }) => name === 'Quito' && country === 'EC')!;
   const [prefix, from] = [inspector.getByLabel('Begins with'), inspector.getByLabel('From', { exact: true }).first()];
   await from.fill(String(quito.id));
@@ -76,6 +77,7 @@ test('shows collections, entries, the tree, the file and figures', async ({ prof
   await page.keyboard.press('ArrowRight');
   await expect(map).toHaveAttribute('aria-valuenow', '2');
   await expect(inspector.getByRole('row', { name: /^leaves/ })).toContainText('MiB');
+  await expect(inspector.getByRole('row', { name: /^indexes/ })).toContainText('MiB');
 
   await inspector.getByRole('tab', { name: 'Figures' }).click();
   await expect(inspector.getByRole('heading', { name: 'Log' })).toBeVisible();

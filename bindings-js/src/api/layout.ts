@@ -14,8 +14,9 @@ const MAX_EXTENTS = 4096;
 const LAYOUT: Names<LayoutOptions> = { maxExtents: 1, ...MAINTENANCE };
 
 /** Indexed by the engine's code. Larger codes are nodes: the length of this list plus the level. */
-const KINDS = ['superblock', 'catalog', 'free-map', 'kept', 'free', 'internal', 'value'] as const;
-const VALUE = KINDS.indexOf('value');
+const KINDS = ['superblock', 'catalog', 'free-map', 'kept', 'free', 'internal', 'index', 'value'] as const;
+/** Parts with this code and larger ones belong to a collection. */
+const FIRST_OF_COLLECTION = KINDS.indexOf('index');
 
 /** A part of the file, in units. `collection` is an index, or -1 for none. */
 interface Part {
@@ -31,6 +32,7 @@ interface Trees {
   readonly levels: Mutable<LevelLayout>[];
   valueBlocks: number;
   valueUnits: number;
+  indexUnits: number;
 }
 
 class Parts {
@@ -42,11 +44,15 @@ class Parts {
     const start = reader.uv();
     const units = reader.uv();
     const kind = KINDS[code] ?? (code === KINDS.length ? 'leaf' : 'inner');
-    const collection = code < VALUE ? -1 : reader.uv();
+    const collection = code < FIRST_OF_COLLECTION ? -1 : reader.uv();
     this.list.push({ start, end: start + units, kind, collection });
     if (collection < 0) return;
     const usedSize = reader.uv();
     const tree = this.#tree(collection);
+    if (kind === 'index') {
+      tree.indexUnits += units;
+      return;
+    }
     if (kind === 'value') {
       tree.valueBlocks++;
       tree.valueUnits += units;
@@ -60,7 +66,7 @@ class Parts {
   }
 
   #tree(collection: number): Trees {
-    return this.trees[collection] ??= { levels: [], valueBlocks: 0, valueUnits: 0 };
+    return this.trees[collection] ??= { levels: [], valueBlocks: 0, valueUnits: 0, indexUnits: 0 };
   }
 }
 
@@ -124,9 +130,11 @@ function toLayout(parts: Parts, reader: ReplyReader, maxExtents: number): Layout
   const collections: CollectionLayout[] = [];
   for (let index = 0, count = reader.uv(); index < count; index++) {
     const [name, entries, keyCodec, valueCodec] = [reader.str(), reader.uv(), reader.str(), reader.str()];
-    const { levels = [], valueBlocks = 0, valueUnits = 0 } = parts.trees[index] ?? {};
+    const { levels = [], valueBlocks = 0, valueUnits = 0, indexUnits = 0 } = parts.trees[index] ?? {};
     for (const level of levels) level.fileSize *= unitSize;
-    collections.push({ name, entries, keyCodec, valueCodec, levels, valueBlocks, valueSize: valueUnits * unitSize });
+    collections.push({
+      name, entries, keyCodec, valueCodec, levels, valueBlocks, valueSize: valueUnits * unitSize, indexSize: indexUnits * unitSize,
+    });
   }
   const units = fileSize / unitSize;
   const whole = fillGaps(parts.list, units);

@@ -5,7 +5,10 @@ import { formatBytes, plural } from './format.ts';
 import { nameOf } from './source.ts';
 import type { Context } from './view.ts';
 
-/** Bytes that a collection takes up in the file, plus its nodes that have no place there yet. */
+/**
+ * Bytes that a collection takes up in the file without its indexes, plus its nodes that have no
+ * place there yet.
+ */
 export function sizeOf({ levels, valueSize }: CollectionLayout): number {
   return levels.reduce((sum, level) => sum + (level.fileSize > 0 ? level.fileSize : level.usedSize), valueSize);
 }
@@ -45,7 +48,7 @@ export class CollectionList {
       const row = this.#rows.get(collection.name) ?? this.#add(collection.name);
       if (this.element.children[index] !== row.item) this.element.insertBefore(row.item, this.element.children[index] ?? null);
       const own = indexes.filter((index) => index.collection === collection.name).length;
-      const inIndexes = own === 0 ? '' : ` · ${plural(own, 'index', 'indexes')}`;
+      const inIndexes = own === 0 ? '' : ` · ${plural(own, 'index', 'indexes')}, ${formatBytes(collection.indexSize)}`;
       setText(row.size, `${plural(collection.entries, 'entry', 'entries')} · ${formatBytes(sizeOf(collection))}${inIndexes}`);
     }
     this.#press();

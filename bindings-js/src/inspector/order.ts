@@ -67,7 +67,7 @@ export class Order {
     const choose = button(name, () => this.#choose(name === this.#chosen ? undefined : name), { class: 'link' });
     const [kind, entries, state] = [h('span', { class: 'soft small' }), h('td'), h('span')];
     const bar = h('progress', { max: 1, 'aria-label': `Build of ${name}` });
-    const item = h('tr', {}, h('th', { scope: 'row' }, choose, kind), entries, h('td', {}, state, bar));
+    const item = h('tr', {}, h('th', { scope: 'row' }, h('div', {}, choose), kind), entries, h('td', {}, state, bar));
     this.#rows.set(name, { item, choose, kind, entries, state, bar });
     return item;
   }

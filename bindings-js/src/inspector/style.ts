@@ -103,7 +103,7 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .numbers td, .numbers thead th:not(:first-child) { text-align: right; white-space: nowrap; }
 .numbers tbody th { white-space: nowrap; }
 .meaning { margin-left: 10px; white-space: normal; }
-.indexes tbody th { display: grid; justify-items: start; }
+.indexes tbody th { white-space: normal; }
 .indexes .link { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 .indexes .link[aria-pressed="true"] { font-weight: 600; text-decoration: none; }
 .indexes progress { display: block; margin-top: 4px; }
@@ -115,14 +115,14 @@ thead th { color: var(--soft); font-size: 12.5px; position: sticky; top: 0; back
 .picture .label { fill: var(--ink); font-size: 13.5px; }
 
 .inspector {
-  --leaf: light-dark(#2c8a68, #46b58c); --inner: light-dark(#2f6fd0, #6fa3f5); --value: light-dark(#8457c9, #ab87ec); --internal: light-dark(#0f7f93, #41b6cb);
+  --leaf: light-dark(#2c8a68, #46b58c); --inner: light-dark(#2f6fd0, #6fa3f5); --value: light-dark(#8457c9, #ab87ec); --index: light-dark(#0f7f93, #41b6cb); --internal: light-dark(#9b4a3c, #d98b7b);
   --system: light-dark(#4a5560, #8c9aa8); --kept: light-dark(#b7791f, #d9a548); --free: light-dark(#dfe6e2, #2a3430); --pending: light-dark(#c0397b, #ee7fb3);
 }
 .map { line-height: 0; }
 .map canvas { display: block; border-radius: 3px; cursor: crosshair; touch-action: pan-y; }
 .place { min-height: 1.5em; }
 .swatch { display: inline-block; width: 11px; height: 11px; border-radius: 2px; margin-right: 9px; }
-.kind-leaf { background: var(--leaf); } .kind-inner { background: var(--inner); } .kind-value { background: var(--value); } .kind-internal { background: var(--internal); }
+.kind-leaf { background: var(--leaf); } .kind-inner { background: var(--inner); } .kind-value { background: var(--value); } .kind-index { background: var(--index); } .kind-internal { background: var(--internal); }
 .kind-superblock, .kind-catalog, .kind-free-map { background: var(--system); } .kind-kept { background: var(--kept); }
 .kind-free { background: var(--free); } .kind-pending { background: var(--pending); }
 

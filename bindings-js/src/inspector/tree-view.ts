@@ -131,6 +131,7 @@ export class TreeView implements View {
         ['nodes in the file', formatBytes(inNodes)],
         ['of their size in memory', formatPercent(inNodes, used)],
         ['large values', collection.valueBlocks === 0 ? 'none' : `${formatBytes(collection.valueSize)} in ${plural(collection.valueBlocks, 'block')}`],
+        ['indexes in the file', collection.indexSize === 0 ? 'none' : formatBytes(collection.indexSize)],
         ['codecs', `${collection.keyCodec}, ${collection.valueCodec}`],
       ]),
       picture(collection, width),

@@ -15,13 +15,14 @@ export interface LayoutOptions extends MaintenanceOptions {
  * - `free-map`: the map of free space.
  * - `inner`, `leaf`: inner nodes and leaves of a collection.
  * - `value`: out-of-line values, which have blocks of their own.
- * - `internal`: the engine's own collections, for indexes, the feed and expiry.
+ * - `index`: indexes of a collection, and the index keys of its entries.
+ * - `internal`: the engine's other collections, for the feed and for expiry.
  * - `kept`: space kept for snapshots or until the next checkpoints.
  * - `free`: free space.
  * - `pending`: space used by commits that are not visible yet.
  */
 export type ExtentKind =
-  'superblock' | 'catalog' | 'free-map' | 'inner' | 'leaf' | 'value' | 'internal' | 'kept' | 'free' | 'pending';
+  'superblock' | 'catalog' | 'free-map' | 'inner' | 'leaf' | 'value' | 'index' | 'internal' | 'kept' | 'free' | 'pending';
 
 /** A part of the file. */
 export interface LayoutExtent {
@@ -31,7 +32,7 @@ export interface LayoutExtent {
   readonly length: number;
   /** What the extent holds. */
   readonly kind: ExtentKind;
-  /** Name of the collection whose nodes or values it holds. */
+  /** Name of the collection whose nodes, values or indexes it holds. */
   readonly collection?: string;
 }
 
@@ -61,6 +62,8 @@ export interface CollectionLayout {
   readonly valueBlocks: number;
   /** Space that these blocks take in the file, in bytes. */
   readonly valueSize: number;
+  /** Space that its indexes take in the file, in bytes, with the index keys kept for each entry. */
+  readonly indexSize: number;
 }
 
 /** Where the parts of a database lie in its file. Sizes are in bytes. */

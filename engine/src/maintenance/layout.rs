@@ -10,8 +10,9 @@ use crate::error::Result;
 use crate::node::Child;
 use crate::pages::Superblock;
 use crate::snapshot::Snapshot;
-use crate::state::Shared;
 use crate::state::expiry::HIDDEN;
+use crate::state::index::{index_keys_of, index_of};
+use crate::state::{Shared, Version};
 use crate::tree::walk::{Part, Visit, Walk};
 
 /// What a part of the data file holds.
@@ -30,7 +31,9 @@ pub enum ExtentKind {
     Leaf,
     /// Values stored in their own blocks.
     Value,
-    /// The engine's own collections: indexes, the feed and expiry hints.
+    /// Indexes of a collection, and the index keys of its records.
+    Index,
+    /// The engine's other collections, such as the feed and expiry hints.
     Internal,
     /// Not in the newest state, but kept for snapshots or until the next checkpoints, or part of a
     /// value that is being written.
@@ -49,7 +52,7 @@ pub struct LayoutPart {
     pub units: u64,
     /// What it holds.
     pub kind: ExtentKind,
-    /// Index in [`Snapshot::collections`] of the collection it belongs to.
+    /// Position in [`Snapshot::collections`] of the collection it belongs to.
     pub collection: Option<u32>,
     /// Level of the node, 0 for a leaf.
     pub level: u8,
@@ -61,9 +64,8 @@ pub struct LayoutPart {
 pub struct LayoutScan {
     snapshot: Snapshot,
     file_bytes: u64,
-    /// Trees still to visit, the next one last: root, owner, and collection index unless it is the
-    /// engine's own.
-    trees: Vec<(Child, u32, Option<u32>)>,
+    /// Trees still to visit, the next one last.
+    trees: Vec<(Child, u32, Owner)>,
     walk: Option<Walk>,
     parts: Vec<LayoutPart>,
     records: u64,
@@ -109,12 +111,19 @@ impl LayoutScan {
         }
         let mut trees = Vec::new();
         let mut total_records = 0;
+        let indexes = trees_of_indexes(version);
         let mut visible = 0..;
         for (name, collection) in &version.collections {
-            let index = if name.starts_with(HIDDEN) { None } else { visible.next() };
+            let owner = if !name.starts_with(HIDDEN) {
+                visible.next().map_or(Owner::Engine, Owner::Collection)
+            } else if let Some((_, position)) = indexes.iter().find(|(id, _)| *id == collection.id) {
+                Owner::Indexes(*position)
+            } else {
+                Owner::Engine
+            };
             if let Some(root) = collection.root {
                 total_records += root.count;
-                trees.push((root, collection.id, index));
+                trees.push((root, collection.id, owner));
             }
         }
         trees.reverse();
@@ -138,10 +147,10 @@ impl LayoutScan {
     /// Storage errors and corruption; [`Error::Stale`](crate::Error::Stale) beside a writer.
     pub fn next_parts(&mut self, visits: usize) -> Result<Option<Vec<LayoutPart>>> {
         for _ in 0..visits.max(1) {
-            let Some((root, owner, index)) = self.trees.last() else {
+            let Some((root, id, owner)) = self.trees.last() else {
                 break;
             };
-            let walk = self.walk.get_or_insert_with(|| Walk::new(Visit::Extents, root, *owner));
+            let walk = self.walk.get_or_insert_with(|| Walk::new(Visit::Extents, root, *id));
             let (shared, _) = self.snapshot.parts();
             walk.step(&shared.pager, None);
             if let Some(error) = walk.problems.pop() {
@@ -149,7 +158,7 @@ impl LayoutScan {
             }
             for (block, part) in walk.blocks.drain(..) {
                 self.parts.push(part_of(
-                    *index,
+                    *owner,
                     part,
                     block.unit,
                     u64::from(block.units),
@@ -210,12 +219,40 @@ impl std::fmt::Debug for LayoutScan {
     }
 }
 
-fn part_of(collection: Option<u32>, part: Part, start_unit: u64, units: u64, used_bytes: u64) -> LayoutPart {
-    let (kind, level) = match (collection, part) {
-        (None, _) => (ExtentKind::Internal, 0),
-        (_, Part::Value) => (ExtentKind::Value, 0),
-        (_, Part::Node(0)) => (ExtentKind::Leaf, 0),
-        (_, Part::Node(level)) => (ExtentKind::Inner, level),
+/// What a tree belongs to. Collections are named by their position among the visible ones.
+#[derive(Clone, Copy)]
+enum Owner {
+    Collection(u32),
+    Indexes(u32),
+    Engine,
+}
+
+/// The ids of the hidden collections in which indexes are kept, each with the position of the
+/// collection that has the index.
+fn trees_of_indexes(version: &Version) -> Vec<(u32, u32)> {
+    let visible = version.collections.iter().filter(|(name, _)| !name.starts_with(HIDDEN));
+    let mut trees = Vec::new();
+    for (position, (_, collection)) in (0..).zip(visible) {
+        if collection.indexes().is_empty() {
+            continue;
+        }
+        let names = collection.indexes().iter().map(|index| index_of(index.id));
+        for name in names.chain([index_keys_of(collection.id)]) {
+            if let Some(tree) = version.collections.get(name.as_str()) {
+                trees.push((tree.id, position));
+            }
+        }
+    }
+    trees
+}
+
+fn part_of(owner: Owner, part: Part, start_unit: u64, units: u64, used_bytes: u64) -> LayoutPart {
+    let (kind, collection, level) = match (owner, part) {
+        (Owner::Engine, _) => (ExtentKind::Internal, None, 0),
+        (Owner::Indexes(of), _) => (ExtentKind::Index, Some(of), 0),
+        (Owner::Collection(of), Part::Value) => (ExtentKind::Value, Some(of), 0),
+        (Owner::Collection(of), Part::Node(0)) => (ExtentKind::Leaf, Some(of), 0),
+        (Owner::Collection(of), Part::Node(level)) => (ExtentKind::Inner, Some(of), level),
     };
     LayoutPart {
         start_unit,

@@ -57,9 +57,10 @@ fn write_part(part: &LayoutPart, out: &mut Writer) {
         ExtentKind::Kept => 3,
         ExtentKind::Free => 4,
         ExtentKind::Internal => 5,
-        ExtentKind::Value => 6,
+        ExtentKind::Index => 6,
+        ExtentKind::Value => 7,
         // A node of this level.
-        _ => 7 + u64::from(part.level),
+        _ => 8 + u64::from(part.level),
     });
     out.uv(part.start_unit);
     out.uv(part.units);
