@@ -2,7 +2,7 @@
 // Nothing here waits for the network inside a local transaction.
 import { KvError } from '../base/errors.ts';
 import type { Database, Transaction } from '../types/index.ts';
-import { MissingBlobs, applyRecords, toHexBytes } from './apply.ts';
+import { MissingBlobs, applyRecords, checkOf, toHexBytes } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
@@ -127,8 +127,45 @@ export class Replica {
       const again = await rejoin(this.tables, tx, named, 'reread');
       return { state: { ...again, drained: -1 }, result: { ...again, drained: -1 } };
     });
-    this.#isRescanNeeded = state.drained < 0;
-    if (!this.#isRescanNeeded) this.#feed.start(state.drained);
+    const { drained } = await this.#checkWitness(state);
+    this.#isRescanNeeded = drained < 0;
+    if (!this.#isRescanNeeded) this.#feed.start(drained);
+  }
+
+  /** A backup has no versions: in a restored database they are others, and the feed is empty. */
+  async #checkWitness(state: SyncState): Promise<SyncState> {
+    const { witness: witnesses } = this.tables;
+    if (state.witness !== 0) {
+      if ((await witnesses.getEntry('witness'))?.version === state.witness) return state;
+      await this.#recognizeAll();
+    }
+    await this.#change('strict', async (tx, before) => {
+      await tx.collection(witnesses).set('witness', null);
+      return { state: { ...before }, result: undefined };
+    });
+    const witness = (await witnesses.getEntry('witness'))?.version ?? 0;
+    return this.#change('strict', async (_, before) => {
+      // The original may be in use beside the restored one.
+      const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before), witness, drained: -2 };
+      return { state: next, result: next };
+    });
+  }
+
+  async #recognizeAll(): Promise<void> {
+    for (const table of this.tables.byName.values()) {
+      const keys = table.stamps.keys();
+      for (;;) {
+        const slice = await keys.nextMany(REPAIR_SLICE);
+        if (slice.length === 0) break;
+        await this.#change('relaxed', async (tx, state) => {
+          const model = new Model(tx, this.tables, this.#clock());
+          await model.load(slice.map((key) => ({ table, key })));
+          for (const key of slice) model.row(table, key).recognize(checkOf);
+          await model.save();
+          return { state: { ...state }, result: undefined };
+        });
+      }
+    }
   }
 
   stop(): void {

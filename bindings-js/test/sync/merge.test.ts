@@ -95,6 +95,24 @@ test('an entry that was written again stays while the record before it comes bac
   }, { clock: () => now });
 });
 
+test('a record that is delivered again later has no effect', async () => {
+  await withDevices(2, async ([a, b], server) => {
+    for (const value of ['one', 'two', 'three']) {
+      await a!.db.collection('notes').set('k', value);
+      await a!.sync();
+    }
+    const [first] = server.records;
+    server.append(first!.record, { idempotencyKey: 'late' });
+    await converge([b!, a!]);
+    await equal([a!, b!]);
+    assert.equal(await b!.db.collection('notes').get('k'), 'three');
+    await a!.db.collection('notes').set('k', 'four');
+    await converge([a!, b!]);
+    assert.equal(await b!.db.collection('notes').get('k'), 'four');
+    assert.deepEqual([a!.alarms, b!.alarms], [[], []]);
+  });
+});
+
 test('a delete that nobody has read yet stays a delete', async () => {
   await withDevices(2, async ([a, b]) => {
     await a!.db.collection('notes').set('k', 1);
