@@ -166,6 +166,46 @@ for (const kept of [0, 2, 4]) {
   });
 }
 
+test('a record that was acknowledged and lost before anybody read it is sent again', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await Device.start(server), await Device.start(server)];
+  await a.db.collection('notes').set('one', 1);
+  await a.sync();
+  await a.db.collection('notes').set('two', 2);
+  while (await a.replica.drain());
+  await a.replica.publish();
+  server.loseHistory(1);
+  await converge([a, b]);
+  await equal([a, b]);
+  assert.equal(await b.db.collection('notes').get('two'), 2);
+  await stopAll([a, b]);
+});
+
+test('a log that lost what a snapshot has gets it back', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const options: DeviceOptions = { collections, snapshots };
+  const [a, b] = [await Device.start(server, options), await Device.start(server, options)];
+  await a.db.collection('notes').set('one', 1);
+  await converge([a, b]);
+  await a.db.collection('notes').set('two', 2);
+  await runStrict(a.replica, (tx) => tx.collection('accounts').set('x', 1), {});
+  await a.db.collection('notes').delete('one');
+  await a.replica.compact();
+  server.loseHistory(1);
+  await a.stop();
+  // Nobody but the snapshot has it now.
+  await b.db.collection('notes').set('three', 3);
+  const fresh = await Device.start(server, options);
+  await reconnect([b, fresh]);
+  await reconnect([b, fresh]);
+  await equal([b, fresh]);
+  assert.deepEqual(await b.db.collection('notes').entries().toArray(), [['three', 3], ['two', 2]]);
+  assert.equal(await b.db.collection('accounts').get('x'), 1);
+  assert.ok(fresh.repairs.length > 0);
+  await stopAll([b, fresh]);
+});
+
 test('a record that is missing in the middle raises an alarm and does not stop sync', async () => {
   const server = new MemoryServer();
   const [a, b] = [await Device.start(server), await Device.start(server)];
@@ -234,7 +274,7 @@ test('a transaction of many megabytes arrives whole, and large values are object
   const large = noise(600_000);
   await a.db.collection('notes').setMany([['large', large], ['large twin', large]]);
   await a.sync();
-  assert.ok(server.records.length > 2);
+  assert.ok(server.records.length > 1);
   for (const { record } of server.records) assert.ok(record.length <= 1 << 20);
   assert.equal((await snapshots.list('blob/')).length, 1, 'the same contents are one object');
   assert.equal(await a.replica.tables.blobs.size, 0);
