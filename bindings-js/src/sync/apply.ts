@@ -2,7 +2,7 @@
 // the records and the log's clock alone: all devices get the same.
 import { KvError } from '../base/errors.ts';
 import type { Transaction } from '../types/index.ts';
-import { compareBytes, fromHex, toHex } from './bytes.ts';
+import { compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
 import { clamp, toHlc } from './clock.ts';
 import { Model } from './model.ts';
 import type { Row } from './model.ts';
@@ -134,13 +134,18 @@ function applyWrite(pass: Pass, row: Row, value: BaseValue, write: Write): void 
   if (isMineLost && row.isClean && !isSameValue(row.entry, value)) {
     pass.conflicts.push({ collection: row.table.name, key: row.key, mine: row.entry, theirs: value });
   }
-  row.setStamp({ ...outcome, position: write.position, isDead: value === null, expiresAt: value?.expiresAt ?? 0, epoch: state.epoch });
+  row.setStamp({ ...outcome, position: write.position, isDead: value === null, expiresAt: value?.expiresAt ?? 0, epoch: state.epoch, check: checkOf(value) });
   if (write.isOwn && row.overlay !== undefined) {
     // The entry has this value, or that of a later local write: `settle` finds out.
     row.setOverlay({ ...row.overlay, base: undefined });
     return;
   }
   putBase(row, value, now);
+}
+
+/** See `Stamp.check`. Large values of this device's own records are not there to be looked at. */
+export function checkOf(value: BaseValue): number {
+  return value === null || value.value === UNKNOWN_BYTES ? 0 : crc32c(value.value) + 1;
 }
 
 /** Makes a value the base's: at once, or under a local write. */
@@ -213,10 +218,11 @@ async function loadAll(pass: Pass, transactions: readonly SyncTransaction[], isO
   await pass.model.load(points);
 }
 
+const UNKNOWN_BYTES: Bytes = new Uint8Array(0);
+
 function withBlob(op: SyncOp, blobs: ReadonlyMap<string, Bytes>): SyncOp {
   if (op.type !== 'blob') return op;
-  const value = blobs.get(toHexBytes(op.hash));
-  return { type: 'set', collection: op.collection, key: op.key, value: value ?? new Uint8Array(0), expiresAt: op.expiresAt, ...(op.stamp && { stamp: op.stamp }) };
+  return { type: 'set', collection: op.collection, key: op.key, value: blobs.get(toHexBytes(op.hash)) ?? UNKNOWN_BYTES, expiresAt: op.expiresAt, ...(op.stamp && { stamp: op.stamp }) };
 }
 
 export const toHexBytes = (bytes: Bytes): string => Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');

@@ -307,7 +307,7 @@ export async function captureFound(tx: Transaction, tables: Tables, state: SyncS
   for (const { table, key, value, version } of found) {
     const row = model.row(table, key);
     if (table.mode === 'strict') {
-      if (state.drained < 0 && row.stamp === undefined && row.entry !== null) {
+      if (state.drained === -1 && row.stamp === undefined && row.entry !== null) {
         throw new KvError('KV_SYNC_MODE', `collection ${JSON.stringify(table.name)} has entries from before it was synchronized, such as ${describe(table, key)}; in mode "strict" all have to be written by sync.transaction: move them to another collection first`);
       }
       row.setEntry(row.copy);

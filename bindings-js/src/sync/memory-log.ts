@@ -31,6 +31,7 @@ export class MemoryServer {
   readonly #listeners = new Set<() => void>();
   readonly #faults: MemoryFaults;
 
+  /** `faults` say which calls fail; by default none does. */
   constructor(faults: MemoryFaults = {}) {
     this.#faults = faults;
   }
@@ -52,6 +53,7 @@ export class MemoryServer {
     this.#keys.clear();
   }
 
+  /** @internal */
   append(record: Uint8Array, { idempotencyKey, expect }: AppendOptions): Position {
     const known = this.#keys.get(idempotencyKey);
     if (known !== undefined) return known;
@@ -63,30 +65,36 @@ export class MemoryServer {
     return position;
   }
 
+  /** @internal */
   read(after: Position, limit: number): readonly LoggedRecord[] {
     if (after < this.#purged) throw logTruncated(`records up to ${this.#purged} were removed`);
     return this.#records.filter(({ position }) => position > after).slice(0, limit);
   }
 
+  /** @internal */
   at(position: Position): LoggedRecord | undefined {
     return this.#records.find((each) => each.position === position);
   }
 
+  /** @internal */
   manifest(): { readonly revision: Position; readonly manifest: Uint8Array } | undefined {
     return this.#manifest;
   }
 
+  /** @internal */
   replaceManifest(previous: Position, next: Uint8Array): Position {
     if ((this.#manifest?.revision ?? 0) !== previous) throw logConflict('the manifest was replaced meanwhile');
     this.#manifest = { revision: ++this.#revisions, manifest: next.slice() };
     return this.#manifest.revision;
   }
 
+  /** @internal */
   purge(upTo: Position): void {
     this.#purged = Math.max(this.#purged, upTo);
     this.#records = this.#records.filter(({ position }) => position > upTo);
   }
 
+  /** @internal */
   wake(listener: () => void): () => void {
     // Each subscription is one of its own.
     const own = (): void => listener();
@@ -94,6 +102,7 @@ export class MemoryServer {
     return () => this.#listeners.delete(own);
   }
 
+  /** @internal */
   async call<T>(name: string, work: () => T): Promise<T> {
     const { isUnreachable, isReplyLost, delay } = this.#faults;
     await delay?.(name);
@@ -103,6 +112,7 @@ export class MemoryServer {
     return result;
   }
 
+  /** @internal */
   duplicates(): boolean {
     return this.#faults.isDuplicated?.() === true;
   }
@@ -114,6 +124,7 @@ export class MemoryLog implements RemoteLog {
   readonly #ends = new Set<() => void>();
   #isClosed = false;
 
+  /** Connects to a server. */
   constructor(server: MemoryServer) {
     this.#server = server;
   }
@@ -173,6 +184,7 @@ export class MemorySnapshotStore implements SnapshotStore {
   readonly #objects = new Map<string, Uint8Array>();
   readonly #faults: MemoryFaults;
 
+  /** `faults` say which calls fail; by default none does. */
   constructor(faults: MemoryFaults = {}) {
     this.#faults = faults;
   }

@@ -81,6 +81,21 @@ export class Row {
     return stamp !== undefined && !stamp.isDead && (stamp.expiresAt === 0 || stamp.expiresAt > now);
   }
 
+  /** In a restored database: the entry is the base's value if it looks like it. */
+  recognize(checkOf: (value: BaseValue) => number): void {
+    const { stamp, entry, overlay, table } = this;
+    if (stamp === undefined) return;
+    if (overlay !== undefined) {
+      // Whether the entry is the write that was sent or a later one cannot be told: it is sent again.
+      this.setOverlay({ ...overlay, ticket: 0, captured: 0 });
+      return;
+    }
+    const isSame = entry === null ? stamp.isDead || stamp.expiresAt !== 0 : stamp.check === 0 || stamp.check === checkOf(entry);
+    if (!isSame || (entry !== null && stamp.isDead)) return;
+    if (table.mode === 'strict' && checkOf(this.copy) !== checkOf(entry)) return;
+    this.becomeClean();
+  }
+
   setEntry(value: BaseValue): void {
     this.entry = value;
     this.entryVersion = 0;

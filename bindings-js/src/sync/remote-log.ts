@@ -1,5 +1,7 @@
 // What a replicated log and an object store have to do for sync. Drivers implement this and know
 // nothing of the protocol: records are bytes to them.
+//
+// `expect` refers to the newest record, so sync never purges that one.
 import { KvError } from '../base/errors.ts';
 
 /** Place of a record in the log: grows, may have gaps. 0 is before the first record. */
@@ -13,6 +15,7 @@ export interface LoggedRecord {
   readonly record: Uint8Array;
 }
 
+/** Options of `append`. */
 export interface AppendOptions {
   /** `<device>:<seq>`: an append that is repeated with it after a lost reply has no second effect. */
   readonly idempotencyKey: string;
@@ -43,14 +46,16 @@ export interface RemoteLog {
    * it.
    */
   wake(listener: () => void): () => void;
+  /** The manifest and its revision, or undefined if there is none yet. */
   manifest(): Promise<{ readonly revision: Position; readonly manifest: Uint8Array } | undefined>;
   /**
    * Replaces the manifest if its revision is still `previous` (0: there is none yet), otherwise
    * throws {@link logConflict}; resolves to the new revision.
    */
   replaceManifest(previous: Position, next: Uint8Array): Promise<Position>;
-  /** Removes records up to and including this position. */
+  /** Removes records up to and including this position, which is before the newest record. */
   purge(upTo: Position): Promise<void>;
+  /** Ends the connection. Idempotent; later calls fail. */
   close(): Promise<void>;
 }
 

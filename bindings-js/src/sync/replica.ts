@@ -2,7 +2,7 @@
 // Nothing here waits for the network inside a local transaction.
 import { KvError } from '../base/errors.ts';
 import type { Database, Transaction } from '../types/index.ts';
-import { MissingBlobs, applyRecords, toHexBytes } from './apply.ts';
+import { MissingBlobs, applyRecords, checkOf, toHexBytes } from './apply.ts';
 import type { Applied, RawConflict, ReadRecord } from './apply.ts';
 import { fromHex, toHex } from './bytes.ts';
 import { tick } from './clock.ts';
@@ -51,6 +51,7 @@ const READ_RECORDS = 256;
 const MAX_ATTEMPTS = 5;
 /** More than one commit can have. */
 const MAX_CONFLICTS = 1_000_000;
+const MAX_UNSEEN = 20;
 const REPAIR_SLICE = 500;
 const SETTLE_MS = 5;
 
@@ -74,6 +75,8 @@ export class Replica {
   #sent = 0;
   /** The newest position known to be the log's end, for an exclusive writer. */
   #end = 0;
+  /** How often the log had nothing more, although acknowledged records had not appeared. */
+  #unseen = 0;
   #isChecked = false;
   #isCaughtUp = false;
   /** Whether this device became the only writer, and whether another one did since. */
@@ -127,8 +130,45 @@ export class Replica {
       const again = await rejoin(this.tables, tx, named, 'reread');
       return { state: { ...again, drained: -1 }, result: { ...again, drained: -1 } };
     });
-    this.#isRescanNeeded = state.drained < 0;
-    if (!this.#isRescanNeeded) this.#feed.start(state.drained);
+    const { drained } = await this.#checkWitness(state);
+    this.#isRescanNeeded = drained < 0;
+    if (!this.#isRescanNeeded) this.#feed.start(drained);
+  }
+
+  /** A backup has no versions: in a restored database they are others, and the feed is empty. */
+  async #checkWitness(state: SyncState): Promise<SyncState> {
+    const { witness: witnesses } = this.tables;
+    if (state.witness !== 0) {
+      if ((await witnesses.getEntry('witness'))?.version === state.witness) return state;
+      await this.#recognizeAll();
+    }
+    await this.#change('strict', async (tx, before) => {
+      await tx.collection(witnesses).set('witness', null);
+      return { state: { ...before }, result: undefined };
+    });
+    const witness = (await witnesses.getEntry('witness'))?.version ?? 0;
+    return this.#change('strict', async (_, before) => {
+      // The original may be in use beside the restored one.
+      const next = before.witness === 0 ? { ...before, witness } : { ...withNewId(before), witness, drained: -2 };
+      return { state: next, result: next };
+    });
+  }
+
+  async #recognizeAll(): Promise<void> {
+    for (const table of this.tables.byName.values()) {
+      const keys = table.stamps.keys();
+      for (;;) {
+        const slice = await keys.nextMany(REPAIR_SLICE);
+        if (slice.length === 0) break;
+        await this.#change('relaxed', async (tx, state) => {
+          const model = new Model(tx, this.tables, this.#clock());
+          await model.load(slice.map((key) => ({ table, key })));
+          for (const key of slice) model.row(table, key).recognize(checkOf);
+          await model.save();
+          return { state: { ...state }, result: undefined };
+        });
+      }
+    }
   }
 
   stop(): void {
@@ -139,6 +179,8 @@ export class Replica {
   reconnect(): void {
     this.#isChecked = false;
     this.#isCaughtUp = false;
+    // What was acknowledged and not read yet may be lost: it is sent again.
+    this.#sent = 0;
   }
 
   // Incoming.
@@ -160,8 +202,13 @@ export class Replica {
     if (logged.length === 0) {
       if ((await this.state()).rejoin !== undefined) await this.#reconcile();
       this.#isCaughtUp = true;
+      // An acknowledged record that does not appear was lost, or is only late: sending it again does
+      // no harm.
+      if (await this.pending() === 0) this.#unseen = 0;
+      else if (this.#sent > 0 && ++this.#unseen % MAX_UNSEEN === 0) this.#sent = 0;
       return false;
     }
+    this.#unseen = 0;
     const records: ReadRecord[] = [];
     const alarms: KvError[] = [];
     for (const each of logged) records.push(await this.#read(each, alarms));
@@ -260,6 +307,7 @@ export class Replica {
       tables: this.tables, log: this.#log, store: snapshots, wire: this.wire, now: this.#clock,
       change: (work) => this.#change('relaxed', work),
       conflicts: (conflicts) => this.#events.conflicts(conflicts),
+      rejoin: (tx, state) => rejoin(this.tables, tx, state, 'lost'),
     });
   }
 
@@ -367,6 +415,7 @@ export class Replica {
     if (next === undefined) return false;
     const [ticket, bytes] = next;
     const row = decodeOutbox(bytes);
+    if (row.expect !== undefined) return this.#finishStrict(ticket, signal);
     const state = await this.#withOffset(ticket);
     if (state.rejoin !== undefined) return false;
     const expect = this.#isExclusive ? Math.max(this.#end, state.cursor.position) : undefined;
@@ -513,9 +562,20 @@ function fenced(): KvError {
   return new KvError('KV_SYNC_FENCED', 'another server became the only writer of this log; what is pending here stays here. Stop this server, or start sync again to take over');
 }
 
+/**
+ * A strict record that was on its way when the history was lost: if the log has it, it comes back as
+ * another device's.
+ */
+async function dropOpenStrict(tx: Transaction, tables: Tables): Promise<void> {
+  const outbox = tx.collection(tables.outbox);
+  const last = await outbox.last();
+  if (last !== undefined && decodeOutbox(last[1]).expect !== undefined) await outbox.delete(last[0]);
+}
+
 /** Begins to read the log from its start, under a new id and keeping the base. */
 async function rejoin(tables: Tables, tx: Transaction, state: SyncState, kind: 'lost' | 'reread'): Promise<SyncState> {
   await tx.collection(tables.applied).clear();
   await tx.collection(tables.chunks).clear();
+  await dropOpenStrict(tx, tables);
   return { ...withNewId(state), epoch: state.epoch + 1, cursor: { position: 0, serverTime: 0, crc: 0 }, rejoin: kind };
 }

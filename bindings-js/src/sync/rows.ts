@@ -17,6 +17,11 @@ export interface Stamp {
    * An entry with another version is a local write.
    */
   readonly dataVersion: number;
+  /**
+   * CRC-32C of the value plus one; 0 if it is not known. Tells the base's values from local writes
+   * in a database that was restored from a backup, where entries have other versions.
+   */
+  readonly check: number;
   /** Counts how often the log's history was lost; a row of an older epoch is not known to the log. */
   readonly epoch: number;
 }
@@ -26,7 +31,7 @@ const DEAD = 2;
 
 export function encodeStamp(stamp: Stamp): Uint8Array {
   return new ByteSink().u8((stamp.isStrict ? STRICT : 0) | (stamp.isDead ? DEAD : 0)).u64(stamp.h).u64(stamp.device)
-    .uv(stamp.position).uv(stamp.expiresAt).uv(stamp.dataVersion).uv(stamp.epoch).done();
+    .uv(stamp.position).uv(stamp.expiresAt).uv(stamp.dataVersion).uv(stamp.epoch).uv(stamp.check).done();
 }
 
 export function decodeStamp(bytes: Uint8Array): Stamp {
@@ -34,7 +39,7 @@ export function decodeStamp(bytes: Uint8Array): Stamp {
   const flags = source.u8();
   return {
     isStrict: (flags & STRICT) !== 0, isDead: (flags & DEAD) !== 0, h: source.u64(), device: source.u64(),
-    position: source.uv(), expiresAt: source.uv(), dataVersion: source.uv(), epoch: source.uv(),
+    position: source.uv(), expiresAt: source.uv(), dataVersion: source.uv(), epoch: source.uv(), check: source.uv(),
   };
 }
 
@@ -94,7 +99,10 @@ export interface SyncState {
   readonly offset: number | undefined;
   readonly nextTicket: number;
   readonly cursor: Cursor;
-  /** Local commits up to this version are in the outbox; -1: none ever were. */
+  /**
+   * Local commits up to this version are in the outbox; negative: all entries have to be compared
+   * with the base. -1: none ever were.
+   */
   readonly drained: number;
   /** The log's position that was applied at that version. */
   readonly drainedBase: Position;
@@ -112,6 +120,8 @@ export interface SyncState {
   readonly highTime: number;
   /** The device whose fence is the newest. */
   readonly fence: string | undefined;
+  /** Version of the witness row: another one in a database that was restored. 0: there is none yet. */
+  readonly witness: number;
   /** Every commit writes another value. */
   readonly serial: number;
 }

@@ -10,7 +10,9 @@ import type { RawConflict } from './apply.ts';
 import { ByteSink, ByteSource, compareBytes, crc32c, fromHex, toHex } from './bytes.ts';
 import { toHlc } from './clock.ts';
 import { Model } from './model.ts';
+import { crcOf } from './record.ts';
 import type { KeyBound } from './record.ts';
+import { logUnavailable } from './remote-log.ts';
 import type { RemoteLog, SnapshotStore } from './remote-log.ts';
 import { decodeOverlay, decodeStamp, encodeStamp } from './rows.ts';
 import type { BaseValue, Cursor, Stamp, SyncState } from './rows.ts';
@@ -167,6 +169,8 @@ async function* snapshotBlocks(context: SnapshotContext & { readonly lock: <T>(w
 interface LoadContext extends SnapshotContext {
   readonly change: <T>(work: (tx: Transaction, state: SyncState) => Promise<{ readonly state: SyncState; readonly result: T }>) => Promise<T>;
   readonly conflicts: (conflicts: readonly RawConflict[]) => void;
+  /** Begins to put back lost history. */
+  readonly rejoin: (tx: Transaction, state: SyncState) => Promise<SyncState>;
 }
 
 /** Reads the blocks of a stream, checked and opened. */
@@ -217,6 +221,8 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
   const stream = await store.get(key);
   if (stream === undefined) throw new KvError('KV_LOG_UNAVAILABLE', `the object store has no ${key}, which the log's manifest names`, { retryable: true });
   let header: Header | undefined;
+  /** Rows written after this position may not be in the log any more. */
+  let doubtful = Infinity;
   let table: Table | undefined;
   /** Rows up to here are loaded; undefined: none. */
   let after: Bytes | undefined;
@@ -224,12 +230,13 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
   const seen = new Set<string>();
   const chunks: { device: string; seq: number; part: Bytes }[] = [];
   const finishTable = async (): Promise<void> => {
-    if (table !== undefined) await loadSlice(context, table, [], after, undefined);
+    if (table !== undefined) await loadSlice(context, table, [], after, undefined, doubtful);
   };
   for await (const block of readBlocks(stream, wire, key)) {
     if (header === undefined) {
       header = JSON.parse(text.decode(block)) as Header;
       if (header.version !== 1) throw new KvError('KV_VERSION_UNSUPPORTED', `snapshot ${key} has version ${String(header.version)}: update the package`);
+      doubtful = await findLoss(context, manifest.content, header.cursor);
       continue;
     }
     const source = new ByteSource(block);
@@ -237,7 +244,7 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
     const flush = async (): Promise<void> => {
       const last = slice.at(-1);
       if (last === undefined) return;
-      if (table !== undefined) await loadSlice(context, table, slice, after, last.key);
+      if (table !== undefined) await loadSlice(context, table, slice, after, last.key, doubtful);
       after = last.key;
       slice = [];
     };
@@ -265,12 +272,25 @@ export async function loadSnapshot(context: LoadContext): Promise<void> {
   }
   if (header === undefined || !isEnded) throw damaged(key);
   await finishTable();
-  for (const [name, other] of tables.byName) if (!seen.has(name)) await loadSlice(context, other, [], undefined, undefined);
-  await finish(context, header, chunks);
+  for (const [name, other] of tables.byName) if (!seen.has(name)) await loadSlice(context, other, [], undefined, undefined, doubtful);
+  const cursor = doubtful === Infinity ? header.cursor : { ...header.cursor, position: doubtful };
+  await finish(context, { ...header, cursor }, chunks);
+}
+
+/**
+ * Whether the log still has the record at which the snapshot was taken. If not, the servers lost what
+ * the snapshot has: it is put back, and the log is read from where it begins.
+ */
+async function findLoss(context: LoadContext, { key, purged }: Manifest, cursor: Cursor): Promise<number> {
+  const there = await context.log.at(cursor.position);
+  if (there !== undefined && crcOf(there.record) === cursor.crc) return Infinity;
+  if ((await readManifest(context.log, context.wire))?.content.key !== key) throw logUnavailable('the snapshot was replaced while it was read');
+  await context.change(async (tx, state) => ({ state: state.rejoin === 'lost' ? state : await context.rejoin(tx, state), result: undefined }));
+  return purged;
 }
 
 /** The rows of a slice take the place of what the base has after one key and up to another. */
-async function loadSlice(context: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes | undefined): Promise<void> {
+async function loadSlice(context: LoadContext, table: Table, rows: readonly SnapshotRow[], after: Bytes | undefined, last: Bytes | undefined, doubtful: number): Promise<void> {
   const { tables } = context;
   const now = context.now();
   await context.change(async (tx, state) => {
@@ -287,7 +307,7 @@ async function loadSlice(context: LoadContext, table: Table, rows: readonly Snap
       const order = mine === undefined ? -1 : mine.h !== stamp.h ? (mine.h < stamp.h ? -1 : 1) : mine.device !== stamp.device ? (mine.device < stamp.device ? -1 : 1) : 0;
       // While lost history is put back, the greater stamp wins; otherwise the snapshot is right.
       if (order > 0 && state.rejoin !== undefined && mine?.epoch !== state.epoch) continue;
-      row.setStamp({ ...stamp, epoch: state.epoch });
+      row.setStamp({ ...stamp, epoch: stamp.position > doubtful ? state.epoch - 1 : state.epoch });
       if (order !== 0 || !row.isClean) putBase(row, value, now);
     }
     for (const row of model.within(table, lower, upper)) {

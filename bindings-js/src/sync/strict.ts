@@ -19,6 +19,7 @@ export interface StrictTransaction {
   collection<K = Key, V = unknown, I = V>(collection: Collection<K, V, I> | string): Reader<K, V> & Writer<K, V, I>;
 }
 
+/** Options of `Sync.transaction`. */
 export interface StrictOptions {
   /** How often the function runs again after conflicts. Default: 100. */
   readonly maxRetries?: number | undefined;

@@ -228,7 +228,7 @@ export class Sync extends EventTarget {
 
   async #refresh(change: Partial<SyncProgress>): Promise<void> {
     const [pending, { cursor }] = await Promise.all([this.#replica.pending(), this.#replica.state()]);
-    this.#set({ ...change, pending, position: cursor.position });
+    if (!this.#isStopped) this.#set({ ...change, pending, position: cursor.position });
   }
 
   get #isStopped(): boolean {

@@ -108,6 +108,8 @@ export class Tables {
   readonly outbox: Collection<number, Bytes>;
   /** Parts of records that are not complete yet, by device and number. */
   readonly chunks: Collection<readonly [string, number], Bytes>;
+  /** A row whose version the state knows. */
+  readonly witness: Collection<string, null>;
   /** Large values that are not in the object store yet, by the hash of what is stored there. */
   readonly blobs: Collection<string, Bytes>;
   /** Conflicts that the application has not handled yet. */
@@ -120,6 +122,7 @@ export class Tables {
     this.applied = db.collection(`${PREFIX}/applied`, { key: keyCodecs.string, value: valueCodecs.json<number>() });
     this.outbox = db.collection(`${PREFIX}/outbox`, { key: keyCodecs.int53, value: valueCodecs.bytes });
     this.chunks = db.collection(`${PREFIX}/chunks`, { key: keyCodecs.tuple<readonly [string, number]>(), value: valueCodecs.bytes });
+    this.witness = db.collection(`${PREFIX}/witness`, { key: keyCodecs.string, value: valueCodecs.json<null>() });
     this.blobs = db.collection(`${PREFIX}/blobs`, { key: keyCodecs.string, value: valueCodecs.bytes });
     this.conflicts = db.collection(`${PREFIX}/conflicts`, { key: keyCodecs.int53 });
   }
@@ -149,7 +152,7 @@ export function randomId(): string {
 function newState(): SyncState {
   return {
     device: randomId(), formers: [], offset: undefined, nextTicket: 1, cursor: { position: 0, serverTime: 0, crc: 0 },
-    drained: -1, drainedBase: 0, hlc: toHex(0n), epoch: 1, rejoin: undefined, collections: [], highTime: 0, fence: undefined, serial: 0,
+    drained: -1, drainedBase: 0, hlc: toHex(0n), epoch: 1, rejoin: undefined, collections: [], highTime: 0, fence: undefined, witness: 0, serial: 0,
   };
 }
 

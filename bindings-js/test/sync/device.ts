@@ -115,6 +115,13 @@ export class Device {
     return device;
   }
 
+  /** A device with a database that is open already. */
+  static async adopt(server: MemoryServer, options: DeviceOptions, db: Database): Promise<Device> {
+    const device = new Device(new Disk(), db, server, options);
+    await device.replica.start();
+    return device;
+  }
+
   /** Everything that can be done now; failures of the log are repeated. */
   async sync(): Promise<void> {
     for (let attempt = 0; ; attempt++) {
@@ -132,7 +139,7 @@ export class Device {
   async digest(): Promise<string> {
     const parts: unknown[] = [];
     for (const name of this.replica.tables.byName.keys()) parts.push([name, await this.db.collection(name).entries().toArray()]);
-    return JSON.stringify(parts);
+    return JSON.stringify(parts, (_, value: unknown) => (value instanceof Uint8Array ? Buffer.from(value).toString('base64') : value));
   }
 
   async stop(): Promise<void> {

@@ -106,7 +106,7 @@ test('bodies of hostile bytes cause typed errors', () => {
 });
 
 test('rows come back as they were', () => {
-  const stamp = { h: 5n, device, position: 2 ** 50, isStrict: true, isDead: false, expiresAt: 7, dataVersion: 300, epoch: 2 };
+  const stamp = { h: 5n, device, position: 2 ** 50, isStrict: true, isDead: false, expiresAt: 7, dataVersion: 300, epoch: 2, check: 2 ** 32 };
   assert.deepEqual(decodeStamp(encodeStamp(stamp)), stamp);
   for (const base of [undefined, null, { value: bytes(1, 2), expiresAt: 9 }, { value: bytes(), expiresAt: 0 }]) {
     const overlay = { ticket: 200, captured: 3, isDelete: base === null, expiresAt: 0, base };

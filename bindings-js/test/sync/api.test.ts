@@ -1,0 +1,213 @@
+// `syncDatabase` as programs use it: in the background, with its states and events.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { open } from 'mangrove-kv';
+import type { Database } from 'mangrove-kv';
+import { MemoryLog, MemoryServer, MemorySnapshotStore, syncDatabase } from 'mangrove-kv/sync';
+import type { Sync, SyncConflict, SyncOptions, SyncProgress } from 'mangrove-kv/sync';
+import { code, withPath } from '../support/kit.ts';
+
+const collections = { notes: {}, accounts: { mode: 'strict' } } as const;
+
+// Sync keeps no process alive while it waits to try again.
+const alive = setInterval(() => undefined, 1000);
+after(() => clearInterval(alive));
+
+interface Node {
+  readonly db: Database;
+  readonly sync: Sync;
+}
+
+async function start(server: MemoryServer, options: Partial<SyncOptions> = {}): Promise<Node> {
+  const db = await open('node', { storage: 'memory', feed: true });
+  return { db, sync: await syncDatabase(db, { log: new MemoryLog(server), collections, ...options }) };
+}
+
+async function stop(...nodes: readonly Node[]): Promise<void> {
+  for (const { db, sync } of nodes) {
+    await sync.close();
+    await db.close();
+  }
+}
+
+/** Waits for a state; fails only with the test's own time limit. */
+function until(sync: Sync, isReached: (state: SyncProgress) => boolean): Promise<SyncProgress> {
+  return new Promise((resolve) => {
+    let stopListening = (): void => undefined;
+    const check = (): void => {
+      if (!isReached(sync.state)) return;
+      stopListening();
+      resolve(sync.state);
+    };
+    stopListening = sync.subscribe(check);
+    check();
+  });
+}
+
+/** The value of an entry, as soon as it is this one. */
+async function arrives(db: Database, key: string, value: unknown): Promise<void> {
+  for await (const _ of db.collection('notes').watch({ gte: key, lte: key, initial: true })) {
+    if (JSON.stringify(await db.collection('notes').get(key)) === JSON.stringify(value)) break;
+  }
+}
+
+test('two databases follow each other', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await start(server), await start(server)];
+  await a.db.collection('notes').set('one', { text: 'eins' });
+  await arrives(b.db, 'one', { text: 'eins' });
+  await b.db.collection('notes').set('one', { text: 'uno' });
+  await arrives(a.db, 'one', { text: 'uno' });
+  await b.db.collection('other').set('stays', 'here');
+  await Promise.all([a.sync.flush(), b.sync.flush()]);
+  const state = await until(a.sync, ({ status, pending }) => status === 'live' && pending === 0);
+  assert.ok(state.position > 0 && state.lastError === undefined);
+  assert.deepEqual(await a.db.collections(), ['notes']);
+  await stop(a, b);
+  assert.equal(a.sync.state.status, 'stopped');
+});
+
+test('everything works offline, and is sent later', async () => {
+  let isOffline = true;
+  const server = new MemoryServer({ isUnreachable: () => isOffline });
+  const [a, b] = [await start(server), await start(server)];
+  const states: string[] = [];
+  a.sync.addEventListener('state', ({ state }) => states.push(state.status));
+  await a.db.collection('notes').set('one', 1);
+  const offline = await until(a.sync, ({ status, pending }) => status === 'offline' && pending === 1);
+  assert.equal(offline.lastError?.code, 'KV_LOG_UNAVAILABLE');
+  const controller = new AbortController();
+  const waiting = assert.rejects(a.sync.flush({ signal: controller.signal }), /enough/);
+  controller.abort(new Error('enough'));
+  await waiting;
+  isOffline = false;
+  await arrives(b.db, 'one', 1);
+  await a.sync.flush();
+  await until(a.sync, ({ status, lastError }) => status === 'live' && lastError === undefined);
+  assert.ok(states.includes('offline') && states.includes('live'));
+  await stop(a, b);
+});
+
+test('strict transactions wait for the log, and conflict with each other only', async () => {
+  const server = new MemoryServer();
+  const nodes = [await start(server), await start(server), await start(server)];
+  await Promise.all(nodes.flatMap(({ db, sync }, index) => [0, 1, 2, 3].map(async (count) => {
+    await db.collection('notes').set(`${index} ${count}`, true);
+    await sync.transaction((tx) => tx.collection<string, number>('accounts').update('total', (old = 0) => old + 1));
+  })));
+  for (const { db, sync } of nodes) {
+    await sync.flush();
+    assert.equal(await db.collection('accounts').get('total'), 12);
+  }
+  await assert.rejects(nodes[0]!.sync.transaction((tx) => tx.collection('notes').set('x', 1)), code('KV_SYNC_MODE'));
+  await stop(...nodes);
+  await assert.rejects(nodes[0]!.sync.transaction(() => 1), code('KV_CLOSED'));
+  await assert.rejects(nodes[0]!.sync.flush(), code('KV_CLOSED'));
+});
+
+test('the loser of a conflict can write a merged value, also after a restart', async () => {
+  await withPath(async (path) => {
+    let isOffline = false;
+    const server = new MemoryServer({ isUnreachable: () => isOffline });
+    const b = await start(server);
+    let db = await open(path, { feed: true });
+    let sync = await syncDatabase(db, {
+      log: new MemoryLog(server), collections,
+      resolve: () => { throw new Error('the application is not ready'); },
+    });
+    const failed = new Promise<string>((resolve) => sync.addEventListener('error', ({ error }) => resolve(error.message), { once: true }));
+    await until(sync, ({ status }) => status === 'live');
+    isOffline = true;
+    await db.collection('notes').set('k', ['mine']);
+    await until(sync, ({ pending }) => pending === 1);
+    await b.db.collection('notes').set('k', ['theirs']);
+    await until(b.sync, ({ pending }) => pending === 1);
+    const conflicted = new Promise<SyncConflict>((resolve) => sync.addEventListener('conflict', ({ conflict }) => resolve(conflict), { once: true }));
+    isOffline = false;
+    assert.deepEqual(await conflicted, { collection: 'notes', key: 'k', mine: ['mine'], theirs: ['theirs'] });
+    assert.match(await failed, /not ready/);
+    await sync.close();
+    await db.close();
+    db = await open(path, { feed: true });
+    const seen: SyncConflict[] = [];
+    sync = await syncDatabase(db, {
+      log: new MemoryLog(server), collections,
+      resolve: async (conflict) => {
+        seen.push(conflict);
+        await db.collection('notes').set('k', [...conflict.mine as string[], ...conflict.theirs as string[]]);
+      },
+    });
+    await arrives(b.db, 'k', ['mine', 'theirs']);
+    assert.equal(seen.length, 1);
+    await sync.close();
+    await db.close();
+    await stop(b);
+  });
+});
+
+test('a database is synchronized once, and sync ends with it', async () => {
+  const server = new MemoryServer();
+  const { db, sync } = await start(server);
+  await assert.rejects(syncDatabase(db, { log: new MemoryLog(server), collections }), code('KV_LOCKED'));
+  await until(sync, ({ status }) => status === 'live');
+  await db.close();
+  await until(sync, ({ status }) => status === 'stopped');
+  await sync.close();
+  await assert.rejects(syncDatabase(db, { log: new MemoryLog(server), collections: { 'mangrove:x': {} } }), code('KV_INVALID_ARGUMENT'));
+  await assert.rejects(syncDatabase(db, { log: new MemoryLog(server), collections: { x: { mode: 'other' as never } } }), code('KV_INVALID_ARGUMENT'));
+});
+
+test('a server that takes over stops the old one', async () => {
+  const server = new MemoryServer();
+  const old = await start(server, { exclusive: true });
+  await old.db.collection('notes').set('one', 1);
+  await old.sync.flush();
+  const next = await start(server, { exclusive: true });
+  await next.sync.flush();
+  await old.db.collection('notes').set('two', 2);
+  const { lastError } = await until(old.sync, ({ status }) => status === 'stopped');
+  assert.equal(lastError?.code, 'KV_SYNC_FENCED');
+  assert.deepEqual(await next.db.collection('notes').entries().toArray(), [['one', 1]]);
+  await stop(old, next);
+});
+
+test('compaction, large values and a seal work together', async () => {
+  const server = new MemoryServer();
+  const snapshots = new MemorySnapshotStore();
+  const key = await crypto.subtle.generateKey({ name: 'AES-GCM', length: 256 }, false, ['encrypt', 'decrypt']);
+  const seal = { key, database: 'api' };
+  const a = await start(server, { snapshots, seal });
+  const large = new Uint8Array(400_000).fill(7);
+  await a.db.collection('notes').set('large', large);
+  for (let round = 0; round < 3; round++) {
+    await a.db.collection('notes').set('round', `very secret ${round}`);
+    assert.ok(await a.sync.compact());
+  }
+  for (const name of await snapshots.list('')) {
+    const bytes = await new Response(await snapshots.get(name) as ReadableStream<Uint8Array<ArrayBuffer>>).arrayBuffer();
+    assert.ok(!Buffer.from(bytes).includes('very secret'), name);
+  }
+  const b = await start(server, { snapshots, seal });
+  await arrives(b.db, 'round', 'very secret 2');
+  await until(b.sync, ({ status }) => status === 'live');
+  assert.deepEqual(await b.db.collection('notes').get('large'), large);
+  await stop(a, b);
+});
+
+test('followers and live queries see what arrives like other commits', async () => {
+  const server = new MemoryServer();
+  const [a, b] = [await start(server), await start(server)];
+  const commits = b.db.changes();
+  const waiting = commits.next();
+  await b.db.collection('local').set('first', 0);
+  assert.equal((await waiting).value?.changes[0]?.collection, 'local');
+  await a.db.collection('notes').set('k', { n: 1 });
+  const found: unknown[] = [];
+  for await (const { changes } of commits) {
+    found.push(...changes.filter(({ collection }) => collection === 'notes'));
+    if (found.length > 0) break;
+  }
+  // With the application's codecs, although sync writes bytes.
+  assert.deepEqual(found, [{ type: 'set', collection: 'notes', key: 'k', value: { n: 1 } }]);
+  await stop(a, b);
+});
