@@ -23,7 +23,7 @@ function configsOf(shard: number, { replicas, maxBytes = -1 }: StreamOptions): r
     {
       ...common,
       name: streamOf(shard),
-      subjects: [`oplog.${shard}.*.*`, `oplog.${shard}.*.*.*`],
+      subjects: [`oplog.${shard}.>`],
       discard: 'new',
       max_bytes: maxBytes,
       republish: { src: `oplog.${shard}.*.*`, dest: `${LIVE}oplog.${shard}.{{wildcard(1)}}.{{wildcard(2)}}`, headers_only: true },
