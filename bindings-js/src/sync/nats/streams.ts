@@ -7,6 +7,7 @@ import { pause } from './messages.ts';
 import { apiError, toLogError } from './failures.ts';
 import type { ApiFailure } from './failures.ts';
 
+/** How the streams are. */
 export interface StreamOptions {
   /** Over how many streams databases are spread. It cannot be changed later. Default: 1. */
   readonly shards?: number | undefined;
