@@ -78,9 +78,26 @@ const partitionAndKill: Fault = async (cluster, random) => {
   await cluster.nodes[first]?.start();
 };
 
+/**
+ * A server comes back with the disk of some seconds ago. The others have all that it has promised to
+ * keep: Raft permits no more than that one server forgets.
+ */
+const staleDisk: Fault = async ({ nodes }, random) => {
+  const node = random.of(nodes);
+  await node.kill();
+  node.saveDisk();
+  await node.start();
+  await pause(random.between(3000, 6000));
+  await node.kill();
+  await pause(2000);
+  node.restoreDisk();
+  await node.start();
+  await pause(3000);
+};
+
 export const FAULTS: Readonly<Record<string, Fault>> = {
   kill, killTwo, killAll, flap, stop,
   cut: partition('cut'),
   silence: partition('silent'),
-  halfPartition, partitionAndKill,
+  halfPartition, partitionAndKill, staleDisk,
 };

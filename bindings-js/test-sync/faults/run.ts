@@ -23,6 +23,8 @@ const { values } = parseArgs({ options: {
   seconds: { type: 'string', default: '60' },
   seed: { type: 'string', default: String(Date.now() % 1_000_000) },
   old: { type: 'boolean', default: false },
+  /** Only these, separated by commas. */
+  faults: { type: 'string', default: Object.keys(FAULTS).join() },
   verbose: { type: 'boolean', default: false },
 } });
 const seconds = Number(values.seconds);
@@ -138,7 +140,7 @@ try {
   const counts = new Map<string, number>();
   for (const end = Date.now() + seconds * 1000; Date.now() < end && !isOver;) {
     await pause(random.between(500, 3000));
-    const name = random.of(Object.keys(FAULTS));
+    const name = random.of(values.faults.split(','));
     counts.set(name, (counts.get(name) ?? 0) + 1);
     say(`${name}, ${book.entries.size} acknowledged`);
     await FAULTS[name]?.(cluster, random);
