@@ -1,6 +1,8 @@
-// Each file of src/adapters itself is an entry of its own: it imports the main one, and the package it adapts to, by name.
+// Each file of src/adapters itself is an entry of its own: it imports the main one, and the package it adapts to, by name. So do
+// the drivers of sync.
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 
 export async function bundleAdapters(source, outdir) {
@@ -16,6 +18,7 @@ export async function bundleAdapters(source, outdir) {
     legalComments: 'none',
     logLevel: 'warning',
   });
+  await bundleDrivers(join(source, '..', 'sync'), join(outdir, '..', 'sync'));
 }
 
 /** Entries of `mangrove-kv/sync` that talk to servers. */
@@ -29,7 +32,31 @@ const errorsStayOne = {
   },
 };
 
-export async function bundleDrivers(source, outdir) {
+/** Bytes after gzip that a page loads for a driver, with the packages that it needs but without the main entry. */
+const DRIVER_BUDGETS = { nats: 60 * 1024, s3: 12 * 1024 };
+
+/** Bundles drivers as an application does, and fails if they have grown past the budget. */
+async function checkDriverSizes(outdir) {
+  for (const [name, maxGzipBytes] of Object.entries(DRIVER_BUDGETS)) {
+    const { outputFiles: [file] } = await build({
+      entryPoints: [join(outdir, `${name}.js`)],
+      external: ['mangrove-kv'],
+      bundle: true,
+      minify: true,
+      write: false,
+      format: 'esm',
+      platform: 'browser',
+      target: 'es2022',
+      legalComments: 'none',
+      logLevel: 'warning',
+    });
+    const bytes = gzipSync(file.contents, { level: 9 }).length;
+    process.stdout.write(`sync/${name} with its packages: ${(bytes / 1024).toFixed(1)} KiB after gzip\n`);
+    if (bytes > maxGzipBytes) throw new Error(`sync/${name}: ${bytes} bytes after gzip with its packages, the budget is ${maxGzipBytes}`);
+  }
+}
+
+async function bundleDrivers(source, outdir) {
   await build({
     entryPoints: Object.entries(DRIVERS).map(([out, file]) => ({ in: join(source, `${file}.ts`), out })),
     outdir,
@@ -43,4 +70,5 @@ export async function bundleDrivers(source, outdir) {
     legalComments: 'none',
     logLevel: 'warning',
   });
+  await checkDriverSizes(outdir);
 }

@@ -6,7 +6,7 @@ import { basename, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { ROOT, run } from '../.ci/tools.mjs';
-import { bundleAdapters, bundleDrivers } from './build-adapters.mjs';
+import { bundleAdapters } from './build-adapters.mjs';
 import { wasmEnv, wasmOptFlags } from './build-flags.mjs';
 import { writeGlue } from './build-glue.mjs';
 import { inlineModules, writePacked } from './build-inline.mjs';
@@ -258,7 +258,6 @@ async function buildAll() {
   mkdirSync(DIST, { recursive: true });
   await bundle();
   await bundleAdapters(join(HERE, 'src', 'adapters'), join(DIST, 'adapters'));
-  await bundleDrivers(join(HERE, 'src', 'sync'), join(DIST, 'sync'));
   checkAssetReferences();
   emitTypes();
   copyAssets();

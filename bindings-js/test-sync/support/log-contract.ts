@@ -1,5 +1,4 @@
-// What every RemoteLog has to do. `open` opens another device of the same database, `name` that of
-// another database.
+// What every RemoteLog has to do, over a factory, so that each implementation can be tested.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { LoggedRecord, Position, RemoteLog } from '../../src/sync/remote-log.ts';

@@ -1,9 +1,9 @@
 // The requests of JetStream that a log needs.
-import { headers as newHeaders } from '@nats-io/nats-core';
+import { errors, headers as newHeaders } from '@nats-io/nats-core';
 import type { Msg, NatsConnection } from '@nats-io/nats-core';
 import type { Position } from '../remote-log.ts';
 import type { Connection } from './connection.ts';
-import { apiError, toLogError } from './failures.ts';
+import { apiError, hasCause, toLogError } from './failures.ts';
 import type { ApiFailure } from './failures.ts';
 
 export interface PublishReply {
@@ -54,9 +54,14 @@ export class Api {
     const connection: NatsConnection = await this.connection.get();
     const headers = newHeaders();
     for (const [name, value] of Object.entries(fields)) headers.set(name, value);
-    return connection.request(subject, data, {
-      timeout: this.connection.timeout,
-      ...(Object.keys(fields).length === 0 ? {} : { headers }),
-    });
+    try {
+      return await connection.request(subject, data, {
+        timeout: this.connection.timeout,
+        ...(Object.keys(fields).length === 0 ? {} : { headers }),
+      });
+    } catch (error) {
+      if (hasCause(error, errors.TimeoutError) || hasCause(error, errors.NoRespondersError)) this.connection.leaveServer(connection);
+      throw error;
+    }
   }
 }

@@ -8,6 +8,9 @@ import { toLogError } from './failures.ts';
 /** Older servers have lost acknowledged records in tests with faults. */
 export const MIN_SERVER = '2.15.2';
 
+/** Milliseconds that a device stays with a server at least: without a quorum, none is better. */
+const STAY_TIME = 5000;
+
 /** What a device shows the servers: a JWT with the seed of its key, or a user with a password, or a token. */
 export type NatsCredentials =
   | { readonly jwt: string; readonly seed: string }
@@ -47,6 +50,7 @@ export class Connection {
   #current: Promise<NatsConnection> | undefined;
   #isClosed = false;
   #isFollowing = false;
+  #leftAt = 0;
 
   constructor(settings: ConnectionSettings) {
     this.#settings = settings;
@@ -67,6 +71,13 @@ export class Connection {
       });
     }
     return this.#current;
+  }
+
+  /** Goes to another server, if there is one, as this one does not answer or is cut off from the others. */
+  leaveServer(connection: NatsConnection): void {
+    if (connection.isClosed() || Date.now() - this.#leftAt < STAY_TIME) return;
+    this.#leftAt = Date.now();
+    void connection.reconnect().catch(() => undefined);
   }
 
   /** Calls a listener after each connection and reconnection. Returns what ends it. */

@@ -16,25 +16,30 @@ export const WRONG_LAST_SEQUENCE_UNKNOWN = 10164;
 const STREAM_NOT_FOUND = 10059;
 /** The stream is full: a purge makes room. */
 const STORE_FAILED = 10077;
+/** Too few servers know each other so far. */
+const NO_PEERS = 10005;
 
 export function apiError({ code, err_code: number, description }: ApiFailure, what: string): KvError {
   const message = `${what}: the server reports "${description}" (${number})`;
   if (number === WRONG_LAST_SEQUENCE || number === WRONG_LAST_SEQUENCE_UNKNOWN) return logConflict(message);
   if (number === STREAM_NOT_FOUND) return logRefused(`${message}; create the streams with createStreams of mangrove-kv/sync/nats-admin`);
-  if (number === STORE_FAILED || code >= 500) return logUnavailable(message);
+  if (number === STORE_FAILED || number === NO_PEERS || code >= 500) return logUnavailable(message);
   return logRefused(message);
 }
 
-function causes(error: unknown): unknown[] {
-  const found: unknown[] = [];
-  for (let at = error; at instanceof Error && found.length < 8; at = at.cause) found.push(at);
-  return found;
+/** Whether an error, or what caused it, is of a class. */
+export function hasCause(error: unknown, type: abstract new (...args: never[]) => unknown): boolean {
+  let at = error;
+  for (let depth = 0; at instanceof Error && depth < 8; depth++) {
+    if (at instanceof type) return true;
+    at = at.cause;
+  }
+  return false;
 }
 
 export function toLogError(error: unknown, what: string): KvError {
   if (error instanceof KvError) return error;
-  const all = causes(error);
-  const is = (type: abstract new (...args: never[]) => unknown): boolean => all.some((one) => one instanceof type);
+  const is = (type: abstract new (...args: never[]) => unknown): boolean => hasCause(error, type);
   const text = error instanceof Error ? error.message : String(error);
   if (is(errors.PermissionViolationError)) return logRefused(`${what}: the server permits this device no such access (${text}); check the permissions of its credentials`, error);
   if (is(errors.AuthorizationError) || is(errors.UserAuthenticationExpiredError)) {

@@ -7,6 +7,7 @@ import { pause } from './messages.ts';
 import { apiError, toLogError } from './failures.ts';
 import type { ApiFailure } from './failures.ts';
 
+/** How the streams are. */
 export interface StreamOptions {
   /** Over how many streams databases are spread. It cannot be changed later. Default: 1. */
   readonly shards?: number | undefined;
@@ -23,7 +24,7 @@ function configsOf(shard: number, { replicas, maxBytes = -1 }: StreamOptions): r
     {
       ...common,
       name: streamOf(shard),
-      subjects: [`oplog.${shard}.*.*`, `oplog.${shard}.*.*.*`],
+      subjects: [`oplog.${shard}.>`],
       discard: 'new',
       max_bytes: maxBytes,
       republish: { src: `oplog.${shard}.*.*`, dest: `${LIVE}oplog.${shard}.{{wildcard(1)}}.{{wildcard(2)}}`, headers_only: true },

@@ -39,6 +39,7 @@ export interface RestorePlan {
   readonly records: AsyncIterable<LoggedRecord>;
 }
 
+/** The records of a log in a bucket, from which a database of an earlier time can be made. */
 export class S3Archive {
   readonly #bucket: Bucket;
   readonly #options: S3DatabaseOptions;
