@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { headers, jwtAuthenticator, wsconnect } from '@nats-io/nats-core';
 import type { NatsConnection } from '@nats-io/nats-core';
+import { createUser } from '@nats-io/nkeys';
 import { DEVICE_API, accountsConfig, adminCredentials, createAuthority, createStreams, deviceCredentials } from '../src/sync/nats/admin.ts';
 import type { NatsCredentials } from '../src/sync/nats/admin.ts';
 import { natsLog } from '../src/sync/nats/index.ts';
@@ -184,6 +185,23 @@ test('credentials that are expired, of another authority, or of another key are 
     const log = open(MINE, 'a', credentials);
     await assert.rejects(log.read(0, 1), hasCode('KV_LOG_REFUSED'), JSON.stringify(credentials));
     await log.close();
+  }
+});
+
+test('a device can keep the seed of its key to itself', async () => {
+  const key = createUser();
+  const { jwt } = await credentialsOf(MINE, 'own', { publicKey: key.getPublicKey() }) as { readonly jwt: string };
+  const log = open(MINE, 'own', { jwt, seed: textOf(key.getSeed()) });
+  await log.append(bytesOf('x'), { idempotencyKey: 'own:1' });
+  await log.close();
+});
+
+test('unusable options are refused', async () => {
+  for (const options of [{ device: 'a.b' }, { device: '' }, { device: '>' }, { database: '' }, { expiresIn: 0 }, { signer: 'no seed' }, { shards: 0 }]) {
+    await assert.rejects(deviceCredentials({ signer, database: MINE, device: 'a', expiresIn: 1, ...options }), hasCode('KV_INVALID_ARGUMENT'), JSON.stringify(options));
+  }
+  for (const options of [{ device: '*' }, { database: '' }, { servers: [] }, { shards: 1.5 }]) {
+    assert.throws(() => natsLog({ servers: 'ws://127.0.0.1:1', database: MINE, device: 'a', ...options }), hasCode('KV_INVALID_ARGUMENT'), JSON.stringify(options));
   }
 });
 

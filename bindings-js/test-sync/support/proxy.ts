@@ -2,7 +2,8 @@
 import { connect, createServer } from 'node:net';
 import type { AddressInfo, Server, Socket } from 'node:net';
 
-export type LinkState = 'open' | 'cut' | 'silent';
+/** `deaf`: what the server answers is lost. */
+export type LinkState = 'open' | 'cut' | 'silent' | 'deaf';
 
 export class Link {
   readonly #server: Server;
@@ -47,7 +48,7 @@ export class Link {
       from.setNoDelay(true);
       from.on('data', (bytes) => {
         this.bytes += bytes.length;
-        if (!to.destroyed) to.write(bytes);
+        if (!to.destroyed && !(this.#state === 'deaf' && from === far)) to.write(bytes);
       });
       from.on('error', () => undefined);
       from.on('close', () => {

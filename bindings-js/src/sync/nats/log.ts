@@ -314,12 +314,15 @@ export class NatsLog implements RemoteLog {
     return (await scan(this.#api, this.#names, after + 1, last)).filter((message) => kindOf(message.subject) === 'record');
   }
 
-  /** Looks for a record of this device among all that it has in the log. */
+  /** Looks for a record of this device that readers do not ignore. */
   async #find(key: string): Promise<LogMessage | undefined> {
-    const last = this.#own;
-    if (last.key === key) return (await scan(this.#api, this.#names, last.position, last.position))[0];
-    const found = await scan(this.#api, this.#names, 1, last.position, this.#names.own);
-    return found.find((message) => keyOf(message) === key);
+    const { position, key: newest } = this.#own;
+    const found = newest === key ? await scan(this.#api, this.#names, position, position) : await scan(this.#api, this.#names, 1, position, this.#names.own);
+    for (const message of found.filter((one) => keyOf(one) === key)) {
+      const after = message.header(AFTER);
+      if (after === '' || (await this.#recordsBetween(Number(after), message.position)).length === 1) return message;
+    }
+    return undefined;
   }
 
   #checkBytes(found: LogMessage, record: Uint8Array, key: string): void {
