@@ -4,12 +4,11 @@ import { join } from 'node:path';
 import { ROOT, toolEnv } from '../.ci/tools.mjs';
 
 /**
- * Only what asks for it is inlined, if it is short, or what is shorter than its call: a seventh smaller, and no slower where it was measured. No loop is
+ * Only what asks for it is inlined, or what is shorter than its call: a seventh smaller, and no slower where it was measured. No loop is
  * unrolled. Blocks, conditions of loops and loads are duplicated only where that costs next to nothing.
  */
 const LLVM_ARGS = [
   '-inline-threshold=0',
-  '-inlinehint-threshold=100',
   '-unroll-threshold=0',
   '-unroll-runtime=false',
   '-unroll-allow-partial=false',
