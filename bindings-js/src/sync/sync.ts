@@ -255,11 +255,13 @@ export class Sync extends EventTarget {
           if (!isRepeated || (code !== 'KV_LOG_UNAVAILABLE' && code !== 'KV_SYNC_GAP')) throw error;
         }
         await new Promise<void>((resolve) => {
-          const timer = setTimeout(resolve, wait);
-          stop.signal.addEventListener('abort', () => {
+          const end = (): void => {
             clearTimeout(timer);
+            stop.signal.removeEventListener('abort', end);
             resolve();
-          }, { once: true });
+          };
+          const timer = setTimeout(end, wait);
+          stop.signal.addEventListener('abort', end);
         });
       }
     } finally {

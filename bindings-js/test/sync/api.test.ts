@@ -5,7 +5,7 @@ import { open } from 'mangrove-kv';
 import type { Database } from 'mangrove-kv';
 import { MemoryLog, MemoryServer, MemorySnapshotStore, syncDatabase } from 'mangrove-kv/sync';
 import type { Sync, SyncConflict, SyncOptions, SyncProgress } from 'mangrove-kv/sync';
-import { code, withPath } from '../support/kit.ts';
+import { chance, code, withPath } from '../support/kit.ts';
 
 const collections = { notes: {}, accounts: { mode: 'strict' } } as const;
 
@@ -211,3 +211,43 @@ test('followers and live queries see what arrives like other commits', async () 
   assert.deepEqual(found, [{ type: 'set', collection: 'notes', key: 'k', value: { n: 1 } }]);
   await stop(a, b);
 });
+
+for (const seed of [1, 2, 3]) {
+  test(`databases that write and synchronize at once converge over a log that fails, seed ${seed}`, async () => {
+    const random = chance(seed);
+    let isFailing = true;
+    const happens = (probability: number) => (): boolean => isFailing && random() < probability;
+    const server = new MemoryServer({
+      isUnreachable: happens(0.02), isReplyLost: happens(0.02), isDuplicated: happens(0.1), isWakeLost: happens(0.3),
+      delay: async () => {
+        for (let turns = Math.floor(random() * 5); turns > 0; turns--) await new Promise((resolve) => setImmediate(resolve));
+      },
+    });
+    const snapshots = new MemorySnapshotStore();
+    const nodes = [await start(server, { snapshots }), await start(server, { snapshots }), await start(server, { snapshots })];
+    const errors: string[] = [];
+    for (const { sync } of nodes) sync.addEventListener('error', ({ error }) => errors.push(error.message));
+    const pick = (): string => `key ${Math.floor(random() * 8)}`;
+    await Promise.all(nodes.map(async ({ db, sync }, index) => {
+      const notes = db.collection<string, string>('notes');
+      for (let count = 0; count < 80; count++) {
+        const chosen = random();
+        if (chosen < 0.5) await notes.set(pick(), `${index}/${count}`);
+        else if (chosen < 0.65) await notes.delete(pick());
+        else if (chosen < 0.8) await db.transaction(async (tx) => void await tx.collection(notes).set(pick(), `${await tx.collection(notes).get(pick())} and ${count}`.slice(0, 40)));
+        else if (chosen < 0.85) await notes.clear({ gte: pick() });
+        else if (chosen < 0.95) await sync.transaction((tx) => tx.collection<string, number>('accounts').update('total', (old = 0) => old + 1));
+        else await sync.compact().catch((error: { code: string }) => assert.match(error.code, /^KV_LOG_/));
+        if (random() < 0.3) await new Promise((resolve) => setImmediate(resolve));
+      }
+    }));
+    isFailing = false;
+    for (let round = 0; round < 2; round++) for (const { sync } of nodes) await sync.flush();
+    const digest = ({ db }: Node): Promise<unknown[]> => Promise.all(['notes', 'accounts'].map((name) => db.collection(name).entries().toArray()));
+    const fresh = await start(server, { snapshots });
+    await fresh.sync.flush();
+    for (const node of nodes) assert.deepEqual(await digest(node), await digest(fresh));
+    assert.deepEqual(errors, []);
+    await stop(...nodes, fresh);
+  });
+}

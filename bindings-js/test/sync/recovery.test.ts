@@ -43,6 +43,8 @@ test('a copied file takes another id, and everything is sent once', async () => 
   await original.db.collection('notes').set('a', 'from the original');
   await copy.db.collection('notes').set('b', 'from the copy');
   await copy.db.collection('notes').set('shared', 'from the copy');
+  // Both have a record with the next number now.
+  while (await copy.replica.drain());
   const before = (await copy.replica.state()).device;
   assert.equal((await original.replica.state()).device, before);
   await original.sync();
@@ -126,6 +128,27 @@ test('a database that was restored from a backup goes on, beside the original', 
     assert.deepEqual([...restored.alarms, ...original.alarms], []);
     assert.notEqual((await restored.replica.state()).device, (await original.replica.state()).device);
     await stopAll([restored, original]);
+  });
+});
+
+test('what nobody had read when the backup was made is sent by the restored database', async () => {
+  await withPath(async (path) => {
+    const server = new MemoryServer();
+    const [original, other] = [await Device.start(server), await Device.start(server)];
+    await original.db.collection('notes').setMany([['changed', 1], ['deleted', 1], ['same', 1]]);
+    await converge([original, other]);
+    await original.db.collection('notes').set('changed', 2);
+    await original.db.collection('notes').delete('deleted');
+    const backup = await new Response(original.db.backup()).blob();
+    await original.stop();
+    await restore(path, backup);
+    const restored = await Device.adopt(server, {}, await open(path, { feed: true }));
+    await converge([restored, other]);
+    await equal([restored, other]);
+    assert.deepEqual(await other.db.collection('notes').entries().toArray(), [['changed', 2], ['same', 1]]);
+    // One for what was changed, and one for what was deleted.
+    assert.equal(server.records.length, 3);
+    await stopAll([restored, other]);
   });
 });
 
@@ -380,6 +403,28 @@ test('a record that was sent before a snapshot and never came back is confirmed 
   await stopAll([a, sleeper]);
 });
 
+test('a device that slept while a tombstone was forgotten deletes the entry', async () => {
+  let now = 1000 * 86_400_000;
+  const server = new MemoryServer({ serverTime: () => now });
+  const options: DeviceOptions = { snapshots: new MemorySnapshotStore(), clock: () => now };
+  const [a, sleeper] = [await Device.start(server, options), await Device.start(server, options)];
+  await a.db.collection('notes').setMany([['gone', 1], ['kept', 2]]);
+  await converge([a, sleeper]);
+  await a.db.collection('notes').delete('gone');
+  await a.sync();
+  now += 100 * 86_400_000;
+  for (let round = 0; round < 3; round++) {
+    await a.db.collection('notes').set('round', round);
+    await a.replica.compact();
+  }
+  const fresh = await Device.start(server, options);
+  await converge([sleeper, a, fresh]);
+  await equal([a, sleeper, fresh]);
+  assert.deepEqual(await sleeper.db.collection('notes').keys().toArray(), ['kept', 'round']);
+  assert.equal(await fresh.replica.tables.byName.get('notes')?.stamps.size, 2, 'the tombstone is forgotten');
+  await stopAll([a, sleeper, fresh]);
+});
+
 test('loading a snapshot can be interrupted at every operation of the disk', async () => {
   const server = new MemoryServer();
   const snapshots = new MemorySnapshotStore();
@@ -417,7 +462,8 @@ test('a damaged snapshot is refused', async () => {
     await snapshots.delete(name);
     await snapshots.put(name, new Blob([changed as Uint8Array<ArrayBuffer>]).stream());
   };
-  for (const changed of [bytes.subarray(0, bytes.length - 5), bytes.subarray(0, 0), bytes.map((byte, index) => (index === 700 ? byte ^ 1 : byte))]) {
+  const header = 8 + new DataView(bytes.buffer).getUint32(0);
+  for (const changed of [bytes.subarray(0, bytes.length - 5), bytes.subarray(0, 0), bytes.subarray(0, header), bytes.map((byte, index) => (index === 700 ? byte ^ 1 : byte))]) {
     await put(changed);
     const b = await Device.start(server, { snapshots });
     await assert.rejects(b.sync(), code('KV_CORRUPT'));
@@ -440,6 +486,9 @@ test('a new only writer fences the old one off', async () => {
   await next.replica.fence();
   assert.equal(await next.db.collection('notes').get('one'), 1);
   await old.db.collection('notes').set('too late', 1);
+  // It does not know of the new one when it sends.
+  while (await old.replica.drain());
+  await old.replica.publish();
   await assert.rejects(old.sync(), code('KV_SYNC_FENCED'));
   await next.db.collection('notes').set('two', 2);
   await next.sync();
