@@ -191,7 +191,8 @@ impl StorageFile for GatedFile {
     }
 
     fn flush(&self) -> Result<()> {
-        let is_stopped = |gate: &&Arc<Gate>| gate.is_closed.load(Ordering::Relaxed) && thread::current().id() != gate.keeper;
+        let is_stopped =
+            |gate: &&Arc<Gate>| gate.is_closed.load(Ordering::Relaxed) && thread::current().id() != gate.keeper;
         if let Some(gate) = self.gate.as_ref().filter(is_stopped) {
             // Without the other ends, the test is over and the gate open.
             let _ = gate.arrived.send(());
