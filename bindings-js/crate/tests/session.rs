@@ -385,7 +385,7 @@ fn a_layout_comes_in_slices_and_drops_its_snapshot_at_the_end() {
     // Superblock, catalog and leaf: three parts, sent as that number plus one.
     assert_eq!((reply.uv(), [reply.uv(), reply.uv()]), (4, [0, 0]));
     assert!(reply.uv() > 0);
-    for kind in [1, 7] {
+    for kind in [1, 8] {
         assert_eq!(reply.uv(), kind);
         assert!(reply.uv() > 0 && reply.uv() > 0);
     }

@@ -1,11 +1,12 @@
 //! Every verb does what it says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::common;
 use crate::common::{Place, numbered, run, run_with};
 use mangrove_engine::storage::FsStorage;
-use mangrove_engine::{Database, Durability, IndexDefinition, IndexKeys, Options};
+use mangrove_engine::{Database, Durability, Error, IndexDefinition, IndexKeys, Options};
 use serde_json::{Value, json};
 
 #[test]
@@ -287,8 +288,15 @@ fn indexes_are_listed_with_their_collection() {
     let place = Place::new();
     let db = &place.db("db");
     run(&["set", db, "1", "2", "--collection", "a"]).ok();
+    // Another test's child process has the lock of a closed database until it executes its program.
+    let open = || loop {
+        match Database::open(Arc::new(FsStorage::new(db)), Options::default()) {
+            Err(Error::Locked { .. }) => std::thread::sleep(Duration::from_millis(1)),
+            opened => break opened.unwrap(),
+        }
+    };
     let declare = |collection: &str, name: &str, unique: bool| {
-        let database = Database::open(Arc::new(FsStorage::new(db)), Options::default()).unwrap();
+        let database = open();
         let mut transaction = database.begin().unwrap();
         let definition = IndexDefinition {
             name: name.into(),
@@ -301,7 +309,7 @@ fn indexes_are_listed_with_their_collection() {
     };
     declare("a", "by", false);
     let unique = declare("b", "by \"one\"", true);
-    let database = Database::open(Arc::new(FsStorage::new(db)), Options::default()).unwrap();
+    let database = open();
     let mut transaction = database.begin().unwrap();
     let mut keys = IndexKeys::new();
     keys.set(unique, [vec![1], vec![2]]);

@@ -113,7 +113,7 @@ fn collections_dropped_in_the_rest_of_the_catalog_stay_away() {
     for block in blocks(&data) {
         let bytes = &data[block.start..block.start + block.len];
         // The entry of "z": its name, then the length of the rest.
-        if is_catalog(&data, &block) && bytes.windows(2).any(|pair| pair == b"z\xF0") {
+        if is_catalog(&data, &block) && bytes.windows(3).any(|entry| entry == b"z\xE0\x03") {
             data[block.start + 30] ^= 1;
         }
     }

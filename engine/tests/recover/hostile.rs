@@ -21,7 +21,7 @@ fn sign(block: &mut [u8]) {
 /// Returns a leaf with one record that covers all keys.
 fn leaf(owner: u32, generation: u64, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut cell = key.to_vec();
-    let meta = (value.len() as u64) << 3;
+    let meta = (value.len() as u64) << 4;
     assert!(meta < 0x80);
     cell.push(meta as u8);
     cell.extend_from_slice(value);
