@@ -49,6 +49,16 @@ export interface ReplicaEvents {
 const READ_RECORDS = 256;
 /** A gap or an unreadable record is passed over if the log still has it after this many reads. */
 const MAX_ATTEMPTS = 5;
+/** A strict record that is sent. Its function must not run again before its outcome is known. */
+export interface StrictRecord {
+  /** Its number in the outbox. */
+  readonly ticket: number;
+  /** The device's id when it was offered. */
+  readonly device: string;
+  /** Something else follows the record that it had to follow. */
+  isRefused: boolean;
+}
+
 /** More than one commit can have. */
 const MAX_CONFLICTS = 1_000_000;
 const MAX_UNSEEN = 20;
@@ -71,6 +81,8 @@ export class Replica {
   readonly #pulling = new Mutex();
   /** Sending, and with it the order of tickets. */
   readonly #sending = new Mutex();
+  /** The newest record that was offered. */
+  #offered: StrictRecord | undefined;
   /** The newest ticket that the log has acknowledged. */
   #sent = 0;
   /** The newest position known to be the log's end, for an exclusive writer. */
@@ -488,24 +500,51 @@ export class Replica {
   }
 
   /**
-   * Appends a record that has to follow the one at `expect`. Resolves to whether it is in the log
-   * and applied; if not, it never will be.
+   * Takes a record that has to follow the one at `expect` for sending; `undefined` if something else
+   * has to be sent first. `outcomeOf` sends it.
    */
-  appendExpecting(flags: number, ops: readonly SyncOp[], expect: number, signal?: AbortSignal): Promise<boolean> {
+  offer(flags: number, ops: readonly SyncOp[], expect: number): Promise<StrictRecord | undefined> {
     return this.#sending.run(async () => {
       if (this.#isFenced) throw fenced();
-      if (await this.pending() > 0) return false;
-      const ticket = await this.#change('strict', async (tx, state) => {
+      if (await this.pending() > 0) return undefined;
+      const record = await this.#change('strict', async (tx, state) => {
         const hlc = tick(fromHex(state.hlc), this.#clock());
         const body = encodeTransactions([{ base: expect, hlc, ops }]);
         if (body.length > MAX_BODY_BYTES) {
           throw new KvError('KV_VALUE_TOO_LARGE', `a strict transaction may write 900 KiB, this one writes ${body.length} bytes; split it`);
         }
         await tx.collection(this.tables.outbox).set(state.nextTicket, encodeOutbox({ flags, expect, body }));
-        return { state: { ...state, hlc: toHex(hlc), nextTicket: state.nextTicket + 1 }, result: state.nextTicket };
+        return { state: { ...state, hlc: toHex(hlc), nextTicket: state.nextTicket + 1 }, result: { ticket: state.nextTicket, device: state.device, isRefused: false } };
       });
-      return this.#finishStrict(ticket, signal);
+      this.#offered = record;
+      return record;
     });
+  }
+
+  /**
+   * Whether a record is in the log and applied; if not, it never will be. After a failure of the log
+   * that is unknown, and this has to be called again.
+   */
+  outcomeOf(record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
+    return this.#sending.run(async () => {
+      for (;;) {
+        signal?.throwIfAborted();
+        // Sending in the background may have finished it since.
+        if (record.isRefused) return false;
+        await this.#checkDevice(record);
+        const isDone = await this.#finishStrict(record.ticket, signal);
+        await this.#checkDevice(record);
+        if (isDone) return true;
+        // The log has refused it and does not show why yet.
+        if (!record.isRefused) await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
+      }
+    });
+  }
+
+  /** Fails if the device began to read the log again under a new id: then its records are another's. */
+  async #checkDevice(record: StrictRecord): Promise<void> {
+    if ((await this.state()).device === record.device) return;
+    throw new KvError('KV_CONFLICT', 'the log lost its history while this transaction was sent, which may have taken effect; read what it should have written before you call it again');
   }
 
   /** Sends a record with `expect` until it is known whether it is in the log. */
@@ -530,6 +569,7 @@ export class Replica {
       await tx.collection(this.tables.outbox).delete(ticket);
       return { state: { ...before, nextTicket: ticket }, result: undefined };
     });
+    if (this.#offered?.ticket === ticket) this.#offered.isRefused = true;
     return false;
   }
 
@@ -543,9 +583,11 @@ export class Replica {
 
   /** Becomes the only writer: from here on, appends of earlier ones fail. */
   async fence(signal?: AbortSignal): Promise<void> {
-    do {
+    for (let isIn = false; !isIn;) {
       await this.settle(signal);
-    } while (!await this.appendExpecting(FENCE, [], (await this.state()).cursor.position, signal));
+      const record = await this.offer(FENCE, [], (await this.state()).cursor.position);
+      isIn = record !== undefined && await this.outcomeOf(record, signal);
+    }
     this.#isOwner = true;
   }
 

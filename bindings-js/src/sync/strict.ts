@@ -7,7 +7,7 @@ import type { Collection, Reader, Transaction, Writer } from '../types/index.ts'
 import { keyId } from './model.ts';
 import { STRICT } from './record.ts';
 import type { SyncOp } from './record.ts';
-import type { Replica } from './replica.ts';
+import type { Replica, StrictRecord } from './replica.ts';
 import type { Bytes, Table, Tables } from './tables.ts';
 
 /** A transaction on the newest state of the log. */
@@ -129,8 +129,23 @@ class Recorder implements StrictTransaction {
 
 const MAX_WAIT_MS = 200;
 
-export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions): Promise<T> {
+/** What a strict transaction has sent: it outlives failures of the log. */
+export interface Sent<T> {
+  open?: { readonly record: StrictRecord; readonly result: T } | undefined;
+}
+
+/** Whether what was sent is in the log. Throws, and may be called again, if that is unknown. */
+async function isInLog<T>(replica: Replica, sent: Sent<T>, record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
+  const isIn = await replica.outcomeOf(record, signal);
+  sent.open = undefined;
+  return isIn;
+}
+
+/** After a failure of the log it is called again with the same `sent`. */
+export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction) => T | Promise<T>, { maxRetries = 100, signal }: StrictOptions, sent: Sent<T> = {}): Promise<T> {
   const { tables } = replica;
+  const { open } = sent;
+  if (open !== undefined && await isInLog(replica, sent, open.record, signal)) return open.result;
   for (let attempt = 0; attempt <= maxRetries; attempt++) {
     await replica.settle(signal);
     const tx = tables.db.begin({ timeout: Infinity, ...(signal && { signal }) });
@@ -142,7 +157,12 @@ export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction)
       const ops = await recorder.ops();
       // A write that went past sync is undone; this run may have read it.
       if (state !== undefined && state.rejoin === undefined && !await replica.isDisturbed(version)) {
-        if (ops.length === 0 || await replica.appendExpecting(STRICT, ops, state.cursor.position, signal)) return result;
+        if (ops.length === 0) return result;
+        const record = await replica.offer(STRICT, ops, state.cursor.position);
+        if (record !== undefined) {
+          sent.open = { record, result };
+          if (await isInLog(replica, sent, record, signal)) return result;
+        }
       }
     } finally {
       tx.rollback();

@@ -7,6 +7,7 @@ import type { RawConflict } from './apply.ts';
 import type { Position, RemoteLog, SnapshotStore } from './remote-log.ts';
 import { Replica } from './replica.ts';
 import { runStrict } from './strict.ts';
+import type { Sent } from './strict.ts';
 import type { StrictOptions, StrictTransaction } from './strict.ts';
 import type { SyncCollectionOptions, SyncMode, Table } from './tables.ts';
 import type { Seal } from './wire.ts';
@@ -167,7 +168,8 @@ export class Sync extends EventTarget {
    * was sent, it may still take effect.
    */
   async transaction<T>(fn: (tx: StrictTransaction) => T | Promise<T>, options: StrictOptions = {}): Promise<T> {
-    return this.#online((signal) => runStrict(this.#replica, fn, { ...options, signal }), options.signal);
+    const sent: Sent<T> = {};
+    return this.#online((signal) => runStrict(this.#replica, fn, { ...options, signal }, sent), options.signal);
   }
 
   /**

@@ -251,3 +251,28 @@ for (const seed of [1, 2, 3]) {
     await stop(...nodes, fresh);
   });
 }
+
+test('a strict transaction whose answers are lost takes effect once', async () => {
+  const server = new MemoryServer();
+  for (const lost of [1, 2, 5]) {
+    const log = new MemoryLog(server);
+    const append = log.append.bind(log);
+    let left = lost;
+    log.append = async (...args) => {
+      const position = await append(...args);
+      if (left-- > 0) throw Object.assign(new Error('the answer is lost'), { code: 'KV_LOG_UNAVAILABLE' });
+      return position;
+    };
+    const node = await start(server, { log });
+    const before = await node.sync.transaction((tx) => tx.collection<string, number>('accounts').get('balance')) ?? 0;
+    let runs = 0;
+    const result = await node.sync.transaction(async (tx) => {
+      runs++;
+      return tx.collection<string, number>('accounts').update('balance', (old = 0) => old + 1);
+    });
+    assert.equal(result, before + 1);
+    assert.equal(await node.db.collection<string, number>('accounts').get('balance'), before + 1, `${lost} answers lost`);
+    assert.equal(runs, 1);
+    await stop(node);
+  }
+});
