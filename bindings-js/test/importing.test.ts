@@ -21,6 +21,8 @@ const OF_DENO = ['MessageChannel', 'MessagePort', 'nodeBootstrap'];
 const OF_LIBRARIES: Readonly<Record<string, readonly string[]>> = {
   'mangrove-kv/rxdb': ['regeneratorRuntime', ...OF_DENO],
   'mangrove-kv/react': OF_DENO,
+  'mangrove-kv/sync/nats': OF_DENO,
+  'mangrove-kv/sync/nats-admin': OF_DENO,
   'mangrove-kv/yjs': ['__ $YJS$ __'],
   'mangrove-kv/vue': ['__VUE_HMR_RUNTIME__', '__VUE_INSTANCE_SETTERS__', '__VUE_SSR_SETTERS__', ...OF_DENO],
 };
