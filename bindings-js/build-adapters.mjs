@@ -5,18 +5,23 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 
+/** Packages stay imports. */
+const OPTIONS = {
+  bundle: true,
+  packages: 'external',
+  format: 'esm',
+  platform: 'neutral',
+  target: 'es2022',
+  sourcemap: true,
+  legalComments: 'none',
+  logLevel: 'warning',
+};
+
 export async function bundleAdapters(source, outdir) {
   await build({
+    ...OPTIONS,
     entryPoints: readdirSync(source).filter((file) => file.endsWith('.ts')).map((file) => join(source, file)),
     outdir,
-    bundle: true,
-    packages: 'external',
-    format: 'esm',
-    platform: 'neutral',
-    target: 'es2022',
-    sourcemap: true,
-    legalComments: 'none',
-    logLevel: 'warning',
   });
   await bundleDrivers(join(source, '..', 'sync'), join(outdir, '..', 'sync'));
 }
@@ -58,17 +63,10 @@ async function checkDriverSizes(outdir) {
 
 async function bundleDrivers(source, outdir) {
   await build({
+    ...OPTIONS,
     entryPoints: Object.entries(DRIVERS).map(([out, file]) => ({ in: join(source, `${file}.ts`), out })),
     outdir,
-    bundle: true,
-    packages: 'external',
     plugins: [errorsStayOne],
-    format: 'esm',
-    platform: 'neutral',
-    target: 'es2022',
-    sourcemap: true,
-    legalComments: 'none',
-    logLevel: 'warning',
   });
   await checkDriverSizes(outdir);
 }

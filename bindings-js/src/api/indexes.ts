@@ -128,7 +128,7 @@ export class Indexes<K, V> {
       scratch.uv(list.length);
       for (const each of list) {
         if (typeof each === 'object') scratch.bytes(each);
-        else if (!scratch.encoded(anyFast, each)) scratch.bytes(keyCodecs.any.encode(each));
+        else if (!scratch.encoded(anyFast, each)) scratch.bytes(encode(each));
       }
     }
     return scratch.view();
