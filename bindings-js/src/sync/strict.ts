@@ -134,7 +134,7 @@ export interface Sent<T> {
   open?: { readonly record: StrictRecord; readonly result: T } | undefined;
 }
 
-/** Whether what was sent is in the log. Throws, and may be called again, if that is unknown. */
+/** Whether the sent record is in the log. Throws while the outcome is unknown; then call it again. */
 async function isInLog<T>(replica: Replica, sent: Sent<T>, record: StrictRecord, signal?: AbortSignal): Promise<boolean> {
   const isIn = await replica.outcomeOf(record, signal);
   sent.open = undefined;

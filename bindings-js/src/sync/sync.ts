@@ -237,7 +237,7 @@ export class Sync extends EventTarget {
     return this.#stop.signal.aborted;
   }
 
-  /** Repeats work that needs the log until it succeeds or fails for good. */
+  /** Retries work that needs the log until it succeeds or fails with an error that is not transient. */
   async #online<T>(work: (signal: AbortSignal) => Promise<T>, given?: AbortSignal, isRepeated = true): Promise<T> {
     const stop = new AbortController();
     const abort = (): void => stop.abort(given?.aborted ? given.reason : this.#stop.signal.reason);

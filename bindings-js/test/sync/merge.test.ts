@@ -239,7 +239,7 @@ test('a clock that is days ahead does not win for days', async () => {
   await equal([fast, right]);
   assert.equal(await right.db.collection('notes').get('k'), 'now');
   ahead = -3 * 86_400_000;
-  // A clock that is behind: whoever saw a value can replace it.
+  // A device with a slow clock can replace a value that it has seen.
   await fast.db.collection('notes').set('k', 'seen and replaced');
   await converge([fast, right]);
   await equal([fast, right]);

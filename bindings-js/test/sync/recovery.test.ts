@@ -496,7 +496,7 @@ test('a new only writer fences the old one off', async () => {
   const reader = await Device.start(server);
   await reader.sync();
   assert.deepEqual(await reader.db.collection('notes').entries().toArray(), [['one', 1], ['two', 2]]);
-  // It takes over again, and what was pending is sent.
+  // The old owner takes over again and sends its pending records.
   await old.stop();
   const again = await Device.start(server, { isExclusive: true }, old.disk.copy());
   await again.replica.fence();

@@ -1,4 +1,4 @@
-// A connection that is made when it is needed and made again when it is lost for good.
+// Connects on first use and replaces a connection that closed for good.
 import { jwtAuthenticator, tokenAuthenticator, usernamePasswordAuthenticator, wsconnect } from '@nats-io/nats-core';
 import type { Authenticator, ConnectionOptions, NatsConnection } from '@nats-io/nats-core';
 import { KvError } from '../../base/errors.ts';
@@ -86,7 +86,7 @@ export class Connection {
     return () => this.#watchers.delete(listener);
   }
 
-  /** Connects, and again whenever the connection is lost for good, as long as somebody watches. */
+  /** While there are watchers, replaces each connection that closes for good. */
   follow(): void {
     if (this.#isFollowing || !this.#isWanted) return;
     this.#isFollowing = true;

@@ -280,7 +280,7 @@ export class NatsLog implements RemoteLog {
 
   async purge(upTo: Position): Promise<void> {
     try {
-      // Whoever reads finds it before the gap or behind it, never neither.
+      // The floor marker goes first: every reader meets it before or after the gap that the purge leaves.
       const reply = await this.#api.publish(this.#names.floor, new TextEncoder().encode(String(upTo)), {});
       if ('error' in reply) throw apiError(reply.error, 'marking a purge');
       await this.#api.call(`STREAM.PURGE.${this.#names.stream}`, { filter: this.#names.all, seq: upTo + 1 }, 'purging the log');

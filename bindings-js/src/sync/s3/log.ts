@@ -180,7 +180,7 @@ export class S3Log implements RemoteLog {
   async read(after: Position, limit: number, signal?: AbortSignal): Promise<readonly LoggedRecord[]> {
     await this.#open();
     signal?.throwIfAborted();
-    // Whoever reads from here on has seen its own records before.
+    // A caller that reads from this position has already read its own earlier records.
     if (this.#known === undefined && after > 0) this.#known = { from: after, to: after };
     const slots = await this.#slots(after, limit, signal);
     const floor = await this.#floor();
