@@ -60,6 +60,7 @@ struct Page;
 #[cfg(not(target_family = "wasm"))]
 mod background;
 mod block;
+mod cipher;
 mod clock;
 mod database;
 mod error;
@@ -84,6 +85,7 @@ mod tree;
 #[cfg(not(target_family = "wasm"))]
 pub use background::Background;
 pub use block::Compression;
+pub use cipher::Key;
 pub use clock::Clock;
 pub use database::{Changes, Database, IndexBy, IndexedCollection, OpenFlush, Options, Stats, is_database_file};
 pub use error::{

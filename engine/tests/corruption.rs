@@ -175,13 +175,13 @@ fn foreign_files_are_refused_and_kept() {
 fn a_newer_format_is_refused_and_kept() {
     let (mut data, _) = sample(Compression::Lz4);
     for at in [0, 2048, 4096, 6144] {
-        data[at + 8] = 5;
+        data[at + 8] = 6;
         let crc = crc32fast::hash(&data[at..at + 508]);
         data[at + 508..at + 512].copy_from_slice(&crc.to_le_bytes());
     }
     let storage = storage_of(&data);
     let error = read_all(&storage).expect_err("this build is too old");
-    assert_eq!(error, Error::VersionUnsupported { found: 5, supported: 4 });
+    assert_eq!(error, Error::VersionUnsupported { found: 6, supported: 5 });
     assert!(storage.files()["data"] == data);
 }
 

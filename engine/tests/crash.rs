@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Flavour, History, State, check, options, run};
+use common::{Flavour, History, State, check, encrypted, options, run};
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
 use mangrove_engine::{Database, Durability, Error};
@@ -189,6 +189,18 @@ fn transactions_larger_than_memory() {
     crash_everywhere(Flavour::Huge, 6, 8);
 }
 
+#[test]
+fn encrypted_databases() {
+    encrypted(true, || {
+        crash_everywhere(Flavour::Tiny, 41, 30);
+        crash_everywhere(Flavour::Mixed, 42, 60);
+        crash_everywhere(Flavour::Unlogged, 43, 30);
+        crash_everywhere(Flavour::Merging, 44, 6);
+        crash_everywhere(Flavour::Staged, 45, 20);
+        crash_everywhere(Flavour::Huge, 46, 4);
+    });
+}
+
 /// Runs fresh workloads on all processors until `MANGROVE_CRASH_IMAGES` images are checked. The
 /// default is 10 million. Seeds begin at `MANGROVE_CRASH_SEED`; a failure names its seed.
 #[test]
@@ -210,7 +222,7 @@ fn soak() {
                 6 => (Flavour::Staged, 20 + seed % 20),
                 _ => (Flavour::Mixed, 40 + seed % 50),
             };
-            crash_everywhere(flavour, seed, commits);
+            encrypted(seed % 4 == 3, || crash_everywhere(flavour, seed, commits));
         }
     };
     std::thread::scope(|scope| {

@@ -10,6 +10,7 @@ mod compact;
 mod corruption;
 mod determinism;
 mod durability;
+mod encryption;
 mod faults;
 mod feed;
 mod fence;

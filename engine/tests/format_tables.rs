@@ -95,8 +95,8 @@ fn modules_and_document_have_the_same_fields() {
         }
     }
     assert_eq!(
-        compared, 7,
-        "superblock, block, node, half of the log, record, header and frame of a backup"
+        compared, 8,
+        "superblock, block, node, half of the log, record, header, key and frame of a backup"
     );
 }
 

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 
 /// Modules in order; each uses only those before it.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "sync",
     "clock",
     "error",
     "range",
     "small_map",
+    "cipher",
     "storage",
     "block",
     "node",

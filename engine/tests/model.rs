@@ -324,6 +324,12 @@ proptest! {
     }
 
     #[test]
+    fn encrypted_nodes(steps in prop::collection::vec(step(), 1..40), node_bytes in prop::sample::select(vec![300_u32, 512])) {
+        let key = Some(mangrove_engine::Key::new([3; 32]));
+        run(&Options { unit_bytes: 512, node_bytes, cache_bytes: 256 << 10, key, ..Options::default() }, steps);
+    }
+
+    #[test]
     fn default_nodes(steps in prop::collection::vec(step(), 1..30)) {
         run(&Options::default(), steps);
     }
@@ -332,8 +338,12 @@ proptest! {
 /// The key and value limits themselves, in the smallest, default and largest nodes.
 #[test]
 fn keys_and_values_at_their_limits() {
-    for (node_bytes, unit_bytes) in [(256, 512), (512, 512), (16384, 4096), (65536, 65536)] {
+    let sizes = [(256, 512), (512, 512), (16384, 4096), (65536, 65536)];
+    for (is_encrypted, (node_bytes, unit_bytes)) in
+        [false, true].into_iter().flat_map(|one| sizes.map(|size| (one, size)))
+    {
         let options = Options {
+            key: is_encrypted.then(|| mangrove_engine::Key::new([3; 32])),
             node_bytes,
             unit_bytes,
             cache_bytes: 1 << 20,

@@ -1,6 +1,7 @@
 //! Block headers as salvage finds them, without a reference.
 
-use super::{BlockRef, HEADER_BYTES, Kind, MAGIC, decode, word};
+use super::{BlockRef, HEADER_BYTES, Kind, MAGIC, decode, expand, open_at, remove_encryption, word};
+use crate::cipher::Cipher;
 use crate::error::Result;
 
 /// Header of a block found by scanning the file.
@@ -44,7 +45,8 @@ impl Header {
         HEADER_BYTES as u64 + u64::from(self.stored_len)
     }
 
-    /// The reference to this block at byte `offset`; `None` if no reference can point there.
+    /// The reference to this block at byte `offset`, but for the stamp of a sealed block; `None` if
+    /// no reference can point there.
     pub(crate) fn reference(&self, offset: u64, unit_shift: u32) -> Option<BlockRef> {
         let unit_bytes = 1_u64 << unit_shift;
         let units = self.block_bytes().div_ceil(unit_bytes);
@@ -57,15 +59,22 @@ impl Header {
         })
     }
 
-    /// Checks a whole block, starting with this header, against itself and returns its payload.
-    pub(crate) fn payload(&self, block: &[u8]) -> Result<Vec<u8>> {
+    /// Checks a whole block, starting with this header, against itself and returns its payload and
+    /// what a reference to it repeats. A sealed one has to stand at `unit`.
+    pub(crate) fn payload(&self, block: &[u8], cipher: Option<&Cipher>, unit: u64) -> Result<(Vec<u8>, u32)> {
         let itself = BlockRef {
-            unit: 0,
+            unit,
             units: 0,
             checksum: self.checksum,
             raw_len: self.raw_len,
         };
-        decode(block.to_vec(), &itself, &[self.kind], self.owner)
+        let mut block = block.to_vec();
+        if let Some(cipher) = cipher {
+            let stamp = open_at(cipher, &mut block, unit)?;
+            remove_encryption(&mut block);
+            return Ok((expand(block, &itself)?, stamp));
+        }
+        Ok((decode(block, &itself, &[self.kind], self.owner)?, itself.checksum))
     }
 
     /// Whether the checksum of a whole block, starting with this header, matches.

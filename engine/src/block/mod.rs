@@ -1,10 +1,10 @@
-//! Checksummed, optionally LZ4-compressed blocks in whole allocation units.
+//! Checksummed, optionally LZ4-compressed and encrypted blocks in whole allocation units.
 //!
 //! ```text
 //! block header, 32 bytes, little endian; the payload follows, then zeros up to the next unit
 //!  0  u32  magic "MGBK"
 //!  4  u8   kind: 1 leaf, 2 inner, 3 value chunk, 4 value index, 5 free map
-//!  5  u8   codec: 0 raw, 1 LZ4 block; 2..15 reserved for encryption (nonce and tag travel in the payload)
+//!  5  u8   codec: 0 raw, 1 LZ4 block; 2 and 3 the same, sealed
 //!  6  u8   level of the node, 0 otherwise
 //!  7  u8   0
 //!  8  u32  stored length of the payload
@@ -15,12 +15,18 @@
 //! ```
 //! The reference to a block repeats its checksum, so its parent detects a lost or misdirected
 //! write.
+//!
+//! A sealed payload is what [`cipher`](crate::cipher) describes: nonce, ciphertext, tag. The text is a
+//! random number, the stamp, u32, and the payload. Associated data are the block's first unit, u64,
+//! and bytes 0..28 of its header. The reference to a sealed block repeats the stamp instead of the
+//! checksum. Nobody without the key sees either, so nobody can choose an older block that fits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use twox_hash::XxHash64;
 
+use crate::cipher::{self, Cipher, Domain, NONCE_BYTES};
 use crate::error::{Error, Message, Result};
 use crate::storage::StorageFile;
 
@@ -38,6 +44,13 @@ pub(crate) const HEADER_BYTES: usize = 32;
 const MAGIC: u32 = u32::from_le_bytes(*b"MGBK");
 const CODEC_RAW: u8 = 0;
 const CODEC_LZ4: u8 = 1;
+/// Added to the codec of a sealed payload.
+const SEALED: u8 = 2;
+const STAMP_BYTES: usize = 4;
+/// Bytes before the payload in sealed bytes.
+const SEALED_HEAD_BYTES: usize = NONCE_BYTES + STAMP_BYTES;
+/// Bytes by which encryption makes a block longer.
+const SEALED_BYTES: usize = cipher::OVERHEAD_BYTES + STAMP_BYTES;
 
 /// What a block holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,6 +88,7 @@ pub(crate) struct BlockFile {
     /// Length of the file in units when last queried.
     known_units: AtomicU64,
     buffers: Buffers,
+    cipher: Option<Arc<Cipher>>,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
 }
@@ -86,9 +100,21 @@ impl BlockFile {
             unit_shift,
             known_units: AtomicU64::new(0),
             buffers: Buffers::default(),
+            cipher: None,
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         }
+    }
+
+    /// Blocks are sealed, if there is a cipher.
+    pub(crate) fn encrypted_by(mut self, cipher: Option<Arc<Cipher>>) -> Self {
+        self.cipher = cipher;
+        self
+    }
+
+    /// Length of a block without its payload.
+    pub(crate) fn overhead(&self) -> usize {
+        HEADER_BYTES + encrypted_bytes(self.cipher.as_deref())
     }
 
     pub(crate) fn file(&self) -> &dyn StorageFile {
@@ -109,17 +135,64 @@ impl BlockFile {
         self.file.write_at(unit << self.unit_shift, bytes)
     }
 
+    /// Appends a block with `payload` (its parts in order) to `out`, padded to whole units. It has to
+    /// be given a [place](Self::place) before it is written.
+    pub(crate) fn encode(
+        &self,
+        info: BlockInfo,
+        payload: &[&[u8]],
+        compression: Compression,
+        out: &mut Vec<u8>,
+    ) -> BlockRef {
+        self.encode_measured(info, payload, compression, out).0
+    }
+
+    /// As [`encode`](Self::encode); also returns the compressed length of the payload, even if it is
+    /// stored raw.
+    pub(crate) fn encode_measured(
+        &self,
+        info: BlockInfo,
+        payload: &[&[u8]],
+        compression: Compression,
+        out: &mut Vec<u8>,
+    ) -> (BlockRef, usize) {
+        let cipher = self.cipher.as_deref();
+        encode_measured(info, payload, compression, self.unit_bytes(), cipher, out)
+    }
+
+    /// Gives an encoded block its place, `unit`, and seals it for it.
+    pub(crate) fn place(&self, block: &mut [u8], reference: &mut BlockRef, unit: u64) {
+        reference.unit = unit;
+        if let Some(cipher) = &self.cipher {
+            reference.checksum = seal_block(cipher, block, unit);
+        }
+    }
+
     /// Reads a block and checks it against its reference, kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
-        let block = self.read_units(reference)?;
-        check(&block, reference, kind, owner)?;
+        let mut block = self.read_units(reference)?;
+        if let Some(cipher) = &self.cipher {
+            open_block(cipher, &mut block, reference, kind, owner)?;
+            remove_encryption(&mut block);
+        } else {
+            check(&block, reference, kind, owner)?;
+        }
         expand_in(block, reference, &self.buffers)
     }
 
-    /// As [`read`](Self::read), but returns the units as stored, to be written elsewhere.
+    /// As [`read`](Self::read), but returns the units, to be [placed](Self::place) elsewhere.
     pub(crate) fn read_stored(&self, reference: &BlockRef, kind: Kind, owner: u32) -> Result<Vec<u8>> {
-        let block = self.read_units(reference)?;
-        decode(block.clone(), reference, &[kind], owner)?;
+        let mut block = self.read_units(reference)?;
+        let mut copy;
+        if let Some(cipher) = &self.cipher {
+            open_block(cipher, &mut block, reference, &[kind], owner)?;
+            copy = block.clone();
+            remove_encryption(&mut copy);
+        } else {
+            check(&block, reference, &[kind], owner)?;
+            copy = block.clone();
+        }
+        expand(copy, reference)?;
         Ok(block)
     }
 
@@ -164,8 +237,12 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// Appends a block with `payload` (its parts in order) to `out`, padded to whole units. The caller
-/// sets the unit in the returned reference.
+fn encrypted_bytes(cipher: Option<&Cipher>) -> usize {
+    cipher.map_or(0, |_| SEALED_BYTES)
+}
+
+/// Appends a block that is not sealed. The caller sets the unit in the returned reference.
+#[cfg(any(test, feature = "testing"))]
 pub(crate) fn encode(
     info: BlockInfo,
     payload: &[&[u8]],
@@ -173,21 +250,24 @@ pub(crate) fn encode(
     unit_bytes: usize,
     out: &mut Vec<u8>,
 ) -> BlockRef {
-    encode_measured(info, payload, compression, unit_bytes, out).0
+    encode_measured(info, payload, compression, unit_bytes, None, out).0
 }
 
-/// As [`encode`]; also returns the compressed length of the payload, even if it is stored raw.
-pub(crate) fn encode_measured(
+/// Appends a block; if it is to be sealed, [`seal_block`] completes it. Also returns the compressed
+/// length of the payload, even if it is stored raw.
+fn encode_measured(
     info: BlockInfo,
     payload: &[&[u8]],
     compression: Compression,
     unit_bytes: usize,
+    cipher: Option<&Cipher>,
     out: &mut Vec<u8>,
 ) -> (BlockRef, usize) {
     let start = out.len();
     let raw_len: usize = payload.iter().map(|part| part.len()).sum();
-    out.resize(start + HEADER_BYTES, 0);
-    let units = |len: usize| (HEADER_BYTES + len).div_ceil(unit_bytes);
+    let head = HEADER_BYTES + cipher.map_or(0, |_| SEALED_HEAD_BYTES);
+    out.resize(start + head, 0);
+    let units = |len: usize| (HEADER_BYTES + encrypted_bytes(cipher) + len).div_ceil(unit_bytes);
     let mut codec = CODEC_RAW;
     let mut packed_len = raw_len;
     if compression == Compression::Lz4 && units(raw_len) > 1 {
@@ -204,7 +284,7 @@ pub(crate) fn encode_measured(
             if written < raw_len && units(written) < units(raw_len) {
                 codec = CODEC_LZ4;
             } else {
-                out.truncate(start + HEADER_BYTES);
+                out.truncate(start + head);
             }
         }
     }
@@ -212,6 +292,10 @@ pub(crate) fn encode_measured(
         for part in payload {
             out.extend_from_slice(part);
         }
+    }
+    if cipher.is_some() {
+        out.extend_from_slice(&[0; cipher::TAG_BYTES]);
+        codec |= SEALED;
     }
     let stored_len = out.len() - start - HEADER_BYTES;
     let header = &mut out[start..start + HEADER_BYTES];
@@ -221,9 +305,11 @@ pub(crate) fn encode_measured(
     header[12..16].copy_from_slice(&(raw_len as u32).to_le_bytes());
     header[16..24].copy_from_slice(&info.generation.to_le_bytes());
     header[24..28].copy_from_slice(&info.owner.to_le_bytes());
-    let checksum = block_checksum(&out[start..]);
-    out[start + 28..start + 32].copy_from_slice(&checksum.to_le_bytes());
-    let units = units(stored_len);
+    let mut checksum = 0;
+    if cipher.is_none() {
+        checksum = set_checksum(&mut out[start..]);
+    }
+    let units = (HEADER_BYTES + stored_len).div_ceil(unit_bytes);
     out.resize(start + units * unit_bytes, 0);
     let reference = BlockRef {
         unit: 0,
@@ -240,6 +326,62 @@ pub(crate) fn encode_measured(
 pub(crate) fn block_checksum(block: &[u8]) -> u32 {
     let seed = XxHash64::oneshot(0, &block[..28]);
     XxHash64::oneshot(seed, &block[HEADER_BYTES..]) as u32
+}
+
+fn set_checksum(block: &mut [u8]) -> u32 {
+    let checksum = block_checksum(block);
+    block[28..32].copy_from_slice(&checksum.to_le_bytes());
+    checksum
+}
+
+/// Seals a block, in whose sealed bytes the text stands, for its place. Returns its stamp.
+fn seal_block(cipher: &Cipher, block: &mut [u8], unit: u64) -> u32 {
+    let end = HEADER_BYTES + word(block, 8) as usize;
+    let (header, sealed) = block[..end].split_at_mut(HEADER_BYTES);
+    let stamp = cipher.stamp();
+    sealed[NONCE_BYTES..SEALED_HEAD_BYTES].copy_from_slice(&stamp.to_le_bytes());
+    cipher.seal(Domain::Block, &[&unit.to_le_bytes(), &header[..28]], sealed);
+    set_checksum(&mut block[..end]);
+    stamp
+}
+
+/// Opens a sealed block in place and checks it against its reference, kind and owner.
+fn open_block(cipher: &Cipher, block: &mut [u8], reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<()> {
+    let stamp = open_at(cipher, block, reference.unit)?;
+    if stamp != reference.checksum || word(block, 12) != reference.raw_len {
+        let what = "a block is not the one its parent refers to";
+        return Err(Error::corrupt_at(reference.unit, what));
+    }
+    check_owner(block, reference, kinds, owner)
+}
+
+/// Opens the sealed block at `unit` in place; returns its stamp.
+fn open_at(cipher: &Cipher, block: &mut [u8], unit: u64) -> Result<u32> {
+    let damaged = |what: &str| Error::corrupt_at(unit, what);
+    let stored_len = word(block, 8) as usize;
+    if word(block, 0) != MAGIC || stored_len > block.len() - HEADER_BYTES {
+        return Err(damaged("a block's header is damaged"));
+    }
+    if block[5] & SEALED == 0 {
+        return Err(damaged("a block of an encrypted database is not encrypted"));
+    }
+    if stored_len < SEALED_BYTES {
+        return Err(damaged("a block is too short to be encrypted"));
+    }
+    let (header, sealed) = block[..HEADER_BYTES + stored_len].split_at_mut(HEADER_BYTES);
+    if !cipher.open(Domain::Block, &[&unit.to_le_bytes(), &header[..28]], sealed) {
+        return Err(damaged("a block is not what was encrypted at its place"));
+    }
+    Ok(word(sealed, NONCE_BYTES))
+}
+
+/// Turns an opened block into one that was never sealed, but for its checksum.
+fn remove_encryption(block: &mut [u8]) {
+    let stored_len = word(block, 8) as usize;
+    let from = HEADER_BYTES + SEALED_HEAD_BYTES;
+    block.copy_within(from..HEADER_BYTES + stored_len - cipher::TAG_BYTES, HEADER_BYTES);
+    block[5] &= !SEALED;
+    block[8..12].copy_from_slice(&((stored_len - SEALED_BYTES) as u32).to_le_bytes());
 }
 
 /// Checks a block against its reference and returns its payload.
@@ -266,8 +408,13 @@ pub(crate) fn check(block: &[u8], reference: &BlockRef, kinds: &[Kind], owner: u
     if checksum != reference.checksum || raw_len != reference.raw_len {
         return Err(damaged("a block is not the one its parent refers to"));
     }
-    if !kinds.iter().any(|kind| *kind as u8 == block[4]) || word(block, 24) != owner {
-        return Err(damaged("a block has another kind or owner than its parent says"));
+    check_owner(block, reference, kinds, owner)
+}
+
+fn check_owner(header: &[u8], reference: &BlockRef, kinds: &[Kind], owner: u32) -> Result<()> {
+    if !kinds.iter().any(|kind| *kind as u8 == header[4]) || word(header, 24) != owner {
+        let what = "a block has another kind or owner than its parent says";
+        return Err(Error::corrupt_at(reference.unit, what));
     }
     Ok(())
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use super::Options;
 use super::fence::Fence;
 use super::options::MAX_LOG_BYTES;
-use crate::block::{BlockFile, Compression};
+use crate::block::{BlockFile, Compression, HEADER_BYTES};
 use crate::error::{Error, Message, Result};
 use crate::log::{self, GroupFlush, LOG_FILE, Log, Position, Replay};
 use crate::node::{Child, Limits};
 use crate::pages::DATA_FILE;
-use crate::pages::{Found, Pager, Space, Superblock, probe_root, read_all};
+use crate::pages::{Encryption, Found, Pager, Space, Superblock, probe_root, read_all, unlock};
 use crate::range::{Direction, KeyRange};
 use crate::small_map::SmallMap;
-use crate::state::{Collection, Config, Shared, Version, Writer};
+use crate::state::{Collection, Config, Credentials, Shared, Version, Writer};
 use crate::storage::{Storage, StorageFile, Watch};
 use crate::transaction::apply_log;
 use crate::tree::cursor::TreeCursor;
@@ -47,13 +47,12 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
             .transpose()
     };
     let mut fence = start_fence()?;
-    let superblocks = match read_all(&*file, DATA_FILE)? {
+    let mut superblocks = match read_all(&*file, DATA_FILE)? {
         Found::NotCreated if create => {
             let created = create_in(&*file, options)?;
             fence = start_fence()?;
             // What the fence has read must be this creation, not another one's.
-            check_created(&*file, &created)?;
-            vec![created]
+            check_created(&*file, &created)?
         }
         Found::NotCreated => return Err(missing()),
         Found::Superblocks(_) if options.exclusive => {
@@ -63,6 +62,7 @@ pub(super) fn open(storage: &dyn Storage, options: &Options) -> Result<Shared> {
         }
         Found::Superblocks(list) => list,
     };
+    unlock(&mut superblocks, options.key.as_ref())?;
     let mut log = open_log(storage, &superblocks[0], options)?;
     let unwatched = log.clone();
     if let Some(fence) = &fence {
@@ -181,6 +181,7 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
         log_half_bytes: options.log_bytes() / 2 / 512 * 512,
         log: Position::first(0, salt),
         closed: true,
+        encryption: options.key.as_ref().map(|key| Encryption::create(key, database_id)),
     };
     superblock.write(file)?;
     file.flush()?;
@@ -189,9 +190,10 @@ fn create_in(file: &dyn StorageFile, options: &Options) -> Result<Superblock> {
     Ok(superblock)
 }
 
-fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<()> {
+/// Returns what a creation wrote.
+fn check_created(file: &dyn StorageFile, superblock: &Superblock) -> Result<Vec<Superblock>> {
     match read_all(file, DATA_FILE)? {
-        Found::Superblocks(list) if list.first() == Some(superblock) => Ok(()),
+        Found::Superblocks(list) if list.first() == Some(superblock) => Ok(list),
         _ => Err(Error::io(
             ["creating ", DATA_FILE].concat(),
             "the storage does not return what was written to it",
@@ -216,8 +218,9 @@ pub(crate) fn recover_from(
     options: &Options,
 ) -> Result<Shared> {
     let file_len = file.len()?;
-    let blocks = BlockFile::new(Arc::clone(file), u32::from(superblock.unit_shift));
-    let limits = Limits::new(superblock.node_bytes as usize);
+    let blocks = BlockFile::new(Arc::clone(file), u32::from(superblock.unit_shift)).encrypted_by(superblock.cipher());
+    // A whole node fits into the units of `node_bytes`.
+    let limits = Limits::new(superblock.node_bytes as usize + HEADER_BYTES - blocks.overhead());
     let pager = Pager::new(blocks, limits, options.cache_bytes);
     let space = Space::load(&pager, superblock)?;
     let used_end = space.free.used_end();
@@ -241,6 +244,7 @@ pub(crate) fn recover_from(
             &**file,
             superblock.log_half_bytes,
             superblock.database_id,
+            superblock.cipher().as_deref(),
             superblock.log,
         )?,
         None => Replay::empty(superblock.log),
@@ -261,9 +265,17 @@ pub(crate) fn recover_from(
     let flush = GroupFlush::new(log.cloned(), superblock.version);
     let writer = Writer::new(superblock.clone(), Arc::clone(&version), space, None);
     let shared = Shared::new(config, pager, flush, version, writer);
+    shared.set_credentials(credentials_of(superblock, options));
     apply_log(&shared, &mut replay)?;
     continue_log(&shared, log, &replay, options)?;
     Ok(shared)
+}
+
+fn credentials_of(superblock: &Superblock, options: &Options) -> Option<Credentials> {
+    Some(Credentials {
+        key: options.key.clone()?,
+        encryption: superblock.encryption.clone()?,
+    })
 }
 
 /// Continues the log where it ends. Makes the replayed records durable first, because they become
@@ -283,12 +295,14 @@ fn continue_log(
         ..
     } = writer.superblock;
     let compress = compression == Compression::Lz4;
+    let cipher = writer.superblock.cipher();
     let log = Log::new(
         Arc::clone(file),
         log_half_bytes,
         database_id,
         session_of(options),
         compress,
+        cipher,
         replay,
     );
     writer.log = Some(log);

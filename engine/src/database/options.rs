@@ -1,6 +1,7 @@
 //! Options for opening a database.
 
 use crate::block::Compression;
+use crate::cipher::Key;
 use crate::clock::Clock;
 
 /// Options for opening a database. `unit_bytes`, `node_bytes`, `compression`, `database_id` and
@@ -46,6 +47,9 @@ pub struct Options {
     pub feed_commits: u64,
     /// Decides which records have expired. Default: the system clock.
     pub clock: Clock,
+    /// Key of an encrypted database. `None`, the default: it is not encrypted. Whether a database is
+    /// encrypted is decided at its creation. Needs the feature `encryption`.
+    pub key: Option<Key>,
 }
 
 /// Default length of the log.
@@ -78,6 +82,7 @@ impl Default for Options {
             session: None,
             feed_commits: 0,
             clock: Clock::default(),
+            key: None,
         }
     }
 }

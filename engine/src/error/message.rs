@@ -122,6 +122,9 @@ impl Error {
                 to.text(", this build reads ").number((*supported).into());
                 to.text("; use a build that reads it")
             }
+            Self::WrongKey { is_missing: true } => to.text("the database is encrypted; open it with its key"),
+            Self::WrongKey { .. } => to.text("the key is not that of the database; it was not changed"),
+            Self::NotEncrypted => to.text("the database is not encrypted; open it without a key"),
             Self::Locked { file } => to
                 .text(file)
                 .text(" is open in another process, tab or handle; close it there first"),

@@ -38,6 +38,13 @@ pub enum Error {
         /// Name of the file.
         file: Text,
     },
+    /// The database is encrypted, and the key is missing or another one. Nothing was changed.
+    WrongKey {
+        /// It was opened without a key.
+        is_missing: bool,
+    },
+    /// The database was opened with a key, but is not encrypted. Nothing was changed.
+    NotEncrypted,
     /// The file was written by a newer release.
     VersionUnsupported {
         /// Format version found in the file.
@@ -127,6 +134,10 @@ impl Clone for Error {
                 found: *found,
                 supported: *supported,
             },
+            Self::WrongKey { is_missing } => Self::WrongKey {
+                is_missing: *is_missing,
+            },
+            Self::NotEncrypted => Self::NotEncrypted,
             Self::Locked { file } => Self::Locked { file: file.clone() },
             Self::NotFound { what } => Self::NotFound { what: what.clone() },
             Self::AlreadyExists { what } => Self::AlreadyExists { what: what.clone() },
@@ -283,6 +294,8 @@ impl Error {
             Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
             Self::Corrupt(_) | Self::CorruptBackup(_) | Self::NotADatabase { .. } => "KV_CORRUPT",
             Self::VersionUnsupported { .. } | Self::KeyOrderUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
+            Self::WrongKey { .. } => "KV_WRONG_KEY",
+            Self::NotEncrypted => "KV_NOT_ENCRYPTED",
             Self::Locked { .. } => "KV_LOCKED",
             Self::NotFound { .. } => "KV_NOT_FOUND",
             Self::AlreadyExists { .. } => "KV_EXISTS",

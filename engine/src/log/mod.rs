@@ -23,6 +23,7 @@
 use std::sync::Arc;
 
 use crate::block::checksum;
+use crate::cipher::Cipher;
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
@@ -152,6 +153,7 @@ pub(crate) struct Log {
     database_id: u128,
     session: u64,
     compress: bool,
+    cipher: Option<Arc<Cipher>>,
     /// Position of the next record.
     at: Position,
     /// Position before the log switched to this half.
@@ -180,6 +182,7 @@ impl Log {
         database_id: u128,
         session: u64,
         compress: bool,
+        cipher: Option<Arc<Cipher>>,
         replayed: &Replay,
     ) -> Self {
         let at = replayed.end;
@@ -190,6 +193,7 @@ impl Log {
             database_id,
             session,
             compress,
+            cipher,
             at,
             came_from: replayed.came_from,
             // If the half already has a header, it says the same.
@@ -215,6 +219,7 @@ impl Log {
             salt: self.at.salt,
             crc: self.at.crc,
             half_bytes: self.half_bytes,
+            cipher: self.cipher.clone(),
             void: self.void,
         }
     }
@@ -236,17 +241,22 @@ impl Log {
 
     /// Whether a record with a payload of `len` bytes fits into the rest of this half.
     pub(crate) fn has_room(&self, len: usize) -> bool {
-        self.at.offset as usize + record::record_len(len) <= self.half_bytes as usize
+        self.at.offset as usize + self.record_len(len) <= self.half_bytes as usize
     }
 
     /// Fill of this half, in thousandths. At 1000 a record of maximum length may no longer fit.
     pub(crate) fn fill(&self) -> usize {
-        let end = self.half_bytes as usize - record::record_len(self.max_payload());
+        let end = self.half_bytes as usize - self.record_len(self.max_payload());
         if self.unbegun {
             0
         } else {
             self.at.offset as usize * 1000 / end
         }
+    }
+
+    /// Maximum length of a record with a payload of `len` bytes.
+    fn record_len(&self, len: usize) -> usize {
+        record::record_len(record::stored_len(len, self.cipher.as_deref()))
     }
 
     fn start_of_half(&self) -> u64 {
@@ -282,7 +292,8 @@ impl Log {
             session: self.session as u32,
             flushed_to,
         };
-        let crc = record::encode(self.at.salt, &info, payload, self.compress, &mut self.buffer);
+        let cipher = self.cipher.as_deref();
+        let crc = record::encode(self.at.salt, &info, payload, self.compress, cipher, &mut self.buffer);
         let start = self.start_of_half() + u64::from(offset);
         match self.write(start) {
             Err(error @ Error::StorageFull { .. }) => {
@@ -314,7 +325,7 @@ impl Log {
         }
         let record = bytes
             .get(header_len..)
-            .and_then(|rest| record::decode(self.at.salt, self.half_bytes as usize, rest));
+            .and_then(|rest| record::decode(self.at.salt, self.half_bytes as usize, self.cipher.as_deref(), rest));
         if record.is_some() && bytes[..header_len] != self.buffer[..header_len] {
             return Err(Error::io(
                 "taking back a record of the log",

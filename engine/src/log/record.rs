@@ -8,7 +8,7 @@
 //! 16  u64  version of the last commit in it
 //! 24  u32  session: random for each opening of the database
 //! 28  u32  the half was flushed up to this offset when the record was made
-//! 32  u8   codec: 0 plain, 1 LZ4; 2..=15 are reserved for encryption, whose nonce and tag will stand in the payload
+//! 32  u8   codec: 0 plain, 1 LZ4; 2 and 3 the same, sealed (see `cipher`); associated data are the half's salt and bytes 0..36
 //! 33  [3]  0
 //! 36  u32  CRC32 of the half's salt, bytes 0..36 and the stored payload
 //! 40       payload, zeros up to a multiple of 8 bytes
@@ -16,6 +16,7 @@
 
 use crate::block::checksum::Hasher;
 use crate::block::lz4;
+use crate::cipher::{self, Cipher, Domain, NONCE_BYTES};
 
 pub(super) const HEADER_BYTES: usize = 40;
 /// Records start at multiples of this.
@@ -23,6 +24,8 @@ pub(super) const ALIGN: usize = 8;
 /// Payloads below this length are not worth compressing.
 const COMPRESS_FROM_BYTES: usize = 256;
 const TAG: u32 = 0x4D4C_5231;
+/// Added to the codec of a sealed payload.
+const SEALED: u8 = 2;
 
 /// Fields of a record's header, without lengths and checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,18 +59,34 @@ pub(super) fn record_len(stored: usize) -> usize {
     (HEADER_BYTES + stored).next_multiple_of(ALIGN)
 }
 
+/// Maximum length of the stored payload of a record with `len` bytes.
+pub(super) fn stored_len(len: usize, cipher: Option<&Cipher>) -> usize {
+    len + cipher.map_or(0, |_| cipher::OVERHEAD_BYTES)
+}
+
 /// Appends a record to `into`; returns its CRC.
-pub(super) fn encode(salt: u64, info: &RecordInfo, payload: &[u8], compress: bool, into: &mut Vec<u8>) -> u32 {
+pub(super) fn encode(
+    salt: u64,
+    info: &RecordInfo,
+    payload: &[u8],
+    compress: bool,
+    cipher: Option<&Cipher>,
+    into: &mut Vec<u8>,
+) -> u32 {
     let start = into.len();
-    into.extend_from_slice(&[0; HEADER_BYTES]);
+    let head = HEADER_BYTES + cipher.map_or(0, |_| NONCE_BYTES);
+    into.resize(start + head, 0);
     let mut packed = usize::MAX;
     if compress && payload.len() >= COMPRESS_FROM_BYTES {
         packed = lz4::compress(payload, into);
     }
     let is_packed = packed < payload.len();
     if !is_packed {
-        into.truncate(start + HEADER_BYTES);
+        into.truncate(start + head);
         into.extend_from_slice(payload);
+    }
+    if cipher.is_some() {
+        into.extend_from_slice(&[0; cipher::TAG_BYTES]);
     }
     let stored_len = into.len() - start - HEADER_BYTES;
     let (header, stored) = into[start..].split_at_mut(HEADER_BYTES);
@@ -79,29 +98,42 @@ pub(super) fn encode(salt: u64, info: &RecordInfo, payload: &[u8], compress: boo
     put(16, &info.version.to_le_bytes());
     put(24, &info.session.to_le_bytes());
     put(28, &info.flushed_to.to_le_bytes());
-    put(32, &[u8::from(is_packed)]);
+    put(32, &[u8::from(is_packed) | cipher.map_or(0, |_| SEALED)]);
+    if let Some(cipher) = cipher {
+        cipher.seal(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], stored);
+    }
     let crc = crc_of(salt, &header[..36], stored);
     header[36..].copy_from_slice(&crc.to_le_bytes());
     into.resize(start + record_len(stored_len), 0);
     crc
 }
 
-/// Decodes the record at the start of untrusted `bytes`; `None` unless whole, intact and of this
-/// half.
-pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Record> {
+/// Decodes the record at the start of untrusted `bytes`; `None` unless whole, intact, of this half,
+/// and sealed if there is a cipher.
+pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: Option<&Cipher>, bytes: &[u8]) -> Option<Record> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if word(0) != salt as u32 ^ TAG {
         return None;
     }
-    let (stored_len, raw_len) = (word(4) as usize, word(8) as usize);
-    let stored = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(stored_len)?)?;
+    let (bytes_stored, raw_len) = (word(4) as usize, word(8) as usize);
+    let stored = bytes.get(HEADER_BYTES..HEADER_BYTES.checked_add(bytes_stored)?)?;
     let crc = crc_of(salt, &header[..36], stored);
     if crc != word(36) || raw_len > max_raw_bytes {
         return None;
     }
-    let payload = match header[32] {
-        0 if stored_len == raw_len => stored.to_vec(),
+    let mut opened;
+    let (mut codec, mut stored) = (header[32], stored);
+    if let Some(cipher) = cipher {
+        opened = stored.to_vec();
+        if codec & SEALED == 0 || !cipher.open(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], &mut opened) {
+            return None;
+        }
+        codec ^= SEALED;
+        stored = &opened[NONCE_BYTES..opened.len() - cipher::TAG_BYTES];
+    }
+    let payload = match codec {
+        0 if stored.len() == raw_len => stored.to_vec(),
         1 => lz4::expand(stored, raw_len, |len| vec![0; len])?,
         _ => return None,
     };
@@ -113,7 +145,7 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, bytes: &[u8]) -> Option<Re
             flushed_to: word(28),
         },
         crc,
-        len: record_len(stored_len),
+        len: record_len(bytes_stored),
         payload,
     })
 }
@@ -140,7 +172,7 @@ mod tests {
     #[test]
     fn header_has_golden_bytes() {
         let mut bytes = Vec::new();
-        let crc = encode(9, &INFO, b"abc", true, &mut bytes);
+        let crc = encode(9, &INFO, b"abc", true, None, &mut bytes);
         assert_eq!(bytes.len(), 48);
         assert_eq!(&bytes[..16], b"\x38\x52\x4c\x4d\x03\0\0\0\x03\0\0\0\x03\0\0\0");
         assert_eq!(&bytes[16..36], b"\0\0\0\0\0\x01\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0");
@@ -152,19 +184,19 @@ mod tests {
         #[test]
         fn records_round_trip_and_every_damage_is_found(payload in prop::collection::vec(0u8..4, 0..700), at: prop::sample::Index, bit in 0u8..8) {
             let mut bytes = Vec::new();
-            let crc = encode(77, &INFO, &payload, true, &mut bytes);
-            let record = decode(77, 1 << 20, &bytes).unwrap();
+            let crc = encode(77, &INFO, &payload, true, None, &mut bytes);
+            let record = decode(77, 1 << 20, None, &bytes).unwrap();
             prop_assert_eq!((record.info, record.crc, record.len, &record.payload), (INFO, crc, bytes.len(), &payload));
-            prop_assert!(decode(78, 1 << 20, &bytes).is_none(), "another salt");
+            prop_assert!(decode(78, 1 << 20, None, &bytes).is_none(), "another salt");
             let stored = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
             let at = at.index(HEADER_BYTES + stored);
             bytes[at] ^= 1 << bit;
-            prop_assert!(decode(77, 1 << 20, &bytes).is_none());
+            prop_assert!(decode(77, 1 << 20, None, &bytes).is_none());
         }
 
         #[test]
         fn hostile_bytes_are_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(decode(1, 1 << 20, &bytes).is_none());
+            prop_assert!(decode(1, 1 << 20, None, &bytes).is_none());
         }
     }
 }

@@ -5,6 +5,7 @@
 //! record after a broken one proves a loss if it states that the broken one was durable.
 
 use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Position, record};
+use crate::cipher::Cipher;
 use crate::error::{Error, Message, Result};
 use crate::storage::StorageFile;
 
@@ -89,10 +90,16 @@ fn read_half(file: &dyn StorageFile, half: u8, half_bytes: u32) -> Result<Half> 
 ///
 /// # Errors
 /// [`Error::Corrupt`] if durable records are damaged, and storage errors.
-pub(crate) fn replay(file: &dyn StorageFile, half_bytes: u32, database_id: u128, start: Position) -> Result<Replay> {
+pub(crate) fn replay(
+    file: &dyn StorageFile,
+    half_bytes: u32,
+    database_id: u128,
+    cipher: Option<&Cipher>,
+    start: Position,
+) -> Result<Replay> {
     let mut replay = Replay::empty(start);
     let mut half = read_half(file, start.half, half_bytes)?;
-    read_records(&half.bytes, half_bytes as usize, &mut replay)?;
+    read_records(&half.bytes, half_bytes as usize, cipher, &mut replay)?;
     // From the older checkpoint's position the log may continue in the other half, then again in
     // the first.
     for _ in 0..2 {
@@ -107,7 +114,7 @@ pub(crate) fn replay(file: &dyn StorageFile, half_bytes: u32, database_id: u128,
         }
         replay.came_from = replay.end;
         replay.end = Position::first(header.half, header.salt);
-        read_records(&half.bytes, half_bytes as usize, &mut replay)?;
+        read_records(&half.bytes, half_bytes as usize, cipher, &mut replay)?;
     }
     Ok(replay)
 }
@@ -121,7 +128,7 @@ fn damaged(at: Position) -> Error {
 }
 
 /// Appends the records of one half from `replay.end` on.
-fn read_records(bytes: &[u8], half_bytes: usize, replay: &mut Replay) -> Result<()> {
+fn read_records(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, replay: &mut Replay) -> Result<()> {
     let first = replay.records.len();
     let salt = replay.end.salt;
     // No payload exceeds the length of a half: larger transactions bypass the log.
@@ -129,7 +136,7 @@ fn read_records(bytes: &[u8], half_bytes: usize, replay: &mut Replay) -> Result<
     let mut flushed_to = 0;
     while let Some(found) = bytes
         .get(replay.end.offset as usize..)
-        .and_then(|rest| record::decode(salt, max_raw_bytes, rest))
+        .and_then(|rest| record::decode(salt, max_raw_bytes, cipher, rest))
     {
         if found.info.previous_crc != replay.end.crc {
             break;
@@ -149,14 +156,14 @@ fn read_records(bytes: &[u8], half_bytes: usize, replay: &mut Replay) -> Result<
     for record in &mut replay.records[first..] {
         record.confirmed = record.end.offset <= flushed_to;
     }
-    if was_durable_beyond(bytes, half_bytes, replay.end) {
+    if was_durable_beyond(bytes, half_bytes, cipher, replay.end) {
         return Err(damaged(replay.end));
     }
     Ok(())
 }
 
 /// Whether an intact record after `end` states that the bytes at `end` were flushed.
-fn was_durable_beyond(bytes: &[u8], half_bytes: usize, end: Position) -> bool {
+fn was_durable_beyond(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, end: Position) -> bool {
     let mut budget = bytes.len() * SEARCH_FACTOR;
     let from = (end.offset as usize).max(HALF_HEADER_BYTES as usize);
     for at in (from..bytes.len()).step_by(record::ALIGN).skip(1) {
@@ -171,7 +178,7 @@ fn was_durable_beyond(bytes: &[u8], half_bytes: usize, end: Position) -> bool {
             return false;
         }
         budget -= len;
-        if let Some(found) = record::decode(end.salt, half_bytes, rest)
+        if let Some(found) = record::decode(end.salt, half_bytes, cipher, rest)
             && found.info.flushed_to > end.offset
         {
             return true;

@@ -2,6 +2,7 @@
 
 use super::record::{self, RecordInfo};
 use super::{COPY_BYTES, HALF_HEADER_BYTES, HalfHeader, Operation, Operations, Position};
+use crate::cipher::Cipher;
 use crate::storage::StorageFile;
 
 /// Size of the pieces that are read one by one if reading the whole file fails.
@@ -45,14 +46,14 @@ pub(crate) struct SalvagedLog {
 
 /// Reads all records after `start`, or all records of the log if there is no start. Unreadable
 /// parts count as damage.
-pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>) -> SalvagedLog {
+pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>, cipher: Option<&Cipher>) -> SalvagedLog {
     let (bytes, is_unreadable) = read(file);
     let mut log = match start {
         Some(start) => {
             let halves = Halves::split(&bytes, start.half_bytes as usize, Some(start.database_id));
-            halves.records(start.position, Some(start.version))
+            halves.records(start.position, Some(start.version), cipher)
         }
-        None => without_start(&bytes),
+        None => without_start(&bytes, cipher),
     };
     log.is_damaged |= is_unreadable;
     log
@@ -94,7 +95,7 @@ fn half_bytes(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-fn without_start(bytes: &[u8]) -> SalvagedLog {
+fn without_start(bytes: &[u8], cipher: Option<&Cipher>) -> SalvagedLog {
     // If no second half was started, the length of the first is unknown.
     let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(MAX_BYTES as usize / 2), None);
     let continues = |header: &HalfHeader| header.from.salt != header.salt;
@@ -115,7 +116,7 @@ fn without_start(bytes: &[u8]) -> SalvagedLog {
             };
         }
     };
-    halves.records(start, version)
+    halves.records(start, version, cipher)
 }
 
 struct Halves<'a> {
@@ -144,7 +145,7 @@ impl<'a> Halves<'a> {
         }
     }
 
-    fn records(&self, start: Position, version: Option<u64>) -> SalvagedLog {
+    fn records(&self, start: Position, version: Option<u64>, cipher: Option<&Cipher>) -> SalvagedLog {
         let mut chain = Chain {
             log: SalvagedLog::default(),
             end: start,
@@ -152,7 +153,7 @@ impl<'a> Halves<'a> {
             is_behind_damage: false,
         };
         let mut half = usize::from(start.half & 1);
-        chain.half(self.bytes[half], self.half_bytes);
+        chain.half(self.bytes[half], self.half_bytes, cipher);
         for _ in 0..2 {
             half = 1 - half;
             let Some(header) = &self.headers[half] else {
@@ -165,7 +166,7 @@ impl<'a> Halves<'a> {
                 break;
             }
             chain.go_on(header);
-            chain.half(self.bytes[half], self.half_bytes);
+            chain.half(self.bytes[half], self.half_bytes, cipher);
         }
         chain.log
     }
@@ -181,7 +182,7 @@ struct Intact {
 }
 
 /// All intact records of the half with this salt, in file order.
-fn intact(bytes: &[u8], half_bytes: usize, salt: u64, from: u32) -> Vec<Intact> {
+fn intact(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, salt: u64, from: u32) -> Vec<Intact> {
     let mut found = Vec::new();
     let mut budget = bytes.len().saturating_mul(SEARCH_FACTOR);
     let mut at = (from.max(HALF_HEADER_BYTES) as usize).next_multiple_of(record::ALIGN);
@@ -190,7 +191,7 @@ fn intact(bytes: &[u8], half_bytes: usize, salt: u64, from: u32) -> Vec<Intact> 
             .filter(|len| *len <= rest.len() && *len <= budget)
             .and_then(|len| {
                 budget -= len;
-                let record = record::decode(salt, half_bytes, rest)?;
+                let record = record::decode(salt, half_bytes, cipher, rest)?;
                 let operations: Result<Vec<_>, _> = Operations::new(&record.payload).collect();
                 let ends = operations.ok()?.into_iter().filter(|one| *one == Operation::End);
                 let commits = ends.count() as u64;
@@ -221,8 +222,8 @@ impl Chain {
     /// Adds the records of one half. Past a break in the chain it continues only if a later record
     /// proves that the broken part was durable: records left behind a torn one by a power cut were
     /// never part of the log.
-    fn half(&mut self, bytes: &[u8], half_bytes: usize) {
-        let list = intact(bytes, half_bytes, self.end.salt, self.end.offset);
+    fn half(&mut self, bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>) {
+        let list = intact(bytes, half_bytes, cipher, self.end.salt, self.end.offset);
         let mut proven: Vec<u32> = list.iter().map(|found| found.info.flushed_to).collect();
         for index in (1..proven.len()).rev() {
             proven[index - 1] = proven[index - 1].max(proven[index]);

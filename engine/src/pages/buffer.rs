@@ -1,7 +1,7 @@
 //! Write buffer for blocks in newly allocated extents: adjacent blocks are written together.
 
 use super::{Extent, FreeSpace};
-use crate::block::{self, BlockFile, BlockInfo, BlockRef, Compression};
+use crate::block::{BlockFile, BlockInfo, BlockRef, Compression};
 use crate::error::Result;
 
 /// Encoded blocks not written yet.
@@ -38,27 +38,27 @@ impl BlockBuffer {
         payload: &[&[u8]],
     ) -> Result<BlockRef> {
         let start = self.bytes.len();
-        let (mut reference, packed_len) =
-            block::encode_measured(info, payload, compression, blocks.unit_bytes(), &mut self.bytes);
+        let (mut reference, packed_len) = blocks.encode_measured(info, payload, compression, &mut self.bytes);
         self.packed_len = packed_len;
-        let placed = self.place(blocks, free, allocated, start, u64::from(reference.units));
+        let placed = self.place(blocks, free, allocated, start, &mut reference);
         // The block follows others in the buffer although its extent may be elsewhere: written
         // there, it would overwrite blocks in use.
-        reference.unit = placed.inspect_err(|_| self.bytes.clear())?;
+        placed.inspect_err(|_| self.bytes.clear())?;
         Ok(reference)
     }
 
-    /// Allocates an extent for the block encoded at `start`; returns its first unit.
+    /// Allocates an extent for the block encoded at `start`.
     fn place(
         &mut self,
         blocks: &BlockFile,
         free: &FreeSpace,
         allocated: impl FnOnce(Extent),
         start: usize,
-        units: u64,
-    ) -> Result<u64> {
-        let extent = free.allocate(units)?;
+        reference: &mut BlockRef,
+    ) -> Result<()> {
+        let extent = free.allocate(u64::from(reference.units))?;
         allocated(extent);
+        blocks.place(&mut self.bytes[start..], reference, extent.start);
         let pending_units = (start / blocks.unit_bytes()) as u64;
         if start == 0 {
             self.at = extent.start;
@@ -70,7 +70,7 @@ impl BlockBuffer {
         if self.bytes.len() >= self.limit {
             self.flush(blocks)?;
         }
-        Ok(extent.start)
+        Ok(())
     }
 
     /// Writes the pending blocks.

@@ -9,7 +9,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use super::{Access, Expected, Pager};
 use super::{Extent, FreeSpace, Quarantine, Superblock, free_map};
-use crate::block::{self, BlockInfo, BlockRef, Compression, HEADER_BYTES, Kind};
+use crate::block::{self, BlockInfo, BlockRef, Compression, Kind};
 use crate::error::{Error, Result};
 use crate::log::GroupFlush;
 use crate::node::Child;
@@ -56,7 +56,8 @@ impl FreeMapWriter<'_> {
         // The block's own extent is allocated before the final list is built, so the list stays
         // valid.
         let most = encode(self.free).len() + free_map::MAX_GROWTH;
-        let units = self.pager.blocks.units_for(HEADER_BYTES + most);
+        let blocks = &self.pager.blocks;
+        let units = blocks.units_for(blocks.overhead() + most);
         if units > block::MAX_BLOCK_UNITS {
             return Err(Error::InvalidArgument {
                 what: "the free space is in too many pieces for one free map; use a larger unit size".into(),
@@ -72,13 +73,12 @@ impl FreeMapWriter<'_> {
             owner: 0,
             generation: self.generation,
         };
-        let unit_bytes = self.pager.blocks.unit_bytes();
         let mut block_bytes = Vec::new();
-        let mut reference = block::encode(info, &[&bytes], Compression::None, unit_bytes, &mut block_bytes);
-        block_bytes.resize(units as usize * unit_bytes, 0);
-        reference.unit = extent.start;
+        let mut reference = blocks.encode(info, &[&bytes], Compression::None, &mut block_bytes);
+        blocks.place(&mut block_bytes, &mut reference, extent.start);
+        block_bytes.resize(units as usize * blocks.unit_bytes(), 0);
         reference.units = units as u16;
-        self.pager.blocks.write_units(extent.start, &block_bytes)?;
+        blocks.write_units(extent.start, &block_bytes)?;
         Ok(Some(reference))
     }
 }

@@ -1,6 +1,9 @@
 //! Reads all intact copies of the superblock, for salvage.
 
-use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock};
+use std::sync::Arc;
+
+use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock, unlock};
+use crate::cipher::{Cipher, Key};
 use crate::error::{Error, Result};
 use crate::storage::StorageFile;
 
@@ -11,6 +14,24 @@ pub(crate) struct Copies {
     /// Whether no newer record can have been lost: the other slot holds the previous checkpoint, or
     /// there is none yet.
     pub is_certain: bool,
+}
+
+impl Copies {
+    /// Unlocks the newest record of an encrypted database.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`] if the key is another one or missing; [`Error::Corrupt`] if the record was
+    /// not written with it.
+    pub(crate) fn unlock(&mut self, key: Option<&Key>) -> Result<Option<Arc<Cipher>>> {
+        let Some(newest) = self.newest.take() else {
+            return Ok(None);
+        };
+        let key = key.filter(|_| newest.encryption.is_some());
+        let mut list = vec![newest];
+        unlock(&mut list, key)?;
+        self.newest = list.pop();
+        Ok(self.newest.as_ref().and_then(Superblock::cipher))
+    }
 }
 
 /// Reads each copy separately. An unreadable copy counts as damaged.

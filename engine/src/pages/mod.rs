@@ -19,4 +19,6 @@ pub(crate) use draft::Draft;
 pub(crate) use extents::{Extent, FreeExtents, is_limit_error};
 pub(crate) use free_space::FreeSpace;
 pub(crate) use space::{Age, Quarantine, Space};
-pub(crate) use superblock::{AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Found, SLOT_BYTES, Superblock, is_ours, read_all};
+pub(crate) use superblock::{
+    AREA_BYTES, CLAIM_OFFSET, DATA_FILE, Encryption, Found, SLOT_BYTES, Superblock, is_ours, read_all, unlock,
+};

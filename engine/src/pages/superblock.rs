@@ -4,7 +4,7 @@
 //! slot A at byte 0, slot B at byte 4096; a checkpoint with generation g writes slot g % 2
 //! each slot: the 512-byte record below at +0 and again at +2048, zeros between and after, but for a claim (see `database::fence`) at +1024
 //!   0  [8]  magic "MANGROVE"
-//!   8  u16  format version, 4
+//!   8  u16  format version: 4, or 5 if the database is encrypted
 //!  10  u8   log2 of the allocation unit in bytes (9..=16)
 //!  11  u8   compression: 0 none, 1 LZ4
 //!  12  u32  node size in bytes, block header included
@@ -22,14 +22,22 @@
 //! 152  u8   that half; 153 u8 flags: 1 there are none, the log may be missing; 154 u16 0
 //! 156  u32  offset in the half of the first of them
 //! 160  u32  CRC of the record before it
-//! 164  [344] 0
+//! 164  u8   encryption: 0 none, 1 XChaCha20-Poly1305; without it, zeros up to 508
+//! 165  u8   length of the envelope; 166 u16 0
+//! 168  [72] the data key, sealed under the user's key (see `cipher`)
+//! 240  [128] envelope: what the host needs to get that key, then zeros
+//! 368  [40] nonce and tag over bytes 0..368
+//! 408  [100] 0
 //! 508  u32  CRC32 of bytes 0..508
 //! ```
 //! Both copies of a slot are written together. The second covers damage to the first; the other
 //! slot covers a torn write of the whole slot. Data starts at byte 8192 or, for larger units, at
 //! unit 1.
 
+use std::sync::Arc;
+
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
+use crate::cipher::{Cipher, Domain, Key, OVERHEAD_BYTES, WrappedKey};
 use crate::error::{Error, Result};
 use crate::log::Position;
 use crate::node::Child;
@@ -37,6 +45,19 @@ use crate::storage::StorageFile;
 
 /// Format version that this build reads and writes.
 pub(crate) const FORMAT_VERSION: u16 = 4;
+/// Format version of encrypted databases.
+const SEALED_VERSION: u16 = 5;
+/// Newest format version that this build reads.
+const NEWEST_VERSION: u16 = if cfg!(feature = "encryption") {
+    SEALED_VERSION
+} else {
+    FORMAT_VERSION
+};
+/// Encryption by XChaCha20-Poly1305.
+const CIPHER: u8 = 1;
+const LOCK_OFFSET: usize = 165;
+/// Where nonce and tag stand; they cover the bytes before.
+const TAG_OFFSET: usize = 368;
 pub(crate) const SLOT_BYTES: usize = 4096;
 /// Bytes at the front of the file that the two slots occupy.
 pub(crate) const AREA_BYTES: u64 = 2 * SLOT_BYTES as u64;
@@ -74,6 +95,74 @@ pub(crate) struct Superblock {
     pub log: Position,
     /// There are no commits after this checkpoint: the database was closed.
     pub closed: bool,
+    /// `None`: the database is not encrypted.
+    pub encryption: Option<Encryption>,
+}
+
+/// Encryption of a database, as its superblock has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Encryption {
+    lock: WrappedKey,
+    /// `None` until it is unlocked.
+    cipher: Option<Arc<Cipher>>,
+    /// Nonce and tag as they were read.
+    tag: [u8; OVERHEAD_BYTES],
+}
+
+impl PartialEq for Encryption {
+    /// Each encoding has another nonce.
+    fn eq(&self, other: &Self) -> bool {
+        self.lock == other.lock
+    }
+}
+
+impl Eq for Encryption {}
+
+impl Encryption {
+    /// Encryption of a new database.
+    pub(crate) fn create(key: &Key, database_id: u128) -> Self {
+        let (lock, cipher) = WrappedKey::create(key, database_id);
+        Self {
+            lock,
+            cipher: Some(Arc::new(cipher)),
+            tag: [0; OVERHEAD_BYTES],
+        }
+    }
+
+    /// The same data key, sealed under another key.
+    pub(crate) fn rewrapped(&self, key: &Key, database_id: u128) -> Self {
+        Self {
+            lock: self.lock.rewrapped(self.cipher.as_deref(), key, database_id),
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn cipher(&self) -> Option<Arc<Cipher>> {
+        self.cipher.clone()
+    }
+
+    /// Encodes the sealed data key, for a backup.
+    pub(crate) fn encode_wrapped_key(&self) -> Vec<u8> {
+        self.lock.encode()
+    }
+
+    /// Decodes what [`encode_wrapped_key`](Self::encode_wrapped_key) returned, with zeros after it.
+    pub(crate) fn decode_wrapped_key(bytes: &[u8]) -> Option<Self> {
+        Some(Self {
+            lock: WrappedKey::decode(bytes)?,
+            cipher: None,
+            tag: [0; OVERHEAD_BYTES],
+        })
+    }
+
+    /// Unlocks the data key.
+    ///
+    /// # Errors
+    /// [`Error::WrongKey`]
+    pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Arc<Cipher>> {
+        let cipher = self.lock.unlock(key, database_id);
+        cipher.map(Arc::new).ok_or(Error::WrongKey { is_missing: false })
+    }
 }
 
 /// What the front of a file contains.
@@ -90,11 +179,36 @@ impl Superblock {
         AREA_BYTES.div_ceil(1 << unit_shift)
     }
 
+    /// What seals the database's blocks and records; `None` if it is not encrypted.
+    pub(crate) fn cipher(&self) -> Option<Arc<Cipher>> {
+        self.encryption.as_ref()?.cipher()
+    }
+
     fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = self.encode_open();
+        if let Some(encryption) = &self.encryption {
+            let mut tag = encryption.tag;
+            if let Some(cipher) = &encryption.cipher {
+                cipher.seal(Domain::Superblock, &[&bytes[..TAG_OFFSET]], &mut tag);
+            }
+            bytes[TAG_OFFSET..][..OVERHEAD_BYTES].copy_from_slice(&tag);
+        }
+        let crc = checksum::hash(&bytes[..508]);
+        bytes[508..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Encodes all but tag and checksum.
+    fn encode_open(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = [0; RECORD_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
         put(0, &MAGIC);
-        put(8, &FORMAT_VERSION.to_le_bytes());
+        let version = if self.encryption.is_some() {
+            SEALED_VERSION
+        } else {
+            FORMAT_VERSION
+        };
+        put(8, &version.to_le_bytes());
         put(10, &[self.unit_shift, u8::from(self.compression == Compression::Lz4)]);
         put(12, &self.node_bytes.to_le_bytes());
         put(16, &self.database_id.to_le_bytes());
@@ -115,8 +229,10 @@ impl Superblock {
         put(156, &self.log.offset.to_le_bytes());
         put(160, &self.log.crc.to_le_bytes());
         put(120, &KEY_ORDER);
-        let crc = checksum::hash(&bytes[..508]);
-        bytes[508..].copy_from_slice(&crc.to_le_bytes());
+        if let Some(encryption) = &self.encryption {
+            put(164, &[CIPHER]);
+            put(LOCK_OFFSET, &encryption.lock.encode());
+        }
         bytes
     }
 
@@ -128,12 +244,22 @@ impl Superblock {
             return Ok(None);
         }
         let found = u16::from_le_bytes([bytes[8], bytes[9]]);
-        if found != FORMAT_VERSION {
+        if !(FORMAT_VERSION..=NEWEST_VERSION).contains(&found) {
             return Err(Error::VersionUnsupported {
                 found,
-                supported: FORMAT_VERSION,
+                supported: NEWEST_VERSION,
             });
         }
+        let encryption = if found == SEALED_VERSION {
+            let lock = WrappedKey::decode(&bytes[LOCK_OFFSET..TAG_OFFSET]).filter(|_| bytes[164] == CIPHER);
+            Some(Encryption {
+                lock: lock.ok_or_else(|| Error::corrupt("the superblock names an encryption that does not exist"))?,
+                cipher: None,
+                tag: *bytes[TAG_OFFSET..].first_chunk().expect("368 + 40 < 512"),
+            })
+        } else {
+            None
+        };
         if bytes[120..152] != KEY_ORDER {
             let name = bytes[120..152].iter().take_while(|&&byte| byte != 0);
             return Err(Error::KeyOrderUnsupported {
@@ -177,7 +303,19 @@ impl Superblock {
                 salt: u64_at(112),
             },
             closed: bytes[153] & 1 != 0,
+            encryption,
         }))
+    }
+
+    /// Whether the database's own key sealed this record.
+    fn accept(&mut self, cipher: &Arc<Cipher>) -> bool {
+        let open = self.encode_open();
+        let Some(encryption) = &mut self.encryption else {
+            return false;
+        };
+        let mut tag = encryption.tag;
+        encryption.cipher = Some(Arc::clone(cipher));
+        cipher.open(Domain::Superblock, &[&open[..TAG_OFFSET]], &mut tag)
     }
 
     /// Writes the slot of this generation; the caller flushes.
@@ -189,6 +327,32 @@ impl Superblock {
         }
         let offset = (self.generation % 2) * SLOT_BYTES as u64;
         file.write_at(offset, &slot)
+    }
+}
+
+/// Unlocks superblocks, of which the first is the newest, and drops those that do not belong to it.
+///
+/// # Errors
+/// [`Error::WrongKey`] if the key is another one or missing, [`Error::NotEncrypted`] if there
+/// should be none, [`Error::Corrupt`] if the newest was not written with the key.
+pub(crate) fn unlock(superblocks: &mut Vec<Superblock>, key: Option<&Key>) -> Result<()> {
+    let newest = &superblocks[0];
+    let cipher = match (&newest.encryption, key) {
+        (None, None) => {
+            superblocks.retain(|superblock| superblock.encryption.is_none());
+            return Ok(());
+        }
+        (None, Some(_)) => return Err(Error::NotEncrypted),
+        (Some(_), None) => return Err(Error::WrongKey { is_missing: true }),
+        (Some(encryption), Some(key)) => encryption.unlock(key, newest.database_id)?,
+    };
+    let generation = newest.generation;
+    superblocks.retain_mut(|superblock| superblock.accept(&cipher));
+    match superblocks.first() {
+        Some(first) if first.generation == generation => Ok(()),
+        _ => Err(Error::corrupt(
+            "the newest superblock was not written with the database's key",
+        )),
     }
 }
 
@@ -281,6 +445,7 @@ mod tests {
                 salt: 6,
             },
             closed: true,
+            encryption: None,
         }
     }
 

@@ -74,6 +74,10 @@ impl Snapshot {
         snapshot
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.pin.shared
+    }
+
     pub(crate) fn config(&self) -> &Config {
         &self.pin.shared.config
     }

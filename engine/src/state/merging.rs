@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::node::LeafCell;
-use crate::pages::{Draft, Extent, FreeSpace, Superblock};
+use crate::pages::{Draft, Encryption, Extent, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
 
@@ -555,6 +555,18 @@ impl Writer {
         let generation = self.superblock.generation;
         if let Some(log) = &mut self.log {
             log.switch(generation);
+        }
+        Ok(())
+    }
+
+    /// Writes a superblock that states another encryption of the data key over the older one. Called
+    /// twice, it replaces both, of which one is intact at all times.
+    pub(crate) fn replace_encryption(&mut self, shared: &Shared, encryption: &Encryption) -> Result<()> {
+        self.recall(shared)?;
+        let old = self.superblock.encryption.replace(encryption.clone());
+        if let Err(error) = self.write_twin(shared) {
+            self.superblock.encryption = old;
+            return Err(error);
         }
         Ok(())
     }

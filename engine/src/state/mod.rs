@@ -25,7 +25,7 @@ pub(crate) use history::{History, Missed};
 pub use index::{Index, IndexDefinition, IndexKeys, IndexProgress};
 pub(crate) use merging::Merging;
 pub(crate) use published::Published;
-pub(crate) use shared::{Config, Shared, check_name};
+pub(crate) use shared::{Config, Credentials, Shared, check_name};
 pub(crate) use stale::{may_be_overtaken, newest_generation};
 pub use version::CollectionInfo;
 pub(crate) use version::{CLIENTS, Collection, MAX_CODEC_BYTES, MAX_NAME_BYTES, Version};

@@ -6,12 +6,13 @@ use std::time::Duration;
 use super::lending::Lending;
 use super::{Feed, History, MAX_NAME_BYTES, Published, Version, Writer, expiry};
 use crate::block::Compression;
+use crate::cipher::Key;
 use crate::clock::Clock;
 use crate::error::{Error, Result, too_large};
 use crate::log::GroupFlush;
 use crate::node::Limits;
 use crate::node::cell::MAX_VALUE_BYTES;
-use crate::pages::Pager;
+use crate::pages::{Encryption, Pager};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// What stays constant while a database is open.
@@ -25,6 +26,13 @@ pub(crate) struct Config {
     pub clock: Clock,
     /// A writer elsewhere may change the files meanwhile.
     pub beside_writer: bool,
+}
+
+/// What an encrypted database is locked with.
+#[derive(Clone)]
+pub(crate) struct Credentials {
+    pub key: Key,
+    pub encryption: Encryption,
 }
 
 impl Config {
@@ -51,6 +59,8 @@ pub(crate) struct Shared {
     history: Mutex<History>,
     feed: Mutex<Feed>,
     pub lending: Lending,
+    /// `None`: the database is not encrypted.
+    credentials: Mutex<Option<Credentials>>,
     /// Notified when a version becomes visible.
     visible: Condvar,
 }
@@ -72,8 +82,17 @@ impl Shared {
             history: Mutex::default(),
             feed: Mutex::default(),
             lending: Lending::default(),
+            credentials: Mutex::new(None),
             visible: Condvar::new(),
         }
+    }
+
+    pub(crate) fn credentials(&self) -> Option<Credentials> {
+        lock(&self.credentials).clone()
+    }
+
+    pub(crate) fn set_credentials(&self, credentials: Option<Credentials>) {
+        *lock(&self.credentials) = credentials;
     }
 
     pub(crate) fn published(&self) -> MutexGuard<'_, Published> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::WriteTransaction;
 use super::write::stored_expiry;
-use crate::block::{self, BlockInfo, BlockRef, Kind, REF_BYTES};
+use crate::block::{BlockInfo, BlockRef, Kind, REF_BYTES};
 use crate::error::{Error, Result};
 use crate::log::Operation;
 use crate::node::cell::MAX_VALUE_BYTES;
@@ -124,13 +124,7 @@ impl StagedValue {
         };
         let blocks = &shared.pager.blocks;
         let mut encoded = Vec::new();
-        let mut reference = block::encode(
-            info,
-            &[&self.rest],
-            shared.config.compression,
-            blocks.unit_bytes(),
-            &mut encoded,
-        );
+        let mut reference = blocks.encode(info, &[&self.rest], shared.config.compression, &mut encoded);
         // The writer's lock is held until the chunk is written: a checkpoint may truncate the file
         // behind what it knows of.
         let extent = self.free.allocate(u64::from(reference.units))?;
@@ -138,7 +132,7 @@ impl StagedValue {
             self.free.free(extent)?;
             return Err(Error::Closed);
         }
-        reference.unit = extent.start;
+        blocks.place(&mut encoded, &mut reference, extent.start);
         let written = blocks.write_units(extent.start, &encoded);
         // Otherwise staged values could take the room in which to merge and to remove.
         let admitted = written.and_then(|()| writer.admit(shared, &shared.newest()));

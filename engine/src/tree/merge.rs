@@ -404,8 +404,9 @@ impl Merge {
     }
 
     fn packing(&mut self, editor: &Editor<'_>) -> &mut Packing {
-        let unit_bytes = editor.pager.blocks.unit_bytes();
-        self.packing.get_or_insert_with(|| Packing::new(unit_bytes))
+        let blocks = &editor.pager.blocks;
+        self.packing
+            .get_or_insert_with(|| Packing::new(blocks.unit_bytes(), blocks.overhead()))
     }
 
     /// Merges until the nodes read and the changes taken add up to about `budget` bytes. Returns

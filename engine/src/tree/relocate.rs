@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::value::{self, CHUNK_BYTES};
 use super::{Editor, Pages};
-use crate::block::{self, BlockInfo, BlockRef, HEADER_BYTES, Kind};
+use crate::block::{BlockInfo, BlockRef, Kind};
 use crate::error::Result;
 use crate::node::{Child, LeafCell, Node, ValuePlace};
 use crate::pages::{Access, Extent, FreeSpace, Pager};
@@ -163,7 +163,7 @@ impl Editor<'_> {
             let node = copy.unwrap_or_else(|| node.writable_copy(0));
             let (block, reference) = self.encode_node(&node);
             let extent = self.free.allocate(u64::from(reference.units))?;
-            moved = Some(self.place(child, node, &block, reference, extent)?);
+            moved = Some(self.place(child, node, block, reference, extent)?);
         }
         Ok((moved, go_on))
     }
@@ -229,7 +229,7 @@ impl Editor<'_> {
             return Ok(None);
         }
         relocation.count(units);
-        self.place(child, leaf, &block, reference, extent).map(Some)
+        self.place(child, leaf, block, reference, extent).map(Some)
     }
 
     /// Encodes the block of a node; the reference lacks its address.
@@ -241,29 +241,29 @@ impl Editor<'_> {
             generation: self.generation,
         };
         let number = self.pager.next_block_number();
-        let unit_bytes = self.pager.blocks.unit_bytes();
+        let blocks = &self.pager.blocks;
         let mut block = Vec::new();
-        let reference = block::encode(
-            info,
-            &node.numbered_image(&number),
-            self.compression,
-            unit_bytes,
-            &mut block,
-        );
+        let reference = blocks.encode(info, &node.numbered_image(&number), self.compression, &mut block);
         (block, reference)
     }
 
     /// Writes a node's block to its new extent, replacing `child`.
-    fn place(&mut self, child: &Child, node: Node, block: &[u8], reference: BlockRef, extent: Extent) -> Result<Child> {
+    fn place(
+        &mut self,
+        child: &Child,
+        node: Node,
+        mut block: Vec<u8>,
+        mut reference: BlockRef,
+        extent: Extent,
+    ) -> Result<Child> {
         self.draft.spilled.insert(extent.start, extent.units);
-        self.pager.blocks.write_units(extent.start, block)?;
+        let blocks = &self.pager.blocks;
+        blocks.place(&mut block, &mut reference, extent.start);
+        blocks.write_units(extent.start, &block)?;
         self.draft.retire_block(&child.pointer);
         self.pager.insert_if_room(extent.start, node);
         Ok(Child {
-            pointer: BlockRef {
-                unit: extent.start,
-                ..reference
-            },
+            pointer: reference,
             ..*child
         })
     }
@@ -336,14 +336,13 @@ impl Editor<'_> {
         }
         self.draft.allocated.push(extent);
         let blocks = &self.pager.blocks;
-        let block = blocks.read_stored(reference, Kind::ValueChunk, self.owner)?;
+        let mut block = blocks.read_stored(reference, Kind::ValueChunk, self.owner)?;
+        let mut moved = *reference;
+        blocks.place(&mut block, &mut moved, extent.start);
         blocks.write_units(extent.start, &block)?;
         self.draft.retire_block(reference);
         relocation.count(units);
-        Ok(Some(BlockRef {
-            unit: extent.start,
-            ..*reference
-        }))
+        Ok(Some(moved))
     }
 
     /// Moves chunks of a long value, at least one if there is space, and rewrites its index.
@@ -358,7 +357,7 @@ impl Editor<'_> {
         let blocks = &self.pager.blocks;
         let mut chunks = value::chunks(blocks, self.owner, value_len, reference)?;
         // The new index may compress less well than the old one.
-        let most = blocks.units_for(HEADER_BYTES + reference.raw_len as usize);
+        let most = blocks.units_for(blocks.overhead() + reference.raw_len as usize);
         let highest = chunks.iter().chain([reference]).max_by_key(|block| block.unit);
         let ceiling = relocation.aim.ceiling(highest.unwrap_or(reference));
         let Some(extent) = self.free.allocate_below(most, ceiling) else {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::Editor;
-use crate::block::{self, BlockFile, BlockInfo, BlockRef, HEADER_BYTES, Kind, REF_BYTES};
+use crate::block::{BlockFile, BlockInfo, BlockRef, HEADER_BYTES, Kind, REF_BYTES};
 use crate::error::{Error, Result};
 use crate::node::{LeafCell, ValuePlace};
 
@@ -237,10 +237,10 @@ impl Editor<'_> {
         };
         let blocks = &self.pager.blocks;
         let mut bytes = Vec::new();
-        let mut reference = block::encode(info, &[payload], self.compression, blocks.unit_bytes(), &mut bytes);
+        let mut reference = blocks.encode(info, &[payload], self.compression, &mut bytes);
         let extent = self.free.allocate(u64::from(reference.units))?;
         self.draft.allocated.push(extent);
-        reference.unit = extent.start;
+        blocks.place(&mut bytes, &mut reference, extent.start);
         blocks.write_units(extent.start, &bytes)?;
         Ok(reference)
     }

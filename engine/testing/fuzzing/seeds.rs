@@ -96,6 +96,7 @@ fn superblocks() -> Result<Vec<u8>> {
         log_half_bytes: 0,
         log: Position::default(),
         closed: true,
+        encryption: None,
     };
     let file = MemoryStorage::new().open("data", true)?;
     superblock.write(&*file)?;

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::sync::Arc;
 use mangrove_engine::storage::Storage;
 use mangrove_engine::testing::sim::SimRng;
 use mangrove_engine::{
-    Compression, Database, Direction, Durability, Error, KeyRange, Options, Snapshot, StagedValue, WriteTransaction,
+    Compression, Database, Direction, Durability, Error, Key, KeyRange, Options, Snapshot, StagedValue,
+    WriteTransaction,
 };
 
 /// Records by collection.
@@ -74,6 +76,18 @@ impl Flavour {
     }
 }
 
+thread_local! {
+    static IS_ENCRYPTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a test whose databases have a key, if `is_encrypted`.
+pub(crate) fn encrypted<T>(is_encrypted: bool, test: impl FnOnce() -> T) -> T {
+    IS_ENCRYPTED.set(is_encrypted);
+    let result = test();
+    IS_ENCRYPTED.set(false);
+    result
+}
+
 /// Returns options for opening; `session` distinguishes openings of the same files.
 pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
     Options {
@@ -97,6 +111,7 @@ pub(crate) fn options(flavour: Flavour, session: u64) -> Options {
             Compression::Lz4
         },
         database_id: Some(7),
+        key: IS_ENCRYPTED.get().then(|| Key::new([9; 32])),
         ..Options::default()
     }
 }

@@ -5,7 +5,9 @@ use std::io::{Read, Write};
 use super::header::Header;
 use super::read::FrameReader;
 use super::write::FrameWriter;
+use crate::cipher::Key;
 use crate::error::{Error, Result};
+use crate::pages::Encryption;
 
 /// Writes the commits after one version, up to another.
 pub(crate) struct CommitWriter<'a> {
@@ -17,7 +19,7 @@ pub(crate) struct CommitWriter<'a> {
 
 impl<'a> CommitWriter<'a> {
     /// Begins a stream that leads from version `header.base`, which is not 0, to `header.version`.
-    pub(crate) fn new(into: &'a mut dyn Write, header: &Header) -> Result<Self> {
+    pub(crate) fn new(into: &'a mut dyn Write, header: &Header, encryption: Option<&Encryption>) -> Result<Self> {
         if header.base == 0 || header.base >= header.version {
             return Err(Error::InvalidArgument {
                 what: "an incremental backup leads from a version of at least 1 to a later one".into(),
@@ -29,7 +31,7 @@ impl<'a> CommitWriter<'a> {
             ..*header
         };
         Ok(Self {
-            frames: FrameWriter::new(into, &header)?,
+            frames: FrameWriter::new(into, &header, encryption)?,
             last: header.base,
             version: header.version,
             commits: 0,
@@ -87,8 +89,8 @@ pub(crate) struct CommitReader<'a> {
 
 impl<'a> CommitReader<'a> {
     /// Reads the header of a stream.
-    pub(crate) fn new(from: &'a mut dyn Read) -> Result<(Header, Self)> {
-        let (header, frames) = FrameReader::new(from)?;
+    pub(crate) fn new(from: &'a mut dyn Read, key: Option<&Key>) -> Result<(Header, Self)> {
+        let (header, frames) = FrameReader::new(from, key)?;
         if header.base == 0 {
             return Err(Error::InvalidArgument {
                 what: "this is a full backup, not an incremental one".into(),
@@ -165,7 +167,7 @@ mod tests {
     fn stream(commits: &[(u64, Vec<u8>)], flush: bool) -> Vec<u8> {
         let mut bytes = Vec::new();
         let last = commits.last().unwrap().0;
-        let mut writer = CommitWriter::new(&mut bytes, &header(3, last)).unwrap();
+        let mut writer = CommitWriter::new(&mut bytes, &header(3, last), None).unwrap();
         for (version, changes) in commits {
             writer.write(*version, changes).unwrap();
             if flush {
@@ -178,7 +180,7 @@ mod tests {
     }
 
     fn read(mut bytes: &[u8]) -> Result<Vec<(u64, Vec<u8>)>> {
-        let (_, mut reader) = CommitReader::new(&mut bytes)?;
+        let (_, mut reader) = CommitReader::new(&mut bytes, None)?;
         let mut commits = Vec::new();
         while let Some(commit) = reader.next(MAX)? {
             commits.push(commit);
@@ -238,9 +240,9 @@ mod tests {
     #[test]
     fn commits_out_of_sequence_are_refused() {
         let mut sink = Vec::new();
-        assert!(CommitWriter::new(&mut sink, &header(0, 4)).is_err());
-        assert!(CommitWriter::new(&mut sink, &header(4, 4)).is_err());
-        let mut writer = CommitWriter::new(&mut sink, &header(3, 5)).unwrap();
+        assert!(CommitWriter::new(&mut sink, &header(0, 4), None).is_err());
+        assert!(CommitWriter::new(&mut sink, &header(4, 4), None).is_err());
+        let mut writer = CommitWriter::new(&mut sink, &header(3, 5), None).unwrap();
         assert!(writer.write(3, b"").is_err() && writer.write(6, b"").is_err());
         writer.write(4, b"").unwrap();
         assert!(writer.write(4, b"").is_err());
@@ -255,7 +257,7 @@ mod tests {
             b"\x05",
         ] {
             let mut bytes = Vec::new();
-            let mut frames = FrameWriter::new(&mut bytes, &header(3, 5)).unwrap();
+            let mut frames = FrameWriter::new(&mut bytes, &header(3, 5), None).unwrap();
             frames.write(content).unwrap();
             frames.finish(1).unwrap();
             assert!(matches!(read(&bytes), Err(Error::CorruptBackup(_))), "{content:?}");

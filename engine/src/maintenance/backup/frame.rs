@@ -1,11 +1,15 @@
 //! One frame: a header of 16 bytes and the stored data.
 
+use super::encrypted::FrameCipher;
 use crate::block::checksum::Hasher;
+use crate::cipher::OVERHEAD_BYTES;
 
 /// Maximum raw data per frame.
 pub(crate) const FRAME_BYTES: usize = 256 << 10;
 pub(super) const HEADER_BYTES: usize = 16;
-const CRC_AT: usize = HEADER_BYTES - 4;
+pub(super) const CRC_AT: usize = HEADER_BYTES - 4;
+const PACKED: u8 = 1;
+const SEALED: u8 = 2;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum FrameKind {
@@ -18,6 +22,7 @@ pub(super) enum FrameKind {
 pub(super) struct FrameInfo {
     pub kind: FrameKind,
     pub is_packed: bool,
+    pub is_sealed: bool,
     pub stored_len: usize,
     pub raw_len: usize,
 }
@@ -38,13 +43,17 @@ pub(super) fn crc_at_end(header: &[u8]) -> u32 {
 }
 
 impl FrameInfo {
-    /// Fills in the header in front of the stored data; returns the frame's CRC.
-    pub(super) fn seal(&self, previous_crc: u32, frame: &mut [u8]) -> u32 {
+    /// Fills in the header in front of the stored data, and seals that as the frame with `number`
+    /// if there is a cipher; returns the frame's CRC.
+    pub(super) fn finish(&self, previous_crc: u32, cipher: Option<&FrameCipher>, number: u64, frame: &mut [u8]) -> u32 {
         let (header, stored) = frame.split_at_mut(HEADER_BYTES);
         header[0] = self.kind as u8;
-        header[1] = u8::from(self.is_packed);
+        header[1] = if self.is_packed { PACKED } else { 0 } | if self.is_sealed { SEALED } else { 0 };
         header[4..8].copy_from_slice(&(self.stored_len as u32).to_le_bytes());
         header[8..12].copy_from_slice(&(self.raw_len as u32).to_le_bytes());
+        if let Some(cipher) = cipher {
+            cipher.seal(number, header, stored);
+        }
         let crc = crc_of(previous_crc, header, stored);
         header[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         crc
@@ -59,20 +68,18 @@ impl FrameInfo {
                 2 => FrameKind::End,
                 _ => return None,
             },
-            is_packed: match header[1] {
-                0 => false,
-                1 => true,
-                _ => return None,
-            },
+            is_packed: header[1] & PACKED != 0,
+            is_sealed: header[1] & SEALED != 0,
             stored_len: word(4) as usize,
             raw_len: word(8) as usize,
         };
+        let added = if info.is_sealed { OVERHEAD_BYTES } else { 0 };
         let fits = if info.is_packed {
-            info.stored_len < info.raw_len
+            info.stored_len < info.raw_len.saturating_add(added)
         } else {
-            info.stored_len == info.raw_len
+            info.stored_len == info.raw_len.saturating_add(added)
         };
-        let is_known = header[2..4] == [0; 2];
+        let is_known = header[2..4] == [0; 2] && header[1] <= PACKED | SEALED;
         (is_known && fits && (1..=FRAME_BYTES).contains(&info.raw_len)).then_some(info)
     }
 
@@ -124,11 +131,12 @@ mod tests {
         let info = FrameInfo {
             kind: FrameKind::Data,
             is_packed: false,
+            is_sealed: false,
             stored_len: 3,
             raw_len: 3,
         };
         let mut frame = [&[0; HEADER_BYTES][..], b"abc"].concat();
-        let crc = info.seal(7, &mut frame);
+        let crc = info.finish(7, None, 1, &mut frame);
         assert_eq!(&frame[..12], b"\x01\0\0\0\x03\0\0\0\x03\0\0\0");
         assert_eq!(
             crc,

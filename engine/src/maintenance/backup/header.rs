@@ -6,8 +6,16 @@ use crate::error::{Error, Result};
 pub(super) const HEADER_BYTES: usize = 64;
 const CRC_AT: usize = HEADER_BYTES - 4;
 const MAGIC: [u8; 8] = *b"MANGRBAK";
-/// Newest format this build writes and reads.
+/// Format of a database that is not encrypted.
 const FORMAT_VERSION: u16 = 1;
+/// Format of an encrypted one.
+const SEALED_VERSION: u16 = 2;
+/// Newest format this build reads.
+const NEWEST_VERSION: u16 = if cfg!(feature = "encryption") {
+    SEALED_VERSION
+} else {
+    FORMAT_VERSION
+};
 /// As in a superblock.
 const MAX_VERSION: u64 = 1 << 63;
 
@@ -28,11 +36,12 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
+    pub(super) fn encode(&self, is_sealed: bool) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         let mut put = |at: usize, part: &[u8]| bytes[at..at + part.len()].copy_from_slice(part);
         put(0, &MAGIC);
-        put(8, &FORMAT_VERSION.to_le_bytes());
+        let version = if is_sealed { SEALED_VERSION } else { FORMAT_VERSION };
+        put(8, &version.to_le_bytes());
         put(12, &self.node_bytes.to_le_bytes());
         put(16, &self.database_id.to_le_bytes());
         put(32, &self.version.to_le_bytes());
@@ -51,7 +60,8 @@ impl Header {
         front[..len] == MAGIC[..len]
     }
 
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self> {
+    /// Decodes an untrusted header; also returns whether the stream is sealed.
+    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<(Self, bool)> {
         let damaged = |what: &str| Error::corrupt_backup(what, 0);
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
@@ -59,10 +69,10 @@ impl Header {
             return Err(damaged("the checksum of the header is wrong"));
         }
         let found = word(8) as u16;
-        if found > FORMAT_VERSION {
+        if found > NEWEST_VERSION {
             return Err(Error::VersionUnsupported {
                 found,
-                supported: FORMAT_VERSION,
+                supported: NEWEST_VERSION,
             });
         }
         let header = Self {
@@ -79,7 +89,7 @@ impl Header {
         if found == 0 || !is_possible {
             return Err(damaged("the header is inconsistent"));
         }
-        Ok(header)
+        Ok((header, found == SEALED_VERSION))
     }
 }
 
@@ -98,12 +108,13 @@ mod tests {
 
     #[test]
     fn headers_have_golden_bytes() {
-        let bytes = HEADER.encode();
+        let bytes = HEADER.encode(false);
         assert_eq!(&bytes[..16], b"MANGRBAK\x01\0\0\0\0\x40\0\0");
         assert_eq!(&bytes[16..32], b"\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&bytes[32..48], b"\x07\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0");
         assert_eq!(&bytes[48..60], b"\x05\0\0\0\0\0\0\0\x02\0\0\0");
-        assert_eq!(Header::decode(&bytes).unwrap(), HEADER);
+        assert_eq!(Header::decode(&bytes).unwrap(), (HEADER, false));
+        assert_eq!(Header::decode(&HEADER.encode(true)).unwrap(), (HEADER, true));
     }
 
     #[test]
@@ -112,7 +123,7 @@ mod tests {
             version: MAX_VERSION,
             ..HEADER
         };
-        assert!(Header::decode(&max.encode()).is_ok());
+        assert!(Header::decode(&max.encode(false)).is_ok());
         for bad in [
             Header { node_bytes: 0, ..max },
             Header {
@@ -125,15 +136,18 @@ mod tests {
             },
             Header { base: 7, ..HEADER },
         ] {
-            assert!(matches!(Header::decode(&bad.encode()), Err(Error::CorruptBackup(_))));
+            assert!(matches!(
+                Header::decode(&bad.encode(true)),
+                Err(Error::CorruptBackup(_))
+            ));
         }
-        let mut newer = HEADER.encode();
-        newer[8] = 2;
+        let mut newer = HEADER.encode(false);
+        newer[8] = 3;
         let crc = checksum::hash(&newer[..CRC_AT]);
         newer[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         assert!(matches!(
             Header::decode(&newer),
-            Err(Error::VersionUnsupported { found: 2, .. })
+            Err(Error::VersionUnsupported { found: 3, .. })
         ));
     }
 }

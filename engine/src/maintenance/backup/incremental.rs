@@ -10,6 +10,7 @@ use super::{BackupOutcome, BackupProgress, BackupReport, Control, Flow, RestoreR
 use crate::block::HEADER_BYTES;
 use crate::database::{Changes, Database};
 use crate::error::{Error, Result};
+use crate::pages::Encryption;
 use crate::transaction::{Durability, WriteTransaction};
 
 /// Only memory limits a commit here, as it did where the commit was made.
@@ -79,9 +80,17 @@ impl Database {
             });
         }
         let mut feed = self.changes(Some(version))?;
+        let encryption = self.shared.credentials().map(|credentials| credentials.encryption);
         let mut control = Control::new(progress, header.version - version);
         let mut changes = 0;
-        let outcome = match save(&header, &mut feed, into, &mut changes, &mut control) {
+        let outcome = match save(
+            &header,
+            encryption.as_ref(),
+            &mut feed,
+            into,
+            &mut changes,
+            &mut control,
+        ) {
             Ok(()) => BackupOutcome::Complete,
             Err(Stop::Cancelled) => BackupOutcome::Cancelled,
             Err(Stop::Failed(error)) => return Err(error),
@@ -111,14 +120,16 @@ impl Database {
     /// # Errors
     /// [`Error::WrongBase`] if the backup builds on another version than this database has,
     /// [`Error::InvalidArgument`] if the backup is a full one or of a database with another id,
-    /// [`Error::NotADatabase`] if the stream is not a backup, [`Error::VersionUnsupported`],
+    /// [`Error::NotADatabase`] if the stream is not a backup, [`Error::WrongKey`] if it is encrypted
+    /// under another key than this database was opened with, [`Error::VersionUnsupported`],
     /// [`Error::CorruptBackup`] if it is damaged or truncated, and the errors of writing.
     pub fn restore_commits(
         &self,
         from: &mut dyn Read,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<RestoreReport> {
-        let (header, mut reader) = CommitReader::new(from)?;
+        let key = self.shared.credentials().map(|credentials| credentials.key);
+        let (header, mut reader) = CommitReader::new(from, key.as_ref())?;
         let mut transaction = self.begin()?;
         if header.database_id != transaction.database_id() {
             return Err(Error::InvalidArgument {
@@ -157,12 +168,13 @@ impl Database {
 
 fn save(
     header: &Header,
+    encryption: Option<&Encryption>,
     feed: &mut Changes,
     into: &mut dyn Write,
     changes: &mut u64,
     control: &mut Control<'_>,
 ) -> Flow<()> {
-    let mut writer = CommitWriter::new(into, header)?;
+    let mut writer = CommitWriter::new(into, header, encryption)?;
     control.report()?;
     let mut bytes = Vec::new();
     for version in header.base + 1..=header.version {

@@ -5,7 +5,7 @@
 //! ```text
 //! header
 //!  0  [8] magic "MANGRBAK"
-//!  8  u16 format version, 1
+//!  8  u16 format version: 1, or 2 if the database is encrypted
 //! 10  u16 0
 //! 12  u32 node size of the database, 256 to 65536
 //! 16  [16] database id
@@ -15,9 +15,17 @@
 //! 56  u32 full: number of collections; incremental: 0
 //! 60  u32 CRC32 of bytes 0..60; the header has this length and ends with this in all format versions
 //!
+//! follows the header of version 2
+//!  0  u8  length of the envelope; 1 u16 0
+//!  3  [72] the data key, sealed under the user's key (see `cipher`)
+//! 75  [128] envelope, then zeros; 203 u8 0
+//! 204 u32 CRC32 of bytes 0..204
+//!
 //! frame
 //!  0  u8  1 data, 2 end
-//!  1  u8  codec: 0 plain, 1 LZ4 block format, used where it is shorter
+//!  1  u8  codec: 0 plain, 1 LZ4 block format, used where it is shorter; 2 and 3 the same, sealed
+//!         (see `cipher`); associated data are the stream's header, the number of data frames up to
+//!         and with this one, u64, and bytes 0..12
 //!  2  u16 0
 //!  4  u32 stored length
 //!  8  u32 raw length, 1 to 262144
@@ -54,6 +62,7 @@ use crate::error::Error;
 
 mod changes;
 mod commits;
+mod encrypted;
 mod frame;
 mod header;
 mod held;

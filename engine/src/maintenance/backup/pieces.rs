@@ -1,7 +1,7 @@
 //! Writing a full backup in pieces, for hosts that cannot wait for all of it.
 
 use super::BackupProgress;
-use super::save::{begin_collection, header_of, write_head};
+use super::save::{begin_collection, encryption_of, header_of, write_head};
 use super::write::FrameWriter;
 use crate::error::Result;
 use crate::snapshot::{Cursor, Snapshot};
@@ -27,12 +27,13 @@ impl Snapshot {
     pub fn backup_pieces(self) -> Result<BackupPieces> {
         let collections = self.collections();
         let header = header_of(&self, &collections);
+        let writer = FrameWriter::new(Vec::new(), &header, encryption_of(&self).as_ref())?;
         Ok(BackupPieces {
             snapshot: self,
             collections,
             collection: 0,
             cursor: None,
-            writer: FrameWriter::new(Vec::new(), &header)?,
+            writer,
             state: BackupProgress {
                 records: 0,
                 total_records: header.records,

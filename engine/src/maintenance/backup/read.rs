@@ -2,9 +2,11 @@
 
 use std::io::{ErrorKind, Read};
 
+use super::encrypted::{FrameCipher, LOCK_BYTES};
 use super::frame::{self, FrameInfo, FrameKind, Totals};
 use super::header::{self, Header};
 use crate::block::lz4;
+use crate::cipher::Key;
 use crate::error::{Error, Result};
 use crate::node::cell::get_varint;
 
@@ -15,6 +17,7 @@ pub(crate) struct FrameReader<'a> {
     /// First byte of `data` not yet consumed.
     at: usize,
     previous_crc: u32,
+    cipher: Option<FrameCipher>,
     /// Totals of what was read so far, except `items`.
     totals: Totals,
     end: Option<Totals>,
@@ -41,8 +44,8 @@ fn fill(from: &mut dyn Read, into: &mut [u8]) -> Result<usize> {
 }
 
 impl<'a> FrameReader<'a> {
-    /// Reads the header of a stream.
-    pub(crate) fn new(from: &'a mut dyn Read) -> Result<(Header, Self)> {
+    /// Reads the header of a stream. One of an encrypted database needs its key.
+    pub(crate) fn new(from: &'a mut dyn Read, key: Option<&Key>) -> Result<(Header, Self)> {
         let mut bytes = [0; header::HEADER_BYTES];
         let filled = fill(from, &mut bytes)?;
         if !Header::is_ours(&bytes[..filled]) {
@@ -53,17 +56,24 @@ impl<'a> FrameReader<'a> {
         if filled < bytes.len() {
             return Err(truncated(filled as u64));
         }
-        let header = Header::decode(&bytes)?;
-        let reader = Self {
+        let (header, is_sealed) = Header::decode(&bytes)?;
+        let mut reader = Self {
             from,
             data: Vec::new(),
             at: 0,
             previous_crc: frame::crc_at_end(&bytes),
+            cipher: None,
             totals: Totals::default(),
             end: None,
             frame_offset: bytes.len() as u64,
             read: bytes.len() as u64,
         };
+        if is_sealed {
+            let mut lock = [0; LOCK_BYTES];
+            reader.fill(&mut lock)?;
+            reader.frame_offset = reader.read;
+            reader.cipher = Some(FrameCipher::open(&lock, key, &header, &bytes)?);
+        }
         Ok((header, reader))
     }
 
@@ -165,6 +175,14 @@ impl<'a> FrameReader<'a> {
         self.previous_crc = crc.ok_or_else(|| {
             self.damaged("the checksum of a frame is wrong: it is damaged, or another frame is missing before it")
         })?;
+        if info.is_sealed != self.cipher.is_some() {
+            return Err(self.damaged("a frame is not encrypted like its stream"));
+        }
+        if let Some(cipher) = &self.cipher {
+            let number = self.totals.frames + u64::from(info.kind == FrameKind::Data);
+            let opened = cipher.open_frame(number, &header, stored);
+            stored = opened.ok_or_else(|| self.damaged("a frame is not what was encrypted at its place"))?;
+        }
         let data = if info.is_packed {
             lz4::expand(&stored, info.raw_len, |len| vec![0; len])
                 .ok_or_else(|| self.damaged("a frame does not expand"))?

@@ -24,6 +24,8 @@ use crate::transaction::{Durability, WriteTransaction};
 /// The new database gets the id and the version of the original. Records keep their expiry; all of
 /// them get the version of the database.
 ///
+/// With a key in `options` the new database is encrypted, whether or not the original was.
+///
 /// `options` apply to the new database, except that no feed is started. Their id overrides the
 /// backup's, and nodes become larger than they say if the keys may require it.
 ///
@@ -39,7 +41,8 @@ use crate::transaction::{Durability, WriteTransaction};
 ///
 /// # Errors
 /// [`Error::AlreadyExists`] if `target` is not empty, [`Error::NotADatabase`] if the stream is not
-/// a backup, [`Error::VersionUnsupported`], [`Error::CorruptBackup`] if it is damaged or truncated,
+/// a backup, [`Error::WrongKey`] if it is encrypted and `options` have another key or none,
+/// [`Error::VersionUnsupported`], [`Error::CorruptBackup`] if it is damaged or truncated,
 /// [`Error::InvalidArgument`] if it is an incremental one, and the errors of opening and writing
 /// the new database.
 #[allow(
@@ -59,7 +62,7 @@ pub fn restore(
             });
         }
     }
-    let (header, mut reader) = FrameReader::new(from)?;
+    let (header, mut reader) = FrameReader::new(from, options.key.as_ref())?;
     if header.base != 0 {
         return Err(Error::InvalidArgument {
             what: format!(

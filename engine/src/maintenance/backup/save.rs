@@ -8,6 +8,7 @@ use super::write::FrameWriter;
 use super::{BackupOutcome, BackupProgress, BackupReport, Control, Flow, Stop};
 use crate::block::HEADER_BYTES;
 use crate::error::Result;
+use crate::pages::Encryption;
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::{Cursor, Snapshot};
 use crate::state::CollectionInfo;
@@ -77,6 +78,14 @@ impl Snapshot {
     }
 }
 
+/// How the streams of a database are encrypted.
+pub(super) fn encryption_of(snapshot: &Snapshot) -> Option<Encryption> {
+    snapshot
+        .shared()
+        .credentials()
+        .map(|credentials| credentials.encryption)
+}
+
 pub(super) fn header_of(snapshot: &Snapshot, collections: &[CollectionInfo]) -> Header {
     Header {
         node_bytes: (snapshot.config().limits.node_capacity + HEADER_BYTES) as u32,
@@ -96,7 +105,7 @@ fn save(
     control: &mut Control<'_>,
 ) -> Flow<()> {
     control.report()?;
-    let mut writer = FrameWriter::new(into, header)?;
+    let mut writer = FrameWriter::new(into, header, encryption_of(snapshot).as_ref())?;
     for info in collections {
         save_collection(snapshot, info, &mut writer, control).map_err(|stop| match stop {
             Stop::Failed(error) => Stop::Failed(error.in_collection(&info.name)),

@@ -2,10 +2,13 @@
 
 use std::io::{ErrorKind, Write};
 
+use super::encrypted::FrameCipher;
 use super::frame::{self, FRAME_BYTES, FrameInfo, FrameKind, Totals};
 use super::header::Header;
 use crate::block::lz4;
+use crate::cipher::{NONCE_BYTES, TAG_BYTES};
 use crate::error::{Error, Result};
+use crate::pages::Encryption;
 
 /// Data below this length is not worth compressing.
 const COMPRESS_FROM_BYTES: usize = 256;
@@ -16,6 +19,7 @@ pub(crate) struct FrameWriter<W> {
     data: Vec<u8>,
     frame: Vec<u8>,
     previous_crc: u32,
+    cipher: Option<FrameCipher>,
     totals: Totals,
     written: u64,
 }
@@ -31,17 +35,23 @@ fn failed(error: &std::io::Error) -> Error {
 }
 
 impl<W: Write> FrameWriter<W> {
-    /// Begins a stream.
-    pub(crate) fn new(into: W, header: &Header) -> Result<Self> {
+    /// Begins a stream, sealed like its database.
+    pub(crate) fn new(into: W, header: &Header, encryption: Option<&Encryption>) -> Result<Self> {
+        let head = header.encode(encryption.is_some());
+        let sealed = encryption.and_then(|encryption| FrameCipher::create(encryption, &head));
         let mut writer = Self {
             into,
             data: Vec::with_capacity(FRAME_BYTES),
-            frame: header.encode().to_vec(),
-            previous_crc: 0,
+            frame: head.to_vec(),
+            previous_crc: frame::crc_at_end(&head),
+            cipher: None,
             totals: Totals::default(),
             written: 0,
         };
-        writer.previous_crc = frame::crc_at_end(&writer.frame);
+        if let Some((cipher, lock)) = sealed {
+            writer.frame.extend_from_slice(&lock);
+            writer.cipher = Some(cipher);
+        }
         writer.put()?;
         Ok(writer)
     }
@@ -116,23 +126,29 @@ impl<W: Write> FrameWriter<W> {
     fn encode(&mut self, kind: FrameKind, data: &[u8]) {
         let out = &mut self.frame;
         out.clear();
-        out.resize(frame::HEADER_BYTES, 0);
+        let is_sealed = self.cipher.is_some();
+        let head = frame::HEADER_BYTES + if is_sealed { NONCE_BYTES } else { 0 };
+        out.resize(head, 0);
         let mut packed = usize::MAX;
         if data.len() >= COMPRESS_FROM_BYTES {
             packed = lz4::compress(data, out);
         }
         let is_packed = packed < data.len();
         if !is_packed {
-            out.truncate(frame::HEADER_BYTES);
+            out.truncate(head);
             out.extend_from_slice(data);
+        }
+        if is_sealed {
+            out.extend_from_slice(&[0; TAG_BYTES]);
         }
         let info = FrameInfo {
             kind,
             is_packed,
+            is_sealed,
             stored_len: out.len() - frame::HEADER_BYTES,
             raw_len: data.len(),
         };
-        self.previous_crc = info.seal(self.previous_crc, out);
+        self.previous_crc = info.finish(self.previous_crc, self.cipher.as_ref(), self.totals.frames, out);
     }
 
     fn put(&mut self) -> Result<()> {

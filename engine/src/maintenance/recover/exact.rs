@@ -15,7 +15,7 @@ use crate::database::{Database, Options};
 use crate::error::Error;
 use crate::log;
 use crate::pages::DATA_FILE;
-use crate::pages::{Copies, Found, Superblock, read_all};
+use crate::pages::{Copies, Found, Superblock, read_all, unlock};
 use crate::range::{Direction, KeyRange};
 use crate::snapshot::Snapshot;
 use crate::state::Shared;
@@ -35,9 +35,13 @@ pub(super) fn copy(
     options: &Options,
     control: &mut Control<'_>,
 ) -> Flow<Option<RecoverReport>> {
-    let Ok(Found::Superblocks(list)) = read_all(&*files.data, DATA_FILE) else {
+    let Ok(Found::Superblocks(mut list)) = read_all(&*files.data, DATA_FILE) else {
         return Ok(None);
     };
+    let is_sealed = list[0].encryption.is_some();
+    if unlock(&mut list, options.key.as_ref().filter(|_| is_sealed)).is_err() {
+        return Ok(None);
+    }
     let newest = &list[0];
     let log = files.log.as_ref().filter(|_| newest.log_half_bytes > 0);
     let older = list.iter().filter(|one| one.generation < newest.generation);
@@ -85,7 +89,7 @@ fn describe_log(files: &Files, superblock: &Superblock, version: u64, report: &m
     let needs_none = superblock.log_half_bytes == 0 || superblock.closed;
     report.log.state = match &files.log {
         Some(file) if superblock.log_half_bytes > 0 => {
-            let records = log::salvage(&**file, Some(&log_start(superblock))).records;
+            let records = log::salvage(&**file, Some(&log_start(superblock)), superblock.cipher().as_deref()).records;
             let applied = records.iter().filter(|record| record.version <= version);
             report.log.applied_records = applied.count() as u64;
             LogState::Intact

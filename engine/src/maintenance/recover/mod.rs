@@ -69,6 +69,9 @@ struct Files {
 /// is not carried over: the new database has its own versions, and followers start over. If the
 /// name of one of the engine's own collections is lost, it is recovered as `recovered-<id>` too.
 ///
+/// With a key in `options` the new database is encrypted, whether or not the damaged one was. If all
+/// copies of its superblocks are damaged, an encrypted database is lost: its data key was there.
+///
 /// The superblock and the free map identify blocks of an unfinished checkpoint. Without them,
 /// records put together from single blocks can include records of such a checkpoint.
 ///
@@ -77,7 +80,8 @@ struct Files {
 ///
 /// # Errors
 /// [`Error::AlreadyExists`] if `target` has a database, [`Error::NotFound`] if `source` is empty,
-/// [`Error::NotADatabase`] if nothing in it is ours, [`Error::VersionUnsupported`], and the errors
+/// [`Error::NotADatabase`] if nothing in it is ours, [`Error::WrongKey`] if it is encrypted and
+/// `options` have another key or none, [`Error::VersionUnsupported`], and the errors
 /// of opening and writing the new database. Damage to the source is no error; the report lists it.
 ///
 /// ```
@@ -117,8 +121,10 @@ pub fn recover(
     let has_log = source.exists(LOG_FILE)?;
     let log = has_log.then(|| source.open(LOG_FILE, false)).transpose()?;
     let files = Files { data, log };
-    let copies = read_copies(&*files.data)?;
-    let source = Source::new(Arc::clone(&files.data))?;
+    let mut copies = read_copies(&*files.data)?;
+    let cipher = copies.unlock(options.key.as_ref())?;
+    let unit_shift = copies.newest.as_ref().map_or(0, |newest| u32::from(newest.unit_shift));
+    let source = Source::new(Arc::clone(&files.data), cipher, unit_shift)?;
     let control = Control::new(progress, source.len);
     match run(source, &files, &copies, &target, options, control) {
         Ok(report) => Ok(report),
@@ -165,7 +171,8 @@ fn read_log(files: &Files, superblock: Option<&Superblock>) -> (SalvagedLog, Log
     let is_used = superblock.is_none_or(|superblock| superblock.log_half_bytes > 0);
     match &files.log {
         Some(file) if is_used => {
-            let log = salvage(&**file, superblock.map(log_start).as_ref());
+            let cipher = superblock.and_then(Superblock::cipher);
+            let log = salvage(&**file, superblock.map(log_start).as_ref(), cipher.as_deref());
             (log, LogState::Intact)
         }
         None if is_used && superblock.is_some_and(|superblock| !superblock.closed) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::scan::Found;
 use crate::block::Header;
+use crate::cipher::Cipher;
 use crate::error::{Error, Result};
 use crate::node::{Limits, Node};
 use crate::storage::StorageFile;
@@ -19,6 +20,9 @@ pub(super) const MAX_NODE_BYTES: u32 = u16::MAX as u32;
 
 pub(super) struct Source {
     file: Arc<dyn StorageFile>,
+    pub(super) cipher: Option<Arc<Cipher>>,
+    /// Length of a unit, once it is known: sealed blocks are bound to theirs.
+    pub(super) unit_shift: u32,
     pub(super) len: u64,
     window: Vec<u8>,
     at: u64,
@@ -27,10 +31,12 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(file: Arc<dyn StorageFile>) -> Result<Self> {
+    pub(super) fn new(file: Arc<dyn StorageFile>, cipher: Option<Arc<Cipher>>, unit_shift: u32) -> Result<Self> {
         let len = file.len()?;
         Ok(Self {
             file,
+            cipher,
+            unit_shift,
             len,
             window: Vec::new(),
             at: 0,
@@ -89,16 +95,20 @@ impl Source {
         }
     }
 
-    /// Reads the node at byte `offset`, if a complete and valid one begins there.
+    /// Reads the node at byte `offset`, if a complete and valid one begins there. The header then has
+    /// the checksum that a reference to it repeats.
     pub(super) fn node_at(&mut self, offset: u64) -> Result<(Header, Node)> {
         let refused = || Error::corrupt(format!("there is no valid node at byte {offset}"));
-        let header = self.header(offset).ok_or_else(refused)?;
+        let mut header = self.header(offset).ok_or_else(refused)?;
         if header.raw_len > MAX_NODE_BYTES || header.stored_len > MAX_NODE_BYTES {
             return Err(refused());
         }
+        let (cipher, unit) = (self.cipher.clone(), offset >> self.unit_shift);
         let block = self.bytes(offset, header.block_bytes() as usize).ok_or_else(refused)?;
-        let node = Node::from_image(header.payload(block)?);
+        let (payload, checksum) = header.payload(block, cipher.as_deref(), unit)?;
+        let node = Node::from_image(payload);
         node.validate(&Limits::NONE)?;
+        header.checksum = checksum;
         Ok((header, node))
     }
 

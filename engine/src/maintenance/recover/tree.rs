@@ -60,7 +60,8 @@ impl<'a> Salvage<'a> {
         index: Option<Index>,
         control: Control<'a>,
     ) -> Self {
-        let blocks = BlockFile::new(std::sync::Arc::clone(source.file()), unit_shift);
+        let blocks =
+            BlockFile::new(std::sync::Arc::clone(source.file()), unit_shift).encrypted_by(source.cipher.clone());
         Self {
             pager: Pager::new(blocks, Limits::new(MAX_NODE_BYTES as usize), CACHE_BYTES),
             source,

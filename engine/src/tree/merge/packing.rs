@@ -11,7 +11,7 @@
     reason = "lengths of a few thousand bytes"
 )]
 
-use crate::block::{BlockRef, HEADER_BYTES};
+use crate::block::BlockRef;
 use crate::node::Limits;
 
 /// Minimum size of a leaf, before compression. Smaller leaves slow down scans and need more nodes
@@ -32,6 +32,8 @@ const WEIGHT: f32 = 0.125;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packing {
     unit_bytes: f32,
+    /// Length of a block without its payload.
+    overhead: f32,
     ratio: f32,
     deviation: f32,
     is_known: bool,
@@ -41,9 +43,10 @@ pub(crate) struct Packing {
 }
 
 impl Packing {
-    pub(super) fn new(unit_bytes: usize) -> Self {
+    pub(super) fn new(unit_bytes: usize, overhead: usize) -> Self {
         Self {
             unit_bytes: unit_bytes as f32,
+            overhead: overhead as f32,
             ratio: 1.0,
             deviation: 0.0,
             is_known: false,
@@ -93,7 +96,7 @@ impl Packing {
         let ratio = self.ratio - 2.0 * self.deviation;
         let ratio = if ratio < LEAST_RATIO { 1.0 } else { ratio };
         let units = (LEAST_BYTES / (self.unit_bytes * ratio)).ceil();
-        let capacity = (units * self.unit_bytes - HEADER_BYTES as f32) * ratio;
+        let capacity = (units * self.unit_bytes - self.overhead) * ratio;
         if capacity < (LEAST_CELLS * cell_bytes) as f32 {
             return limits.node_capacity;
         }
@@ -104,9 +107,10 @@ impl Packing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block::HEADER_BYTES;
 
     fn capacity_after(leaves: &[(usize, usize)]) -> usize {
-        let mut packing = Packing::new(4096);
+        let mut packing = Packing::new(4096, HEADER_BYTES);
         for (raw, packed) in leaves {
             packing.wrote(*raw, *packed);
         }
@@ -129,13 +133,19 @@ mod tests {
     #[test]
     fn long_records_have_leaves_of_full_size() {
         let limits = Limits::new(16 << 10);
-        assert_eq!(Packing::new(4096).capacity(limits, 1020), 8192 - HEADER_BYTES);
-        assert_eq!(Packing::new(4096).capacity(limits, 1021), limits.node_capacity);
+        assert_eq!(
+            Packing::new(4096, HEADER_BYTES).capacity(limits, 1020),
+            8192 - HEADER_BYTES
+        );
+        assert_eq!(
+            Packing::new(4096, HEADER_BYTES).capacity(limits, 1021),
+            limits.node_capacity
+        );
     }
 
     #[test]
     fn incompressible_data_is_tried_now_and_then() {
-        let mut packing = Packing::new(4096);
+        let mut packing = Packing::new(4096, HEADER_BYTES);
         let mut tried = || (0..160).filter(|_| packing.should_try()).count();
         assert_eq!(tried(), 160);
         for _ in 0..DULL_LEAVES {

@@ -1,0 +1,287 @@
+//! XChaCha20-Poly1305 with random nonces.
+
+use std::fmt;
+
+use chacha20poly1305::aead::inout::InOutBuf;
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
+use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
+use zeroize::Zeroizing;
+
+use super::{Domain, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
+
+const KEY_BYTES: usize = 32;
+/// Length of a data key sealed under the user's key.
+const WRAPPED_BYTES: usize = OVERHEAD_BYTES + KEY_BYTES;
+/// Maximum length of what a host stores beside the sealed data key.
+const ENVELOPE_BYTES: usize = 128;
+/// Maximum length of what a caller adds to the associated data.
+const CONTEXT_BYTES: usize = 384;
+
+/// Fills a buffer from a cryptographically secure generator.
+type Random = fn(&mut [u8]);
+
+/// The key of an encrypted database: 32 secret bytes from a secure generator or a key derivation,
+/// not a password. Erased from memory when it is dropped.
+#[derive(Clone)]
+pub struct Key {
+    bytes: Zeroizing<[u8; KEY_BYTES]>,
+    random: Random,
+}
+
+impl Key {
+    /// Takes a key. Nonces and data keys come from the system's generator.
+    ///
+    /// # Panics
+    /// Later, wherever a nonce is needed, if the system has no generator.
+    #[cfg(not(target_family = "wasm"))]
+    #[must_use]
+    pub fn new(bytes: [u8; KEY_BYTES]) -> Self {
+        Self::with_random(bytes, |buffer| {
+            // A nonce that is not random would give away data: nothing can go on without one.
+            getrandom::fill(buffer).expect("the system has a generator of random bytes");
+        })
+    }
+
+    /// Takes a key and the host's generator, which must be cryptographically secure: if it ever
+    /// repeats 24 bytes, encryption is broken.
+    #[must_use]
+    pub fn with_random(bytes: [u8; KEY_BYTES], random: fn(&mut [u8])) -> Self {
+        Self {
+            bytes: Zeroizing::new(bytes),
+            random,
+        }
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// A data key sealed under a user's key, as the superblock has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct WrappedKey {
+    wrapped: [u8; WRAPPED_BYTES],
+    /// What the host needs to get the user's key: opaque here.
+    envelope: Vec<u8>,
+}
+
+impl WrappedKey {
+    /// Makes a data key for a new database.
+    pub(crate) fn create(key: &Key, database_id: u128) -> (Self, Cipher) {
+        let mut data_key = Zeroizing::new([0; KEY_BYTES]);
+        (key.random)(&mut *data_key);
+        let lock = Self::around(&data_key, key, database_id, Vec::new());
+        (lock, Cipher::new(&data_key, key.random, database_id))
+    }
+
+    fn around(data_key: &[u8; KEY_BYTES], key: &Key, database_id: u128, envelope: Vec<u8>) -> Self {
+        let mut wrapped = [0; WRAPPED_BYTES];
+        wrapped[NONCE_BYTES..NONCE_BYTES + KEY_BYTES].copy_from_slice(data_key);
+        let wrapper = Cipher::new(&key.bytes, key.random, database_id);
+        wrapper.seal(Domain::DataKey, &[&envelope], &mut wrapped);
+        Self { wrapped, envelope }
+    }
+
+    /// Opens with the user's key; `None` if it is another one.
+    pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Option<Cipher> {
+        let mut wrapped = Zeroizing::new(self.wrapped);
+        let wrapper = Cipher::new(&key.bytes, key.random, database_id);
+        if !wrapper.open(Domain::DataKey, &[&self.envelope], &mut *wrapped) {
+            return None;
+        }
+        let data_key = wrapped[NONCE_BYTES..].first_chunk()?;
+        Some(Cipher::new(data_key, key.random, database_id))
+    }
+
+    /// The same data key under another user's key. Without the data key it stays as it is.
+    pub(crate) fn rewrapped(&self, cipher: Option<&Cipher>, key: &Key, database_id: u128) -> Self {
+        cipher.map_or_else(
+            || self.clone(),
+            |cipher| Self::around(&cipher.key, key, database_id, self.envelope.clone()),
+        )
+    }
+
+    /// Encodes the lock: length of the envelope u8, three zeros, the sealed data key, the envelope.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![self.envelope.len() as u8, 0, 0];
+        bytes.extend_from_slice(&self.wrapped);
+        bytes.extend_from_slice(&self.envelope);
+        bytes
+    }
+
+    /// Decodes what [`encode`](Self::encode) returned, and zeros after it.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        let (head, rest) = bytes.split_first_chunk::<3>()?;
+        let (wrapped, rest) = rest.split_first_chunk()?;
+        let len = usize::from(head[0]);
+        if len > ENVELOPE_BYTES {
+            return None;
+        }
+        Some(Self {
+            wrapped: *wrapped,
+            envelope: rest.get(..len)?.to_vec(),
+        })
+    }
+}
+
+/// Seals and opens under one key.
+pub(crate) struct Cipher {
+    cipher: XChaCha20Poly1305,
+    key: Zeroizing<[u8; KEY_BYTES]>,
+    random: Random,
+    database_id: u128,
+}
+
+/// Associated data in place.
+struct Associated {
+    bytes: [u8; 17 + CONTEXT_BYTES],
+    len: usize,
+}
+
+impl Cipher {
+    fn new(key: &[u8; KEY_BYTES], random: Random, database_id: u128) -> Self {
+        Self {
+            cipher: XChaCha20Poly1305::new(key.into()),
+            key: Zeroizing::new(*key),
+            random,
+            database_id,
+        }
+    }
+
+    fn associate(&self, domain: Domain, context: &[&[u8]]) -> Associated {
+        let mut bytes = [0; 17 + CONTEXT_BYTES];
+        bytes[0] = domain as u8;
+        bytes[1..17].copy_from_slice(&self.database_id.to_le_bytes());
+        let mut len = 17;
+        for part in context {
+            bytes[len..len + part.len()].copy_from_slice(part);
+            len += part.len();
+        }
+        Associated { bytes, len }
+    }
+
+    /// Seals in place: `buffer` has the text between room for nonce and tag.
+    pub(crate) fn seal(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) {
+        let associated = self.associate(domain, context);
+        let (nonce, rest) = buffer.split_at_mut(NONCE_BYTES);
+        let (text, tag) = rest.split_at_mut(rest.len() - TAG_BYTES);
+        (self.random)(nonce);
+        let nonce: &[u8; NONCE_BYTES] = nonce.first_chunk().expect("split there");
+        let sealed = self.cipher.encrypt_inout_detached(
+            &XNonce::from(*nonce),
+            &associated.bytes[..associated.len],
+            InOutBuf::from(text),
+        );
+        tag.copy_from_slice(&sealed.expect("no text has 256 GiB"));
+    }
+
+    /// Opens in place; the text is then where [`cipher`](Self::seal) wants it. `false` if the bytes,
+    /// the key or the associated data are not those of encryption; the text is then undefined.
+    #[must_use]
+    pub(crate) fn open(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) -> bool {
+        let associated = self.associate(domain, context);
+        let Some((nonce, rest)) = buffer.split_first_chunk_mut::<NONCE_BYTES>() else {
+            return false;
+        };
+        let Some((text, tag)) = rest.split_last_chunk_mut::<TAG_BYTES>() else {
+            return false;
+        };
+        let opened = self.cipher.decrypt_inout_detached(
+            &XNonce::from(*nonce),
+            &associated.bytes[..associated.len],
+            InOutBuf::from(text),
+            &Tag::from(*tag),
+        );
+        opened.is_ok()
+    }
+
+    /// A random number that tells a block from all others its parent might have referred to.
+    pub(crate) fn stamp(&self) -> u32 {
+        let mut bytes = [0; 4];
+        (self.random)(&mut bytes);
+        u32::from_le_bytes(bytes)
+    }
+}
+
+impl fmt::Debug for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Cipher(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        (0..hex.len()).step_by(2).map(digit).collect()
+    }
+
+    /// Appendix A.3.1 of draft-irtf-cfrg-xchacha-03.
+    #[test]
+    fn the_cipher_gives_the_published_answer() {
+        let key: [u8; 32] = std::array::from_fn(|at| 0x80 + at as u8);
+        let nonce = bytes("404142434445464748494a4b4c4d4e4f5051525354555657");
+        let associated = bytes("50515253c0c1c2c3c4c5c6c7");
+        let mut text = b"Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, sunscreen would be it.".to_vec();
+        let nonce: [u8; 24] = nonce.try_into().expect("24 bytes");
+        let tag = XChaCha20Poly1305::new(&key.into())
+            .encrypt_inout_detached(&nonce.into(), &associated, InOutBuf::from(&mut text[..]))
+            .expect("it is short");
+        assert_eq!(text[..16], bytes("bd6d179d3e83d43b9576579493c0e939")[..]);
+        assert_eq!(tag[..], bytes("c0875924c1c7987947deafd8780acf49")[..]);
+    }
+
+    fn cipher() -> Cipher {
+        let (_, cipher) = WrappedKey::create(&Key::new([7; 32]), 5);
+        cipher
+    }
+
+    fn sealed(cipher: &Cipher) -> Vec<u8> {
+        let mut buffer = vec![0; 24 + 5 + 16];
+        buffer[24..29].copy_from_slice(b"plain");
+        cipher.seal(Domain::Block, &[b"at ", b"7"], &mut buffer);
+        buffer
+    }
+
+    #[test]
+    fn every_flipped_bit_and_another_context_are_refused() {
+        let cipher = cipher();
+        let buffer = sealed(&cipher);
+        let mut whole = buffer.clone();
+        assert!(cipher.open(Domain::Block, &[b"at 7"], &mut whole));
+        assert_eq!(&whole[24..29], b"plain");
+        for bit in 0..buffer.len() * 8 {
+            let mut damaged = buffer.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(!cipher.open(Domain::Block, &[b"at 7"], &mut damaged), "bit {bit}");
+        }
+        assert!(!cipher.open(Domain::Block, &[b"at 8"], &mut buffer.clone()));
+        assert!(!cipher.open(Domain::LogRecord, &[b"at 7"], &mut buffer.clone()));
+        assert!(!cipher.open(Domain::Block, &[b"at 7"], &mut buffer[..39].to_vec()));
+        let (_, other) = WrappedKey::create(&Key::new([7; 32]), 5);
+        assert!(!other.open(Domain::Block, &[b"at 7"], &mut buffer.clone()));
+    }
+
+    #[test]
+    fn the_same_text_is_never_sealed_alike() {
+        let cipher = cipher();
+        assert_ne!(sealed(&cipher), sealed(&cipher));
+    }
+
+    #[test]
+    fn a_lock_opens_with_its_key_in_its_database_only() {
+        let (lock, cipher) = WrappedKey::create(&Key::new([7; 32]), 5);
+        let mut buffer = sealed(&cipher);
+        let again = WrappedKey::decode(&lock.encode()).expect("it was encoded");
+        assert_eq!(again, lock);
+        assert!(again.unlock(&Key::new([8; 32]), 5).is_none());
+        assert!(again.unlock(&Key::new([7; 32]), 6).is_none());
+        let opened = again.unlock(&Key::new([7; 32]), 5).expect("it is the key");
+        assert!(opened.open(Domain::Block, &[b"at 7"], &mut buffer));
+        assert_eq!(format!("{:?}{cipher:?}", Key::new([7; 32])), "Key(..)Cipher(..)");
+    }
+}

@@ -1,0 +1,51 @@
+//! Encryption: authenticated encryption of blocks, log records and superblocks.
+//!
+//! ```text
+//! sealed bytes
+//!   0  [24]  nonce
+//!  24  [n]   ciphertext
+//!  24+n [16] tag
+//! ```
+//! The cipher is XChaCha20-Poly1305 under the database's data key. Each nonce is drawn from the
+//! system's generator when it is used and never stored for later, so no crash, restore, copy or
+//! clone of the files, and no copy of the process's memory, makes one come back (invariant I32).
+//! The associated data names the kind of what is sealed, the database, and the place, so that
+//! nothing sealed can stand in for anything else.
+//!
+//! The data key is random. The superblock has it sealed under the user's key, so that key can be
+//! changed without touching the data.
+//!
+//! Without the feature `encryption` none of these types has a value, and the compiler removes
+//! every use of them.
+
+#[cfg(not(feature = "encryption"))]
+mod absent;
+#[cfg(feature = "encryption")]
+mod aead;
+
+#[cfg(feature = "encryption")]
+pub use aead::Key;
+#[cfg(feature = "encryption")]
+pub(crate) use aead::{Cipher, WrappedKey};
+
+#[cfg(not(feature = "encryption"))]
+pub use absent::Key;
+#[cfg(not(feature = "encryption"))]
+pub(crate) use absent::{Cipher, WrappedKey};
+
+pub(crate) const NONCE_BYTES: usize = 24;
+pub(crate) const TAG_BYTES: usize = 16;
+/// Bytes that encryption adds.
+pub(crate) const OVERHEAD_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+
+/// What sealed bytes are: first byte of their associated data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Domain {
+    BackupFrame = b'F',
+    Block = b'B',
+    #[cfg(feature = "encryption")]
+    DataKey = b'K',
+    LogRecord = b'L',
+    Superblock = b'S',
+}

@@ -1,0 +1,541 @@
+//! Proves that an encrypted database opens with its key only, gives away nothing it holds, and
+//! refuses everything that was not encrypted at its place.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use mangrove_engine::storage::{MemoryStorage, Storage};
+use mangrove_engine::testing::sim::{CrashPolicy, SimStorage};
+use mangrove_engine::{
+    CompactOptions, Completeness, Database, Direction, Durability, Error, IndexBy, Key, KeyRange, Options, recover,
+    restore,
+};
+
+type Files = BTreeMap<String, Vec<u8>>;
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Stands in keys, values, names and index keys; compression leaves it as it is.
+const MARKER: &[u8] = b"c0nfid3nt1al";
+const UNIT_BYTES: usize = 512;
+
+fn options(key: u8) -> Options {
+    Options {
+        unit_bytes: UNIT_BYTES as u32,
+        node_bytes: 512,
+        cache_bytes: 64 << 10,
+        log_bytes: Some(64 << 10),
+        feed_commits: 100,
+        key: Some(Key::new([key; 32])),
+        ..Options::default()
+    }
+}
+
+fn open(storage: &MemoryStorage, key: u8) -> Result<Database, Error> {
+    Database::open(Arc::new(storage.clone()), options(key))
+}
+
+/// A value of `len` bytes that begins with the marker and does not compress.
+fn value(number: u32, len: usize) -> Vec<u8> {
+    let mut word = u64::from(number) + 1;
+    let mut bytes = MARKER.to_vec();
+    while bytes.len() < len.max(MARKER.len()) {
+        word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        bytes.push((word >> 56) as u8);
+    }
+    bytes
+}
+
+fn key_of(number: u32) -> Vec<u8> {
+    [MARKER, &number.to_be_bytes()].concat()
+}
+
+const NAME: &str = "c0nfid3nt1al names";
+
+/// Commits records of all sizes, in memtables, trees and the log.
+fn fill(database: &Database, from: u32, count: u32) -> Result<(), Error> {
+    for number in from..from + count {
+        let mut transaction = database.begin()?;
+        transaction.set(NAME, &key_of(number), &value(number, 20))?;
+        let len = [40, 300, 5000][number as usize % 3];
+        transaction.set(NAME, &key_of(number + 1000), &value(number, len))?;
+        transaction.commit(if number % 4 == 0 {
+            Durability::Relaxed
+        } else {
+            Durability::Strict
+        })?;
+        if number % 16 == 15 {
+            database.checkpoint()?;
+        }
+    }
+    Ok(())
+}
+
+fn records(database: &Database) -> Result<Records, Error> {
+    let mut records = Records::new();
+    for info in database.collections() {
+        let tree = database.snapshot().collection(&info.name).expect("it is listed");
+        let mut cursor = tree.cursor(KeyRange::all(), Direction::Forward);
+        while cursor.advance()? {
+            records.insert(cursor.key().to_vec(), cursor.value()?);
+        }
+    }
+    Ok(records)
+}
+
+fn is_marked(bytes: &[u8]) -> bool {
+    bytes.windows(MARKER.len()).any(|window| window == MARKER)
+}
+
+fn assert_unreadable(files: &Files, context: &str) {
+    for (name, bytes) in files {
+        assert!(!is_marked(bytes), "{context}: the file {name} shows the marker");
+    }
+}
+
+#[test]
+fn only_the_right_key_opens_and_a_refusal_changes_nothing() {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, 40).expect("memory works");
+    let expected = records(&database).expect("it was written");
+    drop(database);
+    let files = storage.files();
+    assert_eq!(open(&storage, 2).map(drop), Err(Error::WrongKey { is_missing: false }));
+    let plain = Options::default();
+    let missing = Database::open(Arc::new(storage.clone()), plain.clone()).map(drop);
+    assert_eq!(missing, Err(Error::WrongKey { is_missing: true }));
+    assert_eq!(missing.map_err(|error| error.code()), Err("KV_WRONG_KEY"));
+    assert!(storage.files() == files, "a refusal wrote something");
+    let database = open(&storage, 1).expect("it is the key");
+    assert!(records(&database).expect("it can be read") == expected);
+    assert!(database.verify().expect("it can be read").is_ok());
+
+    let storage = MemoryStorage::new();
+    drop(Database::open(Arc::new(storage.clone()), plain).expect("memory works"));
+    let files = storage.files();
+    assert_eq!(open(&storage, 1).map(drop), Err(Error::NotEncrypted));
+    assert!(storage.files() == files, "a refusal wrote something");
+}
+
+/// The same workload is readable without a key, so the marker would be found.
+#[test]
+fn the_marker_is_found_where_nothing_is_encrypted() {
+    let storage = MemoryStorage::new();
+    let plain = Options {
+        key: None,
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage.clone()), plain).expect("memory works");
+    fill(&database, 0, 40).expect("memory works");
+    drop(database);
+    for name in ["data", "log"] {
+        assert!(is_marked(&storage.files()[name]), "{name}");
+    }
+}
+
+/// Blocks, values out of line, log, catalog, feed, indexes, staged values, compaction and backups.
+#[test]
+fn nothing_that_is_written_can_be_read() {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, 60).expect("memory works");
+    let by_value = IndexBy::new("c0nfid3nt1al index", |_, value| Some(value.to_vec()));
+    let indexed = database
+        .indexed_collection("c0nfid3nt1al others", [by_value])
+        .expect("memory works");
+    let mut transaction = database.begin().expect("it can be written");
+    indexed
+        .set(&mut transaction, b"key", &value(1, 30), None)
+        .expect("memory works");
+    transaction.commit(Durability::Strict).expect("memory works");
+    let mut staged = database.stage_value(NAME).expect("it is there");
+    staged.append(&MARKER.repeat(200_000)).expect("memory works");
+    assert_unreadable(&storage.files(), "with a staged value");
+    drop(staged);
+    let mut removal = database.begin().expect("it can be written");
+    for number in 0..40 {
+        removal.delete(NAME, &key_of(number + 1000)).expect("memory works");
+    }
+    removal.commit(Durability::Strict).expect("memory works");
+    let compacted = database.compact(CompactOptions::default(), &mut |_| ControlFlow::Continue(()));
+    assert!(compacted.is_ok());
+    let expected = records(&database).expect("it was written");
+    assert_unreadable(&storage.files(), "after a compaction");
+
+    let mut go_on = |_| ControlFlow::Continue(());
+    let mut full = Vec::new();
+    let base = database
+        .snapshot()
+        .backup(&mut full, &mut go_on)
+        .expect("memory works")
+        .version;
+    assert!(!is_marked(&full), "a backup shows the marker");
+    fill(&database, 100, 5).expect("memory works");
+    let mut later = Vec::new();
+    database
+        .backup_since(base, &mut later, &mut go_on)
+        .expect("memory works");
+    assert!(!is_marked(&later), "an incremental backup shows the marker");
+
+    let target = MemoryStorage::new();
+    let restored = |key: Option<u8>, bytes: &[u8]| {
+        let options = Options {
+            key: key.map(|key| Key::new([key; 32])),
+            ..options(1)
+        };
+        let target = MemoryStorage::new();
+        restore(&mut &*bytes, Arc::new(target.clone()), options, &mut |_| {
+            ControlFlow::Continue(())
+        })
+        .map(|_| target)
+        .map_err(|error| error.code())
+    };
+    assert_eq!(restored(None, &full).err(), Some("KV_WRONG_KEY"));
+    assert_eq!(restored(Some(2), &full).err(), Some("KV_WRONG_KEY"));
+    restore(&mut &full[..], Arc::new(target.clone()), options(1), &mut go_on).expect("it is the key");
+    // A feed would begin with a commit of its own.
+    let without_feed = Options {
+        feed_commits: 0,
+        ..options(1)
+    };
+    let copy = Database::open(Arc::new(target.clone()), without_feed).expect("it was restored");
+    assert!(records(&copy).expect("it can be read") == expected);
+    copy.restore_commits(&mut &later[..], &mut go_on).expect("it follows");
+    assert!(records(&copy).expect("it can be read") == records(&database).expect("it can be read"));
+    drop(copy);
+    assert_unreadable(&target.files(), "restored");
+    // No frame of a backup can be changed, even with a new checksum.
+    for at in (300..full.len()).step_by(97) {
+        let mut damaged = full.clone();
+        damaged[at] ^= 0x40;
+        assert!(
+            matches!(restored(Some(1), &damaged).err(), Some("KV_CORRUPT")),
+            "byte {at}"
+        );
+    }
+}
+
+#[test]
+fn a_plain_backup_becomes_an_encrypted_database() {
+    let storage = MemoryStorage::new();
+    let plain = Options {
+        key: None,
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage), plain).expect("memory works");
+    fill(&database, 0, 20).expect("memory works");
+    let mut stream = Vec::new();
+    let mut go_on = |_| ControlFlow::Continue(());
+    database
+        .snapshot()
+        .backup(&mut stream, &mut go_on)
+        .expect("memory works");
+    let target = MemoryStorage::new();
+    restore(&mut &stream[..], Arc::new(target.clone()), options(1), &mut go_on).expect("memory works");
+    assert_unreadable(&target.files(), "restored");
+    let copy = open(&target, 1).expect("it is the key");
+    assert!(records(&copy).expect("it can be read") == records(&database).expect("it can be read"));
+}
+
+/// Opens an image and reads everything.
+fn read_image(files: &Files) -> Result<Records, Error> {
+    let database = open(&MemoryStorage::from_files(files.clone()), 1)?;
+    let found = records(&database)?;
+    match database.verify()?.problems.into_iter().next() {
+        Some(problem) => Err(problem),
+        None => Ok(found),
+    }
+}
+
+/// A closed database of two generations, and its files as of the first.
+fn two_generations() -> (Files, Files, Records) {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, 12).expect("memory works");
+    database.close().expect("memory works");
+    let first = storage.files();
+    let database = open(&storage, 1).expect("memory works");
+    for round in 0..4 {
+        fill(&database, 4 * round, 16).expect("memory works");
+    }
+    let expected = records(&database).expect("it can be read");
+    database.close().expect("memory works");
+    (first, storage.files(), expected)
+}
+
+#[test]
+fn every_flipped_byte_is_refused_or_says_nothing() {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, 6).expect("memory works");
+    let expected = records(&database).expect("it can be read");
+    database.close().expect("memory works");
+    let files = storage.files();
+    let mut refused = 0;
+    for at in 0..files["data"].len() {
+        let mut damaged = files.clone();
+        damaged.get_mut("data").expect("it is there")[at] ^= 0x10;
+        match read_image(&damaged) {
+            Ok(found) => assert!(found == expected, "byte {at}: wrong records without an error"),
+            Err(error) => {
+                assert_eq!(error.code(), "KV_CORRUPT", "byte {at}: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > files["data"].len() / 4, "{refused} bytes mattered");
+}
+
+/// Blocks of the same database and owner in each other's places, and blocks as they once were.
+#[test]
+fn swapped_and_rolled_back_blocks_are_refused() {
+    let (first, files, expected) = two_generations();
+    let data = &files["data"];
+    let units: Vec<usize> = (8192..data.len())
+        .step_by(UNIT_BYTES)
+        .filter(|at| &data[*at..*at + 4] == b"MGBK")
+        .collect();
+    let (mut swapped, mut rolled_back) = (0, 0);
+    for (index, a) in units.iter().enumerate().step_by(2) {
+        for b in units[..index].iter().step_by(3) {
+            let mut damaged = files.clone();
+            let bytes = damaged.get_mut("data").expect("it is there");
+            let (front, back) = bytes.split_at_mut(*a);
+            front[*b..*b + UNIT_BYTES].swap_with_slice(&mut back[..UNIT_BYTES]);
+            match read_image(&damaged) {
+                Ok(found) => assert!(found == expected, "{a} and {b}"),
+                Err(error) => {
+                    assert_eq!(error.code(), "KV_CORRUPT", "{a} and {b}: {error}");
+                    swapped += 1;
+                }
+            }
+        }
+    }
+    for at in (8192..data.len().min(first["data"].len())).step_by(UNIT_BYTES) {
+        let old = &first["data"][at..at + UNIT_BYTES];
+        if old == &data[at..at + UNIT_BYTES] {
+            continue;
+        }
+        let mut damaged = files.clone();
+        damaged.get_mut("data").expect("it is there")[at..at + UNIT_BYTES].copy_from_slice(old);
+        match read_image(&damaged) {
+            Ok(found) => assert!(found == expected, "unit at {at}"),
+            Err(error) => {
+                assert_eq!(error.code(), "KV_CORRUPT", "unit at {at}: {error}");
+                rolled_back += 1;
+            }
+        }
+    }
+    assert!(
+        swapped > 50 && rolled_back > 5,
+        "{swapped} swapped, {rolled_back} rolled back"
+    );
+}
+
+/// A block or superblock without encryption must not stand in for an encrypted one.
+#[test]
+fn plain_bytes_are_refused() {
+    let (_, files, _) = two_generations();
+    let storage = MemoryStorage::new();
+    let plain = Options {
+        key: None,
+        database_id: Some(5),
+        ..options(1)
+    };
+    let database = Database::open(Arc::new(storage.clone()), plain).expect("memory works");
+    fill(&database, 0, 12).expect("memory works");
+    database.close().expect("memory works");
+    let foreign = storage.files();
+    assert_eq!(read_image(&foreign).err(), Some(Error::NotEncrypted));
+    let mut mixed = files.clone();
+    mixed.get_mut("data").expect("it is there")[8192..].fill(0);
+    let len = mixed["data"].len().min(foreign["data"].len());
+    mixed.get_mut("data").expect("it is there")[8192..len].copy_from_slice(&foreign["data"][8192..len]);
+    assert_eq!(read_image(&mixed).map_err(|error| error.code()), Err("KV_CORRUPT"));
+    // A superblock whose fields were changed, with a checksum that fits again.
+    for slot in [0, 2048, 4096, 6144] {
+        let mut changed = files.clone();
+        let data = changed.get_mut("data").expect("it is there");
+        data[slot + 40] ^= 1;
+        let crc = crc32fast::hash(&data[slot..slot + 508]);
+        data[slot + 508..slot + 512].copy_from_slice(&crc.to_le_bytes());
+        match read_image(&changed) {
+            Ok(found) => assert!(found == read_image(&files).expect("it is whole")),
+            Err(error) => assert_eq!(error.code(), "KV_CORRUPT", "{error}"),
+        }
+    }
+}
+
+/// Nonces of all blocks in all images of crashes and of what comes after them: the same nonce always
+/// has the same bytes behind it.
+#[test]
+fn no_nonce_is_used_twice_whatever_crashes() {
+    let mut seen: HashMap<Vec<u8>, Vec<u8>> = HashMap::new();
+    let mut blocks = 0;
+    let mut look = |files: &Files| {
+        let data = &files["data"];
+        for at in (8192..data.len()).step_by(UNIT_BYTES) {
+            if data[at..].starts_with(b"MGBK") && at + UNIT_BYTES <= data.len() {
+                let nonce = data[at + 32..at + 56].to_vec();
+                let rest = data[at..at + UNIT_BYTES].to_vec();
+                let known = seen.entry(nonce).or_insert_with(|| rest.clone());
+                assert!(*known == rest, "a nonce came back for other bytes, at {at}");
+                blocks += 1;
+            }
+        }
+    };
+    let run = |storage: &SimStorage, from: u32| {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        Database::open(storage, options(1)).and_then(|database| fill(&database, from, 20))
+    };
+    let whole = SimStorage::new();
+    run(&whole, 0).expect("nothing fails");
+    for cut in (0..whole.counters().operations).step_by(3) {
+        let storage = SimStorage::new();
+        storage.cut_at(cut);
+        let _ = run(&storage, 0);
+        // Whole writes only: a torn block is not one that was ever encrypted.
+        let image = storage.crash(CrashPolicy::Everything, cut);
+        assert_unreadable(&image, &format!("cut {cut}"));
+        look(&image);
+        // The same state goes on twice: a copy beside its original.
+        for _ in 0..2 {
+            let again = SimStorage::from_files(image.clone());
+            run(&again, 0).expect("nothing fails");
+            look(&again.files());
+        }
+    }
+    assert!(blocks > 1000, "{blocks}");
+}
+
+#[test]
+fn a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut() {
+    let original = MemoryStorage::new();
+    let database = open(&original, 1).expect("memory works");
+    fill(&database, 0, 20).expect("memory works");
+    let expected = records(&database).expect("it can be read");
+    drop(database);
+    let change = |storage: &SimStorage| {
+        let storage: Arc<dyn Storage> = Arc::new(storage.clone());
+        Database::open(storage, options(1)).and_then(|database| database.change_key(&Key::new([2; 32])))
+    };
+    let whole = SimStorage::from_files(original.files());
+    change(&whole).expect("nothing fails");
+    let (mut before, mut after) = (0, 0);
+    for cut in 0..=whole.counters().operations {
+        let storage = SimStorage::from_files(original.files());
+        storage.cut_at(cut);
+        let changed = change(&storage);
+        for policy in CrashPolicy::ALL {
+            for seed in 0..4 {
+                let image = storage.crash(policy, seed);
+                let with = |key| open(&MemoryStorage::from_files(image.clone()), key);
+                let (old, new) = (with(1), with(2));
+                assert!(old.is_ok() != new.is_ok(), "cut {cut} {policy:?}: one key opens");
+                assert!(
+                    changed.is_err() || new.is_ok(),
+                    "cut {cut}: an acknowledged change is lost"
+                );
+                if new.is_ok() {
+                    after += 1
+                } else {
+                    before += 1
+                }
+                let (opened, refused) = if new.is_ok() { (new, old) } else { (old, new) };
+                assert_eq!(refused.map(drop), Err(Error::WrongKey { is_missing: false }));
+                let database = opened.expect("one of them opens");
+                assert!(records(&database).expect("it can be read") == expected);
+                fill(&database, 40, 1).expect("it can be written");
+            }
+        }
+    }
+    assert!(before > 0 && after > 0);
+}
+
+#[test]
+fn after_a_change_of_key_backups_need_the_new_one() {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, 5).expect("memory works");
+    database.change_key(&Key::new([2; 32])).expect("memory works");
+    fill(&database, 5, 5).expect("memory works");
+    let expected = records(&database).expect("it can be read");
+    let mut stream = Vec::new();
+    let mut go_on = |_| ControlFlow::Continue(());
+    database
+        .snapshot()
+        .backup(&mut stream, &mut go_on)
+        .expect("memory works");
+    database.close().expect("memory works");
+    let target = MemoryStorage::new();
+    let refused = restore(&mut &stream[..], Arc::new(target.clone()), options(1), &mut go_on);
+    assert_eq!(refused.map(drop), Err(Error::WrongKey { is_missing: false }));
+    restore(&mut &stream[..], Arc::new(target.clone()), options(2), &mut go_on).expect("it is the key");
+    assert!(records(&open(&target, 2).expect("it is the key")).expect("it can be read") == expected);
+    assert!(records(&open(&storage, 2).expect("it is the key")).expect("it can be read") == expected);
+    let plain = Database::open(Arc::new(MemoryStorage::new()), Options::default()).expect("memory works");
+    assert_eq!(plain.change_key(&Key::new([2; 32])), Err(Error::NotEncrypted));
+}
+
+#[test]
+fn damaged_databases_are_recovered_with_their_key_into_encrypted_ones() {
+    let storage = MemoryStorage::new();
+    let database = open(&storage, 1).expect("memory works");
+    fill(&database, 0, 40).expect("memory works");
+    let expected = records(&database).expect("it can be read");
+    drop(database);
+    let recovered = |files: &Files, key: Option<u8>| {
+        let target = MemoryStorage::new();
+        let options = Options {
+            key: key.map(|key| Key::new([key; 32])),
+            ..options(1)
+        };
+        let source = MemoryStorage::from_files(files.clone());
+        let mut go_on = |_| ControlFlow::Continue(());
+        recover(Arc::new(source), Arc::new(target.clone()), options, &mut go_on).map(|report| (report, target))
+    };
+    for key in [None, Some(2)] {
+        let refused = recovered(&storage.files(), key).map(drop);
+        assert_eq!(
+            refused,
+            Err(Error::WrongKey {
+                is_missing: key.is_none()
+            })
+        );
+    }
+    let (report, target) = recovered(&storage.files(), Some(1)).expect("it is the key");
+    assert_eq!(report.completeness, Completeness::Exact);
+    assert_unreadable(&target.files(), "recovered");
+    assert!(records(&open(&target, 1).expect("it is the key")).expect("it can be read") == expected);
+    // The newest slot and some leaves are damaged: salvage reads what is left, and the log.
+    let mut damaged = storage.files();
+    let data = damaged.get_mut("data").expect("it is there");
+    let generation = |data: &[u8], slot: usize| u64::from_le_bytes(data[slot + 32..slot + 40].try_into().expect("8"));
+    let newest = if generation(data, 0) > generation(data, 4096) {
+        0
+    } else {
+        4096
+    };
+    data[newest..newest + 4096].fill(0xEE);
+    let leaves: Vec<usize> = (8192..data.len())
+        .step_by(UNIT_BYTES)
+        .filter(|at| &data[*at..*at + 5] == b"MGBK\x01")
+        .collect();
+    for at in leaves.iter().step_by(5) {
+        data[at + 100] ^= 0xFF;
+    }
+    let (report, target) = recovered(&damaged, Some(1)).expect("something is left");
+    assert_ne!(report.completeness, Completeness::Exact);
+    assert_unreadable(&target.files(), "salvaged");
+    let found = records(&open(&target, 1).expect("it is the key")).expect("it can be read");
+    assert!(
+        found.len() > expected.len() / 2,
+        "{} of {}",
+        found.len(),
+        expected.len()
+    );
+    for (key, value) in &found {
+        assert_eq!(expected.get(key), Some(value));
+    }
+}
