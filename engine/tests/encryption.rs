@@ -438,9 +438,9 @@ fn a_change_of_key_takes_effect_as_a_whole_wherever_it_is_cut() {
                     "cut {cut}: an acknowledged change is lost"
                 );
                 if new.is_ok() {
-                    after += 1
+                    after += 1;
                 } else {
-                    before += 1
+                    before += 1;
                 }
                 let (opened, refused) = if new.is_ok() { (new, old) } else { (old, new) };
                 assert_eq!(refused.map(drop), Err(Error::WrongKey { is_missing: false }));

@@ -3,10 +3,10 @@
 use super::Domain;
 
 /// The key of an encrypted database. Without the feature `encryption` there is none.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Key {}
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum WrappedKey {}
 
 #[derive(Debug)]
@@ -18,10 +18,6 @@ impl WrappedKey {
     }
 
     pub(crate) fn unlock(&self, _: &Key, _: u128) -> Option<Cipher> {
-        match *self {}
-    }
-
-    pub(crate) fn rewrapped(&self, _: Option<&Cipher>, _: &Key, _: u128) -> Self {
         match *self {}
     }
 

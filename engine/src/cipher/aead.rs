@@ -128,7 +128,7 @@ impl WrappedKey {
 
 /// Seals and opens under one key.
 pub(crate) struct Cipher {
-    cipher: XChaCha20Poly1305,
+    aead: XChaCha20Poly1305,
     key: Zeroizing<[u8; KEY_BYTES]>,
     random: Random,
     database_id: u128,
@@ -143,7 +143,7 @@ struct Associated {
 impl Cipher {
     fn new(key: &[u8; KEY_BYTES], random: Random, database_id: u128) -> Self {
         Self {
-            cipher: XChaCha20Poly1305::new(key.into()),
+            aead: XChaCha20Poly1305::new(key.into()),
             key: Zeroizing::new(*key),
             random,
             database_id,
@@ -169,7 +169,7 @@ impl Cipher {
         let (text, tag) = rest.split_at_mut(rest.len() - TAG_BYTES);
         (self.random)(nonce);
         let nonce: &[u8; NONCE_BYTES] = nonce.first_chunk().expect("split there");
-        let sealed = self.cipher.encrypt_inout_detached(
+        let sealed = self.aead.encrypt_inout_detached(
             &XNonce::from(*nonce),
             &associated.bytes[..associated.len],
             InOutBuf::from(text),
@@ -177,7 +177,7 @@ impl Cipher {
         tag.copy_from_slice(&sealed.expect("no text has 256 GiB"));
     }
 
-    /// Opens in place; the text is then where [`cipher`](Self::seal) wants it. `false` if the bytes,
+    /// Opens in place; the text is then where [`seal`](Self::seal) wants it. `false` if the bytes,
     /// the key or the associated data are not those of encryption; the text is then undefined.
     #[must_use]
     pub(crate) fn open(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) -> bool {
@@ -188,7 +188,7 @@ impl Cipher {
         let Some((text, tag)) = rest.split_last_chunk_mut::<TAG_BYTES>() else {
             return false;
         };
-        let opened = self.cipher.decrypt_inout_detached(
+        let opened = self.aead.decrypt_inout_detached(
             &XNonce::from(*nonce),
             &associated.bytes[..associated.len],
             InOutBuf::from(text),

@@ -14,6 +14,7 @@ mod beside;
 mod feed;
 mod fence;
 mod indexed;
+#[cfg(feature = "encryption")]
 mod key;
 mod open;
 mod open_flush;

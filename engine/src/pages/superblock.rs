@@ -130,6 +130,7 @@ impl Encryption {
     }
 
     /// The same data key, sealed under another key.
+    #[cfg(feature = "encryption")]
     pub(crate) fn rewrapped(&self, key: &Key, database_id: u128) -> Self {
         Self {
             lock: self.lock.rewrapped(self.cipher.as_deref(), key, database_id),

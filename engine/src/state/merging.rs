@@ -15,7 +15,9 @@ use crate::error::{Error, Result};
 use crate::log::{Log, Position};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::node::LeafCell;
-use crate::pages::{Draft, Encryption, Extent, FreeSpace, Superblock};
+#[cfg(feature = "encryption")]
+use crate::pages::Encryption;
+use crate::pages::{Draft, Extent, FreeSpace, Superblock};
 use crate::tree::merge::{Change, Changes, Merge};
 use crate::tree::{Editor, value};
 
@@ -561,6 +563,7 @@ impl Writer {
 
     /// Writes a superblock that states another encryption of the data key over the older one. Called
     /// twice, it replaces both, of which one is intact at all times.
+    #[cfg(feature = "encryption")]
     pub(crate) fn replace_encryption(&mut self, shared: &Shared, encryption: &Encryption) -> Result<()> {
         self.recall(shared)?;
         let old = self.superblock.encryption.replace(encryption.clone());
