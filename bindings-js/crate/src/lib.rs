@@ -237,6 +237,7 @@ pub fn open(
         log_bytes: Some(log_bytes(cache_bytes)),
         clock: mangrove_host::clock(),
         reserve_bytes: storage.reserve_bytes().unwrap_or_default(),
+        key: None,
     };
     let storage = JsStorage::new(storage, flags & BESIDE_WRITER != 0);
     let database = Database::open(Arc::new(storage), options).map_err(|error| to_js(&error))?;

@@ -61,7 +61,7 @@ impl Header {
 
     /// Checks a whole block, starting with this header, against itself and returns its payload and
     /// what a reference to it repeats. A sealed one has to stand at `unit`.
-    pub(crate) fn payload(&self, block: &[u8], cipher: Option<&Cipher>, unit: u64) -> Result<(Vec<u8>, u32)> {
+    pub(crate) fn payload(&self, block: &[u8], cipher: &Cipher, unit: u64) -> Result<(Vec<u8>, u32)> {
         let itself = BlockRef {
             unit,
             units: 0,
@@ -69,7 +69,7 @@ impl Header {
             raw_len: self.raw_len,
         };
         let mut block = block.to_vec();
-        if let Some(cipher) = cipher {
+        if cipher.is_on() {
             let stamp = open_at(cipher, &mut block, unit)?;
             remove_encryption(&mut block);
             return Ok((expand(block, &itself)?, stamp));

@@ -88,7 +88,7 @@ pub(crate) struct BlockFile {
     /// Length of the file in units when last queried.
     known_units: AtomicU64,
     buffers: Buffers,
-    cipher: Option<Arc<Cipher>>,
+    cipher: Cipher,
     pub(crate) bytes_read: AtomicU64,
     pub(crate) bytes_written: AtomicU64,
 }
@@ -100,21 +100,21 @@ impl BlockFile {
             unit_shift,
             known_units: AtomicU64::new(0),
             buffers: Buffers::default(),
-            cipher: None,
+            cipher: Cipher::default(),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
         }
     }
 
-    /// Blocks are sealed, if there is a cipher.
-    pub(crate) fn encrypted_by(mut self, cipher: Option<Arc<Cipher>>) -> Self {
+    /// Blocks are sealed, if the cipher is on.
+    pub(crate) fn encrypted_by(mut self, cipher: Cipher) -> Self {
         self.cipher = cipher;
         self
     }
 
     /// Length of a block without its payload.
     pub(crate) fn overhead(&self) -> usize {
-        HEADER_BYTES + encrypted_bytes(self.cipher.as_deref())
+        HEADER_BYTES + encrypted_bytes(&self.cipher)
     }
 
     pub(crate) fn file(&self) -> &dyn StorageFile {
@@ -156,23 +156,23 @@ impl BlockFile {
         compression: Compression,
         out: &mut Vec<u8>,
     ) -> (BlockRef, usize) {
-        let cipher = self.cipher.as_deref();
+        let cipher = &self.cipher;
         encode_measured(info, payload, compression, self.unit_bytes(), cipher, out)
     }
 
     /// Gives an encoded block its place, `unit`, and seals it for it.
     pub(crate) fn place(&self, block: &mut [u8], reference: &mut BlockRef, unit: u64) {
         reference.unit = unit;
-        if let Some(cipher) = &self.cipher {
-            reference.checksum = seal_block(cipher, block, unit);
+        if self.cipher.is_on() {
+            reference.checksum = seal_block(&self.cipher, block, unit);
         }
     }
 
     /// Reads a block and checks it against its reference, kind and owner (invariant I2).
     pub(crate) fn read(&self, reference: &BlockRef, kind: &[Kind], owner: u32) -> Result<Vec<u8>> {
         let mut block = self.read_units(reference)?;
-        if let Some(cipher) = &self.cipher {
-            open_block(cipher, &mut block, reference, kind, owner)?;
+        if self.cipher.is_on() {
+            open_block(&self.cipher, &mut block, reference, kind, owner)?;
             remove_encryption(&mut block);
         } else {
             check(&block, reference, kind, owner)?;
@@ -184,8 +184,8 @@ impl BlockFile {
     pub(crate) fn read_stored(&self, reference: &BlockRef, kind: Kind, owner: u32) -> Result<Vec<u8>> {
         let mut block = self.read_units(reference)?;
         let mut copy;
-        if let Some(cipher) = &self.cipher {
-            open_block(cipher, &mut block, reference, &[kind], owner)?;
+        if self.cipher.is_on() {
+            open_block(&self.cipher, &mut block, reference, &[kind], owner)?;
             copy = block.clone();
             remove_encryption(&mut copy);
         } else {
@@ -237,8 +237,8 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn encrypted_bytes(cipher: Option<&Cipher>) -> usize {
-    cipher.map_or(0, |_| SEALED_BYTES)
+fn encrypted_bytes(cipher: &Cipher) -> usize {
+    if cipher.is_on() { SEALED_BYTES } else { 0 }
 }
 
 /// Appends a block that is not sealed. The caller sets the unit in the returned reference.
@@ -250,7 +250,7 @@ pub(crate) fn encode(
     unit_bytes: usize,
     out: &mut Vec<u8>,
 ) -> BlockRef {
-    encode_measured(info, payload, compression, unit_bytes, None, out).0
+    encode_measured(info, payload, compression, unit_bytes, &Cipher::default(), out).0
 }
 
 /// Appends a block; if it is to be sealed, [`seal_block`] completes it. Also returns the compressed
@@ -260,12 +260,12 @@ fn encode_measured(
     payload: &[&[u8]],
     compression: Compression,
     unit_bytes: usize,
-    cipher: Option<&Cipher>,
+    cipher: &Cipher,
     out: &mut Vec<u8>,
 ) -> (BlockRef, usize) {
     let start = out.len();
     let raw_len: usize = payload.iter().map(|part| part.len()).sum();
-    let head = HEADER_BYTES + cipher.map_or(0, |_| SEALED_HEAD_BYTES);
+    let head = HEADER_BYTES + if cipher.is_on() { SEALED_HEAD_BYTES } else { 0 };
     out.resize(start + head, 0);
     let units = |len: usize| (HEADER_BYTES + encrypted_bytes(cipher) + len).div_ceil(unit_bytes);
     let mut codec = CODEC_RAW;
@@ -293,7 +293,7 @@ fn encode_measured(
             out.extend_from_slice(part);
         }
     }
-    if cipher.is_some() {
+    if cipher.is_on() {
         out.extend_from_slice(&[0; cipher::TAG_BYTES]);
         codec |= SEALED;
     }
@@ -306,7 +306,7 @@ fn encode_measured(
     header[16..24].copy_from_slice(&info.generation.to_le_bytes());
     header[24..28].copy_from_slice(&info.owner.to_le_bytes());
     let mut checksum = 0;
-    if cipher.is_none() {
+    if !cipher.is_on() {
         checksum = set_checksum(&mut out[start..]);
     }
     let units = (HEADER_BYTES + stored_len).div_ceil(unit_bytes);

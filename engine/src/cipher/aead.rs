@@ -1,6 +1,7 @@
 //! XChaCha20-Poly1305 with random nonces.
 
 use std::fmt;
+use std::sync::Arc;
 
 use chacha20poly1305::aead::inout::InOutBuf;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
@@ -8,6 +9,7 @@ use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use zeroize::Zeroizing;
 
 use super::{Domain, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
+use crate::error::Error;
 
 const KEY_BYTES: usize = 32;
 /// Length of a data key sealed under the user's key.
@@ -59,6 +61,14 @@ impl fmt::Debug for Key {
     }
 }
 
+pub(crate) fn wrong_key(is_missing: bool) -> Error {
+    Error::WrongKey { is_missing }
+}
+
+pub(crate) fn not_encrypted() -> Error {
+    Error::NotEncrypted
+}
+
 /// A data key sealed under a user's key, as the superblock has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct WrappedKey {
@@ -73,13 +83,13 @@ impl WrappedKey {
         let mut data_key = Zeroizing::new([0; KEY_BYTES]);
         (key.random)(&mut *data_key);
         let lock = Self::around(&data_key, key, database_id, Vec::new());
-        (lock, Cipher::new(&data_key, key.random, database_id))
+        (lock, Cipher::of(Sealer::new(&data_key, key.random, database_id)))
     }
 
     fn around(data_key: &[u8; KEY_BYTES], key: &Key, database_id: u128, envelope: Vec<u8>) -> Self {
         let mut wrapped = [0; WRAPPED_BYTES];
         wrapped[NONCE_BYTES..NONCE_BYTES + KEY_BYTES].copy_from_slice(data_key);
-        let wrapper = Cipher::new(&key.bytes, key.random, database_id);
+        let wrapper = Sealer::new(&key.bytes, key.random, database_id);
         wrapper.seal(Domain::DataKey, &[&envelope], &mut wrapped);
         Self { wrapped, envelope }
     }
@@ -87,23 +97,23 @@ impl WrappedKey {
     /// Opens with the user's key; `None` if it is another one.
     pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Option<Cipher> {
         let mut wrapped = Zeroizing::new(self.wrapped);
-        let wrapper = Cipher::new(&key.bytes, key.random, database_id);
+        let wrapper = Sealer::new(&key.bytes, key.random, database_id);
         if !wrapper.open(Domain::DataKey, &[&self.envelope], &mut *wrapped) {
             return None;
         }
         let data_key = wrapped[NONCE_BYTES..].first_chunk()?;
-        Some(Cipher::new(data_key, key.random, database_id))
+        Some(Cipher::of(Sealer::new(data_key, key.random, database_id)))
     }
 
     /// The same data key under another user's key. Without the data key it stays as it is.
-    pub(crate) fn rewrapped(&self, cipher: Option<&Cipher>, key: &Key, database_id: u128) -> Self {
-        cipher.map_or_else(
+    pub(crate) fn rewrapped(&self, cipher: &Cipher, key: &Key, database_id: u128) -> Self {
+        cipher.0.as_ref().map_or_else(
             || self.clone(),
-            |cipher| Self::around(&cipher.key, key, database_id, self.envelope.clone()),
+            |sealer| Self::around(&sealer.key, key, database_id, self.envelope.clone()),
         )
     }
 
-    /// Encodes the lock: length of the envelope u8, three zeros, the sealed data key, the envelope.
+    /// Encodes it: length of the envelope u8, two zeros, the sealed data key, the envelope.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.envelope.len() as u8, 0, 0];
         bytes.extend_from_slice(&self.wrapped);
@@ -126,8 +136,46 @@ impl WrappedKey {
     }
 }
 
-/// Seals and opens under one key.
-pub(crate) struct Cipher {
+/// Seals and opens under one key; by default it is off, and does neither.
+#[derive(Clone, Default)]
+pub(crate) struct Cipher(Option<Arc<Sealer>>);
+
+impl Cipher {
+    fn of(sealer: Sealer) -> Self {
+        Self(Some(Arc::new(sealer)))
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Seals in place: `buffer` has the text between room for nonce and tag.
+    pub(crate) fn seal(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) {
+        if let Some(sealer) = &self.0 {
+            sealer.seal(domain, context, buffer);
+        }
+    }
+
+    /// Opens in place; the text is then where [`seal`](Self::seal) wants it. `false` if the bytes,
+    /// the key or the associated data are not those of sealing; the text is then undefined.
+    #[must_use]
+    pub(crate) fn open(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) -> bool {
+        self.0
+            .as_ref()
+            .is_some_and(|sealer| sealer.open(domain, context, buffer))
+    }
+
+    /// A random number that tells a block from all others its parent might have referred to.
+    pub(crate) fn stamp(&self) -> u32 {
+        let mut bytes = [0; 4];
+        if let Some(sealer) = &self.0 {
+            (sealer.random)(&mut bytes);
+        }
+        u32::from_le_bytes(bytes)
+    }
+}
+
+struct Sealer {
     aead: XChaCha20Poly1305,
     key: Zeroizing<[u8; KEY_BYTES]>,
     random: Random,
@@ -140,7 +188,7 @@ struct Associated {
     len: usize,
 }
 
-impl Cipher {
+impl Sealer {
     fn new(key: &[u8; KEY_BYTES], random: Random, database_id: u128) -> Self {
         Self {
             aead: XChaCha20Poly1305::new(key.into()),
@@ -162,8 +210,7 @@ impl Cipher {
         Associated { bytes, len }
     }
 
-    /// Seals in place: `buffer` has the text between room for nonce and tag.
-    pub(crate) fn seal(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) {
+    fn seal(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) {
         let associated = self.associate(domain, context);
         let (nonce, rest) = buffer.split_at_mut(NONCE_BYTES);
         let (text, tag) = rest.split_at_mut(rest.len() - TAG_BYTES);
@@ -177,10 +224,7 @@ impl Cipher {
         tag.copy_from_slice(&sealed.expect("no text has 256 GiB"));
     }
 
-    /// Opens in place; the text is then where [`seal`](Self::seal) wants it. `false` if the bytes,
-    /// the key or the associated data are not those of encryption; the text is then undefined.
-    #[must_use]
-    pub(crate) fn open(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) -> bool {
+    fn open(&self, domain: Domain, context: &[&[u8]], buffer: &mut [u8]) -> bool {
         let associated = self.associate(domain, context);
         let Some((nonce, rest)) = buffer.split_first_chunk_mut::<NONCE_BYTES>() else {
             return false;
@@ -195,13 +239,6 @@ impl Cipher {
             &Tag::from(*tag),
         );
         opened.is_ok()
-    }
-
-    /// A random number that tells a block from all others its parent might have referred to.
-    pub(crate) fn stamp(&self) -> u32 {
-        let mut bytes = [0; 4];
-        (self.random)(&mut bytes);
-        u32::from_le_bytes(bytes)
     }
 }
 

@@ -15,8 +15,8 @@
 //! The data key is random. The superblock has it sealed under the user's key, so that key can be
 //! changed without touching the data.
 //!
-//! Without the feature `encryption` none of these types has a value, and the compiler removes
-//! every use of them.
+//! Without the feature `encryption` there are no keys, every cipher is off, and the compiler removes
+//! what depends on them.
 
 #[cfg(not(feature = "encryption"))]
 mod absent;
@@ -26,12 +26,12 @@ mod aead;
 #[cfg(feature = "encryption")]
 pub use aead::Key;
 #[cfg(feature = "encryption")]
-pub(crate) use aead::{Cipher, WrappedKey};
+pub(crate) use aead::{Cipher, WrappedKey, not_encrypted, wrong_key};
 
 #[cfg(not(feature = "encryption"))]
 pub use absent::Key;
 #[cfg(not(feature = "encryption"))]
-pub(crate) use absent::{Cipher, WrappedKey};
+pub(crate) use absent::{Cipher, WrappedKey, not_encrypted, wrong_key};
 
 pub(crate) const NONCE_BYTES: usize = 24;
 pub(crate) const TAG_BYTES: usize = 16;

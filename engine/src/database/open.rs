@@ -244,7 +244,7 @@ pub(crate) fn recover_from(
             &**file,
             superblock.log_half_bytes,
             superblock.database_id,
-            superblock.cipher().as_deref(),
+            &superblock.cipher(),
             superblock.log,
         )?,
         None => Replay::empty(superblock.log),

@@ -38,12 +38,15 @@ pub enum Error {
         /// Name of the file.
         file: Text,
     },
-    /// The database is encrypted, and the key is missing or another one. Nothing was changed.
+    /// Only with the feature `encryption`: the database is encrypted, and the key is missing or another one. Nothing was changed.
+    #[cfg(feature = "encryption")]
     WrongKey {
         /// It was opened without a key.
         is_missing: bool,
     },
-    /// The database was opened with a key, but is not encrypted. Nothing was changed.
+    /// Only with the feature `encryption`: the database was opened with a key, but is not encrypted.
+    /// Nothing was changed.
+    #[cfg(feature = "encryption")]
     NotEncrypted,
     /// The file was written by a newer release.
     VersionUnsupported {
@@ -134,9 +137,11 @@ impl Clone for Error {
                 found: *found,
                 supported: *supported,
             },
+            #[cfg(feature = "encryption")]
             Self::WrongKey { is_missing } => Self::WrongKey {
                 is_missing: *is_missing,
             },
+            #[cfg(feature = "encryption")]
             Self::NotEncrypted => Self::NotEncrypted,
             Self::Locked { file } => Self::Locked { file: file.clone() },
             Self::NotFound { what } => Self::NotFound { what: what.clone() },
@@ -294,7 +299,9 @@ impl Error {
             Self::StorageFull { .. } => "KV_QUOTA_EXCEEDED",
             Self::Corrupt(_) | Self::CorruptBackup(_) | Self::NotADatabase { .. } => "KV_CORRUPT",
             Self::VersionUnsupported { .. } | Self::KeyOrderUnsupported { .. } => "KV_VERSION_UNSUPPORTED",
+            #[cfg(feature = "encryption")]
             Self::WrongKey { .. } => "KV_WRONG_KEY",
+            #[cfg(feature = "encryption")]
             Self::NotEncrypted => "KV_NOT_ENCRYPTED",
             Self::Locked { .. } => "KV_LOCKED",
             Self::NotFound { .. } => "KV_NOT_FOUND",

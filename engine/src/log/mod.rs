@@ -153,7 +153,7 @@ pub(crate) struct Log {
     database_id: u128,
     session: u64,
     compress: bool,
-    cipher: Option<Arc<Cipher>>,
+    cipher: Cipher,
     /// Position of the next record.
     at: Position,
     /// Position before the log switched to this half.
@@ -182,7 +182,7 @@ impl Log {
         database_id: u128,
         session: u64,
         compress: bool,
-        cipher: Option<Arc<Cipher>>,
+        cipher: Cipher,
         replayed: &Replay,
     ) -> Self {
         let at = replayed.end;
@@ -256,7 +256,7 @@ impl Log {
 
     /// Maximum length of a record with a payload of `len` bytes.
     fn record_len(&self, len: usize) -> usize {
-        record::record_len(record::stored_len(len, self.cipher.as_deref()))
+        record::record_len(record::stored_len(len, &self.cipher))
     }
 
     fn start_of_half(&self) -> u64 {
@@ -292,7 +292,7 @@ impl Log {
             session: self.session as u32,
             flushed_to,
         };
-        let cipher = self.cipher.as_deref();
+        let cipher = &self.cipher;
         let crc = record::encode(self.at.salt, &info, payload, self.compress, cipher, &mut self.buffer);
         let start = self.start_of_half() + u64::from(offset);
         match self.write(start) {
@@ -325,7 +325,7 @@ impl Log {
         }
         let record = bytes
             .get(header_len..)
-            .and_then(|rest| record::decode(self.at.salt, self.half_bytes as usize, self.cipher.as_deref(), rest));
+            .and_then(|rest| record::decode(self.at.salt, self.half_bytes as usize, &self.cipher, rest));
         if record.is_some() && bytes[..header_len] != self.buffer[..header_len] {
             return Err(Error::io(
                 "taking back a record of the log",

@@ -60,8 +60,8 @@ pub(super) fn record_len(stored: usize) -> usize {
 }
 
 /// Maximum length of the stored payload of a record with `len` bytes.
-pub(super) fn stored_len(len: usize, cipher: Option<&Cipher>) -> usize {
-    len + cipher.map_or(0, |_| cipher::OVERHEAD_BYTES)
+pub(super) fn stored_len(len: usize, cipher: &Cipher) -> usize {
+    len + if cipher.is_on() { cipher::OVERHEAD_BYTES } else { 0 }
 }
 
 /// Appends a record to `into`; returns its CRC.
@@ -70,11 +70,11 @@ pub(super) fn encode(
     info: &RecordInfo,
     payload: &[u8],
     compress: bool,
-    cipher: Option<&Cipher>,
+    cipher: &Cipher,
     into: &mut Vec<u8>,
 ) -> u32 {
     let start = into.len();
-    let head = HEADER_BYTES + cipher.map_or(0, |_| NONCE_BYTES);
+    let head = HEADER_BYTES + if cipher.is_on() { NONCE_BYTES } else { 0 };
     into.resize(start + head, 0);
     let mut packed = usize::MAX;
     if compress && payload.len() >= COMPRESS_FROM_BYTES {
@@ -85,7 +85,7 @@ pub(super) fn encode(
         into.truncate(start + head);
         into.extend_from_slice(payload);
     }
-    if cipher.is_some() {
+    if cipher.is_on() {
         into.extend_from_slice(&[0; cipher::TAG_BYTES]);
     }
     let stored_len = into.len() - start - HEADER_BYTES;
@@ -98,8 +98,8 @@ pub(super) fn encode(
     put(16, &info.version.to_le_bytes());
     put(24, &info.session.to_le_bytes());
     put(28, &info.flushed_to.to_le_bytes());
-    put(32, &[u8::from(is_packed) | cipher.map_or(0, |_| SEALED)]);
-    if let Some(cipher) = cipher {
+    put(32, &[u8::from(is_packed) | if cipher.is_on() { SEALED } else { 0 }]);
+    if cipher.is_on() {
         cipher.seal(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], stored);
     }
     let crc = crc_of(salt, &header[..36], stored);
@@ -110,7 +110,7 @@ pub(super) fn encode(
 
 /// Decodes the record at the start of untrusted `bytes`; `None` unless whole, intact, of this half,
 /// and sealed if there is a cipher.
-pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: Option<&Cipher>, bytes: &[u8]) -> Option<Record> {
+pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: &Cipher, bytes: &[u8]) -> Option<Record> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     if word(0) != salt as u32 ^ TAG {
@@ -124,7 +124,7 @@ pub(super) fn decode(salt: u64, max_raw_bytes: usize, cipher: Option<&Cipher>, b
     }
     let mut opened;
     let (mut codec, mut stored) = (header[32], stored);
-    if let Some(cipher) = cipher {
+    if cipher.is_on() {
         opened = stored.to_vec();
         if codec & SEALED == 0 || !cipher.open(Domain::LogRecord, &[&salt.to_le_bytes(), &header[..36]], &mut opened) {
             return None;
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn header_has_golden_bytes() {
         let mut bytes = Vec::new();
-        let crc = encode(9, &INFO, b"abc", true, None, &mut bytes);
+        let crc = encode(9, &INFO, b"abc", true, &Cipher::default(), &mut bytes);
         assert_eq!(bytes.len(), 48);
         assert_eq!(&bytes[..16], b"\x38\x52\x4c\x4d\x03\0\0\0\x03\0\0\0\x03\0\0\0");
         assert_eq!(&bytes[16..36], b"\0\0\0\0\0\x01\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0");
@@ -184,19 +184,19 @@ mod tests {
         #[test]
         fn records_round_trip_and_every_damage_is_found(payload in prop::collection::vec(0u8..4, 0..700), at: prop::sample::Index, bit in 0u8..8) {
             let mut bytes = Vec::new();
-            let crc = encode(77, &INFO, &payload, true, None, &mut bytes);
-            let record = decode(77, 1 << 20, None, &bytes).unwrap();
+            let crc = encode(77, &INFO, &payload, true, &Cipher::default(), &mut bytes);
+            let record = decode(77, 1 << 20, &Cipher::default(), &bytes).unwrap();
             prop_assert_eq!((record.info, record.crc, record.len, &record.payload), (INFO, crc, bytes.len(), &payload));
-            prop_assert!(decode(78, 1 << 20, None, &bytes).is_none(), "another salt");
+            prop_assert!(decode(78, 1 << 20, &Cipher::default(), &bytes).is_none(), "another salt");
             let stored = u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
             let at = at.index(HEADER_BYTES + stored);
             bytes[at] ^= 1 << bit;
-            prop_assert!(decode(77, 1 << 20, None, &bytes).is_none());
+            prop_assert!(decode(77, 1 << 20, &Cipher::default(), &bytes).is_none());
         }
 
         #[test]
         fn hostile_bytes_are_no_record(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            prop_assert!(decode(1, 1 << 20, None, &bytes).is_none());
+            prop_assert!(decode(1, 1 << 20, &Cipher::default(), &bytes).is_none());
         }
     }
 }

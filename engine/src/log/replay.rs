@@ -94,7 +94,7 @@ pub(crate) fn replay(
     file: &dyn StorageFile,
     half_bytes: u32,
     database_id: u128,
-    cipher: Option<&Cipher>,
+    cipher: &Cipher,
     start: Position,
 ) -> Result<Replay> {
     let mut replay = Replay::empty(start);
@@ -128,7 +128,7 @@ fn damaged(at: Position) -> Error {
 }
 
 /// Appends the records of one half from `replay.end` on.
-fn read_records(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, replay: &mut Replay) -> Result<()> {
+fn read_records(bytes: &[u8], half_bytes: usize, cipher: &Cipher, replay: &mut Replay) -> Result<()> {
     let first = replay.records.len();
     let salt = replay.end.salt;
     // No payload exceeds the length of a half: larger transactions bypass the log.
@@ -163,7 +163,7 @@ fn read_records(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, replay
 }
 
 /// Whether an intact record after `end` states that the bytes at `end` were flushed.
-fn was_durable_beyond(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, end: Position) -> bool {
+fn was_durable_beyond(bytes: &[u8], half_bytes: usize, cipher: &Cipher, end: Position) -> bool {
     let mut budget = bytes.len() * SEARCH_FACTOR;
     let from = (end.offset as usize).max(HALF_HEADER_BYTES as usize);
     for at in (from..bytes.len()).step_by(record::ALIGN).skip(1) {

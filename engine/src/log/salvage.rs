@@ -46,7 +46,7 @@ pub(crate) struct SalvagedLog {
 
 /// Reads all records after `start`, or all records of the log if there is no start. Unreadable
 /// parts count as damage.
-pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>, cipher: Option<&Cipher>) -> SalvagedLog {
+pub(crate) fn salvage(file: &dyn StorageFile, start: Option<&LogStart>, cipher: &Cipher) -> SalvagedLog {
     let (bytes, is_unreadable) = read(file);
     let mut log = match start {
         Some(start) => {
@@ -95,7 +95,7 @@ fn half_bytes(bytes: &[u8]) -> Option<usize> {
     Some(at)
 }
 
-fn without_start(bytes: &[u8], cipher: Option<&Cipher>) -> SalvagedLog {
+fn without_start(bytes: &[u8], cipher: &Cipher) -> SalvagedLog {
     // If no second half was started, the length of the first is unknown.
     let halves = Halves::split(bytes, half_bytes(bytes).unwrap_or(MAX_BYTES as usize / 2), None);
     let continues = |header: &HalfHeader| header.from.salt != header.salt;
@@ -145,7 +145,7 @@ impl<'a> Halves<'a> {
         }
     }
 
-    fn records(&self, start: Position, version: Option<u64>, cipher: Option<&Cipher>) -> SalvagedLog {
+    fn records(&self, start: Position, version: Option<u64>, cipher: &Cipher) -> SalvagedLog {
         let mut chain = Chain {
             log: SalvagedLog::default(),
             end: start,
@@ -182,7 +182,7 @@ struct Intact {
 }
 
 /// All intact records of the half with this salt, in file order.
-fn intact(bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>, salt: u64, from: u32) -> Vec<Intact> {
+fn intact(bytes: &[u8], half_bytes: usize, cipher: &Cipher, salt: u64, from: u32) -> Vec<Intact> {
     let mut found = Vec::new();
     let mut budget = bytes.len().saturating_mul(SEARCH_FACTOR);
     let mut at = (from.max(HALF_HEADER_BYTES) as usize).next_multiple_of(record::ALIGN);
@@ -222,7 +222,7 @@ impl Chain {
     /// Adds the records of one half. Past a break in the chain it continues only if a later record
     /// proves that the broken part was durable: records left behind a torn one by a power cut were
     /// never part of the log.
-    fn half(&mut self, bytes: &[u8], half_bytes: usize, cipher: Option<&Cipher>) {
+    fn half(&mut self, bytes: &[u8], half_bytes: usize, cipher: &Cipher) {
         let list = intact(bytes, half_bytes, cipher, self.end.salt, self.end.offset);
         let mut proven: Vec<u32> = list.iter().map(|found| found.info.flushed_to).collect();
         for index in (1..proven.len()).rev() {

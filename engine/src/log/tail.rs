@@ -1,7 +1,5 @@
 //! The end of the log as of when it was read.
 
-use std::sync::Arc;
-
 use super::record;
 use crate::cipher::Cipher;
 use crate::error::Result;
@@ -15,7 +13,7 @@ pub(crate) struct Tail {
     /// CRC of the preceding record.
     pub(super) crc: u32,
     pub(super) half_bytes: u32,
-    pub(super) cipher: Option<Arc<Cipher>>,
+    pub(super) cipher: Cipher,
     /// CRC of a record found there that does not count.
     pub(super) void: Option<u32>,
 }
@@ -37,7 +35,7 @@ impl Tail {
         };
         bytes.resize(len, 0);
         file.read_at(self.at, &mut bytes)?;
-        let found = record::decode(self.salt, self.half_bytes as usize, self.cipher.as_deref(), &bytes);
+        let found = record::decode(self.salt, self.half_bytes as usize, &self.cipher, &bytes);
         Ok(found.is_some_and(|found| found.info.previous_crc == self.crc && Some(found.crc) != self.void))
     }
 }

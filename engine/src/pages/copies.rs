@@ -1,7 +1,5 @@
 //! Reads all intact copies of the superblock, for salvage.
 
-use std::sync::Arc;
-
 use super::superblock::{AREA_BYTES, COPY_OFFSETS, RECORD_BYTES, SLOT_BYTES, Superblock, unlock};
 use crate::cipher::{Cipher, Key};
 use crate::error::{Error, Result};
@@ -22,15 +20,15 @@ impl Copies {
     /// # Errors
     /// [`Error::WrongKey`] if the key is another one or missing; [`Error::Corrupt`] if the record was
     /// not written with it.
-    pub(crate) fn unlock(&mut self, key: Option<&Key>) -> Result<Option<Arc<Cipher>>> {
+    pub(crate) fn unlock(&mut self, key: Option<&Key>) -> Result<Cipher> {
         let Some(newest) = self.newest.take() else {
-            return Ok(None);
+            return Ok(Cipher::default());
         };
         let key = key.filter(|_| newest.encryption.is_some());
         let mut list = vec![newest];
         unlock(&mut list, key)?;
         self.newest = list.pop();
-        Ok(self.newest.as_ref().and_then(Superblock::cipher))
+        Ok(self.newest.as_ref().map(Superblock::cipher).unwrap_or_default())
     }
 }
 

@@ -34,10 +34,8 @@
 //! slot covers a torn write of the whole slot. Data starts at byte 8192 or, for larger units, at
 //! unit 1.
 
-use std::sync::Arc;
-
 use crate::block::{BlockRef, Compression, REF_BYTES, checksum};
-use crate::cipher::{Cipher, Domain, Key, OVERHEAD_BYTES, WrappedKey};
+use crate::cipher::{self, Cipher, Domain, Key, OVERHEAD_BYTES, WrappedKey};
 use crate::error::{Error, Result};
 use crate::log::Position;
 use crate::node::Child;
@@ -103,8 +101,8 @@ pub(crate) struct Superblock {
 #[derive(Clone, Debug)]
 pub(crate) struct Encryption {
     lock: WrappedKey,
-    /// `None` until it is unlocked.
-    cipher: Option<Arc<Cipher>>,
+    /// Off until it is unlocked.
+    cipher: Cipher,
     /// Nonce and tag as they were read.
     tag: [u8; OVERHEAD_BYTES],
 }
@@ -124,7 +122,7 @@ impl Encryption {
         let (lock, cipher) = WrappedKey::create(key, database_id);
         Self {
             lock,
-            cipher: Some(Arc::new(cipher)),
+            cipher,
             tag: [0; OVERHEAD_BYTES],
         }
     }
@@ -133,12 +131,12 @@ impl Encryption {
     #[cfg(feature = "encryption")]
     pub(crate) fn rewrapped(&self, key: &Key, database_id: u128) -> Self {
         Self {
-            lock: self.lock.rewrapped(self.cipher.as_deref(), key, database_id),
+            lock: self.lock.rewrapped(&self.cipher, key, database_id),
             ..self.clone()
         }
     }
 
-    pub(crate) fn cipher(&self) -> Option<Arc<Cipher>> {
+    pub(crate) fn cipher(&self) -> Cipher {
         self.cipher.clone()
     }
 
@@ -151,7 +149,7 @@ impl Encryption {
     pub(crate) fn decode_wrapped_key(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             lock: WrappedKey::decode(bytes)?,
-            cipher: None,
+            cipher: Cipher::default(),
             tag: [0; OVERHEAD_BYTES],
         })
     }
@@ -160,9 +158,9 @@ impl Encryption {
     ///
     /// # Errors
     /// [`Error::WrongKey`]
-    pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Arc<Cipher>> {
+    pub(crate) fn unlock(&self, key: &Key, database_id: u128) -> Result<Cipher> {
         let cipher = self.lock.unlock(key, database_id);
-        cipher.map(Arc::new).ok_or(Error::WrongKey { is_missing: false })
+        cipher.ok_or_else(|| cipher::wrong_key(false))
     }
 }
 
@@ -180,17 +178,19 @@ impl Superblock {
         AREA_BYTES.div_ceil(1 << unit_shift)
     }
 
-    /// What seals the database's blocks and records; `None` if it is not encrypted.
-    pub(crate) fn cipher(&self) -> Option<Arc<Cipher>> {
-        self.encryption.as_ref()?.cipher()
+    /// What seals the database's blocks and records; off if it is not encrypted.
+    pub(crate) fn cipher(&self) -> Cipher {
+        self.encryption.as_ref().map(Encryption::cipher).unwrap_or_default()
     }
 
     fn encode(&self) -> [u8; RECORD_BYTES] {
         let mut bytes = self.encode_open();
         if let Some(encryption) = &self.encryption {
             let mut tag = encryption.tag;
-            if let Some(cipher) = &encryption.cipher {
-                cipher.seal(Domain::Superblock, &[&bytes[..TAG_OFFSET]], &mut tag);
+            if encryption.cipher.is_on() {
+                encryption
+                    .cipher
+                    .seal(Domain::Superblock, &[&bytes[..TAG_OFFSET]], &mut tag);
             }
             bytes[TAG_OFFSET..][..OVERHEAD_BYTES].copy_from_slice(&tag);
         }
@@ -255,7 +255,7 @@ impl Superblock {
             let lock = WrappedKey::decode(&bytes[LOCK_OFFSET..TAG_OFFSET]).filter(|_| bytes[164] == CIPHER);
             Some(Encryption {
                 lock: lock.ok_or_else(|| Error::corrupt("the superblock names an encryption that does not exist"))?,
-                cipher: None,
+                cipher: Cipher::default(),
                 tag: *bytes[TAG_OFFSET..].first_chunk().expect("368 + 40 < 512"),
             })
         } else {
@@ -309,13 +309,13 @@ impl Superblock {
     }
 
     /// Whether the database's own key sealed this record.
-    fn accept(&mut self, cipher: &Arc<Cipher>) -> bool {
+    fn accept(&mut self, cipher: &Cipher) -> bool {
         let open = self.encode_open();
         let Some(encryption) = &mut self.encryption else {
             return false;
         };
         let mut tag = encryption.tag;
-        encryption.cipher = Some(Arc::clone(cipher));
+        encryption.cipher = cipher.clone();
         cipher.open(Domain::Superblock, &[&open[..TAG_OFFSET]], &mut tag)
     }
 
@@ -343,8 +343,8 @@ pub(crate) fn unlock(superblocks: &mut Vec<Superblock>, key: Option<&Key>) -> Re
             superblocks.retain(|superblock| superblock.encryption.is_none());
             return Ok(());
         }
-        (None, Some(_)) => return Err(Error::NotEncrypted),
-        (Some(_), None) => return Err(Error::WrongKey { is_missing: true }),
+        (None, Some(_)) => return Err(cipher::not_encrypted()),
+        (Some(_), None) => return Err(cipher::wrong_key(true)),
         (Some(encryption), Some(key)) => encryption.unlock(key, newest.database_id)?,
     };
     let generation = newest.generation;

@@ -1,11 +1,9 @@
 //! Streams of encrypted databases.
 
-use std::sync::Arc;
-
 use super::frame;
 use super::header::{HEADER_BYTES, Header};
 use crate::block::checksum;
-use crate::cipher::{Cipher, Domain, Key, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
+use crate::cipher::{self, Cipher, Domain, Key, NONCE_BYTES, OVERHEAD_BYTES, TAG_BYTES};
 use crate::error::{Error, Result};
 use crate::pages::Encryption;
 
@@ -15,22 +13,22 @@ const CRC_AT: usize = LOCK_BYTES - 4;
 
 /// Seals the frames of one stream.
 pub(super) struct FrameCipher {
-    cipher: Arc<Cipher>,
+    cipher: Cipher,
     /// The stream's header: no frame fits into another stream.
     header: [u8; HEADER_BYTES],
 }
 
 impl FrameCipher {
     /// Begins a stream; also returns what follows its header.
-    pub(super) fn create(encryption: &Encryption, header: &[u8; HEADER_BYTES]) -> Option<(Self, [u8; LOCK_BYTES])> {
-        let cipher = encryption.cipher()?;
+    pub(super) fn create(encryption: &Encryption, header: &[u8; HEADER_BYTES]) -> (Self, [u8; LOCK_BYTES]) {
+        let cipher = encryption.cipher();
         let lock = encryption.encode_wrapped_key();
         let mut bytes = [0; LOCK_BYTES];
         bytes[..lock.len()].copy_from_slice(&lock);
         let crc = checksum::hash(&bytes[..CRC_AT]);
         bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
         let header = *header;
-        Some((Self { cipher, header }, bytes))
+        (Self { cipher, header }, bytes)
     }
 
     /// Opens a stream with what follows its header.
@@ -44,7 +42,7 @@ impl FrameCipher {
         if frame::crc_at_end(lock) != checksum::hash(&lock[..CRC_AT]) {
             return Err(damaged());
         }
-        let key = key.ok_or(Error::WrongKey { is_missing: true })?;
+        let key = key.ok_or_else(|| cipher::wrong_key(true))?;
         let encryption = Encryption::decode_wrapped_key(&lock[..CRC_AT]).ok_or_else(damaged)?;
         let cipher = encryption.unlock(key, header.database_id)?;
         Ok(Self { cipher, header: *bytes })

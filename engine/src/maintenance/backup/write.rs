@@ -38,7 +38,7 @@ impl<W: Write> FrameWriter<W> {
     /// Begins a stream, sealed like its database.
     pub(crate) fn new(into: W, header: &Header, encryption: Option<&Encryption>) -> Result<Self> {
         let head = header.encode(encryption.is_some());
-        let sealed = encryption.and_then(|encryption| FrameCipher::create(encryption, &head));
+        let sealed = encryption.map(|encryption| FrameCipher::create(encryption, &head));
         let mut writer = Self {
             into,
             data: Vec::with_capacity(FRAME_BYTES),

@@ -89,7 +89,7 @@ fn describe_log(files: &Files, superblock: &Superblock, version: u64, report: &m
     let needs_none = superblock.log_half_bytes == 0 || superblock.closed;
     report.log.state = match &files.log {
         Some(file) if superblock.log_half_bytes > 0 => {
-            let records = log::salvage(&**file, Some(&log_start(superblock)), superblock.cipher().as_deref()).records;
+            let records = log::salvage(&**file, Some(&log_start(superblock)), &superblock.cipher()).records;
             let applied = records.iter().filter(|record| record.version <= version);
             report.log.applied_records = applied.count() as u64;
             LogState::Intact

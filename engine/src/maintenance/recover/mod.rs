@@ -171,8 +171,8 @@ fn read_log(files: &Files, superblock: Option<&Superblock>) -> (SalvagedLog, Log
     let is_used = superblock.is_none_or(|superblock| superblock.log_half_bytes > 0);
     match &files.log {
         Some(file) if is_used => {
-            let cipher = superblock.and_then(Superblock::cipher);
-            let log = salvage(&**file, superblock.map(log_start).as_ref(), cipher.as_deref());
+            let cipher = superblock.map(Superblock::cipher).unwrap_or_default();
+            let log = salvage(&**file, superblock.map(log_start).as_ref(), &cipher);
             (log, LogState::Intact)
         }
         None if is_used && superblock.is_some_and(|superblock| !superblock.closed) => {

@@ -20,7 +20,7 @@ pub(super) const MAX_NODE_BYTES: u32 = u16::MAX as u32;
 
 pub(super) struct Source {
     file: Arc<dyn StorageFile>,
-    pub(super) cipher: Option<Arc<Cipher>>,
+    pub(super) cipher: Cipher,
     /// Length of a unit, once it is known: sealed blocks are bound to theirs.
     pub(super) unit_shift: u32,
     pub(super) len: u64,
@@ -31,7 +31,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(file: Arc<dyn StorageFile>, cipher: Option<Arc<Cipher>>, unit_shift: u32) -> Result<Self> {
+    pub(super) fn new(file: Arc<dyn StorageFile>, cipher: Cipher, unit_shift: u32) -> Result<Self> {
         let len = file.len()?;
         Ok(Self {
             file,
@@ -105,7 +105,7 @@ impl Source {
         }
         let (cipher, unit) = (self.cipher.clone(), offset >> self.unit_shift);
         let block = self.bytes(offset, header.block_bytes() as usize).ok_or_else(refused)?;
-        let (payload, checksum) = header.payload(block, cipher.as_deref(), unit)?;
+        let (payload, checksum) = header.payload(block, &cipher, unit)?;
         let node = Node::from_image(payload);
         node.validate(&Limits::NONE)?;
         header.checksum = checksum;
