@@ -235,6 +235,35 @@ fn a_transaction_that_began_before_an_index_was_declared_conflicts() {
     }
 }
 
+/// Regression: the commit removed the entries that a build had given a cleared record, also where the
+/// transaction had stored the record again and needed them.
+#[test]
+fn a_record_that_is_cleared_and_stored_again_keeps_the_entries_of_a_build() {
+    let database = new(false);
+    set(&database, false, b"a", b"one");
+    set(&database, false, b"b", b"two");
+    let notes = || {
+        let found = database.indexed_collection(NAME, vec![by_first(2), by_value(false)]);
+        found.expect("it is newer")
+    };
+    build(&notes());
+    for isolation in [Isolation::Serializable, Isolation::Snapshot] {
+        let before = read_index(&database.snapshot(), "first");
+        let mut transaction = database.transaction(isolation).expect("it can begin");
+        let range = KeyRange {
+            lower: Bound::Included(b"a".as_slice()),
+            upper: Bound::Excluded(b"b".as_slice()),
+        };
+        transaction.clear(NAME, range).expect("it can be read");
+        notes()
+            .set(&mut transaction, b"a", b"one", None)
+            .expect("it states all keys");
+        transaction.commit(Durability::Strict).expect("nobody else writes");
+        assert_eq!(read_index(&database.snapshot(), "first"), before);
+        verify(&database, "stored again");
+    }
+}
+
 #[test]
 fn an_error_in_the_middle_of_a_write_undoes_all_of_it() {
     let database = new(false);
