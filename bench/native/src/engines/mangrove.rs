@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mangrove_engine::storage::FsStorage;
 use mangrove_engine::{
-    Background, Compression, Cursor, Database, Direction, Durability, KeyRange, Options, ReadWrite as _, Tree,
+    Background, Compression, Cursor, Database, Direction, Durability, Key, KeyRange, Options, ReadWrite as _, Tree,
 };
 
 use super::counting::{Counters, CountingStorage};
@@ -17,11 +17,12 @@ use crate::records::Records;
 /// Interval of the background thread.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-pub(crate) fn open(directory: &Path, setup: Setup, lz4: bool) -> Mangrove {
+pub(crate) fn open(directory: &Path, setup: Setup, compression: Compression, key: Option<Key>) -> Mangrove {
     let now = Arc::default();
     let options = Options {
         cache_bytes: setup.cache_bytes,
-        compression: if lz4 { Compression::Lz4 } else { Compression::None },
+        compression,
+        key,
         clock: setup.clock(&now),
         ..Options::default()
     };

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use mangrove_engine::Clock;
+use mangrove_engine::{Clock, Compression, Key};
 use mangrove_memory::CritBit;
 use mangrove_memory::Record;
 use mangrove_memory::index::BTree;
@@ -53,6 +53,7 @@ impl Setup {
 pub(crate) const NAMES: &[&str] = &[
     "mangrove",
     "mangrove without LZ4",
+    "mangrove encrypted",
     "mangrove in memory",
     "mangrove in memory with CritBit",
     "redb",
@@ -114,8 +115,12 @@ pub(crate) trait Reader {
 /// Opens a new database of the engine with this name.
 pub(crate) fn open(name: &str, directory: &Path, setup: Setup) -> Box<dyn Engine> {
     match name {
-        "mangrove" => Box::new(mangrove::open(directory, setup, true)),
-        "mangrove without LZ4" => Box::new(mangrove::open(directory, setup, false)),
+        "mangrove" => Box::new(mangrove::open(directory, setup, Compression::Lz4, None)),
+        "mangrove without LZ4" => Box::new(mangrove::open(directory, setup, Compression::None, None)),
+        "mangrove encrypted" => {
+            let key = Key::new([7; 32]);
+            Box::new(mangrove::open(directory, setup, Compression::Lz4, Some(key)))
+        }
         "mangrove in memory" => Box::new(memory::open::<BTree<Record>>(setup)),
         "mangrove in memory with CritBit" => Box::new(memory::open::<CritBit<Record>>(setup)),
         "redb" => Box::new(redb::open(directory, setup)),
