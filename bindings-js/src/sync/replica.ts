@@ -97,6 +97,8 @@ export class Replica {
   #isRescanNeeded = false;
   /** The log's position that was applied at the last commit taken from the feed. */
   #base: number | undefined;
+  /** Writes past sync up to this version may have been undone. */
+  #undone = -1;
   readonly #attempts = new Map<string, number>();
 
   constructor(db: Database, options: ReplicaOptions, events: ReplicaEvents) {
@@ -144,6 +146,7 @@ export class Replica {
     });
     const { drained } = await this.#checkWitness(state);
     this.#isRescanNeeded = drained < 0;
+    this.#undone = drained;
     if (!this.#isRescanNeeded) this.#feed.start(drained);
   }
 
@@ -392,6 +395,7 @@ export class Replica {
     this.#base = base;
     this.#feed.taken(count);
     if (isRescanNeeded) this.#isRescanNeeded = true;
+    if (violations.length > 0) this.#undone = (batch[count - 1] as typeof batch[number]).version;
     for (const violation of violations) this.#events.alarm(violation);
     return true;
   }
@@ -400,6 +404,7 @@ export class Replica {
     const snapshot = this.tables.db.snapshot();
     try {
       const version = await snapshot.version;
+      this.#undone = version;
       const base = (await snapshot.collection(this.tables.state).get('state'))?.cursor.position ?? 0;
       for await (const found of scan(this.tables, snapshot, version, this.#clock())) {
         const violations = await this.#change('strict', (tx, state) => captureFound(tx, this.tables, state, found, base, this.#clock(), this.#blobs));
@@ -478,10 +483,13 @@ export class Replica {
 
   // Strict transactions and fences: records that have to follow the newest one.
 
-  /** Whether local commits up to a version wrote to a strict collection without a transaction of sync. */
-  async isDisturbed(version: number): Promise<boolean> {
+  /**
+   * Whether a snapshot of a version, with commits up to `drained` in the outbox, may have writes to
+   * strict collections that went past sync: they are undone, or were undone since.
+   */
+  async isDisturbed(version: number, drained: number): Promise<boolean> {
     const commits = await this.#feed.peek();
-    return commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
+    return this.#undone > drained || commits.some((commit) => commit.version <= version && !isOwnCommit(commit)
       && commit.changes.some(({ collection }) => this.tables.byName.get(collection)?.mode === 'strict'));
   }
 

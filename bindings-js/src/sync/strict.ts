@@ -156,7 +156,7 @@ export async function runStrict<T>(replica: Replica, fn: (tx: StrictTransaction)
       const result = await fn(recorder);
       const ops = await recorder.ops();
       // A write that went past sync is undone; this run may have read it.
-      if (state !== undefined && state.rejoin === undefined && !await replica.isDisturbed(version)) {
+      if (state !== undefined && state.rejoin === undefined && !await replica.isDisturbed(version, state.drained)) {
         if (ops.length === 0) return result;
         const record = await replica.offer(STRICT, ops, state.cursor.position);
         if (record !== undefined) {
