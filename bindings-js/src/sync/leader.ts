@@ -5,6 +5,7 @@ import { AbortController } from '../base/platform.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
 import { Bell } from './bell.ts';
+import { toKvError } from './failures.ts';
 import type { SyncConflict, SyncOptions, SyncProgress } from './options.ts';
 import { Replica } from './replica.ts';
 import type { Tables } from './tables.ts';
@@ -25,11 +26,6 @@ const FINAL: ReadonlySet<string> = new Set(['KV_CLOSED', 'KV_SYNC_FENCED', 'KV_S
 
 const isFinal = (error: unknown): boolean => FINAL.has((error as Partial<KvError>).code ?? '');
 
-export function toKvError(error: unknown): KvError {
-  if ((error as Partial<KvError> | undefined)?.name === 'KvError') return error as KvError;
-  return new KvError('KV_IO', `sync failed: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
-}
-
 /** A conflict with the values that the application's codecs make of the stored bytes. */
 export function decodeConflict(tables: Tables, { collection, key, mine, theirs }: RawConflict): SyncConflict | undefined {
   const table = tables.byName.get(collection);
@@ -48,6 +44,8 @@ export class Leader {
   readonly #incoming = new Bell();
   readonly #outgoing = new Bell();
   readonly #conflicted = new Bell();
+  /** Of loops that wait after a failure. */
+  readonly #pauses = new Set<Bell>();
   readonly #ended: Promise<void>;
   #failure: KvError | undefined;
 
@@ -98,6 +96,12 @@ export class Leader {
     this.#incoming.ring();
   }
 
+  /** The network may be back: what has failed is tried again now. */
+  retry(): void {
+    for (const bell of this.#pauses) bell.ring();
+    this.#incoming.ring();
+  }
+
   get #isStopped(): boolean {
     return this.#stop.signal.aborted;
   }
@@ -144,7 +148,10 @@ export class Leader {
         this.replica.reconnect();
         this.#events.state({ status: 'offline', lastError: toKvError(error) });
         if ((error as Partial<KvError>).code !== 'KV_LOG_UNAVAILABLE') this.#events.alarm(toKvError(error));
-        await new Bell().wait(backoff * (0.5 + Math.random() / 2));
+        const pause = new Bell();
+        this.#pauses.add(pause);
+        await pause.wait(backoff * (0.5 + Math.random() / 2));
+        this.#pauses.delete(pause);
         backoff = Math.min(backoff * 2, MAX_BACKOFF_MS);
         // Nothing is sent before the log was read again.
         this.#incoming.ring();

@@ -1,10 +1,11 @@
 // What an application sees: a database that follows a log, and tells how far it is.
 import { KvError } from '../base/errors.ts';
 import { AbortController, Event, EventTarget } from '../base/platform.ts';
-import { fromPlain, toPlain } from '../base/plain-error.ts';
+import { fromPlain } from '../base/plain-error.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
-import { Leader, MAX_BACKOFF_MS, MIN_BACKOFF_MS, decodeConflict, toKvError } from './leader.ts';
+import { toKvError, toPlain } from './failures.ts';
+import { Leader, MAX_BACKOFF_MS, MIN_BACKOFF_MS, decodeConflict } from './leader.ts';
 import type { SyncEventMap, SyncOptions, SyncProgress } from './options.ts';
 import type { Position } from './remote-log.ts';
 import { logUnavailable } from './remote-log.ts';
@@ -44,6 +45,7 @@ export class Sync extends EventTarget {
         state: (state) => this.#set(state ?? { status: 'waiting' }),
         news: (news) => this.#hear(news),
         asked: (verb, args, signal) => this.#lead(verb, args as never, signal),
+        online: () => this.#leader?.retry(),
         sleep: () => this.#resign(),
       }, this.#stop.signal);
       this.#state = { ...this.#state, status: 'waiting' };

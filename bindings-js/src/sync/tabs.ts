@@ -2,11 +2,12 @@
 // BroadcastChannel it tells the others what it knows, and does for them what needs the log.
 import { KvError } from '../base/errors.ts';
 import { AbortController } from '../base/platform.ts';
-import { fromPlain, toPlain } from '../base/plain-error.ts';
+import { fromPlain } from '../base/plain-error.ts';
 import type { PlainError } from '../base/plain-error.ts';
 import { lockByName } from '../storage/web-lock.ts';
 import type { Database } from '../types/index.ts';
 import type { RawConflict } from './apply.ts';
+import { toPlain } from './failures.ts';
 import type { SyncProgress } from './options.ts';
 import { logUnavailable } from './remote-log.ts';
 import { randomId } from './tables.ts';
@@ -42,6 +43,8 @@ export interface TabEvents {
   news(news: News): void;
   /** This tab synchronizes, and another one asks. */
   asked(verb: Verb, args: Args<Verb>, signal: AbortSignal): Promise<unknown>;
+  /** The browser has a network again, or lost it. */
+  online(): void;
   /** The page will not run for a while: another tab has to synchronize. */
   sleep(): void;
 }
@@ -184,7 +187,6 @@ export class Tabs {
     clearInterval(this.#timer);
     this.#woken?.();
     this.#rejectAsks();
-    this.#unwatchPage();
     this.#channel.onmessage = null;
     this.#channel.close();
   }
@@ -279,16 +281,17 @@ export class Tabs {
   };
 
   #watchPage(): void {
-    globalThis.document?.addEventListener('freeze', this.#onSleep);
-    globalThis.document?.addEventListener('resume', this.#onWake);
-    globalThis.window?.addEventListener('pagehide', this.#onSleep);
-    globalThis.window?.addEventListener('pageshow', this.#onWake);
-  }
-
-  #unwatchPage(): void {
-    globalThis.document?.removeEventListener('freeze', this.#onSleep);
-    globalThis.document?.removeEventListener('resume', this.#onWake);
-    globalThis.window?.removeEventListener('pagehide', this.#onSleep);
-    globalThis.window?.removeEventListener('pageshow', this.#onWake);
+    const { document, window } = globalThis;
+    const on = (target: EventTarget | undefined, types: readonly string[], listener: () => void): void => {
+      for (const type of types) {
+        target?.addEventListener(type, listener);
+        this.#stop.addEventListener('abort', () => target?.removeEventListener(type, listener));
+      }
+    };
+    on(document, ['freeze'], this.#onSleep);
+    on(document, ['resume'], this.#onWake);
+    on(window, ['pagehide'], this.#onSleep);
+    on(window, ['pageshow'], this.#onWake);
+    on(globalThis, ['online', 'offline'], () => this.#events.online());
   }
 }
