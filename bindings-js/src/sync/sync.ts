@@ -237,7 +237,6 @@ export class Sync extends EventTarget {
   async #run(): Promise<void> {
     const onClosed = (): void => void this.close();
     this.#db.addEventListener('close', onClosed);
-    const endWake = this.#options.log.wake(() => this.#leader?.wake());
     try {
       while (!this.#isStopped) {
         if (this.#tabs !== undefined) this.#release = await this.#tabs.elect();
@@ -248,7 +247,6 @@ export class Sync extends EventTarget {
     } finally {
       this.#resign();
       this.#db.removeEventListener('close', onClosed);
-      endWake();
       this.#tabs?.close();
       active.delete(this.#db);
       await this.#options.log.close().catch(() => undefined);
@@ -269,9 +267,11 @@ export class Sync extends EventTarget {
     // Even if nothing has changed.
     this.#tabs?.tellState(this.#state);
     this.#forgetOthers(leader).catch(() => undefined);
+    const endWake = this.#options.log.wake(() => leader.wake());
     try {
       await leader.ended();
     } finally {
+      endWake();
       if (this.#leader === leader) this.#resign();
     }
   }
