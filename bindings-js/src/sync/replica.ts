@@ -416,6 +416,8 @@ export class Replica {
   }
 
   async #rescan(): Promise<void> {
+    // From before the snapshot on: a database without a feed does not keep what was committed since.
+    this.#feed.start();
     const snapshot = this.tables.db.snapshot();
     try {
       const version = await snapshot.version;
@@ -427,7 +429,7 @@ export class Replica {
       }
       await this.#change('strict', async (_, state) => ({ state: { ...state, drained: version, drainedBase: base }, result: undefined }));
       this.#base = base;
-      this.#feed.start(version);
+      this.#feed.skipTo(version);
       this.#isRescanNeeded = false;
     } finally {
       await snapshot.close();
