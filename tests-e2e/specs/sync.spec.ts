@@ -153,7 +153,8 @@ test('offline, tabs go on, and a strict transaction of a waiting tab takes effec
   expect(await other.evaluate(() => window.synced.db.collection('notes').keys().toArray())).toEqual(['offline 0', 'offline 1']);
 });
 
-test('while the tab that synchronizes hangs, others show that, and go on', async ({ context, cluster }) => {
+test('while the tab that synchronizes hangs, others show that, and go on', async ({ context, cluster, browserName }) => {
+  test.skip(browserName === 'firefox', 'Firefox delivers messages to a page while it shows an alert');
   test.setTimeout(120_000);
   const hanging = await open(context, cluster);
   await shows(hanging, /^live/);

@@ -85,6 +85,7 @@ export class Tabs {
 
   /** Works until `stop` is aborted. */
   constructor({ persistence, path }: Database, events: TabEvents, stop: AbortSignal) {
+    if (typeof BroadcastChannel !== 'function') throw new KvError('KV_UNSUPPORTED', 'this browser has no BroadcastChannel, over which tabs share sync');
     this.#scope = `${persistence} ${path}`;
     this.#events = events;
     this.#stop = stop;
