@@ -88,7 +88,7 @@ export class Leader {
   end(reason: KvError): void {
     this.replica.stop();
     if (!this.#isStopped) this.#stop.abort(reason);
-    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted]) bell.ring();
+    for (const bell of [this.#incoming, this.#outgoing, this.#conflicted, ...this.#pauses]) bell.ring();
   }
 
   /** There may be something new in the log. */
